@@ -1,0 +1,95 @@
+# make demo    grade the shipped rollouts with rules and the embedded vLLM judge; prints a table, writes a ledger and a report
+# make demo-training    SkyRL's real trainers on CPU: rule or judge, sync or async; tables and curves
+# make test    every test, each environment made from nothing
+# make unit    the core's tests, in seconds
+# make check   formatting, lint, types
+# make bench   the benchmarks whose figures the README shows
+
+PY := python3
+CORE := .venv/core/bin/python
+VLLM := .venv/vllm/bin/python
+BENCH := .venv/bench/bin/python
+VERL := .venv/verl/bin/python
+SKYRL := .venv/skyrl/bin/python
+DATA ?= ../shared/data/gsm8k_solutions_dev.jsonl
+PYTEST := -m pytest -q -p no:cacheprovider
+
+.PHONY: demo demo-training test unit check bench format env-core env-vllm env-bench env-verl env-skyrl test-vllm test-verl test-skyrl bench-gsm8k bench-runner bench-faults bench-judge bench-injection bench-step bench-verl clean
+
+demo: env-vllm
+	$(VLLM) -m judgekit grade examples/demo/reward.yaml examples/data/rollouts.jsonl --out demo-out/graded.jsonl --ledger demo-out/ledger.jsonl --report demo-out/report.html
+	@echo
+	@echo "next: open demo-out/report.html; change a weight in examples/demo/reward.yaml and see what it would have been:"
+	@echo "  .venv/vllm/bin/judgekit replay demo-out/ledger.jsonl --reward examples/demo/reward.yaml --out demo-out/replayed.jsonl"
+	@echo "  or put a real judge in: judges: {local: {engine: vllm, model: Qwen/Qwen2.5-1.5B-Instruct}}"
+
+demo-training: env-skyrl env-vllm
+	$(SKYRL) adapters/skyrl/benchmarks/demo_training.py
+
+test: unit test-vllm test-verl test-skyrl
+
+unit: env-core
+	$(CORE) $(PYTEST) tests
+
+test-vllm: env-vllm
+	$(VLLM) $(PYTEST) tests/vllm
+
+test-skyrl: env-skyrl
+	$(SKYRL) $(PYTEST) adapters/skyrl/tests
+
+test-verl: env-verl env-vllm
+	$(VERL) $(PYTEST) adapters/verl/tests
+
+check: env-core
+	.venv/core/bin/ruff format --check .
+	.venv/core/bin/ruff check .
+	.venv/core/bin/mypy
+
+format: env-core
+	.venv/core/bin/ruff format .
+	.venv/core/bin/ruff check --fix .
+
+bench: bench-runner bench-faults bench-gsm8k bench-judge bench-injection bench-graders
+
+bench-runner: env-bench
+	$(BENCH) benchmarks/bench_runner.py
+
+bench-faults: env-bench
+	$(BENCH) benchmarks/bench_faults.py
+
+.PHONY: bench-graders
+bench-graders: env-core
+	$(CORE) benchmarks/bench_graders.py
+
+bench-gsm8k: env-vllm
+	$(VLLM) benchmarks/bench_gsm8k.py $(DATA)
+
+bench-verl: env-verl
+	$(VERL) adapters/verl/benchmarks/bench_verl.py
+
+bench-step: env-skyrl
+	$(SKYRL) adapters/skyrl/benchmarks/bench_step.py
+
+bench-judge: env-vllm
+	$(VLLM) benchmarks/bench_judge.py
+
+bench-injection: env-vllm
+	$(VLLM) benchmarks/bench_injection.py
+
+env-core:
+	@$(PY) tools/envs.py core
+
+env-bench:
+	@$(PY) tools/envs.py bench
+
+env-vllm:
+	@$(PY) tools/envs.py vllm
+
+env-verl:
+	@$(PY) tools/envs.py verl
+
+env-skyrl:
+	@$(PY) tools/envs.py skyrl
+
+clean:
+	rm -rf .venv demo-out .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,174 @@
+"""What judging costs a training step, through SkyRL's real generator.
+
+    make bench-step
+
+A step at a scale of 1:20 of the reference run (SkyRL PR 1208, rules, synchronous, 16 prompts × 4): generation
+10.7 s, training 4.7 s, weight sync 1.2 s, the rest of its 21.9 s. The judge's rate is set so that judging
+after the generation costs what it did there, 40 %: 4 slots of 27 ms (0.54 s unscaled). Three ways of asking
+it: after generation, in the environment's step, and in the generator while the rest is generated. Each round
+measures all in turn; medians over the rounds of each way's step over that of a step without a judge.
+
+Then 4,096 rollouts with a judge of 0.2 s and 256 slots, against generation alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import typing
+import warnings
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+if sys.version_info < (3, 12):
+    import typing_extensions
+
+    typing.TypedDict = typing_extensions.TypedDict  # type: ignore[misc, assignment]
+warnings.simplefilter("ignore")
+logging.disable(logging.WARNING)
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
+
+from judgekit import GradingRunner, Rollout, grader
+from judgekit.graders import JudgeGrader
+from judgekit.judges import LayerOptions, stacked
+from judgekit.testing import ScriptedJudge
+from judgekit_skyrl import make_generator, register
+from stand_ins import ScriptedPolicy, generator, input_of, make_tokenizer
+
+SCALE = 20
+GENERATE, TRAIN, SYNC, STEP = (s / SCALE for s in (10.7, 4.7, 1.2, 21.9))
+PROMPTS, PER_PROMPT = 16, 4
+SLOTS, LATENCY = 4, 0.4 * STEP / (PROMPTS * PER_PROMPT / 4)
+
+
+@grader
+def format_kept(response: str) -> float:
+    return float("####" in response)
+
+
+def judge(slots: int, latency: float) -> JudgeGrader:
+    return JudgeGrader(stacked(ScriptedJudge("1", latency_s=latency), LayerOptions(max_concurrency=slots)))
+
+
+def policy(tokenizer: Any, seed: int, longest: float) -> ScriptedPolicy:
+    """Lengths as they are sampled: some short, some as long as generation lasts."""
+    rng = random.Random(seed)
+    shares = [min(1.0, rng.betavariate(2, 2)) for _ in range(PROMPTS * PER_PROMPT)]
+    shares[rng.randrange(len(shares))] = 1.0
+    return ScriptedPolicy(
+        tokenizer, lambda prompt, call: f"#### {call}", delay_s=lambda call: longest * shares[call - 1]
+    )
+
+
+async def step(grade_and_generate: Callable[[], Awaitable[None]]) -> float:
+    """Seconds of one step: generation (with or without judging), and the rest as it is."""
+    start = time.perf_counter()
+    await grade_and_generate()
+    await asyncio.sleep(STEP - GENERATE)  # train, sync and what else a step has
+    return time.perf_counter() - start
+
+
+async def overheads(tokenizer: Any, rounds: int) -> dict[str, float]:
+    rules = GradingRunner({"format": format_kept}, on_missing=0.0)
+    judged = GradingRunner(
+        {"format": format_kept, "judge": judge(SLOTS, LATENCY)}, on_missing=0.0, max_concurrency=64
+    )
+    grouped = GradingRunner(
+        {"format": format_kept, "judge": judge(SLOTS, LATENCY)}, on_missing="neutral", max_concurrency=64
+    )
+    ratios: dict[str, list[float]] = {"after": [], "env": [], "mixin": []}
+    for number in range(-1, rounds):
+
+        async def plain(number: int = number) -> None:
+            register(runner=rules, grouped=False)
+            made = generator(SkyRLGymGenerator, tokenizer, policy(tokenizer, number, GENERATE), workers=64)
+            await made.generate(input_of(PROMPTS, PER_PROMPT), disable_tqdm=True)
+
+        async def after() -> None:
+            await plain()
+            rollouts = [
+                Rollout(prompt=f"q{i // 4}", group=i // 4, ground_truth="1", response=f"#### {i}")
+                for i in range(PROMPTS * PER_PROMPT)
+            ]
+            await judged.run(rollouts)
+
+        async def in_env(number: int = number) -> None:
+            register(runner=judged, grouped=False)
+            made = generator(SkyRLGymGenerator, tokenizer, policy(tokenizer, number, GENERATE), workers=64)
+            await made.generate(input_of(PROMPTS, PER_PROMPT), disable_tqdm=True)
+
+        async def mixin(number: int = number) -> None:
+            register(runner=grouped)
+            made = generator(make_generator(), tokenizer, policy(tokenizer, number, GENERATE), workers=64)
+            await made.generate(input_of(PROMPTS, PER_PROMPT), disable_tqdm=True)
+
+        base = await step(plain)
+        for name, way in (("after", after), ("env", in_env), ("mixin", mixin)):
+            seconds = await step(way)
+            if number >= 0:  # the first round warms up
+                ratios[name].append(seconds / base - 1)
+    for name, values in ratios.items():
+        print(
+            f"  {name:6} {statistics.median(values):6.1%} ({min(values):.1%} … {max(values):.1%})", flush=True
+        )
+    return {f"overhead_{name}": statistics.median(values) for name, values in ratios.items()}
+
+
+async def many(tokenizer: Any) -> dict[str, float]:
+    """4,096 rollouts, a judge of 0.2 s behind 256 slots."""
+    rng = random.Random(0)
+    delays = [rng.uniform(0.1, 1.0) for _ in range(4096)]
+
+    def made_policy() -> ScriptedPolicy:
+        return ScriptedPolicy(
+            tokenizer, lambda prompt, call: f"#### {call}", delay_s=lambda call: delays[call - 1]
+        )
+
+    register(runner=GradingRunner({"format": format_kept}, on_missing=0.0), grouped=False)
+    start = time.perf_counter()
+    made = generator(SkyRLGymGenerator, tokenizer, made_policy())
+    await made.generate(input_of(512, 8), disable_tqdm=True)
+    alone = time.perf_counter() - start
+    register(runner=GradingRunner({"judge": judge(256, 0.2)}, on_missing="neutral", max_concurrency=256))
+    before = threading.active_count()
+    peak = 0
+
+    async def watch() -> None:
+        nonlocal peak
+        while True:
+            peak = max(peak, threading.active_count())
+            await asyncio.sleep(0.02)
+
+    watcher = asyncio.create_task(watch())
+    start = time.perf_counter()
+    made = generator(make_generator(), tokenizer, made_policy(), workers=0)
+    await made.generate(input_of(512, 8), disable_tqdm=True)
+    wall = time.perf_counter() - start
+    watcher.cancel()
+    bound = alone + 4096 * 0.2 / 256
+    print(f"  4,096 rollouts: {wall:.2f} s, generation alone {alone:.2f} s, threads {peak} (before {before})")
+    return {"wall_over_bound": wall / bound, "threads": peak}
+
+
+def main() -> None:
+    print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}")
+    tokenizer = make_tokenizer(Path(tempfile.mkdtemp()))
+    figures = asyncio.run(overheads(tokenizer, 7))
+    figures |= asyncio.run(many(tokenizer))
+    print(json.dumps({key: round(value, 4) for key, value in figures.items()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+"""judgekit in SkyRL.
+
+    from judgekit_skyrl import register, make_generator
+
+    register(config="reward.yaml")              # inside SkyRL's Ray entrypoint task
+    generator = make_generator()(...)           # in the place of SkyRLGymGenerator
+
+or nothing to write at all: `python -m judgekit_skyrl.main environment.skyrl_gym.judgekit.config=reward.yaml …`.
+Imports only skyrl_gym; SkyRL itself is imported when a generator or the entrypoint is made.
+"""
+
+from judgekit_skyrl.env import JudgeKitEnv, register
+from judgekit_skyrl.generator import JudgeKitGeneratorMixin, make_generator
+
+__all__ = ["JudgeKitEnv", "JudgeKitGeneratorMixin", "make_generator", "register"]

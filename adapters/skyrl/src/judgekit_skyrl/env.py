@@ -1,0 +1,207 @@
+"""The environment: records what the policy does, and grades it or leaves that to the generator."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import skyrl_gym
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+from skyrl_gym.envs.registration import registry
+
+from judgekit import ConfigError, GradingRunner, RewardResult, Rollout
+from judgekit.blocking import run_blocking
+from judgekit.hosts import Hosted, hosted_runner
+
+SLOT = "judgekit_slot"
+"""In a sample's extras, put there by the generator: a `Transcript` to record into."""
+PREFIX = "judgekit/"
+HOW_TO_GROUP = (
+    "register with grouped=True and build the generator with judgekit_skyrl.make_generator() (or start with "
+    "python -m judgekit_skyrl.main)"
+)
+
+_HOSTED: dict[str, Hosted] = {}
+"""Runners by environment id; skyrl_gym deep-copies what is registered with an environment, so not there."""
+
+
+def register(
+    id: str = "judgekit",
+    *,
+    config: str | os.PathLike[str] | None = None,
+    runner: GradingRunner | str | None = None,
+    grouped: bool = True,
+    wraps: str | None = None,
+    wraps_kwargs: Mapping[str, Any] | None = None,
+) -> None:
+    """Register the environment *id*; again with the same id replaces it.
+
+    Call it in the process that makes the generator: SkyRL's Ray entrypoint task, not the driver. *config*:
+    path of a reward.yaml, or *runner*: a GradingRunner, or the `package.module:name` of one. *grouped*:
+    rollouts are graded by the generator that `make_generator` makes, a prompt's together, and a missing
+    reward is its group's mean. With grouped=False each is graded in `step()`, and `on_missing` must be a
+    number or "raise". *wraps*: `package.module:Class` of a BaseTextEnv (multi-turn, tools) that is run as it
+    is, with *wraps_kwargs*; the grade of the whole conversation is added to its last reward.
+
+    Raises ConfigError.
+    """
+    if wraps is not None:
+        _load(wraps)
+    hosted = hosted_runner(
+        config=config, runner=runner, grouped=grouped, can_mask=True, how_to_group=HOW_TO_GROUP
+    )
+    if hosted.max_failure_rate is not None and not grouped:
+        raise ConfigError(f"max_failure_rate is counted by the generator: {HOW_TO_GROUP}")
+    _HOSTED[id] = hosted
+    registry.pop(id, None)
+    skyrl_gym.register(
+        id=id,
+        entry_point=f"{__name__}:JudgeKitEnv",
+        kwargs={"env_id": id, "grouped": grouped, "wraps": wraps, "wraps_kwargs": dict(wraps_kwargs or {})},
+    )
+
+
+def hosted(env_id: str) -> Hosted | None:
+    """The runner of a registered environment, None for environments of others."""
+    return _HOSTED.get(env_id)
+
+
+class Transcript:
+    """What one rollout has come to so far."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.prompt: list[dict[str, Any]] = []
+        self.response = ""
+        self.extras: Mapping[str, Any] = {}
+
+    def rollout(self, *, group: Any = None, id: str = "", finish_reason: str | None = None) -> Rollout:
+        spec = self.extras.get("reward_spec") or self.extras.get("reward_model") or {}
+        info = self.extras.get("extra_info") or {}
+        truth = spec.get("ground_truth") if isinstance(spec, Mapping) else None
+        return Rollout(
+            prompt=self.prompt,
+            response=self.response,
+            group=group,
+            ground_truth=truth,
+            messages=tuple(self.messages),
+            data_source=str(self.extras.get("data_source") or ""),
+            finish_reason=finish_reason,
+            extra={**self.extras, **(info if isinstance(info, Mapping) else {})},
+            id=id,
+        )
+
+
+class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
+    """An environment whose reward is judgekit's: single-turn, or around another environment.
+
+    With `make_generator` it only records; without (grouped=False), its last `step()` blocks its worker thread
+    until the rollout is graded. Extras are read, never changed.
+    """
+
+    def __init__(
+        self,
+        env_config: Any = None,
+        extras: Mapping[str, Any] | None = None,
+        *,
+        env_id: str,
+        grouped: bool,
+        wraps: str | None = None,
+        wraps_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        given = dict(extras or {})
+        slot = given.pop(SLOT, None)
+        found = hosted(env_id)
+        if found is None:
+            raise ConfigError(
+                f"the environment {env_id!r} is not registered in this process: call judgekit_skyrl.register inside "
+                "the Ray entrypoint task"
+            )
+        if grouped and slot is None:
+            raise ConfigError(
+                f"the environment {env_id!r} is registered with grouped=True, but its rollouts are not made by a "
+                "generator of judgekit_skyrl.make_generator(): use it (python -m judgekit_skyrl.main does), or register "
+                "with grouped=False and a written on_missing"
+            )
+        self._hosted = found
+        self._deferred = slot is not None
+        self._transcript: Transcript = slot if slot is not None else Transcript()
+        self._transcript.extras = given
+        self._metrics: dict[str, float] = {}
+        self._inner: Any = None
+        if wraps is not None:
+            self._inner = _load(wraps)(env_config=env_config, extras=dict(given), **dict(wraps_kwargs or {}))
+            self.max_turns: int = getattr(self._inner, "max_turns", 1)
+
+    def init(self, prompt: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        info: dict[str, Any] = {}
+        if self._inner is not None:
+            prompt, info = self._inner.init(prompt)
+        self._transcript.prompt = list(prompt)
+        self._transcript.messages = list(prompt)
+        return prompt, info
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Take the policy's turn. Raises MissingRewardError under on_missing="raise"."""
+        self.turns += 1
+        record = self._transcript
+        record.response = action
+        record.messages.append({"role": "assistant", "content": action})
+        if self._inner is None:
+            out = BaseTextEnvStepOutput(observations=[], reward=0.0, done=True, metadata={})
+        else:
+            out = self._inner.step(action)
+            record.messages.extend(out["observations"])
+        if out["done"] and not self._deferred:
+            (result,) = run_blocking(self._hosted.runner.run([record.rollout()]))
+            self._metrics = metrics_of(result)
+            out["reward"] = float(out["reward"] or 0.0) + reward_of(result)
+        return out
+
+    def get_metrics(self) -> dict[str, Any]:
+        """judgekit's figures and the wrapped environment's; cheap, SkyRL asks on its event loop."""
+        inner = self._inner.get_metrics() if hasattr(self._inner, "get_metrics") else {}
+        own = self._metrics
+        # SkyRL breaks off what gets too long, without a last step to grade
+        if not own and not self._deferred:
+            own = {f"{PREFIX}missing_mean": 1.0}
+        return {**inner, **own}
+
+    def close(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
+
+
+def reward_of(result: RewardResult) -> float:
+    """The result's reward as SkyRL needs it: a finite number, or there is an error to see."""
+    if result.reward is None or not math.isfinite(result.reward):
+        raise ConfigError("a rollout has no reward, and SkyRL must get a number: write on_missing: neutral")
+    return float(result.reward)
+
+
+def metrics_of(result: RewardResult) -> dict[str, float]:
+    """What SkyRL logs under `environment/`: it averages over the rollouts that have a key, and where it has
+    to add batches up it tells by the key's name how ("mean": averages; anything else: sums)."""
+    figures = {"missing": float(result.status != "scored")}
+    if result.raw_reward is not None:
+        figures["raw"] = result.raw_reward
+    for name in result.grades:
+        score = result.score(name)
+        if score is not None:
+            figures[name] = score
+    return {f"{PREFIX}{name}_mean": value for name, value in figures.items()}
+
+
+def _load(target: str) -> Any:
+    module, _, name = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"wraps: cannot import {target!r} ({error}); give package.module:Class") from None
+    if not (isinstance(found, type) and issubclass(found, BaseTextEnv)):
+        raise ConfigError(f"wraps: {target} is no BaseTextEnv")
+    return found

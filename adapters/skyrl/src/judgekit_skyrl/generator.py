@@ -1,0 +1,185 @@
+"""Grading by group inside SkyRL's generator: each group while the others are still generated."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from judgekit import ConfigError, RewardResult, Rollout
+from judgekit.blocking import background_loop
+from judgekit.hosts import Tally
+from judgekit.rendezvous import Rendezvous
+from judgekit_skyrl.env import PREFIX, SLOT, Transcript, hosted, metrics_of, reward_of
+
+logger = logging.getLogger("judgekit")
+
+_numbers = itertools.count()
+_session: ContextVar[_Session | None] = ContextVar("judgekit_session", default=None)
+
+
+class _Session:
+    """The groups of one `generate()` call.
+
+    They meet and are graded on judgekit's own loop: SkyRL's stands still for seconds while it tokenises, and
+    a judge's answer would time out meanwhile.
+    """
+
+    def __init__(self, sizes: Mapping[tuple[str, Hashable], int], tags: Mapping[str, Any]) -> None:
+        self.sizes = sizes
+        self.tags = tags
+        self.number = next(_numbers)
+        self.tallies: dict[str, Tally] = {}
+        self._meetings: dict[str, Rendezvous] = {}
+        self._loop = background_loop()
+        self._closed = False
+
+    def _rendezvous(self, env_id: str) -> Rendezvous:
+        if env_id not in self._meetings:
+            found = hosted(env_id)
+            assert found is not None
+            self._meetings[env_id] = Rendezvous(found.runner)
+        return self._meetings[env_id]
+
+    async def arrive(self, env_id: str, instance: Hashable, rollout: Rollout) -> RewardResult:
+        """The rollout's result, once its group is there and graded."""
+        if self._closed:  # SkyRL leaves the siblings of a rollout that failed running
+            raise asyncio.CancelledError
+        size = self.sizes[env_id, instance]
+
+        async def meet() -> RewardResult:
+            return await self._rendezvous(env_id).arrive(
+                (self.number, instance), rollout, size=size, tags=self.tags
+            )
+
+        result = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(meet(), self._loop))
+        self.tallies.setdefault(env_id, Tally()).add([result])
+        return result
+
+    def leave(self, env_id: str, instance: Hashable) -> None:
+        """A rollout that will not come: its siblings no longer wait for it."""
+        size = self.sizes[env_id, instance]
+
+        def gone() -> None:
+            self._rendezvous(env_id).leave((self.number, instance), size=size)
+
+        self._loop.call_soon_threadsafe(gone)
+
+    def close(self) -> None:
+        """Cancel what is not graded yet, for a generate() that has failed."""
+        self._closed = True
+
+        async def end() -> None:
+            for meeting in self._meetings.values():
+                await meeting.close()
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop)
+
+    def report(self) -> None:
+        """Log what is unusual, and raise FailureRateError where too much of it failed."""
+        for env_id, tally in self.tallies.items():
+            if tally.unusual:
+                logger.warning("%s", tally.line())
+            found = hosted(env_id)
+            if found is not None:
+                tally.check(found.max_failure_rate)
+
+
+class JudgeKitGeneratorMixin:
+    """Grades the rollouts of JudgeKitEnv environments, a prompt's together, as soon as they are all there.
+
+    Mixed into a SkyRL generator by `make_generator`. The reward is set before SkyRL computes its metrics and
+    applies zero_reward_on_non_stop and overlong filtering. Rollouts of other environments pass untouched.
+    """
+
+    async def generate(self, input_batch: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """As SkyRL's. Raises ConfigError for generator.batched=true, and FailureRateError."""
+        env_ids = [env if hosted(env) else None for env in input_batch["env_classes"]]
+        if not any(env_ids):
+            return await super().generate(input_batch, *args, **kwargs)  # type: ignore[misc]
+        if getattr(self, "batched", False):
+            raise ConfigError(
+                "generator.batched=true steps the environments one after another, so that the judge is asked one "
+                "question at a time: set generator.batched=false"
+            )
+        ids = input_batch.get("trajectory_ids")
+        if ids is None:
+            raise ConfigError(
+                "the generator's input has no trajectory_ids, by which rollouts of one prompt are known; this SkyRL "
+                "is too old for grouped grading: register with grouped=False"
+            )
+        sizes = Counter(
+            (env_id, trajectory.instance_id)
+            for env_id, trajectory in zip(env_ids, ids, strict=True)
+            if env_id is not None
+        )
+        metadata = input_batch.get("batch_metadata")
+        tags = {
+            "global_step": getattr(metadata, "global_step", None),
+            "phase": str(getattr(metadata, "training_phase", "")) or None,
+        }
+        session = _Session(sizes, {key: value for key, value in tags.items() if value is not None})
+        token = _session.set(session)
+        try:
+            out = await super().generate(input_batch, *args, **kwargs)  # type: ignore[misc]
+        except BaseException:
+            session.close()
+            raise
+        finally:
+            _session.reset(token)
+        session.report()
+        return out
+
+    async def agent_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """As SkyRL's, with the grade added to the reward of the last token (or the scalar reward)."""
+        inner = super().agent_loop  # type: ignore[misc]
+        bound = inspect.signature(inner).bind(*args, **kwargs)  # its parameters differ by SkyRL's version
+        env_id, trajectory = bound.arguments["env_class"], bound.arguments.get("trajectory_id")
+        session, found = _session.get(), hosted(env_id)
+        if session is None or found is None or trajectory is None:
+            return await inner(*args, **kwargs)
+        slot = Transcript()
+        bound.arguments["env_extras"] = {**bound.arguments["env_extras"], SLOT: slot}
+        try:
+            out = await inner(*bound.args, **bound.kwargs)
+        except BaseException:
+            session.leave(env_id, trajectory.instance_id)
+            raise
+        steps = getattr(out, "step_outputs", None) or [out]
+        last = steps[-1]
+        rollout = slot.rollout(
+            group=str(trajectory.instance_id),
+            id=f"{trajectory.instance_id}_{trajectory.repetition_id}",
+            finish_reason=getattr(last, "stop_reason", None),
+        )
+        result = await session.arrive(env_id, trajectory.instance_id, rollout)
+        _pay(last, reward_of(result))
+        last.env_metrics = {**(last.env_metrics or {}), **metrics_of(result)}
+        if found.mask and result.status != "scored":
+            for step in steps:
+                step.loss_mask = [0] * len(step.loss_mask)
+            last.env_metrics[f"{PREFIX}masked_mean"] = 1.0
+        return out
+
+
+def _pay(output: Any, reward: float) -> None:
+    if isinstance(output.reward, list):
+        rewards = list(output.reward) or [0.0]
+        rewards[-1] += reward
+        output.reward = rewards
+    else:
+        output.reward = float(output.reward or 0.0) + reward
+
+
+def make_generator(base: type | None = None) -> type:
+    """A generator class with the mixin, to be constructed as *base* is (by default SkyRLGymGenerator)."""
+    if base is None:
+        from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
+
+        base = SkyRLGymGenerator
+    return type(f"JudgeKit{base.__name__}", (JudgeKitGeneratorMixin, base), {})

@@ -1,0 +1,164 @@
+"""SkyRL's entrypoint with judgekit in it.
+
+    python -m judgekit_skyrl.main environment.skyrl_gym.judgekit.config=/abs/reward.yaml data.train_data=… …
+
+or, for scripts that start SkyRL's own: `trainer.override_entrypoint=judgekit_skyrl.main` (SkyRL 0.3 and later).
+"""
+
+# no `from __future__ import annotations` here: SkyRL reads the types of the dataclasses' fields
+import dataclasses
+import sys
+from typing import Any
+
+import ray
+from skyrl.train.config import SkyRLGymConfig, SkyRLTrainConfig
+from skyrl.train.config.config import BaseConfig, EnvironmentConfig
+from skyrl.train.entrypoints.main_base import BasePPOExp, validate_cfg
+from skyrl.train.utils import initialize_ray
+
+from judgekit import ConfigError
+from judgekit.blocking import run_blocking
+from judgekit_skyrl.env import register
+from judgekit_skyrl.generator import make_generator
+
+ENV = "judgekit"
+
+
+@dataclasses.dataclass
+class JudgeKitConfig(BaseConfig):  # type: ignore[misc]
+    """`environment.skyrl_gym.judgekit.*`."""
+
+    config: str | None = None
+    """A reward.yaml, by a path that the node of the entrypoint task can read."""
+    runner: str | None = None
+    """In its place: a GradingRunner as package.module:name."""
+    grouped: bool = True
+    """Grade a prompt's rollouts together, in the generator; false: each alone, in `step()`."""
+    wraps: str | None = None
+    """A BaseTextEnv as package.module:Class to grade the conversations of."""
+    serve: str | None = None
+    """A judge model to serve as Ray actors before the trainer takes its GPUs, and to stop afterwards."""
+    serve_name: str = "judge"
+    """The name by which reward.yaml finds it: engine: ray, name: …"""
+    serve_replicas: int = 1
+    serve_gpus: float | None = None
+    """GPUs of one replica; by default one, where the cluster has GPUs."""
+
+
+@dataclasses.dataclass
+class _GymConfig(SkyRLGymConfig):  # type: ignore[misc]
+    max_env_workers: int = 256
+    judgekit: JudgeKitConfig = dataclasses.field(default_factory=JudgeKitConfig)
+
+
+@dataclasses.dataclass
+class _EnvironmentConfig(EnvironmentConfig):  # type: ignore[misc]
+    env_class: str = ENV
+    skyrl_gym: _GymConfig = dataclasses.field(default_factory=_GymConfig)
+
+
+@dataclasses.dataclass
+class JudgeKitTrainConfig(SkyRLTrainConfig):  # type: ignore[misc]
+    """SkyRL's configuration with judgekit's section."""
+
+    environment: _EnvironmentConfig = dataclasses.field(default_factory=_EnvironmentConfig)
+
+
+class JudgeKitExp(BasePPOExp):  # type: ignore[misc]
+    """SkyRL's experiment with judgekit's generator, and the trainer that the configuration asks for."""
+
+    def get_generator(self, cfg: Any, tokenizer: Any, inference_engine_client: Any) -> Any:
+        if not cfg.environment.skyrl_gym.judgekit.grouped:
+            return super().get_generator(cfg, tokenizer, inference_engine_client)
+        base: type | None = None
+        if cfg.generator.vision_language_generator:
+            from skyrl.train.generators.skyrl_vlm_generator import SkyRLVLMGymGenerator
+
+            base = SkyRLVLMGymGenerator
+        arguments = {
+            "generator_cfg": cfg.generator,
+            "skyrl_gym_cfg": cfg.environment.skyrl_gym,
+            "inference_engine_client": inference_engine_client,
+            "tokenizer": tokenizer,
+        }
+        try:
+            from skyrl.backends.skyrl_train.inference_servers.utils import resolve_policy_model_name
+
+            arguments["policy_model_name"] = resolve_policy_model_name(cfg)
+        except ImportError:  # before 0.3
+            pass
+        return make_generator(base)(**arguments)
+
+    def get_trainer(self, *args: Any, **kwargs: Any) -> Any:
+        if self.cfg.trainer.fully_async.enabled:
+            from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
+
+            return FullyAsyncRayPPOTrainer(*args, **kwargs)
+        return super().get_trainer(*args, **kwargs)
+
+
+def run(cfg: Any, experiment: type = JudgeKitExp) -> None:
+    """Serve the judge, register the environment, train, stop the judge. Runs inside the entrypoint task."""
+    section = cfg.environment.skyrl_gym.judgekit
+    served = None
+    try:
+        if section.serve is not None:
+            from judgekit.judges.ray import start_ray_judge
+
+            served = start_ray_judge(
+                section.serve,
+                name=section.serve_name,
+                replicas=section.serve_replicas,
+                gpus=section.serve_gpus,
+            )
+            run_blocking(served.start())  # the trainer's placement groups come after it has its GPUs
+        register(
+            ENV,
+            config=section.config,
+            runner=section.runner,
+            grouped=section.grouped,
+            wraps=section.wraps,
+        )
+        experiment(cfg).run()
+    finally:
+        if served is not None:
+            run_blocking(served.stop())
+
+
+@ray.remote(num_cpus=1)  # type: ignore[untyped-decorator]
+def _entrypoint(cfg: Any) -> None:
+    run(cfg)
+
+
+def parse(arguments: list[str]) -> Any:
+    """The configuration of command-line *arguments*, checked before anything is started."""
+    cfg = JudgeKitTrainConfig.from_cli_overrides(
+        [a for a in arguments if not a.startswith("trainer.override_entrypoint=")]
+    )
+    section = cfg.environment.skyrl_gym.judgekit
+    if (section.config is None) == (section.runner is None):
+        raise ConfigError(
+            "say how to grade with one of environment.skyrl_gym.judgekit.config=/path/to/reward.yaml and "
+            "environment.skyrl_gym.judgekit.runner=package.module:runner"
+        )
+    if section.grouped and cfg.generator.batched:
+        raise ConfigError(
+            "generator.batched=true steps the environments one after another, so that the judge is asked one question "
+            "at a time: set generator.batched=false"
+        )
+    return cfg
+
+
+def main() -> None:
+    """The command line."""
+    try:
+        cfg = parse(sys.argv[1:])
+    except ConfigError as error:
+        sys.exit(f"judgekit_skyrl: {error}")
+    validate_cfg(cfg)
+    initialize_ray(cfg)
+    ray.get(_entrypoint.remote(cfg))
+
+
+if __name__ == "__main__":
+    main()

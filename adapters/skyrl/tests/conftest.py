@@ -1,0 +1,36 @@
+"""The real SkyRL on CPU, with a tokenizer made here and a policy engine that is not there."""
+
+from __future__ import annotations
+
+import os
+import sys
+import typing
+import warnings
+from pathlib import Path
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "RAY_USAGE_STATS_ENABLED": "0"}
+sys.path.insert(0, str(Path(__file__).parent))
+if sys.version_info < (3, 12):  # skyrl 0.3.0 gives pydantic a TypedDict that it takes from 3.12 on only
+    import typing_extensions
+
+    typing.TypedDict = typing_extensions.TypedDict  # type: ignore[misc, assignment]
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import skyrl.train.config
+    import skyrl.train.generators.skyrl_gym_generator  # noqa: F401
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(pytest.mark.filterwarnings("ignore"))  # of libraries that are not ours
+        item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> typing.Any:
+    from stand_ins import make_tokenizer
+
+    return make_tokenizer(tmp_path_factory.mktemp("tokenizer"))

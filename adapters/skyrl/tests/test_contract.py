@@ -1,0 +1,140 @@
+"""What the mixin needs of a generator, and no more: as other versions of SkyRL have it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import namedtuple
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import skyrl_gym
+
+from envs_for_tests import longest, right
+from judgekit import ConfigError, GradingRunner
+from judgekit_skyrl import make_generator, register
+
+Trajectory = namedtuple("Trajectory", "instance_id repetition_id")
+
+
+@dataclass
+class AgentLoopOutput:
+    """skyrl_train 0.2 and 0.3."""
+
+    response_ids: list[int]
+    reward: Any
+    stop_reason: str
+    loss_mask: list[int]
+    prompt_ids: list[int]
+    rollout_logprobs: Any = None
+    env_metrics: dict[str, Any] = field(default_factory=dict)
+
+
+class LegacyGenerator:
+    """skyrl_train's generator before it moved into skyrl: other parameters, positional trajectory ids."""
+
+    batched = False
+
+    async def generate(self, input_batch: dict[str, Any]) -> dict[str, Any]:
+        loops = [
+            self.agent_loop(prompt, env, extras, 64, 512, None, trajectory)
+            for prompt, env, extras, trajectory in zip(
+                input_batch["prompts"],
+                input_batch["env_classes"],
+                input_batch["env_extras"],
+                input_batch["trajectory_ids"] or [None] * len(input_batch["prompts"]),
+                strict=True,
+            )
+        ]
+        outs = await asyncio.gather(*loops)
+        return {"rewards": [o.reward for o in outs], "metrics": [o.env_metrics for o in outs]}
+
+    async def agent_loop(
+        self,
+        prompt: Any,
+        env_class: str,
+        env_extras: dict[str, Any],
+        max_tokens: int,
+        max_input_length: int,
+        sampling_params: Any = None,
+        trajectory_id: Any = None,
+    ) -> AgentLoopOutput:
+        env = skyrl_gym.make(env_class, env_config={}, extras=env_extras)
+        prompt, _ = env.init(prompt)
+        action = "x" * (1 + trajectory_id.repetition_id) if trajectory_id else "#### 1"
+        out = env.step(action)
+        reward: Any = (
+            [0.0, 0.0, out["reward"]] if trajectory_id and trajectory_id.repetition_id else out["reward"]
+        )
+        return AgentLoopOutput([1, 2, 3], reward, "stop", [1, 1, 1], [1], None, env.get_metrics())
+
+
+def batch(trajectories: bool = True) -> dict[str, Any]:
+    ids = [Trajectory(str(i // 2), i % 2) for i in range(4)] if trajectories else None
+    return {
+        "prompts": [[{"role": "user", "content": "q"}]] * 4,
+        "env_classes": ["judgekit"] * 4,
+        "env_extras": [{"reward_spec": {"ground_truth": "1"}} for _ in range(4)],
+        "trajectory_ids": ids,
+    }
+
+
+async def test_the_legacy_generator() -> None:
+    """Scalar and per-token rewards alike."""
+    register(runner=GradingRunner({"longest": longest}, on_missing="neutral"))
+    out = await make_generator(LegacyGenerator)().generate(batch())
+    assert out["rewards"] == [0.0, [0.0, 0.0, 1.0]] * 2
+    assert all(m["judgekit/missing_mean"] == 0 for m in out["metrics"])
+
+
+async def test_before_trajectory_ids_only_alone() -> None:
+    register(runner=GradingRunner({"longest": longest}, on_missing="neutral"))
+    with pytest.raises(ConfigError, match="no trajectory_ids.*grouped=False"):
+        await make_generator(LegacyGenerator)().generate(batch(trajectories=False))
+    register(runner=right(), grouped=False)
+    out = await LegacyGenerator().generate(batch(trajectories=False))
+    assert out["rewards"] == [1.0] * 4
+
+
+def test_the_entrypoint_serves_before_it_trains_and_stops_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the training fails."""
+    from judgekit_skyrl import main
+
+    done: list[str] = []
+
+    class Served:
+        async def start(self) -> None:
+            done.append("started")
+
+        async def stop(self) -> int:
+            done.append("stopped")
+            return 1
+
+    def start_ray_judge(model: str, **options: Any) -> Served:
+        done.append(f"serves {model} as {options['name']} × {options['replicas']}")
+        return Served()
+
+    monkeypatch.setattr("judgekit.judges.ray.start_ray_judge", start_ray_judge)
+
+    class Experiment:
+        def __init__(self, cfg: Any) -> None:
+            done.append("trains")
+
+        def run(self) -> None:
+            raise RuntimeError("out of memory")
+
+    section = SimpleNamespace(
+        config=None,
+        runner="envs_for_tests:right",
+        grouped=True,
+        wraps=None,
+        serve="some/judge",
+        serve_name="judge",
+        serve_replicas=2,
+        serve_gpus=1,
+    )
+    cfg = SimpleNamespace(environment=SimpleNamespace(skyrl_gym=SimpleNamespace(judgekit=section)))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        main.run(cfg, Experiment)
+    assert done == ["serves some/judge as judge × 2", "started", "trains", "stopped"]

@@ -1,0 +1,202 @@
+"""Grading by group in the real SkyRLGymGenerator."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from skyrl.train.generators.utils import concatenate_generator_outputs, prepare_generator_input
+from skyrl.train.utils.trainer_utils import validate_generator_output
+
+from envs_for_tests import flaky, hangs, longest
+from judgekit import ConfigError, FailureRateError, GradingRunner, Ledger, read_ledger
+from judgekit.graders import FinalAnswer
+from judgekit.reward import Fallback
+from judgekit_skyrl import make_generator, register
+from stand_ins import ScriptedPolicy, generator, input_of, totals
+
+
+def ranked(**options: Any) -> GradingRunner:
+    return GradingRunner({"longest": longest}, on_missing="neutral", **options)
+
+
+def by_call(prompt: str, call: int) -> str:
+    return "x" * call
+
+
+def groups_of(out: Any, size: int) -> list[list[float]]:
+    found = totals(out)
+    return [found[i : i + size] for i in range(0, len(found), size)]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 32])
+@pytest.mark.parametrize("step_wise", [False, True])
+async def test_a_prompts_rollouts_compete(tokenizer: Any, workers: int, step_wise: bool) -> None:
+    """No thread waits for siblings: any number of them will do."""
+    register(runner=ranked())
+    policy = ScriptedPolicy(tokenizer, by_call)
+    made = generator(make_generator(), tokenizer, policy, workers=workers, step_wise_trajectories=step_wise)
+    out = await made.generate(input_of(8, 4), disable_tqdm=True)
+    validate_generator_output(32, out, step_wise=step_wise)
+    for rewards in groups_of(out, 4):
+        assert sorted(rewards) == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    for rewards in out["rewards"]:
+        assert not any(rewards[:-1])
+    assert out["rollout_metrics"]["environment/judgekit/longest_mean"] == pytest.approx(0.5)
+
+
+async def test_a_failure_is_its_groups_mean(tokenizer: Any, tmp_path: Any) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    register(runner=GradingRunner({"flaky": flaky}, on_missing="neutral", ledger=ledger))
+    policy = ScriptedPolicy(tokenizer, lambda prompt, call: ["down", "good", "bad", "good"][call % 4])
+    out = await generator(make_generator(), tokenizer, policy, workers=0).generate(
+        input_of(1, 4), disable_tqdm=True
+    )
+    assert sorted(totals(out)) == pytest.approx([0, 2 / 3, 1, 1])
+    assert out["rollout_metrics"]["environment/judgekit/missing_mean"] == 0.25
+    entries = read_ledger(tmp_path / "ledger.jsonl").entries
+    assert sorted(e.id for e in entries) == ["0_0", "0_1", "0_2", "0_3"]
+    assert all(e.tags == {"global_step": 7, "phase": "train"} for e in entries)
+    assert sum(e.status == "neutral" for e in entries) == 1
+
+
+async def test_a_masked_failure_has_no_loss(tokenizer: Any) -> None:
+    register(runner=GradingRunner({"flaky": flaky}, on_missing="mask"))
+    policy = ScriptedPolicy(tokenizer, lambda prompt, call: "down" if call == 2 else "good")
+    out = await generator(make_generator(), tokenizer, policy).generate(input_of(1, 3), disable_tqdm=True)
+    assert sorted(any(mask) for mask in out["loss_masks"]) == [False, True, True]
+    assert totals(out) == [1, 1, 1]
+
+
+async def test_a_judge_that_is_down_everywhere(tokenizer: Any) -> None:
+    """Neutral rewards, and the run goes on; with a failure rate it ends with the reason."""
+    policy = ScriptedPolicy(tokenizer, lambda prompt, call: "down")
+    register(runner=GradingRunner({"flaky": flaky}, on_missing="neutral"))
+    out = await generator(make_generator(), tokenizer, policy).generate(input_of(4, 4), disable_tqdm=True)
+    for rewards in groups_of(out, 4):
+        assert len(set(rewards)) == 1
+    register(runner=GradingRunner({"flaky": flaky}, on_missing="neutral", max_failure_rate=0.5))
+    with pytest.raises(FailureRateError, match="'flaky' failed on 16 of 16"):
+        await generator(make_generator(), tokenizer, policy).generate(input_of(4, 4), disable_tqdm=True)
+
+
+async def test_a_judge_that_hangs(tokenizer: Any) -> None:
+    register(runner=GradingRunner({"hangs": hangs}, on_missing="neutral", timeout_s=0.3))
+    policy = ScriptedPolicy(tokenizer, lambda prompt, call: "hang" if call == 3 else "x")
+    out = await generator(make_generator(), tokenizer, policy).generate(input_of(4, 4), disable_tqdm=True)
+    assert totals(out) == [1] * 16
+    assert out["rollout_metrics"]["environment/judgekit/missing_mean"] == 1 / 16
+
+
+async def test_evaluation_with_one_rollout(tokenizer: Any) -> None:
+    """A rank says nothing there: only what grades a rollout alone counts, if the reward says so."""
+    from judgekit import Score, Weighted
+
+    reward = Weighted({"correct": 0.5, Score("longest", on_missing="renormalise"): 0.5})
+    runner = GradingRunner({"correct": FinalAnswer(), "longest": longest}, reward, on_missing="neutral")
+    register(runner=runner)
+    policy = ScriptedPolicy(tokenizer, lambda prompt, call: "#### 1")
+    out = await generator(make_generator(), tokenizer, policy).generate(
+        input_of(3, 1, phase="eval"), disable_tqdm=True
+    )
+    assert totals(out) == [0, 1, 0]
+
+
+async def test_other_environments_pass_untouched(tokenizer: Any) -> None:
+    register(runner=ranked())
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": f"q{i}"}],
+            "env_class": env,
+            "uid": str(i),
+            "env_extras": {"reward_spec": {"method": "rule", "ground_truth": "1"}},
+        }
+        for i, env in enumerate(["judgekit", "gsm8k", "judgekit"])
+    ]
+    given, _ = prepare_generator_input(rows, 2, None, "judgekit", "train", 1)
+    policy = ScriptedPolicy(tokenizer, lambda prompt, call: "#### 1" + "x" * call * ("q1" not in prompt))
+    out = await generator(make_generator(), tokenizer, policy).generate(given, disable_tqdm=True)
+    first, theirs, last = groups_of(out, 2)
+    assert sorted(first) == sorted(last) == [0, 1]
+    assert theirs == [1, 1]
+
+
+async def test_a_policy_failure_reaches_the_trainer_and_leaves_nothing(tokenizer: Any) -> None:
+    register(runner=ranked())
+
+    def script(prompt: str, call: int) -> Any:
+        return RuntimeError("the engine died") if call == 6 else "x"
+
+    made = generator(make_generator(), tokenizer, ScriptedPolicy(tokenizer, script))
+    with pytest.raises(RuntimeError, match="the engine died"):
+        await made.generate(input_of(4, 4), disable_tqdm=True)
+    for _ in range(100):
+        if len(asyncio.all_tasks()) == 1:
+            break
+        await asyncio.sleep(0.02)
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_many_generate_calls_at_once(tokenizer: Any) -> None:
+    """The fully asynchronous trainer makes one call per prompt; the same prompt may be in two of them."""
+    register(runner=ranked())
+    made = generator(make_generator(), tokenizer, ScriptedPolicy(tokenizer, by_call), workers=2)
+    threads = threading.active_count()
+    outs = await asyncio.gather(*(made.generate(input_of(1, 4), disable_tqdm=True) for _ in range(24)))
+    for out in outs:
+        assert sorted(totals(out)) == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    together = concatenate_generator_outputs(outs)
+    assert together["rollout_metrics"]["environment/judgekit/longest_mean"] == pytest.approx(0.5)
+    assert threading.active_count() <= threads + 16
+
+
+async def test_a_truncated_rollout_is_paid_nothing_if_skyrl_is_told_so(tokenizer: Any) -> None:
+    register(runner=ranked())
+    policy = ScriptedPolicy(tokenizer, lambda prompt, call: "x" * call + ("…" if call == 3 else ""))
+    made = generator(
+        make_generator(), tokenizer, policy, zero_reward_on_non_stop=True, apply_overlong_filtering=True
+    )
+    out = await made.generate(input_of(1, 4), disable_tqdm=True)
+    at = out["stop_reasons"].index("length")
+    assert totals(out)[at] == 0
+    assert not any(out["loss_masks"][at])
+
+
+async def test_batched_generation_is_refused(tokenizer: Any) -> None:
+    register(runner=ranked())
+    made = generator(make_generator(), tokenizer, ScriptedPolicy(tokenizer, by_call), batched=True)
+    with pytest.raises(ConfigError, match=r"one question at a time: set generator\.batched=false"):
+        await made.generate(input_of(1, 2), disable_tqdm=True)
+
+
+async def test_multi_turn_that_ends_without_its_last_step(tokenizer: Any) -> None:
+    """The conversation outgrows the context; what there is of it is graded."""
+    seen: list[Any] = []
+    from judgekit import grader
+
+    def judge(rollout: Any) -> float:
+        seen.append(len(rollout.messages))
+        return 1.0
+
+    register(
+        runner=GradingRunner({"judge": grader(judge)}),
+        wraps="envs_for_tests:Guessing",
+        wraps_kwargs={"turns": 9},
+    )
+    policy = ScriptedPolicy(tokenizer, lambda prompt, call: "guess " * 10)
+    made = generator(make_generator(), tokenizer, policy, max_turns=9, max_input_length=300)
+    out = await made.generate(input_of(1, 2), disable_tqdm=True)
+    assert len(seen) == 2
+    assert all(1 < n < 18 for n in seen)
+    assert all(total > 1 for total in totals(out))
+
+
+async def test_failures_that_cost_no_reward_are_told_too(tokenizer: Any, caplog: Any) -> None:
+    """The reward comes from another grader; that the judge is down is not to be missed."""
+    both = {"flaky": flaky, "correct": FinalAnswer()}
+    register(runner=GradingRunner(both, Fallback("flaky", "correct"), on_missing="neutral"))
+    policy = ScriptedPolicy(tokenizer, lambda prompt, call: "down #### 0")
+    await generator(make_generator(), tokenizer, policy).generate(input_of(1, 2), disable_tqdm=True)
+    assert "2 rollouts graded; failures: flaky: 2 JudgeUnavailable" in caplog.text

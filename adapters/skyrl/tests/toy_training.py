@@ -1,0 +1,127 @@
+"""Real SkyRL training runs on CPU: its trainers, its generator, its GRPO; a tiny policy over bytes.
+
+The policy is to learn to write digits. `train` runs one of the trainers with a reward.yaml or a runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from judgekit_skyrl import make_generator, register
+from stand_ins import CPUDispatch, Rows, TinyPolicy, make_tokenizer, tiny_model
+
+
+def train(
+    folder: Path,
+    *,
+    steps: int,
+    seed: int,
+    fully_async: bool,
+    prompts: int = 8,
+    per_prompt: int = 4,
+    truth: Callable[[int], str] = str,
+    on_step: Callable[[int], None] = lambda step: None,
+    evaluate_every: int = -1,
+    **reward: Any,
+) -> Rows:
+    """Train and return what the trainer logged. *reward*: `config` or `runner`, as `register` takes them."""
+    from skyrl.backends.skyrl_train.utils.ppo_utils import repopulate_all_registries
+    from skyrl.train.config import SkyRLTrainConfig
+    from skyrl.train.dataset import PromptDataset
+    from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
+    from skyrl.train.trainer import RayPPOTrainer
+
+    folder.mkdir(parents=True, exist_ok=True)
+    data = folder / "train.jsonl"
+    with data.open("w") as file:
+        for i in range(64):
+            row = {
+                "data_source": "toy",
+                "prompt": [{"role": "user", "content": f"q{i}"}],
+                "env_class": "judgekit",
+                "reward_spec": {"method": "judgekit", "ground_truth": truth(i)},
+                "extra_info": {"index": i},
+            }
+            file.write(json.dumps(row) + "\n")
+    settings = {
+        "data.train_data": f"['{data}']",
+        "data.dataloader.num_workers": 0,
+        "trainer.policy.model.path": "tiny",
+        "trainer.seed": seed,
+        "trainer.train_batch_size": prompts,
+        "trainer.policy_mini_batch_size": prompts,
+        "trainer.epochs": 1000,
+        "trainer.max_training_steps": steps,
+        "trainer.eval_interval": evaluate_every,
+        "trainer.eval_before_train": "false",
+        "trainer.eval_batch_size": 16,
+        "trainer.ckpt_interval": -1,
+        "trainer.resume_mode": "none",
+        "trainer.logger": "console",
+        "trainer.algorithm.advantage_estimator": "grpo",
+        "trainer.algorithm.use_kl_loss": "false",
+        "trainer.placement.colocate_all": "false",
+        "trainer.enable_ray_gpu_monitor": "false",
+        "trainer.export_path": folder,
+        "trainer.ckpt_path": folder,
+        "trainer.print_example_interval": 0,
+        "generator.n_samples_per_prompt": per_prompt,
+        "generator.batched": "false",
+        "generator.inference_engine.enable_ray_prometheus_stats": "false",
+        "generator.sampling_params.max_generate_length": 8,
+        "environment.env_class": "judgekit",
+        "environment.skyrl_gym.max_env_workers": 8,
+    }
+    if fully_async:
+        settings |= {
+            "trainer.fully_async.enabled": "true",
+            "trainer.fully_async.max_staleness_steps": 1,
+            "trainer.fully_async.num_parallel_generation_workers": 2 * prompts,
+            "trainer.algorithm.policy_loss_type": "rollout_is",
+        }
+    cfg = SkyRLTrainConfig.from_cli_overrides({key: str(value) for key, value in settings.items()})
+    repopulate_all_registries()
+    register(**reward)
+    tokenizer = make_tokenizer(folder / "tokenizer")
+    lock = threading.Lock()
+    model = tiny_model(tokenizer, seed)
+    engine = TinyPolicy(model, tokenizer, lock)
+    rows = Rows()
+    log = rows.log
+
+    def logged(data: dict[str, Any], step: int, commit: bool = False) -> None:
+        log(data, step, commit)
+        on_step(step)
+
+    rows.log = logged  # type: ignore[method-assign]
+    dataset = PromptDataset(cfg.data.train_data, tokenizer, 128, num_workers=1)
+    trainer = FullyAsyncRayPPOTrainer if fully_async else RayPPOTrainer
+
+    class OnCPU(trainer):  # type: ignore[misc, valid-type]
+        def init_weight_sync_state(self) -> None:
+            self.dispatch = CPUDispatch(self.cfg, model, engine, lock)
+            self.ref_model = None
+
+    made = OnCPU(
+        cfg=cfg,
+        tracker=rows,
+        tokenizer=tokenizer,
+        train_dataset=dataset,
+        eval_dataset=None if fully_async else dataset,
+        inference_engine_client=engine,
+        generator=make_generator()(cfg.generator, cfg.environment.skyrl_gym, engine, tokenizer),
+    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        asyncio.run(made.train())
+    finally:
+        torch.set_num_threads(threads)
+    return rows

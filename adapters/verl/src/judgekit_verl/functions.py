@@ -1,0 +1,123 @@
+"""Reward functions by batches, in the form that the OpenJudge guide for verl gives them.
+
+A reward function is an object with `async compute_batch_scores(prompt_to_samples)`: samples by their prompt
+in, results in any order out, matched by `original_index`. Users of that guide bring theirs along unchanged;
+`RunnerFunction` gives a GradingRunner the same form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from judgekit import ConfigError, GradingRunner, Rollout
+
+
+class RewardSample(Struct, kw_only=True):
+    """One response of a batch."""
+
+    original_index: int
+    """Its row in the batch."""
+    group_index: int
+    """Its place among its prompt's samples."""
+    prompt: str
+    response: str
+    messages: list[Any] = []
+    extra: dict[str, Any] = {}
+
+
+class SampleResult(Struct, kw_only=True):
+    """One response's score."""
+
+    original_index: int
+    group_index: int
+    score: float
+    reward_info: dict[str, Any] = {}
+    """Numbers by name, the same names for every sample of the batch."""
+    details: Any = None
+    """What led to it, as data that JSON can hold."""
+
+
+class RewardFunction(Protocol):
+    """What a legacy reward manager calls once a batch."""
+
+    async def compute_batch_scores(
+        self, prompt_to_samples: Mapping[str, list[RewardSample]], /
+    ) -> Sequence[Any]:
+        """One result per sample, in any order, each with `original_index` and `score`."""
+        ...
+
+
+class RunnerFunction:
+    """A GradingRunner in the form of a reward function."""
+
+    def __init__(self, runner: GradingRunner, extras: Sequence[str] = ()) -> None:
+        self.runner = runner
+        self.extras = tuple(extras)
+
+    async def compute_batch_scores(
+        self, prompt_to_samples: Mapping[str, list[RewardSample]], /
+    ) -> list[SampleResult]:
+        """Grade every group. Raises what `GradingRunner.run_groups` raises."""
+        groups = list(prompt_to_samples.values())
+        rollouts = [[rollout_of_sample(sample) for sample in group] for group in groups]
+        graded = await self.runner.run_groups(rollouts)
+        made = []
+        for group, results in zip(groups, graded, strict=True):
+            for sample, result in zip(group, results, strict=True):
+                if result.reward is None:
+                    raise ConfigError(
+                        "verl cannot leave a rollout out of its loss: write on_missing: neutral"
+                    )
+                info: dict[str, Any] = {"judgekit/missing": float(result.status != "scored")}
+                info |= {f"{name}_score": result.score(name) for name in self.extras}
+                made.append(
+                    SampleResult(
+                        original_index=sample.original_index,
+                        group_index=sample.group_index,
+                        score=result.reward,
+                        reward_info=info,
+                        details=msgspec.to_builtins(result.grades),
+                    )
+                )
+        return made
+
+
+def rollout_of_sample(sample: RewardSample) -> Rollout:
+    """The rollout of a sample whose `extra` holds verl's columns."""
+    extra = dict(sample.extra)
+    return Rollout(
+        prompt=sample.messages or sample.prompt,
+        response=sample.response,
+        group=extra.get("uid"),
+        ground_truth=extra.pop("ground_truth", None),
+        messages=(*sample.messages, {"role": "assistant", "content": sample.response}),
+        data_source=str(extra.pop("data_source", "") or ""),
+        extra={**extra, **(extra.get("extra_info") or {})},
+        id=f"{extra.get('uid', '')}_{sample.group_index}",
+    )
+
+
+def checked(results: Sequence[Any], count: int, who: Any) -> list[Any]:
+    """*results* in the batch's order. Raises ConfigError where one is missing, twice there or no number."""
+    ordered: list[Any] = [None] * count
+    for result in results:
+        index = getattr(result, "original_index", None)
+        if not isinstance(index, int) or not 0 <= index < count:
+            raise ConfigError(
+                f"{who}: a result has original_index {index!r}; the batch has rows 0 to {count - 1}"
+            )
+        if ordered[index] is not None:
+            raise ConfigError(f"{who}: two results for row {index}")
+        if not isinstance(result.score, int | float) or not math.isfinite(result.score):
+            raise ConfigError(f"{who}: the score of row {index} is {result.score!r}, not a finite number")
+        ordered[index] = result
+    if missing := [i for i, result in enumerate(ordered) if result is None]:
+        raise ConfigError(
+            f"{who}: no result for {len(missing)} of {count} rows, the first is row {missing[0]}"
+        )
+    return ordered

@@ -1,0 +1,271 @@
+"""Whole groups for the reward manager: verl's reward loop hands over one trajectory at a time.
+
+    +actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_verl.JudgeKitAgentLoopManager
+
+V1 (the default trainer): all sessions of a prompt are tasks of one agent-loop worker. Each sends its rollout
+to the group's reward worker as soon as it is generated, and the last of them to arrive, or to fail, asks for
+the rewards. V0: groups may straddle agent-loop workers, so the driver sends them when the batch is generated.
+No call waits in a reward worker for one that is still to come: 1,000 of them would keep it from starting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections import Counter
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from verl import DataProto
+from verl.experimental.agent_loop import AgentLoopManager
+from verl.utils.ray_utils import auto_await
+
+from judgekit import ConfigError
+from judgekit_verl.manager import GROUP, Arrived, Complete
+from judgekit_verl.samples import rollout_of, tags_of
+from judgekit_verl.settings import check_asked, settings
+from judgekit_verl.tally import report, tally_actor
+
+
+class _DriverSide:
+    """What the driver does once a step: tell what the workers counted, and end the training if it must."""
+
+    reward_loop_worker_handles: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.reward_loop_worker_handles is None:
+            raise ConfigError(
+                "verl grades after generation when its reward model shares the policy's GPUs, and then hands over "
+                "neither uid nor ground truth: set reward.reward_model.enable_resource_pool=True"
+            )
+        config = self.config  # type: ignore[attr-defined]
+        check_asked(config)
+        router = "router:0" if config.reward.reward_model.enable else None  # only its presence counts here
+        self._max_failure_rate = settings(
+            dict(config.reward.get("reward_kwargs", None) or {}), hook=True, router=router
+        ).hosted.max_failure_rate
+        self._judgekit_tally = tally_actor()
+        self._counted: Counter[str] = Counter()
+        self._step: Any = None
+
+    def _tell(self, step: Any) -> None:
+        """At the first batch of a step: what came of the step before. A step may have many batches (refilled
+        groups, asynchronous modes), of few rollouts each: their failures are one rate."""
+        counts, fatal = ray.get(self._judgekit_tally.take.remote())
+        self._counted.update(counts)
+        if fatal or step != self._step:
+            self._step, told, self._counted = step, self._counted, Counter()
+            report(told, fatal, self._max_failure_rate)
+
+
+class _Meeting:
+    """The sessions of one prompt: who has come, who never will."""
+
+    def __init__(self, size: int, worker: Any) -> None:
+        self.size = size
+        self.worker = worker
+        self.group = uuid.uuid4().hex
+        """Its own name: a prompt's uid may come again."""
+        self.here: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self.arrivals: list[Any] = []
+        """The calls by which they were sent."""
+        self.gone = 0
+        self.sent = False
+
+    @property
+    def complete(self) -> bool:
+        return len(self.here) + self.gone >= self.size
+
+
+_meeting: ContextVar[_Meeting] = ContextVar("judgekit_meeting")
+"""Of the prompt whose session this is; a uid would not do: REMAX's greedy baseline has its prompt's."""
+
+
+def _enter(meeting: _Meeting) -> None:
+    """Ray pickles the worker's class with what it names; functions of a module go by their name."""
+    _meeting.set(meeting)
+
+
+def _here() -> _Meeting:
+    return _meeting.get()
+
+
+def _v1_manager() -> Any:
+    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+
+    # Ray does not let an actor class be subclassed; the plain class is behind it
+    base = AgentLoopWorkerTQ.__ray_metadata__.modified_class
+
+    class GroupWorker(base):  # type: ignore[misc, valid-type]
+        async def _run_prompt(
+            self, prompt: dict[str, Any], sampling_params: Any, trajectory: Any, trace: bool = False
+        ) -> None:
+            rollout = self.config.actor_rollout_ref.rollout
+            size = prompt.get("__rollout_n__", rollout.val_kwargs.n if trajectory["validate"] else rollout.n)
+            worker = random.choice(self.reward_loop_worker_handles)
+            _enter(_Meeting(int(size), worker))  # its sessions are tasks made below, and inherit it
+            await super()._run_prompt(prompt, sampling_params, trajectory, trace)
+
+        async def _run_agent_loop(
+            self, sampling_params: Any, trajectory: Any, *, session_id: int, **kwargs: Any
+        ) -> Any:
+            meeting = _here()
+            try:
+                return await super()._run_agent_loop(
+                    sampling_params, trajectory, session_id=session_id, **kwargs
+                )
+            finally:
+                if session_id not in meeting.here:  # it failed, was empty, or came with a score
+                    meeting.gone += 1
+                    self._send_if_complete(meeting)
+
+        async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
+            output = outputs[-1]
+            if output.reward_score is not None:
+                await super()._compute_score(outputs, kwargs)
+                return
+            start = time.perf_counter()
+            meeting = _here()
+            columns = {k: v for k, v in kwargs.items() if not isinstance(v, torch.Tensor)}
+            columns["num_turns"] = output.num_turns
+            rollout = rollout_of(
+                columns,
+                output.response_ids,
+                self.tokenizer,
+                mask=output.response_mask,
+                extra_fields=output.extra_fields,
+            )
+            arrived = Arrived(
+                group=meeting.group,
+                session=kwargs["session_id"],
+                size=meeting.size,
+                rollout=rollout,
+                tags=tags_of(columns),
+            )
+            meeting.arrivals.append(meeting.worker.compute_score.remote(arrived))
+            future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+            meeting.here[kwargs["session_id"]] = future
+            self._send_if_complete(meeting)
+            answer = await future
+            output.reward_score = answer["reward_score"]
+            output.extra_fields["reward_extra_info"] = answer["reward_extra_info"]
+            output.metrics.compute_score = time.perf_counter() - start
+
+        def _send_if_complete(self, meeting: _Meeting) -> None:
+            if meeting.complete and meeting.here and not meeting.sent:
+                meeting.sent = True
+                task = asyncio.get_running_loop().create_task(self._send(meeting))
+                self.background_tasks.add(task)
+                task.add_done_callback(self.background_tasks.discard)
+
+        async def _send(self, meeting: _Meeting) -> None:
+            sessions = tuple(sorted(meeting.here))
+            futures = [meeting.here[session] for session in sessions]
+            try:
+                complete = meeting.worker.compute_score.remote(
+                    Complete(group=meeting.group, sessions=sessions, size=meeting.size)
+                )
+                # where a rollout did not get there, its group's answer would never come
+                *_, answer = await asyncio.gather(*meeting.arrivals, complete)
+            except BaseException as error:
+                for future in futures:
+                    if not future.done():
+                        future.set_exception(error)
+                if not isinstance(error, Exception):
+                    raise
+                return
+            for future, one in zip(futures, answer["group"], strict=True):
+                if not future.done():
+                    future.set_result(one)
+
+    class GroupManager(_DriverSide, AgentLoopManagerTQ):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.agent_loop_workers_class = ray.remote(GroupWorker)
+
+        def generate_sequences(self, prompts: Any) -> None:
+            self._tell(int(np.asarray(prompts["global_steps"]).flat[0]))
+            super().generate_sequences(prompts)
+
+    return GroupManager
+
+
+class _GroupManagerV0(_DriverSide, AgentLoopManager):  # type: ignore[misc]
+    async def _init_agent_loop_workers(self) -> None:
+        handles, self.reward_loop_worker_handles = self.reward_loop_worker_handles, None
+        try:  # its workers are not to grade each rollout alone: the driver sends them by group
+            await super()._init_agent_loop_workers()
+        finally:
+            self.reward_loop_worker_handles = handles
+
+    @auto_await  # type: ignore[untyped-decorator]
+    async def generate_sequences(self, prompts: DataProto) -> DataProto:
+        if "uid" not in prompts.non_tensor_batch:
+            raise ConfigError("verl's batch has no uid, by which rollouts of one prompt are known")
+        out = await super().generate_sequences(prompts)
+        await self._grade_groups(prompts, out)
+        counts, fatal = await self._judgekit_tally.take.remote()
+        report(counts, fatal, self._max_failure_rate)
+        return out
+
+    async def _grade_groups(self, prompts: DataProto, out: DataProto) -> None:
+        """Grade every group of the batch and write the rewards where verl looks for them."""
+        groups: dict[Any, list[int]] = {}
+        padding: dict[int, int] = {}
+        size = (
+            self.config.actor_rollout_ref.rollout.val_kwargs.n if prompts.meta_info.get("validate") else None
+        )
+        sampled = prompts.non_tensor_batch.get("__do_sample__")
+        for i, uid in enumerate(prompts.non_tensor_batch["uid"].tolist()):
+            # REMAX's greedy baseline has its prompt's uid, but does not compete with the others
+            alone = sampled is not None and not sampled[i]
+            group = groups.setdefault((uid, i) if alone else uid, [])
+            # verl fills up a validation batch with its first rows, and drops them after
+            if len(group) == size:
+                padding[i] = group[0]
+            else:
+                group.append(i)
+        keys = [k for k in ("prompts", "responses", "attention_mask", "response_mask") if k in out.batch]
+        workers = self.reward_loop_worker_handles
+        calls = []
+        for number, rows in enumerate(groups.values()):
+            columns = {k: v[rows] for k, v in prompts.non_tensor_batch.items()}
+            part = DataProto(
+                batch=out.batch.select(*keys)[rows], non_tensor_batch=columns, meta_info={GROUP: True}
+            )
+            calls.append(workers[number % len(workers)].compute_score.remote(part))
+        answers: list[Any] = [None] * len(out)
+        for rows, answer in zip(groups.values(), await asyncio.gather(*calls), strict=True):
+            for row, one in zip(rows, answer["group"], strict=True):
+                answers[row] = one
+        for row, twin in padding.items():
+            answers[row] = answers[twin]
+        width = out.batch["prompts"].shape[1]
+        last = (out.batch["attention_mask"][:, width:].sum(1) - 1).clamp(min=0)  # an empty response has none
+        scores = torch.zeros_like(out.batch["responses"], dtype=torch.float32)
+        scores[torch.arange(len(out)), last] = torch.tensor([a["reward_score"] for a in answers])
+        out.batch["rm_scores"] = scores
+        extra_keys = out.meta_info.setdefault("reward_extra_keys", [])
+        for key in answers[0]["reward_extra_info"]:
+            out.non_tensor_batch[key] = np.array([a["reward_extra_info"][key] for a in answers])
+            if key not in extra_keys:
+                extra_keys.append(key)
+
+
+class JudgeKitAgentLoopManager:
+    """The target of `agent_loop_manager_class`: the hook for the trainer that is configured, V1 or V0."""
+
+    judgekit_groups = True
+
+    @classmethod
+    def create(cls, *args: Any, **kwargs: Any) -> Any:
+        """verl's own `create`, with verl's arguments: what it starts differs by its version."""
+        config = kwargs["config"]
+        kind = _v1_manager() if config.trainer.get("use_v1", False) else _GroupManagerV0
+        return kind.create(*args, **kwargs)

@@ -1,0 +1,191 @@
+"""The reward manager of verl before its reward loop (0.4.1 to 0.7.0): `__call__` with the whole batch."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from typing import Any
+
+import torch
+
+from judgekit import ConfigError
+from judgekit.blocking import run_blocking
+from judgekit.types import content_text
+from judgekit_verl.functions import RewardFunction, RewardSample, RunnerFunction, checked
+from judgekit_verl.samples import plain, rollout_of_row
+from judgekit_verl.settings import settings
+
+logger = logging.getLogger("judgekit")
+
+
+class JudgeKitLegacyRewardManager:
+    """`(tokenizer, num_examine, compute_score=None, reward_fn_key="data_source", **reward_kwargs)`.
+
+    Grades a batch with one call on judgekit's background loop, so that connections and engines live from
+    step to step. Rows are grouped by `uid` in whatever order they stand, and where there is none (validation
+    before 0.6) by prompt and ground truth. The reward stands on the last token of the response. A batch that
+    has `rm_scores` already is not graded again.
+
+    *compute_score*: an object with `compute_batch_scores` (see `judgekit_verl.functions`) takes the place of
+    a runner. *reward_kwargs*: as in `judgekit_verl.settings`. *num_examine*: so many samples of each data
+    source are printed. May be pickled: verl 0.5 sends it to a Ray task.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        num_examine: int = 0,
+        compute_score: Any = None,
+        reward_fn_key: str = "data_source",
+        reward_manager_class_path: str | None = None,
+        **reward_kwargs: Any,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.num_examine = num_examine
+        self.reward_fn_key = reward_fn_key
+        self._kwargs = reward_kwargs
+        self._given: RewardFunction | None = (
+            compute_score if callable(getattr(compute_score, "compute_batch_scores", None)) else None
+        )
+        self._function: RewardFunction | None = self._given
+        if self._given is None:
+            self._function = self._from_settings()  # a mistake is an error now, not after the first batch
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_function": self._given}
+
+    def __call__(self, data: Any, return_dict: bool = False) -> Any:
+        """Rewards of a batch: a tensor (rows, response length), or with *return_dict* a mapping with
+        `reward_tensor` and `reward_extra_info` (lists by name, a value per row).
+
+        verl swallows an exception and calls again without *return_dict*, which would pay for every
+        verdict twice: the second call raises the same error without grading.
+        """
+        if "rm_scores" in data.batch.keys():  # noqa: SIM118, a TensorDict is no mapping
+            return self._scored_already(data, return_dict)
+        error = getattr(data, "_judgekit_error", None)
+        if error is not None:
+            raise error
+        try:
+            tensor, extra = self._grade(data)
+        except Exception as failure:
+            data._judgekit_error = failure
+            raise
+        return {"reward_tensor": tensor, "reward_extra_info": extra} if return_dict else tensor
+
+    def _grade(self, data: Any) -> tuple[torch.Tensor, dict[str, list[Any]]]:
+        samples = self._samples(data)
+        groups: dict[Any, list[RewardSample]] = {}
+        for sample in samples:
+            uid = sample.extra.get("uid")
+            key = uid if uid is not None else (sample.prompt, repr(sample.extra.get("ground_truth")))
+            group = groups.setdefault(key, [])
+            sample.group_index = len(group)
+            group.append(sample)
+        by_prompt = {str(key): group for key, group in groups.items()}
+        if self._function is None:
+            self._function = self._from_settings()
+        results = checked(
+            run_blocking(self._function.compute_batch_scores(by_prompt)),
+            len(samples),
+            type(self._function).__name__,
+        )
+        responses = data.batch["responses"]
+        valid = data.batch["attention_mask"][:, -responses.shape[-1] :].sum(-1)
+        tensor = torch.zeros_like(responses, dtype=torch.float32)
+        scores = torch.tensor([float(r.score) for r in results])
+        tensor[torch.arange(len(samples)), (valid - 1).clamp(min=0)] = scores
+        self._examine(samples, results)
+        return tensor, _columns(results)
+
+    def _samples(self, data: Any) -> list[RewardSample]:
+        samples = []
+        for index in range(len(data)):
+            item = data[index]
+            rollout = rollout_of_row(item, self.tokenizer)
+            columns = {k: plain(v) for k, v in item.non_tensor_batch.items()}
+            prompt = rollout.prompt_text or self._prompt_text(item)
+            columns |= {
+                "ground_truth": rollout.ground_truth,
+                "data_source": plain(columns.get(self.reward_fn_key)),
+            }
+            messages = [] if isinstance(rollout.prompt, str) else list(rollout.prompt)
+            samples.append(
+                RewardSample(
+                    original_index=index,
+                    group_index=0,
+                    prompt=prompt,
+                    response=rollout.response,
+                    messages=messages,
+                    extra=columns,
+                )
+            )
+        return samples
+
+    def _prompt_text(self, item: Any) -> str:
+        """The prompt from its tokens, where the batch has no `raw_prompt`."""
+        ids = item.batch["prompts"]
+        mask = item.batch["attention_mask"][: ids.shape[-1]].bool()
+        return str(self.tokenizer.decode(ids[mask].tolist(), skip_special_tokens=True))
+
+    def _from_settings(self) -> RunnerFunction:
+        made = settings(self._kwargs, hook=True)
+        runner = made.hosted.runner
+        runner.max_failure_rate = made.hosted.max_failure_rate  # here a run is a batch: it counts them itself
+        return RunnerFunction(runner, made.extras)
+
+    def _scored_already(self, data: Any, return_dict: bool) -> Any:
+        if not return_dict:
+            return data.batch["rm_scores"]
+        keys = data.meta_info.get("reward_extra_keys", [])
+        return {
+            "reward_tensor": data.batch["rm_scores"],
+            "reward_extra_info": {key: data.non_tensor_batch[key] for key in keys},
+        }
+
+    def _examine(self, samples: list[RewardSample], results: list[Any]) -> None:
+        shown: dict[str, int] = {}
+        for sample, result in zip(samples, results, strict=True):
+            source = str(sample.extra.get("data_source"))
+            if shown.get(source, 0) < self.num_examine:
+                shown[source] = shown.get(source, 0) + 1
+                print(  # noqa: T201, what verl's num_examine asks for
+                    f"[prompt] {content_text(sample.prompt)}\n[response] {sample.response}\n"
+                    f"[ground_truth] {sample.extra.get('ground_truth')}\n[score] {result.score}\n"
+                    f"[reward_info] {result.reward_info}",
+                    flush=True,
+                )
+
+
+def _columns(results: list[Any]) -> dict[str, list[Any]]:
+    """`reward_extra_info`: every name with a value per row, and the details as JSON."""
+    infos = [dict(result.reward_info or {}) for result in results]
+    names = list(dict.fromkeys(name for info in infos for name in info))
+    columns = {name: _whole([info.get(name) for info in infos]) for name in names}
+    if "details" in columns:
+        raise ConfigError("reward_info has a key 'details', which is kept for the results' details")
+    columns["details"] = [
+        json.dumps(result.details, ensure_ascii=False, default=str) if result.details is not None else ""
+        for result in results
+    ]
+    return columns
+
+
+def _whole(values: list[Any]) -> list[Any]:
+    """A column without None, with which these versions' validation cannot count."""
+    gap: Any = "" if any(isinstance(value, str) for value in values) else math.nan
+    return [gap if value is None else value for value in values]
+
+
+try:
+    from verl.workers.reward_manager import register
+
+    register("judgekit")(JudgeKitLegacyRewardManager)
+except (ImportError, AssertionError, ValueError):  # a verl without these managers, or a second import
+    pass
+
+
+def compute_score(*_: Any, **__: Any) -> float:
+    """What `custom_reward_function.name` may point at so that verl 0.6 imports this file; never called."""
+    raise ConfigError("judgekit grades in its reward manager: set reward_model.reward_manager=judgekit")

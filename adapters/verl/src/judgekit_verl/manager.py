@@ -1,0 +1,224 @@
+"""The reward manager of verl's reward loop (0.7.1 and later): one call per trajectory, or per group."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import math
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from msgspec import Struct
+from verl.experimental.reward_loop.reward_manager import register
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+
+from judgekit import ConfigError, MissingRewardError, RewardResult, Rollout
+from judgekit.hosts import Tally
+from judgekit.rendezvous import Rendezvous
+from judgekit_verl.samples import rollout_of_row, tags_of
+from judgekit_verl.settings import check_asked, settings
+from judgekit_verl.versions import DROPS_NONE, verl_version
+
+logger = logging.getLogger("judgekit")
+
+GROUP = "judgekit_group"
+"""In a DataProto's meta_info: its rows are one prompt's."""
+
+
+class Arrived(Struct, frozen=True, kw_only=True):
+    """From the hook of V1: a rollout of a group. The answer is empty and comes at once."""
+
+    group: str
+    session: int
+    size: int
+    rollout: Rollout
+    tags: dict[str, Any]
+
+
+class Complete(Struct, frozen=True, kw_only=True):
+    """From the hook of V1: who has arrived of a group, now that nobody else will. The answer is theirs."""
+
+    group: str
+    sessions: tuple[int, ...]
+    size: int
+
+
+PREFIX = "judgekit/"
+
+
+class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
+    """Grades verl's trajectories with a GradingRunner.
+
+    Configured by `+reward.reward_kwargs.judgekit_config=reward.yaml`; see `judgekit_verl.settings`. Called
+    with a single trajectory it returns verl's `{"reward_score", "reward_extra_info"}`; called by
+    `JudgeKitAgentLoopManager` with a group, `{"group": [one of those per rollout]}`.
+
+    `reward_extra_info` has the same keys for every rollout: `judgekit/missing` (1: the reward is not from
+    grades), `judgekit/raw` (the reward before group transforms) and `judgekit/<grader>`; None where there is
+    no score (NaN before verl 0.9, which cannot log None).
+
+    With `+reward.reward_kwargs.reward_manager_class_path=package.Class` it stands for that class, which
+    unpatched verl would not load. Constructed as verl's earlier versions do, `(tokenizer, num_examine, …)`,
+    it is a `JudgeKitLegacyRewardManager`.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        config = kwargs.get("config", args[0] if args else None)
+        if hasattr(config, "actor_rollout_ref") and not hasattr(config, "reward"):
+            raise ConfigError(
+                "verl 0.7.0's reward loop cannot be configured for judgekit: set reward_model.use_reward_loop=False "
+                "and take JudgeKitLegacyRewardManager, see the README of judgekit-verl"
+            )
+        if ("tokenizer" in kwargs and "config" not in kwargs) or not hasattr(config, "reward"):
+            from judgekit_verl.legacy import JudgeKitLegacyRewardManager
+
+            return JudgeKitLegacyRewardManager(*args, **kwargs)
+        path = _reward_kwargs(config).get("reward_manager_class_path")
+        if path and (target := _load(path)) is not cls:
+            return target(*args, **kwargs)
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        config: Any,
+        tokenizer: Any,
+        compute_score: Any = None,
+        reward_router_address: str | None = None,
+        reward_model_tokenizer: Any = None,
+        **_: Any,
+    ) -> None:
+        verl_version()
+        check_asked(config)
+        try:
+            super().__init__(config, tokenizer, compute_score)
+        except TypeError:  # 0.7.0
+            super().__init__(config, tokenizer)
+        self.hook = has_hook(config)
+        made = settings(
+            {k: v for k, v in _reward_kwargs(config).items() if k != "reward_manager_class_path"},
+            hook=self.hook,
+            workers=int(config.reward.get("num_workers", 1)),
+            router=reward_router_address,
+        )
+        self.runner = made.hosted.runner
+        self._extras = made.extras
+        self._none: float | None = None if verl_version() >= DROPS_NONE else math.nan
+        self._tally: Any = None
+        self._rendezvous: Rendezvous | None = None
+        self._members: dict[tuple[str, int], asyncio.Future[asyncio.Task[RewardResult]]] = {}
+        """Who has arrived of groups that are not complete."""
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        """Grade a trajectory (its last output, where it has several), or a group.
+
+        *data*: verl's DataProto, or what the hook sends. Raises MissingRewardError under
+        `on_missing: raise`, and ConfigError for a data set that the graders cannot read.
+        """
+        if isinstance(data, Arrived):
+            self._begin(data)
+            return {}
+        if isinstance(data, Complete):
+            return {"group": await self._answers(self._finish(data), len(data.sessions))}
+        grouped = bool(data.meta_info.get(GROUP))
+        if self.hook and not grouped and self.runner.needs_group:
+            raise ConfigError(
+                "this trainer hands over rollouts one at a time, in spite of agent_loop_manager_class (verl's fully "
+                "async trainer has its own): take out the line, and graders and transforms that need the group"
+            )
+        rows = [data[i] for i in range(len(data))] if grouped else [data[-1:][0]]
+        rollouts = [rollout_of_row(row, self.tokenizer) for row in rows]
+        grading = self._run(rollouts, tags_of(rows[0].non_tensor_batch))
+        answers = await self._answers(grading, len(rows))
+        return {"group": answers} if grouped else answers[0]
+
+    async def _run(self, rollouts: list[Rollout], tags: Mapping[str, Any]) -> list[RewardResult]:
+        (results,) = await self.runner.run_groups([rollouts], tags=tags)
+        return results
+
+    def _begin(self, member: Arrived) -> None:
+        """Grade what can be told of this member alone; nothing waits here for the others."""
+        coroutine = self._meeting().arrive(member.group, member.rollout, size=member.size, tags=member.tags)
+        self._member(member.group, member.session).set_result(
+            asyncio.get_running_loop().create_task(coroutine)
+        )
+
+    async def _finish(self, group: Complete) -> list[RewardResult]:
+        for _ in range(group.size - len(group.sessions)):
+            self._meeting().leave(group.group, size=group.size)
+        try:
+            tasks = [await self._member(group.group, session) for session in group.sessions]
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for session in group.sessions:
+                self._members.pop((group.group, session), None)
+
+    def _member(self, group: str, session: int) -> asyncio.Future[asyncio.Task[RewardResult]]:
+        """The grading of a member, made by whichever of its two messages comes first."""
+        key = (group, session)
+        if key not in self._members:
+            self._members[key] = asyncio.get_running_loop().create_future()
+        return self._members[key]
+
+    def _meeting(self) -> Rendezvous:
+        if self._rendezvous is None:
+            self._rendezvous = Rendezvous(self.runner)
+        return self._rendezvous
+
+    async def _answers(self, grading: Awaitable[list[RewardResult]], count: int) -> list[dict[str, Any]]:
+        try:
+            results = await grading
+        except MissingRewardError:
+            if self.hook:
+                self._tally_actor().add.remote({"rollouts": count, "status:raised": count})
+            raise
+        except Exception as error:
+            # V1 only drops the rollouts whose call raises: the driver has to hear of it
+            if self.hook:
+                self._tally_actor().fatal.remote(f"{type(error).__name__}: {error}")
+            raise
+        if self.hook:
+            tally = Tally()
+            tally.add(results)
+            await self._tally_actor().add.remote(dict(tally.counts))  # there before the rewards are used
+        return [self._answer(result) for result in results]
+
+    def _answer(self, result: RewardResult) -> dict[str, Any]:
+        if result.reward is None:
+            raise MissingRewardError("a reward is missing, and verl must get a number")
+        extra: dict[str, Any] = {
+            f"{PREFIX}missing": float(result.status != "scored"),
+            f"{PREFIX}raw": self._none if result.raw_reward is None else float(result.raw_reward),
+        }
+        for name in self._extras:
+            score = result.score(name)
+            extra[PREFIX + name] = self._none if score is None else float(score)
+        return {"reward_score": float(result.reward), "reward_extra_info": extra}
+
+    def _tally_actor(self) -> Any:
+        if self._tally is None:
+            from judgekit_verl.tally import tally_actor
+
+            self._tally = tally_actor()
+        return self._tally
+
+
+def has_hook(config: Any) -> bool:
+    """Whether the trainer is configured to hand over whole groups."""
+    agent = config.get("actor_rollout_ref", {}).get("rollout", {}).get("agent", {}) or {}
+    path = agent.get("agent_loop_manager_class")
+    return path is not None and bool(getattr(_load(path), "judgekit_groups", False))
+
+
+def _reward_kwargs(config: Any) -> dict[str, Any]:
+    return dict(config.reward.get("reward_kwargs", None) or {})
+
+
+def _load(path: str) -> Any:
+    """The object at `package.module.name` or `package.module:name`."""
+    module, _, name = path.replace(":", ".").rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+if __name__ == "judgekit_verl.manager":  # not where verl executes the file once more, by its path
+    register("judgekit")(JudgeKitRewardManager)

@@ -1,0 +1,193 @@
+"""Drop-ins for verl's `custom_reward_function`: a remote vLLM judge, one row or many rows at a time.
+
+    custom_reward_function.path=pkg://judgekit_verl custom_reward_function.name=compute_score
+    +custom_reward_function.reward_kwargs.on_failure=raise
+
+Where the judge is: LLM_JUDGE_SERVER_URL (several with commas), LLM_JUDGE_SERVER_API_KEY,
+LLM_JUDGE_SERVER_TIMEOUT, or `extra_info` of the row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from judgekit import ConfigError, GradingRunner, MissingRewardError, Rollout
+from judgekit.blocking import run_blocking
+from judgekit.config import RewardConfig
+from judgekit.grader import AnyGrader
+from judgekit.graders import JudgeGrader
+from judgekit.judges import LayerOptions, LineVerdict, Template, stacked
+from judgekit.judges.base import Sampling
+from judgekit.judges.openai import openai_judge
+from judgekit.limits import Retry
+from judgekit.reward import Fallback
+
+UNSET: Final = object()
+_LINE = "REWARD: {score}"
+
+
+async def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    on_failure: Any = UNSET,
+    **_: Any,
+) -> float:
+    """The judge's score of one solution, 0 to 1.
+
+    *extra_info* may hold server_url, api_key, timeout (seconds), model_name, temperature, top_p,
+    max_new_tokens, enable_thinking, batch_size (requests in flight), problem, prompt_template ("default",
+    "detailed", or a text with {PROBLEM} {REFERENCE_SOLUTION} {CANDIDATE_SOLUTION} whose last line asks for
+    `REWARD: <score>`), target_gt, filter_gt_by_prompt_token, prompt.
+
+    *on_failure*: what a judge that gives no score means: "raise" (MissingRewardError), a number, or a grader
+    by its name in reward.yaml, such as "edit_similarity", which then grades instead. There is no default.
+    """
+    (score,) = await _scores([data_source], [solution_str], [ground_truth], [extra_info], on_failure)
+    return score
+
+
+def compute_score_batched(
+    data_sources: Sequence[str],
+    solution_strs: Sequence[str],
+    ground_truths: Sequence[Any],
+    extra_infos: Sequence[Mapping[str, Any] | None] | None = None,
+    *,
+    on_failure: Any = UNSET,
+    **_: Any,
+) -> list[float]:
+    """As `compute_score`, for many rows at once and from synchronous code; one score per row, in order."""
+    infos = extra_infos if extra_infos is not None else [None] * len(solution_strs)
+    return run_blocking(_scores(data_sources, solution_strs, ground_truths, infos, on_failure))
+
+
+async def _scores(
+    sources: Sequence[str],
+    solutions: Sequence[str],
+    truths: Sequence[Any],
+    infos: Sequence[Mapping[str, Any] | None],
+    on_failure: Any,
+) -> list[float]:
+    if on_failure is UNSET:
+        raise ConfigError(
+            "say what a failed judge returns: +custom_reward_function.reward_kwargs.on_failure=raise, a number, "
+            "or a grader's name such as edit_similarity"
+        )
+    lengths = {len(sources), len(solutions), len(truths), len(infos)}
+    if len(lengths) > 1:
+        raise ConfigError(f"compute_score_batched: the arguments have different lengths: {sorted(lengths)}")
+    rows: dict[GradingRunner, list[int]] = {}
+    rollouts = []
+    for index, (source, solution, truth, given) in enumerate(
+        zip(sources, solutions, truths, infos, strict=True)
+    ):
+        info = dict(given or {})
+        rollouts.append(
+            Rollout(
+                prompt=str(info.get("problem") or info.get("question") or ""),
+                response=solution,
+                ground_truth=truth,
+                data_source=str(source),
+                extra=info,
+            )
+        )
+        rows.setdefault(_runner_for(info, on_failure), []).append(index)
+    scores: list[float] = [0.0] * len(rollouts)
+
+    async def grade(runner: GradingRunner, indices: list[int]) -> None:
+        for index, result in zip(indices, await runner.run([rollouts[i] for i in indices]), strict=True):
+            if result.reward is None:
+                raise MissingRewardError(f"row {index} has no score ({', '.join(result.missing)})")
+            scores[index] = float(result.reward)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for runner, indices in rows.items():
+                group.create_task(grade(runner, indices))
+    except ExceptionGroup as errors:  # what made it raise, not how it was found
+        raise errors.exceptions[0] from None
+    return scores
+
+
+def _runner_for(info: Mapping[str, Any], on_failure: Any) -> GradingRunner:
+    """The runner of one set of options; one for all rows that share them, for the life of the process."""
+    url = str(info.get("server_url") or os.environ.get("LLM_JUDGE_SERVER_URL", ""))
+    if not url:
+        raise ConfigError(
+            "where is the judge? Set LLM_JUDGE_SERVER_URL, or server_url in the row's extra_info"
+        )
+    return _runner(
+        url.removesuffix("/chat/completions"),
+        str(info.get("api_key") or os.environ.get("LLM_JUDGE_SERVER_API_KEY", "")),
+        float(info.get("timeout") or os.environ.get("LLM_JUDGE_SERVER_TIMEOUT") or 60),
+        str(info.get("model_name") or ""),
+        float(info.get("temperature", 0.7)),
+        float(info.get("top_p", 0.8)),
+        int(info.get("max_new_tokens", 512)),
+        bool(info.get("enable_thinking", False)),
+        int(info.get("batch_size", 128)),
+        str(info.get("prompt_template") or "default"),
+        on_failure,
+    )
+
+
+@lru_cache(maxsize=64)
+def _runner(
+    url: str,
+    api_key: str,
+    timeout: float,
+    model: str,
+    temperature: float,
+    top_p: float,
+    max_tokens: int,
+    thinking: bool,
+    batch_size: int,
+    template: str,
+    on_failure: Any,
+) -> GradingRunner:
+    engine = openai_judge(url, model=model or None, api_key=api_key or None, timeout_s=timeout)
+    judge = stacked(
+        engine,
+        LayerOptions(max_concurrency=batch_size, attempt_timeout_s=timeout, retry=Retry(attempts=3)),
+    )
+    prompt = _template(template)
+    coded = "REMINDER" in prompt.fields  # else the template says itself what the last line is
+    graders: dict[str, AnyGrader] = {
+        "judge": JudgeGrader(
+            judge,
+            template=prompt,
+            verdict=LineVerdict(line=_LINE, integer=False, nonce=coded, max_tokens=max_tokens),
+            sampling=Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens, thinking=thinking),
+        )
+    }
+    reward: Any = "judge"
+    on_missing: Any = "raise"
+    if isinstance(on_failure, int | float):
+        on_missing = float(on_failure)
+    elif on_failure != "raise":
+        other = RewardConfig.model_validate({"graders": {"other": str(on_failure)}}).build()
+        graders["other"] = other.graders["other"]
+        reward = Fallback("judge", "other")
+    runner = GradingRunner(
+        graders,
+        reward,
+        on_missing=on_missing,
+        max_concurrency=max(batch_size, 1),
+        timeout_s=timeout * 4,
+    )
+    runner.share_slots()  # verl asks row by row: each is a run of its own
+    return runner
+
+
+def _template(given: str) -> Template:
+    """A shipped template by name, or one whose text is given."""
+    if "{CANDIDATE_SOLUTION}" not in given:
+        return Template.load(given)
+    text = given if "{HOW_TO_ANSWER}" in given or "REWARD:" in given else f"{given}\n\n{{HOW_TO_ANSWER}}"
+    return Template(text)

@@ -1,0 +1,70 @@
+"""Graders and runners that the workers load by path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from judgekit import GradingRunner, JudgeUnavailable, Rollout, grader, group_grader
+from judgekit.graders import FinalAnswer
+
+
+@grader
+def letters(response: str) -> float:
+    """Share of letters a to m."""
+    return sum(c in "abcdefghijklm" for c in response) / max(1, len(response))
+
+
+@grader
+async def flaky(rollout: Rollout) -> float:
+    """A judge that is down for what mentions it."""
+    await asyncio.sleep(0.001)
+    if "down" in rollout.response:
+        raise JudgeUnavailable("the judge is down")
+    return 1.0
+
+
+@grader
+async def always_down(rollout: Rollout) -> float:
+    raise JudgeUnavailable("the judge is down")
+
+
+@group_grader
+async def longest(rollouts: Sequence[Rollout]) -> list[float]:
+    """Rank by length among the group's members, 0 to 1."""
+    lengths = [len(r.response) for r in rollouts]
+    return [sum(x > y for y in lengths) / max(1, len(lengths) - 1) for x in lengths]
+
+
+def pointwise() -> GradingRunner:
+    return GradingRunner(
+        {"correct": FinalAnswer(), "letters": letters}, {"correct": 1.0, "letters": 0.0}, on_missing=-1.0
+    )
+
+
+def ranked() -> GradingRunner:
+    return GradingRunner({"longest": longest}, on_missing="neutral")
+
+
+def down_at_times() -> GradingRunner:
+    return GradingRunner(
+        {"flaky": flaky, "letters": letters}, {"flaky": 0.5, "letters": 0.5}, on_missing="neutral"
+    )
+
+
+def strict() -> GradingRunner:
+    return GradingRunner({"flaky": flaky}, on_missing="raise")
+
+
+def down() -> GradingRunner:
+    return GradingRunner({"always_down": always_down}, on_missing="neutral", max_failure_rate=0.5)
+
+
+@grader(score_range=(0.0, float("inf")))
+def length(response: str) -> float:
+    return float(len(response))
+
+
+def trivial() -> GradingRunner:
+    """The score of trivial_score.py."""
+    return GradingRunner({"length": length}, on_missing=0.0)

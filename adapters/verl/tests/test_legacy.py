@@ -1,0 +1,189 @@
+"""The `__call__` manager: by itself, and inside the verl versions that call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from batches import batch
+from judgekit import ConfigError
+from judgekit_verl import JudgeKitLegacyRewardManager, JudgeKitRewardManager
+
+OLD = Path(sys.prefix) / "old"
+
+
+def manager(tokenizer: Any, runner: str, **more: Any) -> Any:
+    return JudgeKitLegacyRewardManager(
+        tokenizer, more.pop("num_examine", 0), judgekit_runner=f"graders_for_tests:{runner}", **more
+    )
+
+
+def test_groups_by_uid_wherever_the_rows_stand(tokenizer: Any) -> None:
+    data = batch(tokenizer, ["x", "zz", "xxx", "z", "", "xx"], uids=["a", "b", "a", "b", "b", "a"])
+    out = manager(tokenizer, "ranked")(data, return_dict=True)
+    tensor, extra = out["reward_tensor"], out["reward_extra_info"]
+    assert tensor.sum(1).tolist() == [0, 1, 1, 0.5, 0, 0.5]
+    assert tensor[2].nonzero().item() == 3  # x x x end
+    assert extra["longest_score"] == [0, 1, 1, 0.5, 0, 0.5]
+    assert extra["judgekit/missing"] == [0] * 6
+    assert json.loads(extra["details"][0])["longest"]["score"] == 0
+    assert {len(column) for column in extra.values()} == {6}
+
+
+def test_without_uid_by_prompt_and_truth(tokenizer: Any) -> None:
+    data = batch(
+        tokenizer, ["x", "xx", "xxx", "xxxx"], prompts=["p", "p", "q", "p"], truths=["1", "1", "1", "2"]
+    )
+    tensor = manager(tokenizer, "ranked")(data)
+    # two of one prompt and truth; the others stand alone, where ranks say nothing: all alike
+    assert tensor.sum(1).tolist()[:2] == [0, 1]
+    assert tensor.sum(1).tolist()[2] == tensor.sum(1).tolist()[3]
+
+
+def test_validation_can_average_a_column_with_failures(tokenizer: Any) -> None:
+    """These versions take np.mean of every column whose first value is no text."""
+    import numpy as np
+
+    data = batch(tokenizer, ["down", "aaaa"], uids=["a", "a"])
+    out = manager(tokenizer, "down_at_times")(data, return_dict=True)
+    assert out["reward_tensor"].sum(1).tolist() == [1, 1]  # neutral: its sibling's
+    extra = out["reward_extra_info"]
+    assert extra["judgekit/missing"] == [1, 0]
+    assert np.isnan(np.mean(extra["flaky_score"]))
+    assert all(isinstance(column[0], str) or np.mean(column) is not None for column in extra.values())
+
+
+def test_a_scored_batch_is_not_graded_again(tokenizer: Any) -> None:
+    import torch
+
+    data = batch(tokenizer, ["x", "y"])
+    data.batch["rm_scores"] = torch.ones(2, 48)
+    data.non_tensor_batch["seen"] = data.non_tensor_batch["data_source"]
+    data.meta_info["reward_extra_keys"] = ["seen"]
+    out = manager(tokenizer, "ranked")(data, return_dict=True)
+    assert out["reward_tensor"] is data.batch["rm_scores"]
+    assert list(out["reward_extra_info"]) == ["seen"]
+
+
+def test_it_survives_pickling(tokenizer: Any) -> None:
+    made = pickle.loads(pickle.dumps(manager(tokenizer, "ranked")))
+    assert made(batch(tokenizer, ["x", "xx"], uids=["a", "a"])).sum(1).tolist() == [0, 1]
+
+
+def test_samples_are_shown(tokenizer: Any, capsys: Any) -> None:
+    made = manager(tokenizer, "ranked", num_examine=1)
+    made(batch(tokenizer, ["x", "xx", "xxx"], uids=["a", "a", "a"], sources=["one", "one", "two"]))
+    shown = capsys.readouterr().out
+    assert shown.count("[response]") == 2
+    assert "[response] x\n" in shown
+    assert "[response] xxx\n" in shown
+
+
+class Theirs:
+    """A reward function in the form of the OpenJudge guide, with results in any order."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.fault = ""
+
+    async def compute_batch_scores(self, prompt_to_samples: dict[str, list[Any]]) -> list[Any]:
+        self.calls += 1
+        found = [
+            SimpleNamespace(
+                original_index=s.original_index,
+                group_index=s.group_index,
+                score=float(len(s.response)),
+                reward_info={"length_score": float(len(s.response))},
+                details={"group": len(group), "place": s.group_index, "truth": s.extra["ground_truth"]},
+            )
+            for group in prompt_to_samples.values()
+            for s in group
+        ]
+        if self.fault == "raises":
+            raise RuntimeError("judge timeout")
+        if self.fault == "lost":
+            found.pop()
+        if self.fault in ("nan", "inf"):
+            found[0].score = float(self.fault)
+        return found[::-1]
+
+
+def test_a_reward_function_object_moves_over(tokenizer: Any) -> None:
+    data = batch(tokenizer, ["x", "yy", "xxx"], uids=["a", "b", "a"], truths=["5", "6", "5"])
+    out = JudgeKitLegacyRewardManager(tokenizer, 0, Theirs())(data, return_dict=True)
+    assert out["reward_tensor"].sum(1).tolist() == [1, 2, 3]
+    assert out["reward_extra_info"]["length_score"] == [1, 2, 3]
+    details = [json.loads(d) for d in out["reward_extra_info"]["details"]]
+    assert details[2] == {"group": 2, "place": 1, "truth": "5"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("lost", "no result for 1 of 2 rows"),
+        ("nan", "nan, not a finite number"),
+        ("inf", "inf, not a finite number"),
+    ],
+)
+def test_incomplete_results_are_refused(tokenizer: Any, fault: str, says: str) -> None:
+    theirs = Theirs()
+    theirs.fault = fault
+    with pytest.raises(ConfigError, match=says):
+        JudgeKitLegacyRewardManager(tokenizer, 0, theirs)(batch(tokenizer, ["x", "y"]), return_dict=True)
+
+
+def test_verls_second_call_after_an_error_does_not_grade_again(tokenizer: Any) -> None:
+    """verl's compute_reward swallows the error and calls again without return_dict."""
+    theirs = Theirs()
+    theirs.fault = "raises"
+    made, data = JudgeKitLegacyRewardManager(tokenizer, 0, theirs), batch(tokenizer, ["x", "y"])
+    with pytest.raises(RuntimeError, match="judge timeout"):
+        made(data, return_dict=True)
+    with pytest.raises(RuntimeError, match="judge timeout"):
+        made(data)
+    assert theirs.calls == 1
+
+
+def test_the_class_path_of_patched_verl(tokenizer: Any) -> None:
+    """It constructs judgekit_verl.JudgeKitRewardManager the old way."""
+    made = JudgeKitRewardManager(tokenizer, 0, Theirs(), reward_fn_key="data_source")
+    assert isinstance(made, JudgeKitLegacyRewardManager)
+    made = JudgeKitRewardManager(
+        tokenizer=tokenizer, num_examine=0, compute_score=None, judgekit_runner="graders_for_tests:ranked"
+    )
+    assert made(batch(tokenizer, ["x", "xx"], uids=["a", "a"])).sum(1).tolist() == [0, 1]
+
+
+def test_the_reward_loop_of_0_7_0_is_refused(tokenizer: Any) -> None:
+    """Its configuration has no `reward`, and it constructs by position."""
+    config = SimpleNamespace(actor_rollout_ref={}, reward_model={})
+    with pytest.raises(ConfigError, match="reward_model.use_reward_loop=False"):
+        JudgeKitRewardManager(config, tokenizer, None, None, None)
+
+
+@pytest.mark.parametrize("version", ["0.5.0", "0.6.1"])
+def test_inside_old_verl(version: str, policy: Path) -> None:
+    """Its own loader by name, its own compute_reward, in its own package."""
+    if not (OLD / version).is_dir():
+        pytest.skip(f"verl {version} is not beside this environment")
+    here = Path(__file__).parent
+    ran = subprocess.run(
+        [sys.executable, str(here / "old_verl.py"), str(policy)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(OLD / version), str(here)])},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found[0].startswith(version)
+    assert found[1] == [0, 1, 1, 0]
+    assert found[2] == [0, 1, 1, 0]

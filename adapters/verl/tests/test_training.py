@@ -1,0 +1,97 @@
+"""verl's own trainer, `python -m verl.trainer.main_ppo`, on CPU, with rules and a vLLM judge over HTTP."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from judgekit import Failed, Graded, read_ledger
+from judgekit_verl import join_dump
+from train_on_cpu import reward_file, train
+
+VLLM = Path(sys.prefix).parent / "vllm" / "bin" / "python"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The embedded judge on a vLLM server, in vLLM's own environment."""
+    if not VLLM.exists():
+        pytest.skip("the vllm environment is not made (make env-vllm)")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [str(VLLM), "-m", "judgekit", "serve", "--name", f"verl-test-{port}", "--port", str(port)]
+    with (tmp_path / "serve.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        for _ in range(240):
+            time.sleep(0.5)
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2)
+                break
+            except OSError:
+                assert process.poll() is None, (tmp_path / "serve.log").read_text()
+        yield f"http://127.0.0.1:{port}/v1", process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def test_it_learns_and_outlives_its_judge(
+    server: tuple[str, subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    """The score rises; then the judge is killed, and from there on no reward is a number that nobody gave."""
+    url, process = server
+    killed: list[str] = []
+
+    def kill_at_step_10(line: str) -> None:
+        if "step:10 " in line and not killed:
+            killed.append(line)
+            process.send_signal(signal.SIGTERM)
+
+    status, scores, text = train(
+        tmp_path / "run", reward_file(tmp_path, url), steps=14, seed=0, on_line=kill_at_step_10
+    )
+    assert status == 0, text[-4000:]
+    assert len(scores) == 14
+    assert fmean(scores[5:10]) > fmean(scores[:5]), scores
+    assert killed
+    assert "rewards missing" in text  # the driver's line
+    assert "failures: judge:" in text
+    entries = read_ledger(tmp_path / "ledger.jsonl").entries
+    assert len(entries) == 14 * 4 * 8
+    graded = [e for e in entries if isinstance(e.grades["judge"], Graded)]
+    failed = [e for e in entries if isinstance(e.grades["judge"], Failed)]
+    assert len(graded) >= 10 * 4 * 8
+    assert failed
+    for entry in failed:
+        assert entry.status == "neutral"
+        assert entry.missing == ["judge"]
+    dead = {e.group for e in failed} - {e.group for e in graded}
+    for group in dead:  # nobody of a group without verdicts is better than another
+        assert len({e.reward for e in failed if e.group == group}) == 1
+    joined = list(join_dump(tmp_path / "ledger.jsonl", tmp_path / "run" / "dump"))
+    assert len(joined) == len(entries)
+    for row, entry in joined:
+        assert entry is not None
+        assert entry.reward == pytest.approx(row["score"], abs=1e-5)
+        assert entry.tags == {"global_steps": row["step"]}
+
+
+def test_a_judge_that_stays_away_ends_it_with_the_reason(tmp_path: Path) -> None:
+    file = reward_file(tmp_path, "http://127.0.0.1:9/v1")
+    file.write_text(file.read_text().replace("timeout_s: 20", "timeout_s: 20, max_failure_rate: 0.5"))
+    status, scores, text = train(tmp_path / "run", file, steps=6, seed=0)
+    assert status != 0
+    assert len(scores) < 6
+    assert "FailureRateError" in text
+    assert "grader 'judge' failed on 32 of 32 rollouts" in text

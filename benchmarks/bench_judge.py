@@ -1,0 +1,328 @@
+"""How near to the engine's offline speed judges run: in process, behind Ray, behind HTTP.
+
+    make bench-judge
+
+Random models, so that the engine is real and light: m4 (5 M parameters, the engine is the bottleneck) and m1
+(0.5 M, the transport shows). 384 prompts of about 330 tokens in groups of 8. Every way is measured once per
+round, and its rate divided by that of offline `LLM.chat` in the same round; the median of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from common import finish, machine
+
+from judgekit import Rollout
+from judgekit.graders import JudgeGrader
+from judgekit.judges import (
+    CacheOptions,
+    ChoiceVerdict,
+    JudgeRequest,
+    LayerOptions,
+    OpenAIJudge,
+    RayJudge,
+    VLLMJudge,
+    stacked,
+    start_ray_judge,
+)
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+
+GROUPS, PER_GROUP = 48, 8
+BLOCK = 32
+ENGINE = {"max_model_len": 1024}
+EXTRA = {"max_num_seqs": 128, "max_num_batched_tokens": 4096, "block_size": BLOCK}
+
+
+def requests(round_: int, out: int, groups: int = GROUPS) -> list[JudgeRequest]:
+    """Prompts that no round has seen before, so that only a group's own prefix is in the cache."""
+    from tiny_models import WORDS
+
+    rng = random.Random(f"{round_} {out}")
+
+    def text(n: int) -> str:
+        return " ".join(rng.choice(WORDS) for _ in range(n))
+
+    grader = JudgeGrader(_Nobody(), verdict=ChoiceVerdict(min_mass=0.0))
+    made = []
+    for _ in range(groups):
+        problem, reference = text(40), text(40)
+        for _ in range(PER_GROUP):
+            prepared = grader.asking.prepare(
+                Rollout(prompt=problem, ground_truth=reference, response=text(60))
+            )
+            request, _ = grader.asking.request(prepared)  # type: ignore[arg-type]
+            if out > 1:
+                request = JudgeRequest(turns=request.turns, max_tokens=out)
+            made.append(request)
+    return made
+
+
+class _Nobody:
+    async def complete(self, request: JudgeRequest, /) -> Any:
+        raise NotImplementedError
+
+
+def messages(request: JudgeRequest) -> list[dict[str, str]]:
+    return [{"role": t.role, "content": t.text} for t in request.turns]
+
+
+async def all_at_once(
+    ask: Callable[[JudgeRequest], Awaitable[Any]], batch: list[JudgeRequest], bound: int = 128
+) -> None:
+    """As a runner does: so many in flight, the next when one is done."""
+    left = iter(batch)
+
+    async def worker() -> None:
+        for request in left:
+            await ask(request)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(bound):
+            group.create_task(worker())
+
+
+async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) -> dict[str, Any]:
+    import ray
+    from vllm import LLM, SamplingParams
+
+    port = _free_port()
+    arguments = {
+        "model": folder,
+        "host": "127.0.0.1",
+        "port": port,
+        "dtype": "float32",
+        "max-model-len": 1024,
+        "served-model-name": "judge",
+    }
+    arguments |= {key.replace("_", "-"): value for key, value in EXTRA.items()}
+    flags = [
+        "--enforce-eager",
+        "--disable-uvicorn-access-log",
+        "--disable-log-stats",
+        "--enable-prompt-tokens-details",
+    ]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags]
+    for key, value in arguments.items():
+        command += [f"--{key}", str(value)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        options = {**ENGINE, "engine_args": EXTRA}
+        actors = start_ray_judge(str(folder), name=model, options=options)
+        local = VLLMJudge(folder, **options)
+        http = OpenAIJudge(f"http://127.0.0.1:{port}", tokenizer=folder, timeout_s=600)
+        plain_http = OpenAIJudge(f"http://127.0.0.1:{port}", timeout_s=600)
+        offline = LLM(
+            model=str(folder), dtype="float32", enforce_eager=True, disable_log_stats=True, **ENGINE, **EXTRA
+        )
+        await asyncio.gather(actors.start(), local.start())
+        while not await http.server.healthy():
+            await asyncio.sleep(1)
+        await asyncio.gather(http.start(), plain_http.start())
+        params = SamplingParams(max_tokens=out, temperature=0, ignore_eos=True)
+        naive_actor = ray.get_actor(f"judgekit:{model}:0", namespace="judgekit")
+
+        async def by_offline(batch: list[JudgeRequest]) -> None:
+            offline.chat([messages(r) for r in batch], params, use_tqdm=False)
+
+        async def by_naive_ray(batch: list[JudgeRequest]) -> None:
+            await all_at_once(_one_call_each(naive_actor), batch)
+
+        ways: dict[str, Callable[[list[JudgeRequest]], Awaitable[None]]] = {
+            "offline": by_offline,
+            f"inprocess_{model}": lambda batch: all_at_once(local.complete, batch),
+            f"ray_{model}": lambda batch: all_at_once(RayJudge(model).complete, batch),
+            f"http_{model}": lambda batch: all_at_once(http.complete, batch),
+        }
+        if naive:
+            session, openai_client = await _naive_clients(port)
+            ways |= {
+                "naive per-request Ray": by_naive_ray,
+                "naive aiohttp, chat": lambda batch: all_at_once(_naive_post(session, port, out), batch),
+                "naive OpenAI SDK": lambda batch: all_at_once(_naive_sdk(openai_client, out), batch),
+                "ours, text over HTTP": lambda batch: all_at_once(plain_http.complete, batch),
+            }
+        rates: dict[str, list[float]] = {name: [] for name in ways}
+        cpu: list[float] = []
+        for round_ in range(-1, rounds):
+            order = list(ways)
+            random.Random(round_).shuffle(order)
+            for name in order:
+                batch = requests(round_ * 100 + order.index(name), out)
+                before, start = time.process_time(), time.perf_counter()
+                await ways[name](batch)
+                rate = len(batch) / (time.perf_counter() - start)
+                if round_ >= 0:  # the first round warms up
+                    rates[name].append(rate)
+                    if name == f"http_{model}":
+                        cpu.append((time.process_time() - before) / len(batch) * 1000)
+        base = rates["offline"]
+        print(
+            f"\n{model}, {out} output token(s), {rounds} rounds of {GROUPS * PER_GROUP} prompts", flush=True
+        )
+        ratios = {}
+        for name, values in rates.items():
+            ratios[name] = statistics.median(v / b for v, b in zip(values, base, strict=True))
+            print(
+                f"  {name:26} {statistics.median(values):7.1f} per s   {ratios[name]:.2f} of offline",
+                flush=True,
+            )
+        figures: dict[str, Any] = {k: v for k, v in ratios.items() if k.endswith(model) and k != "offline"}
+        figures["client_cpu_ms"] = statistics.median(cpu)
+        figures["naive"] = {k: round(v, 2) for k, v in ratios.items() if k.startswith("naive")}
+        if out == 1:
+            figures["prefix_hit_rate"] = await prefix_hits(local)
+        if naive:
+            await session.close()
+        for judge in (local, http, plain_http):
+            await judge.close()
+        await actors.stop()
+        offline.llm_engine.engine_core.shutdown()
+        return figures
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _one_call_each(actor: Any) -> Callable[[JudgeRequest], Awaitable[Any]]:
+    """One Ray call per request, as a first version does it."""
+    from judgekit.judges._wire import pack_requests
+
+    async def ask(request: JudgeRequest) -> Any:
+        caller = f"naive-{id(request)}"
+        life = await actor.submit.remote(caller, pack_requests([(0, request)]))
+        return await actor.collect.remote(caller, life, 60.0)
+
+    return ask
+
+
+async def _naive_clients(port: int) -> tuple[Any, Any]:
+    import aiohttp
+    import openai
+
+    return aiohttp.ClientSession(), openai.AsyncOpenAI(
+        base_url=f"http://127.0.0.1:{port}/v1", api_key="x", max_retries=0
+    )
+
+
+def _naive_post(session: Any, port: int, out: int) -> Callable[[JudgeRequest], Awaitable[Any]]:
+    async def ask(request: JudgeRequest) -> Any:
+        body = {"model": "judge", "messages": messages(request), "max_tokens": out, "temperature": 0}
+        async with session.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body) as response:
+            return await response.json()
+
+    return ask
+
+
+def _naive_sdk(client: Any, out: int) -> Callable[[JudgeRequest], Awaitable[Any]]:
+    async def ask(request: JudgeRequest) -> Any:
+        return await client.chat.completions.create(
+            model="judge", messages=messages(request), max_tokens=out, temperature=0
+        )
+
+    return ask
+
+
+async def prefix_hits(judge: VLLMJudge) -> float:
+    """Cached tokens over the cacheable ones: the shared full blocks of all but a group's first member."""
+    batch = requests(9999, 1)
+    replies: dict[int, Any] = {}
+
+    async def ask(request: JudgeRequest) -> None:
+        replies[id(request)] = await judge.complete(request)
+
+    await all_at_once(ask, batch)
+    assert judge._engine is not None
+    encode = judge._engine.encoder.encode
+    cached = cacheable = 0
+    for start in range(0, len(batch), PER_GROUP):
+        members = batch[start : start + PER_GROUP]
+        ids = [encode(r.turns, reply_tokens=1).ids for r in members]
+        shared = next(i for i, tokens in enumerate(zip(*ids, strict=False)) if len(set(tokens)) > 1)
+        cacheable += (PER_GROUP - 1) * (shared // BLOCK * BLOCK)
+        cached += sum(replies[id(r)].usage.cached_tokens for r in members)
+    common = encode(
+        batch[0].turns, reply_tokens=1
+    ).ids  # the template's own beginning is shared by all groups
+    other = encode(batch[PER_GROUP].turns, reply_tokens=1).ids
+    over_all = next(i for i, (a, b) in enumerate(zip(common, other, strict=False)) if a != b) // BLOCK * BLOCK
+    cached -= over_all * (len(batch) // PER_GROUP - 1)
+    return cached / cacheable
+
+
+async def calls() -> int:
+    """64 rollouts of which 16 pass the gate, these being 8 distinct texts twice each."""
+    from judgekit import Gate, GradingRunner, Score, grader
+    from judgekit.testing import ScriptedJudge
+
+    @grader
+    def right(rollout: Rollout) -> bool:
+        return rollout.response.startswith("right")
+
+    inner = ScriptedJudge("1", latency_s=0.001)
+    judge = JudgeGrader(stacked(inner, LayerOptions(cache=CacheOptions())))
+    runner = GradingRunner(
+        {"right": right, "judge": judge}, Gate(if_=Score("right") >= 1, then="judge", otherwise=0.0)
+    )
+    texts = [f"right {i % 8}" if i < 16 else f"wrong {i}" for i in range(64)]
+    await runner.run(
+        [Rollout(prompt="p", ground_truth="1", response=text, group=i // 8) for i, text in enumerate(texts)]
+    )
+    return len(inner.requests)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=["m1", "m4"])
+    chosen = parser.parse_args()
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    import ray
+    from tiny_models import make_model
+
+    print(machine())
+    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for model, layers, hidden in (("m1", 1, 64), ("m4", 4, 256)):
+            if chosen.only in (None, model):
+                path = make_model(Path(folder) / model, layers=layers, hidden=hidden)
+                one = asyncio.run(measure(model, path, 1, chosen.rounds, naive=True))
+                sixteen = asyncio.run(measure(model, path, 16, chosen.rounds, naive=False))
+                for name in [k for k in one if k.endswith(model)]:
+                    figures[name] = min(one[name], sixteen[name])
+                    figures[f"{name}_1"], figures[f"{name}_16"] = one[name], sixteen[name]
+                figures[f"naive_{model}"] = one["naive"]
+                figures["client_cpu_ms"] = max(figures.get("client_cpu_ms", 0.0), one["client_cpu_ms"])
+                figures["prefix_hit_rate"] = min(figures.get("prefix_hit_rate", 1.0), one["prefix_hit_rate"])
+    figures["calls"] = asyncio.run(calls())
+    ray.shutdown()
+    finish(figures)
+
+
+if __name__ == "__main__":
+    main()

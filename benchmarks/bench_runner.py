@@ -1,0 +1,197 @@
+"""What the runner itself costs, beside OpenJudge's: CPU per evaluation, growth, memory, schedule, overlap.
+
+    make bench-runner
+
+Every figure is the median of interleaved rounds. CPU is of the whole process, so threads count too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import tempfile
+import time
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from common import finish, interleaved, machine, median, spread
+
+from judgekit import GradingRunner, Ledger, Rollout, group_by_prompt
+from judgekit.pool import ProcessPool
+from stand_ins import Awaits, Burns, NoOp, NoOpAsync, Sleeps
+
+GRADERS = 3
+
+
+def rollouts(n: int, per_group: int = 8) -> list[Rollout]:
+    return [
+        Rollout(prompt=f"prompt {i // per_group}", group=i // per_group, response="x" * 60) for i in range(n)
+    ]
+
+
+def runner(make: Callable[[], Any], **options: Any) -> GradingRunner:
+    return GradingRunner(
+        {f"g{i}": make() for i in range(GRADERS)}, {f"g{i}": 1.0 for i in range(GRADERS)}, **options
+    )
+
+
+def cpu_us(grading: GradingRunner, n: int) -> Callable[[], float]:
+    """CPU microseconds per evaluation of *n* rollouts."""
+    batch = rollouts(n)
+
+    def measure() -> float:
+        gc.collect()
+        start = time.process_time()
+        results = asyncio.run(grading.run(batch))
+        used = time.process_time() - start
+        assert len(results) == n
+        return used / (n * GRADERS) * 1e6
+
+    return measure
+
+
+def openjudge_cpu_us(n: int) -> Callable[[], float]:
+    from stand_ins import openjudge_runner
+
+    batch = [{"response": "x" * 60} for _ in range(n)]
+
+    def measure() -> float:
+        grading = openjudge_runner("noop", GRADERS)  # a fresh one: its semaphore belongs to a loop
+        gc.collect()
+        start = time.process_time()
+        asyncio.run(grading.arun(batch))
+        return (time.process_time() - start) / (n * GRADERS) * 1e6
+
+    return measure
+
+
+def wall_s(run: Callable[[], Any]) -> Callable[[], float]:
+    def measure() -> float:
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    return measure
+
+
+def bytes_per_evaluation(n: int = 100_000) -> tuple[float, float]:
+    """Peak memory beyond results, per evaluation: ours and OpenJudge's."""
+    from stand_ins import openjudge_runner
+
+    def peak(run: Callable[[], Any]) -> float:
+        gc.collect()
+        tracemalloc.start()
+        kept = run()
+        gc.collect()
+        left, top = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        del kept
+        return (top - left) / n
+
+    grading = runner(NoOpAsync)
+    batch = rollouts(n // GRADERS)
+    dicts = [{"response": "x" * 60} for _ in range(n // GRADERS)]
+    other = openjudge_runner("noop", GRADERS)
+    return peak(lambda: asyncio.run(grading.run(batch))), peak(lambda: asyncio.run(other.arun(dicts)))
+
+
+def main() -> None:
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    print(machine())
+    figures: dict[str, Any] = {}
+
+    folder = tempfile.TemporaryDirectory()
+    ledger = Ledger(Path(folder.name) / "ledger.jsonl", fsync="never")
+    n = 5000
+    found = interleaved(
+        7,
+        {
+            "cpu_us_sync": cpu_us(runner(NoOp), n),
+            "cpu_us_async": cpu_us(runner(NoOpAsync), n),
+            "cpu_us_ledger": cpu_us(runner(NoOp, ledger=ledger), n),
+            "openjudge_us": openjudge_cpu_us(n),
+        },
+    )
+    for name, values in found.items():
+        figures[name] = median(values)
+        print(f"{name:18} {spread(values)} µs per evaluation, {n} rollouts × {GRADERS} graders")
+
+    found = interleaved(
+        5,
+        {
+            "small": cpu_us(runner(NoOpAsync), 1000),
+            "large": cpu_us(runner(NoOpAsync), 100_000 // GRADERS),
+            "small_sync": cpu_us(runner(NoOp), 1000),
+            "large_sync": cpu_us(runner(NoOp), 100_000 // GRADERS),
+        },
+    )
+    other = interleaved(2, {"small": openjudge_cpu_us(1000), "large": openjudge_cpu_us(100_000 // GRADERS)})
+    growth = {
+        "async": median(found["large"]) / median(found["small"]),
+        "sync": median(found["large_sync"]) / median(found["small_sync"]),
+        "openjudge": median(other["large"]) / median(other["small"]),
+    }
+    figures["growth"] = max(growth["async"], growth["sync"])
+    figures["growth_openjudge"] = growth["openjudge"]
+    print(
+        "growth             " + ", ".join(f"{k} {v:.2f}" for k, v in growth.items()) + " (100,000 over 3,000)"
+    )
+
+    ours, theirs = bytes_per_evaluation()
+    figures["bytes_per_eval"], figures["bytes_per_eval_openjudge"] = ours, theirs
+    print(f"bytes_per_eval     {ours:.0f} (OpenJudge {theirs:.0f})")
+
+    from stand_ins import openjudge_runner
+
+    batch = rollouts(64)
+    dicts = [{"response": "x"}] * 64
+    ideal = GRADERS * 64 * 0.2 / 32
+    awaits, sleeps = runner(Awaits), runner(Sleeps)
+    found = interleaved(
+        3,
+        {
+            "sched_async": wall_s(lambda: asyncio.run(awaits.run(batch))),
+            "sched_sync": wall_s(lambda: asyncio.run(sleeps.run(batch))),
+            "sched_async_openjudge": wall_s(
+                lambda: asyncio.run(openjudge_runner("awaits", GRADERS).arun(dicts))
+            ),
+        },
+    )
+    for name, values in found.items():
+        figures[name] = median(values) / ideal
+        print(f"{name:18} {figures[name]:.3f} of the ideal {ideal:.1f} s")
+
+    pool = ProcessPool(os.cpu_count())
+    overlap = GradingRunner({"rule": Burns(), "judge": Awaits()}, {"rule": 1, "judge": 1}, pool=pool)
+    asyncio.run(overlap.run(rollouts(8)))  # start-up is paid once
+    best = max(64 * 0.020 / pool.workers, 2 * 0.2) + 0.02
+    values = [wall_s(lambda: asyncio.run(overlap.run(batch)))() for _ in range(5)]
+    pool.close()
+    figures["overlap"] = median(values) / best
+    print(
+        f"overlap            {figures['overlap']:.3f} of the ideal {best:.2f} s with {pool.workers} workers"
+    )
+
+    many = rollouts(4096)
+    values = [wall_s(lambda: group_by_prompt(many))() * 1000 for _ in range(20)]
+    anonymous = [
+        Rollout(prompt="a long prompt " * 40 + str(i // 8), response="", ground_truth=str(i // 8))
+        for i in range(4096)
+    ]
+    unnamed = [wall_s(lambda: group_by_prompt(anonymous))() * 1000 for _ in range(20)]
+    figures["group_ms"] = max(median(values), median(unnamed))
+    print(
+        f"group_ms           {spread(values)} with ids, {spread(unnamed)} by prompt and truth; 4,096 rollouts"
+    )
+    folder.cleanup()
+    finish(figures)
+
+
+if __name__ == "__main__":
+    main()

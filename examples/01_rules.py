@@ -1,0 +1,26 @@
+"""Rules only: grade a few rollouts and see how each reward came about."""
+
+from judgekit import GradingRunner, Rollout, grader
+from judgekit.graders import FinalAnswer, Length
+
+
+@grader
+def polite(response: str) -> float:
+    """Parameters are filled by name from the rollout; a number, a bool or None (no opinion) comes back."""
+    return 1.0 if "please" in response.lower() else 0.0
+
+
+runner = GradingRunner(
+    {"correct": FinalAnswer(), "brief": Length(soft_max=80, hard_max=160), "polite": polite},
+    {"correct": 0.8, "brief": 0.15, "polite": 0.05},
+)
+
+rollouts = [
+    Rollout(prompt="What is 6 * 7?", ground_truth="42", response="6 * 7 = 42, so the answer is 42."),
+    Rollout(prompt="What is 6 * 7?", ground_truth="42", response="I think that it is 48, please believe me."),
+    Rollout(prompt="What is 6 * 7?", ground_truth="42", response="Let me see. " * 20 + "#### 42"),
+]
+
+for rollout, result in zip(rollouts, runner.run_sync(rollouts), strict=True):
+    print(f"{result.reward:.3f}  {rollout.response[:40]!r}")
+    print(runner.explain(result))

@@ -1,0 +1,38 @@
+"""A failure is never a number: what becomes of a reward whose judge is down is a policy that you write."""
+
+import logging
+
+from judgekit import Fallback, GradingRunner, JudgeUnavailable, Rollout, Score, Weighted
+from judgekit.graders import FinalAnswer, JudgeGrader
+from judgekit.testing import ScriptedJudge
+
+logging.disable(logging.WARNING)  # the runner warns about failures; here they are the point
+
+rollouts = [
+    Rollout(prompt="What is 6 * 7?", ground_truth="#### 42", response=text, group="q1")
+    for text in ("It is 42.", "It is 41.", "The judge crashes here: 42.", "It is 43.")
+]
+judge = JudgeGrader(ScriptedJudge({"crashes": JudgeUnavailable("engine died")}, default={"0": 0.2, "1": 0.8}))
+graders = {"correct": FinalAnswer(), "judge": judge}
+half = {"correct": 0.5, "judge": 0.5}
+
+for name, reward, on_missing in (
+    ("mask: no reward, the host masks its loss", Weighted(half), "mask"),
+    ("neutral: the mean of its siblings, so its advantage is zero", Weighted(half), "neutral"),
+    ("a number that you write", Weighted(half), -1.0),
+    (
+        "renormalise: the others take its weight",
+        Weighted({"correct": 0.5, "judge": (0.5, Score("judge", on_missing="renormalise"))}),
+        "mask",
+    ),
+    ("fallback: another grade in its place", Fallback(Weighted(half), "correct"), "mask"),
+):
+    runner = GradingRunner(graders, reward, on_missing=on_missing)
+    results = runner.run_sync(rollouts)
+    print(name)
+    print(
+        "   ",
+        [r.reward if r.reward is None else round(r.reward, 3) for r in results],
+        results[2].status,
+        *results[2].policies,
+    )

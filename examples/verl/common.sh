@@ -1,0 +1,28 @@
+# What the launch scripts share: GRPO on GSM8K with Qwen2.5-0.5B-Instruct on one GPU, verl 0.9.1.
+# Each script calls `train` with its reward.yaml and may add or override any of verl's keys.
+train() {
+    local reward=$1
+    shift
+    python3 -m verl.trainer.main_ppo \
+        algorithm.adv_estimator=grpo \
+        data.train_files="${DATA:-$HOME/data/gsm8k}/train.parquet" \
+        data.val_files="${DATA:-$HOME/data/gsm8k}/test.parquet" \
+        data.train_batch_size=64 data.max_prompt_length=512 data.max_response_length=1024 \
+        actor_rollout_ref.model.path="${MODEL:-Qwen/Qwen2.5-0.5B-Instruct}" \
+        actor_rollout_ref.actor.optim.lr=1e-6 \
+        actor_rollout_ref.actor.ppo_mini_batch_size=64 \
+        actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 \
+        actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef=0.001 \
+        actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 \
+        actor_rollout_ref.rollout.gpu_memory_utilization=0.5 \
+        actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8 \
+        actor_rollout_ref.rollout.tensor_model_parallel_size=1 \
+        +actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_verl.JudgeKitAgentLoopManager \
+        reward.num_workers=2 \
+        reward.reward_manager.name=judgekit \
+        +reward.reward_kwargs.judgekit_config="$reward" \
+        trainer.n_gpus_per_node="${GPUS:-1}" trainer.nnodes=1 \
+        trainer.logger='["console"]' trainer.project_name=judgekit trainer.experiment_name="$(basename "$0" .sh)" \
+        trainer.total_epochs=1 trainer.save_freq=-1 trainer.test_freq=20 \
+        "$@"
+}

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Rules and a judge as named Ray actors in the trainer's cluster: two GPUs, one for each.
+set -euo pipefail
+cd "$(dirname "$0")"
+. ./common.sh
+ray start --head --num-gpus=2
+judgekit serve --engine ray --name judge --model "${JUDGE:-Qwen/Qwen2.5-1.5B-Instruct}" --gpus 1
+trap 'judgekit serve --engine ray --name judge --stop; ray stop' EXIT
+train "$PWD/reward_judge_ray.yaml" "$@"

@@ -1,0 +1,120 @@
+"""Every error that judgekit raises.
+
+    JudgekitError
+    ├── ConfigError(ValueError)      a wrong argument, name, file or line; says what to do
+    ├── DataError(ValueError)        a rollout or a file of rollouts that cannot be read
+    ├── MissingRewardError           a reward is missing and the policy is "raise"
+    ├── FailureRateError             more grades failed than `max_failure_rate` allows
+    ├── VerdictError                 the judge answered, but not with a verdict
+    ├── RolloutError                 the rollout itself broke the grader (cause "rollout")
+    ├── GraderRaised                 a grader raised in its worker process
+    └── JudgeError
+        ├── JudgeUnavailable         not there, dead, or overloaded: worth another try
+        ├── JudgeTimeout             no answer in time: worth another try
+        └── JudgeRejected            the request itself is at fault: final
+
+A grader may raise anything: the runner turns it into a `Failed` grade. These classes only say more.
+All arguments go to `Exception.__init__`, so that every error survives pickling (Ray, process pools).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any, ClassVar
+
+
+class JudgekitError(Exception):
+    """Base of every error of this package."""
+
+    retryable: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again."""
+    exhausted: bool = False
+    """Whether it was already tried again as often as allowed."""
+
+
+class ConfigError(JudgekitError, ValueError):
+    """A wrong argument, raised at construction, before anything is graded."""
+
+
+class DataError(JudgekitError, ValueError):
+    """Input data that cannot be read: names the file, the line and what is wrong with it."""
+
+
+class MissingRewardError(JudgekitError):
+    """A rollout has no reward and the runner's policy is ``on_missing="raise"``."""
+
+
+class FailureRateError(JudgekitError):
+    """The share of failed grades in a batch passed ``max_failure_rate``."""
+
+
+class VerdictError(JudgekitError):
+    """The judge's reply holds no verdict in the agreed form. `raw` is the reply, uncut."""
+
+    usage: Any = None
+    """What the judge consumed for it (`Usage`)."""
+
+    def __init__(self, message: str, raw: str = "") -> None:
+        super().__init__(message, raw)
+        self.raw = raw
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class RolloutError(JudgekitError):
+    """The rollout broke its grader; the policy is answerable for it, not the infrastructure."""
+
+
+ROLLOUT_ERRORS = (RolloutError, RecursionError, MemoryError, UnicodeError)
+"""What a grader raises when the rollout is at fault: its failure has the cause "rollout"."""
+
+
+class GraderRaised(JudgekitError):
+    """The grader raised in its worker. `error` is the class name of what it raised."""
+
+    def __init__(self, error: str, detail: str, from_rollout: bool) -> None:
+        super().__init__(error, detail, from_rollout)
+        self.error = error
+        self.detail = detail
+        self.from_rollout = from_rollout
+
+
+class JudgeError(JudgekitError):
+    """The judge's engine or endpoint failed."""
+
+
+class JudgeUnavailable(JudgeError):
+    """The engine is not there, has died, or sheds load.
+
+    `retry_after`: seconds that the endpoint asks callers to wait, if it said so.
+    """
+
+    retryable = True
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message, retry_after)
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class JudgeTimeout(JudgeError):
+    """One attempt took longer than its `attempt_timeout_s`."""
+
+    retryable = True
+
+
+class JudgeRejected(JudgeError):
+    """The engine refuses this request (too long, unknown model, bad key): asking again is no use."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` or a list of what there is; for the end of a sentence."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; there is {', '.join(map(repr, names))}" if names else "; there is none"

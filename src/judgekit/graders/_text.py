@@ -1,0 +1,200 @@
+"""What rule graders share: parts of a response, references, words, choices of a setting, optional libraries."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+import string
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from judgekit.errors import ConfigError, did_you_mean
+from judgekit.types import Abstained, Grade, Graded, Rollout
+
+Part = Literal["after_think", "whole", "answer", "boxed", "last_line"]
+"""Which part of a response is its answer: what follows the last `</think>` (the whole text where there is
+none), all of it, the last `<answer>…</answer>`, the last `\\boxed{…}`, or the last line that is not empty."""
+Several = Literal["any", "best", "all"]
+"""Which of several references decides: the one that matches best ("any" and "best" are the same for a score),
+or the one that matches worst ("all")."""
+
+PARTS = ("after_think", "whole", "answer", "boxed", "last_line")
+SEVERAL = ("any", "best", "all")
+
+
+def one_of(grader: str, setting: str, value: Any, known: Iterable[str]) -> None:
+    """Raise ConfigError where *value* is none of the values that a setting has."""
+    names = list(known)
+    if value not in names:
+        raise ConfigError(
+            f"{grader}: {setting} is one of {', '.join(names)}, not {value!r}{did_you_mean(str(value), names)}"
+        )
+
+
+def at_least(grader: str, setting: str, value: Any, low: float, *, whole: bool = False) -> None:
+    """Raise ConfigError where *value* is no finite number from *low* up."""
+    kinds: Any = int if whole else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value) or value < low:
+        kind = "a whole number" if whole else "a number"
+        raise ConfigError(f"{grader}: {setting} is {kind} of at least {low:g}, not {value!r}")
+
+
+def share(grader: str, setting: str, value: Any) -> None:
+    """Raise ConfigError where *value* is not from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ConfigError(f"{grader}: {setting} is a number from 0 to 1, not {value!r}")
+
+
+def needs(grader: str, module: str, extra: str) -> None:
+    """Raise ConfigError where the library of an extra is not installed."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"{grader} needs {module.partition('.')[0]} ({error}): pip install 'judgekit-rl[{extra}]'"
+        ) from None
+
+
+def after_think(text: str) -> str | None:
+    """What stands after the last `</think>`; None where a `<think>` is still open, all where there is neither."""
+    _, closed, after = text.rpartition("</think>")
+    if closed:
+        return after
+    return None if text.lstrip()[:7] == "<think>" else text
+
+
+def last_boxed(text: str) -> str | None:
+    """What the last `\\boxed{…}` (or `\\fbox{…}`) holds, braces matched; None without one that closes."""
+    at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    while at >= 0:
+        opening = re.compile(r"\\f?box(?:ed)?\s{0,4}\{").match(text, at)
+        if opening:
+            depth = 1
+            for brace in re.compile(r"\\[{}]|[{}]").finditer(text, opening.end()):
+                depth += {"{": 1, "}": -1}.get(brace[0], 0)
+                if depth == 0:
+                    return text[opening.end() : brace.start()]
+        cut = at
+        at = max(text.rfind("\\boxed", 0, cut), text.rfind("\\fbox", 0, cut))
+        if opening:
+            return None  # the last one never closes: an earlier one is not the answer
+    return None
+
+
+def part_of(text: str, part: Part) -> str | None:
+    """The part of a response that is its answer, without space around it; None where it has none."""
+    if part == "whole":
+        return text
+    rest = after_think(text)
+    if rest is None:
+        return None
+    if part == "answer":
+        _, opened, found = rest.rpartition("<answer>")
+        if not opened:
+            return None
+        return found.partition("</answer>")[0].strip()
+    if part == "boxed":
+        boxed = last_boxed(rest)
+        return None if boxed is None else boxed.strip()
+    if part == "last_line":
+        return rest.rstrip().rpartition("\n")[2].strip()
+    return rest.strip()
+
+
+def references(truth: Any) -> list[str]:
+    """The references as texts: a text, a number, or a list of them. What is neither is left out."""
+    found: list[str] = []
+    for value in truth if isinstance(truth, list | tuple | set | frozenset) else [truth]:
+        if isinstance(value, str):
+            if value.strip():
+                found.append(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            found.append(str(value))
+    return found
+
+
+NO_REFERENCE = Abstained("there is no reference text")
+
+
+class Compared:
+    """A rule that scores a response beside each of its references, 0 to 1."""
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs: tuple[str, ...] = ("response", "ground_truth")
+    abstains = "there is no reference text"
+    inline_limit = 20_000
+    timeout_s = 10.0
+
+    def __init__(self, name: str, part: Part, several: Several) -> None:
+        one_of(name, "part", part, PARTS)
+        one_of(name, "several", several, SEVERAL)
+        self.name = name
+        self.part: Part = part
+        self.several: Several = several
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        accepted = references(rollout.ground_truth)
+        if not accepted:
+            return NO_REFERENCE
+        answer = part_of(rollout.response, self.part)
+        if answer is None:
+            return Graded(0.0, f"the response has no answer ({self.part})")
+        return self.against(answer, accepted)
+
+    def against(self, answer: str, accepted: Sequence[str]) -> Grade:
+        return Graded(decided([self.compare(answer, reference) for reference in accepted], self.several))
+
+    def compare(self, answer: str, reference: str) -> float:
+        raise NotImplementedError
+
+
+def decided(scores: Sequence[float], several: Several) -> float:
+    """The score of several references; floating-point dust outside 0..1 is taken off."""
+    score = min(scores) if several == "all" else max(scores)
+    return min(max(score, 0.0), 1.0)
+
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def normalised(text: str) -> str:
+    """Lower case, without ASCII punctuation, English articles and superfluous space: `normalize_answer` of the
+    official SQuAD script (Rajpurkar et al. 2016, arXiv:1606.05250)."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+_FENCE = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})[ \t]*([^\n`]*)$", re.MULTILINE)
+
+
+def code_blocks(text: str) -> list[tuple[str, str]]:
+    """Fenced blocks of a text, as (language in lower case, content). A block that never closes ends with it."""
+    blocks: list[tuple[str, str]] = []
+    at = 0
+    while opening := _FENCE.search(text, at):
+        fence = opening[1]
+        closing = re.compile(
+            rf"^[ \t]{{0,3}}{re.escape(fence[0])}{{{len(fence)},}}[ \t]*$", re.MULTILINE
+        ).search(text, opening.end())
+        end = closing.start() if closing else len(text)
+        words = opening[2].split()
+        language = words[0].lower() if words else ""
+        blocks.append((language, text[opening.end() + 1 : end].removesuffix("\n")))
+        if closing is None:
+            break
+        at = closing.end()
+    return blocks
+
+
+def memo(function: Callable[[], Any]) -> Callable[[], Any]:
+    """*function*, called once."""
+    kept: list[Any] = []
+
+    def call() -> Any:
+        if not kept:
+            kept.append(function())
+        return kept[0]
+
+    return call

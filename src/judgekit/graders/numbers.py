@@ -1,0 +1,157 @@
+"""Reading the final answer of a worked solution as a number.
+
+What counts as the answer, in this order:
+
+1. Text up to the last `</think>` is not an answer; with an open `<think>` there is none.
+2. The last explicit marker decides, whatever its kind: `#### 72`, `\\boxed{72}`, `A: 72`, `Answer: 72`,
+   `the answer is 72`, `<answer>72</answer>`. After it, up to the end of its line (sentence, brace or tag),
+   the number behind the last `=` counts, else the first number. A marker without a number is no answer.
+3. Without a marker the last number of the text counts (unless a marker is demanded).
+
+Numbers may have a sign, a currency, a unit, thousands separators (comma, apostrophe, no-break or thin
+space, LaTeX `{,}` and `\\,`), decimals, and be fractions (`3/4`, `1 1/2`, `\\frac{3}{4}`) or in scientific
+notation. They are compared by value: 1,234.50 = 1234.5, 18.00 = 18, 0.5 = 1/2. A percent sign is a unit.
+Number words and magnitudes ("two", "3 million") are not read.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from fractions import Fraction
+from typing import Any
+
+TAIL_CHARS = 65_536
+"""Only this many characters at the end of a text are searched."""
+_MAX_DIGITS = 100
+"""A longer number is nobody's answer, and reading it would take time that grows with its square."""
+
+_INTEGER = r"(?:\d{1,3}(?:(?:,|'|\{,\}|\\,|[\u00a0\u2009\u202f])\d{3})+(?!\d)|\d+)"
+_DECIMAL = rf"(?:{_INTEGER}(?:\.\d+)?|\.\d+)"
+_CURRENCY = r"(?:\\?[$€£¥₹₽₩]|US\$)"
+_NUMBER = re.compile(
+    rf"""
+    (?P<sign>(?<![\w.)\]}}%])[-−–+](?=[\d.$€£¥₹₽₩\\]))?
+    (?:{_CURRENCY}\s?)?
+    (?P<sign2>(?<=[$€£¥₹₽₩])-)?
+    (?:
+        \\[dt]?frac\s?\{{\s?(?P<num>-?{_INTEGER})\s?\}}\s?\{{\s?(?P<den>{_INTEGER})\s?\}}
+      | (?P<whole>\d+)(?:\s|\s?\+\s?|-)(?P<mnum>\d+)\s?[/⁄∕]\s?(?P<mden>\d+)(?![\d/.])
+      | (?P<fnum>{_DECIMAL})\s?[/⁄∕]\s?(?P<fden>{_DECIMAL})(?![\d/]|\.\d)
+      | (?P<dec>{_DECIMAL})(?:(?:e|E)(?P<exp>[-+]?\d{{1,2}})|\s?(?:\\times|×|x|\*)\s?10\s?\^\s?\{{?(?P<pow>-?\d{{1,2}})\}}?)?
+    )
+    """,
+    re.VERBOSE,
+)
+_MARKER = re.compile(
+    r"""
+    (?P<hash>\#{4})(?!\#)
+  | (?P<boxed>\\(?:boxed|fbox)\s{0,4}\{)
+  | (?P<tag><answer>)
+  | (?<![a-z])answers?[ \t]{0,4}(?:\*\*)?\s{0,4}(?:is|are|=|:|would\ be|comes?\ (?:out\ )?to|equals)[ \t]{0,4}:?
+  | ^[ \t>*_]{0,8}a[ \t]{0,4}(?:\*\*)?:
+    """,
+    re.VERBOSE | re.IGNORECASE | re.MULTILINE,
+)
+_SEPARATORS = re.compile(r"\{,\}|\\,|[,'\u00a0\u2009\u202f]")
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)(?!\s*\d)")
+
+
+def final_answer(text: str, *, need_marker: bool = False) -> Fraction | None:
+    """The number that *text* gives as its answer, or None; see the module's rules."""
+    text = text[-TAIL_CHARS:]
+    _, closed, after = text.rpartition("</think>")
+    if closed:
+        text = after
+    elif re.match(r"\s*<think>", text):
+        return None
+    if not text.isascii():
+        # full-width and other digits become ASCII; no-break spaces stay apart from spaces
+        text = "".join(c if c in "\u00a0\u2009\u202f" else unicodedata.normalize("NFKC", c) for c in text)
+    marker = None
+    for marker in _MARKER.finditer(text):  # noqa: B007 - the last one is wanted
+        pass
+    if marker is None:
+        return None if need_marker else _last_number(text)
+    return _number_in(_answer_part(text, marker))
+
+
+def read_number(value: Any) -> Fraction | None:
+    """The number that a reference means: a number, a text that is one, or a worked solution that ends in one."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return Fraction(value)
+    if isinstance(value, float):
+        return Fraction(str(value)) if value == value and abs(value) != float("inf") else None
+    return final_answer(value) if isinstance(value, str) else None
+
+
+def shown(number: Fraction) -> str:
+    """A number for people: 1234.5, 3/7."""
+    if number.denominator == 1:
+        return str(number.numerator)
+    digits = number.denominator
+    for prime in (2, 5):
+        while digits % prime == 0:
+            digits //= prime
+    if digits != 1:
+        return f"{number.numerator}/{number.denominator}"
+    return f"{float(number):.12g}"
+
+
+def _answer_part(text: str, marker: re.Match[str]) -> str:
+    """What a marker says: its braces, its tag, or the rest of its line or sentence."""
+    rest = text[marker.end() :]
+    if marker["boxed"]:
+        depth = 1
+        for i, char in enumerate(rest):
+            depth += (char == "{") - (char == "}")
+            if depth == 0:
+                return rest[:i]
+        return rest.split("\n", 1)[0]
+    if marker["tag"]:
+        return rest.split("</answer>", 1)[0]
+    line = rest.lstrip(" \t*_:").lstrip("\n" if not marker["hash"] else "").split("\n", 1)[0]
+    end = _SENTENCE_END.search(line)
+    return line[: end.start()] if end else line
+
+
+def _number_in(part: str) -> Fraction | None:
+    """The number behind the last `=` of *part*, else its first."""
+    for piece in reversed(part.split("=")) if "=" in part else [part]:
+        for match in _NUMBER.finditer(piece):
+            if (value := _value(match)) is not None:
+                return value
+    return None
+
+
+def _last_number(text: str) -> Fraction | None:
+    last = None
+    for match in _NUMBER.finditer(text):
+        last = match
+    return None if last is None else _value(last)
+
+
+def _value(match: re.Match[str]) -> Fraction | None:
+    if match.end() - match.start() > _MAX_DIGITS:
+        return None
+    try:
+        if match["num"]:
+            value = _plain(match["num"]) / _plain(match["den"])
+        elif match["whole"]:
+            value = int(match["whole"]) + Fraction(int(match["mnum"]), int(match["mden"]))
+        elif match["fnum"]:
+            value = _plain(match["fnum"]) / _plain(match["fden"])
+        else:
+            value = _plain(match["dec"])
+            if power := match["exp"] or match["pow"]:
+                value *= Fraction(10) ** int(power)
+    except (ZeroDivisionError, ValueError):
+        return None
+    negative = (match["sign"] or match["sign2"] or "+").strip() != "+"
+    return -value if negative else value
+
+
+def _plain(text: str) -> Fraction:
+    return Fraction(_SEPARATORS.sub("", text))

@@ -1,0 +1,91 @@
+"""A small process that ends engine processes whose owner has died, however it died.
+
+vLLM's engine processes outlive an owner that is killed, and on a GPU keep its memory. The watchdog reads
+process ids from its standard input; when the input ends, because the owner closed it or is gone, it ends
+what was registered and not taken back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+
+_PROGRAM = """
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def start_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            return f.read().rpartition(b")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+watched = {}
+for line in sys.stdin:
+    op, *pids = line.split()
+    for pid in map(int, pids):
+        if op == "add":
+            watched[pid] = start_of(pid)
+        else:
+            watched.pop(pid, None)
+for sig in (signal.SIGTERM, signal.SIGKILL):
+    left = [p for p, start in watched.items() if start_of(p) == start]
+    for pid in left:
+        try:
+            os.kill(pid, sig)
+        except OSError:
+            pass
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline and any(start_of(p) == watched[p] for p in left if start_of(p)):
+        time.sleep(0.05)
+"""
+
+
+class Watchdog:
+    """Ends the processes given to `watch` when this process is gone."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # what is sent to our process group must not reach it
+        )
+        self._watched: set[int] = set()
+
+    def watch(self, pids: set[int]) -> None:
+        """Take care of *pids*, too."""
+        self._watched |= pids
+        self._tell("add", pids)
+
+    def forget(self) -> None:
+        """The processes have ended in an orderly way."""
+        self._tell("drop", self._watched)
+        self._watched = set()
+
+    def close(self) -> None:
+        """End what is still watched, and the watchdog."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+
+    def _tell(self, op: str, pids: set[int]) -> None:
+        if pids and self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.write(f"{op} {' '.join(map(str, pids))}\n")
+                self._process.stdin.flush()
+
+
+def descendants(pid: int) -> set[int]:
+    """Ids of all processes below *pid* (Linux; elsewhere none)."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                for child in map(int, file.read().split()):
+                    found |= {child} | descendants(child)
+    return found

@@ -1,0 +1,138 @@
+"""Requests that travel together, for engines where every crossing costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from judgekit.errors import ConfigError
+from judgekit.judges.base import JudgeReply, JudgeRequest
+
+
+class ManyJudge(Protocol):
+    """An engine that takes several requests in one crossing."""
+
+    async def complete_many(self, requests: Sequence[JudgeRequest], /) -> Sequence[JudgeReply | Exception]:
+        """One reply or error per request, in order."""
+        ...
+
+
+class Coalescing:
+    """Gathers requests into batches for an engine with `complete_many`.
+
+    A request leaves at the next turn of the event loop while fewer than *max_out* batches are out; what
+    arrives meanwhile waits and travels together, up to *max_batch* in one batch. *key*: requests may only
+    share a batch when it is equal. A batch that nobody waits for any more is cancelled.
+    """
+
+    def __init__(
+        self,
+        inner: ManyJudge,
+        *,
+        max_batch: int = 64,
+        max_out: int = 4,
+        key: Callable[[JudgeRequest], Any] = lambda request: None,
+    ) -> None:
+        if max_batch < 1 or max_out < 1:
+            raise ConfigError("coalescing: max_batch and max_out are at least 1")
+        self.inner = inner
+        self.max_batch = max_batch
+        self.max_out = max_out
+        self.batches = 0
+        """Batches sent so far."""
+        self._key = key
+        self._queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionary()
+
+    async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        loop = asyncio.get_running_loop()
+        queue = self._queues.get(loop)
+        if queue is None:
+            queue = self._queues[loop] = _Queue(self)
+        future: asyncio.Future[JudgeReply] = loop.create_future()
+        queue.put(request, future)
+        return await future
+
+
+class _Queue:
+    """What waits on one event loop."""
+
+    def __init__(self, owner: Coalescing) -> None:
+        self._owner = owner
+        self._waiting: deque[tuple[JudgeRequest, asyncio.Future[JudgeReply]]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._scheduled = False
+
+    def put(self, request: JudgeRequest, future: asyncio.Future[JudgeReply]) -> None:
+        self._waiting.append((request, future))
+        if not self._scheduled:
+            self._scheduled = True
+            future.get_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        self._scheduled = False
+        owner = self._owner
+        while self._waiting and len(self._tasks) < owner.max_out:
+            batch = self._next_batch()
+            if batch:
+                owner.batches += 1
+                task = asyncio.get_running_loop().create_task(self._carry(batch))
+                self._tasks.add(task)
+                task.add_done_callback(self._returned)
+                for _, future in batch:
+                    future.add_done_callback(partial(_cancel_if_unwanted, batch, task))
+
+    def _next_batch(self) -> list[tuple[JudgeRequest, asyncio.Future[JudgeReply]]]:
+        batch: list[tuple[JudgeRequest, asyncio.Future[JudgeReply]]] = []
+        left: deque[tuple[JudgeRequest, asyncio.Future[JudgeReply]]] = deque()
+        key: Any = None
+        while self._waiting and len(batch) < self._owner.max_batch:
+            request, future = self._waiting.popleft()
+            if future.done():  # cancelled while it waited
+                continue
+            own = self._owner._key(request)
+            if not batch:
+                key = own
+            if own == key:
+                batch.append((request, future))
+            else:
+                left.append((request, future))
+        self._waiting.extendleft(reversed(left))
+        return batch
+
+    def _returned(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._waiting and not self._scheduled:
+            self._scheduled = True
+            task.get_loop().call_soon(self._send)
+
+    async def _carry(self, batch: list[tuple[JudgeRequest, asyncio.Future[JudgeReply]]]) -> None:
+        try:
+            replies: Sequence[JudgeReply | Exception] = await self._owner.inner.complete_many(
+                [r for r, _ in batch]
+            )
+            if len(replies) != len(batch):
+                raise RuntimeError(f"{len(replies)} replies for {len(batch)} requests")
+        except asyncio.CancelledError:
+            for _, future in batch:
+                future.cancel()
+            raise
+        except Exception as error:
+            replies = [error] * len(batch)
+        for (_, future), reply in zip(batch, replies, strict=True):
+            if future.done():
+                continue
+            if isinstance(reply, Exception):
+                future.set_exception(reply)
+            else:
+                future.set_result(reply)
+
+
+def _cancel_if_unwanted(
+    batch: Sequence[tuple[Any, asyncio.Future[Any]]], task: asyncio.Task[None], _: object
+) -> None:
+    if not task.done() and all(future.cancelled() for _, future in batch):
+        task.cancel()

@@ -1,0 +1,200 @@
+"""HTTP to a judge's server: one set of connections per event loop, and every mishap an error of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeTimeout, JudgeUnavailable
+
+if TYPE_CHECKING:
+    import aiohttp
+
+
+class Secret:
+    """A key that shows itself to nobody by accident."""
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(…)" if self._value else "Secret()"
+
+    __str__ = __repr__
+
+
+class Server:
+    """A server with a `/v1` interface.
+
+    *url*, *api_key* and *timeout_s* (of one request) come from LLM_JUDGE_SERVER_URL, LLM_JUDGE_SERVER_API_KEY
+    and LLM_JUDGE_SERVER_TIMEOUT where they are not given. The key never shows in a repr, a log or an error.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout_s: float | None = None,
+        max_connections: int = 256,
+    ) -> None:
+        self.url = _base_url(url or os.environ.get("LLM_JUDGE_SERVER_URL", ""))
+        self._key = Secret(api_key if api_key is not None else os.environ.get("LLM_JUDGE_SERVER_API_KEY", ""))
+        self.timeout_s = _timeout(timeout_s)
+        if max_connections < 1:
+            raise ConfigError(f"max_connections is at least 1, not {max_connections}")
+        self._max_connections = max_connections
+        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _Session] = WeakKeyDictionary()
+
+    async def get(self, path: str, *, root: bool = False) -> dict[str, Any]:
+        """The JSON object at *path* below `/v1`, or below the server's root."""
+        return await self._exchange("GET", path, None, root)
+
+    async def post(self, path: str, body: Mapping[str, Any], *, root: bool = False) -> dict[str, Any]:
+        """What the server answers to *body*, a JSON object."""
+        return await self._exchange("POST", path, body, root)
+
+    async def healthy(self) -> bool:
+        """Whether the server says that it is well (`/health`, or `/v1/models` where there is no such page)."""
+        try:
+            async with self._session().get(f"{self.url.removesuffix('/v1')}/health") as response:
+                if response.status != 404:
+                    return response.status == 200
+            return bool(await self.models())
+        except (JudgeError, TimeoutError, OSError):
+            return False
+
+    async def models(self) -> list[dict[str, Any]]:
+        """What the server says of its models."""
+        found = (await self.get("/models")).get("data")
+        if not isinstance(found, list) or not all(isinstance(m, dict) and "id" in m for m in found):
+            raise JudgeUnavailable(f"{self} lists its models in no form that is known")
+        return found
+
+    async def close(self) -> None:
+        """Close the connections of the running loop; those of other loops close with their loop."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.keeper.aclose()
+
+    def __repr__(self) -> str:
+        return self.url
+
+    async def _exchange(
+        self, method: str, path: str, body: Mapping[str, Any] | None, root: bool
+    ) -> dict[str, Any]:
+        import aiohttp
+
+        url = (self.url.removesuffix("/v1") if root else self.url) + path
+        data = json.dumps(body).encode() if body is not None else None
+        try:
+            async with self._session().request(method, url, data=data) as response:
+                raw = await response.read()
+                status, headers = response.status, response.headers
+        except TimeoutError:
+            raise JudgeTimeout(f"{self} did not answer within {self.timeout_s:g} s") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise JudgeUnavailable(f"{self} cannot be reached: {type(error).__name__}: {error}") from None
+        if status >= 400:
+            raise _refusal(str(self), status, headers, raw)
+        try:
+            answer = json.loads(raw)
+        except ValueError:
+            raise JudgeUnavailable(f"{self} answered {len(raw)} bytes that are not JSON") from None
+        if not isinstance(answer, dict):
+            raise JudgeUnavailable(f"{self} answered with JSON of an unknown form")
+        return answer
+
+    def _session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        kept = self._sessions.get(loop)
+        if kept is None:
+            kept = self._sessions[loop] = _Session(self._key, self.timeout_s, self._max_connections)
+        return kept.client
+
+
+class _Session:
+    """The connections of one event loop, closed with it."""
+
+    def __init__(self, key: Secret, timeout_s: float, max_connections: int) -> None:
+        import aiohttp
+
+        headers = {"Content-Type": "application/json"}
+        if secret := key.reveal():
+            headers["Authorization"] = f"Bearer {secret}"
+        # a server closes idle connections after 5 s (uvicorn): ours are dropped before, not in a race with it
+        connector = aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=3.0)
+        self.client = aiohttp.ClientSession(
+            headers=headers,
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(10.0, timeout_s)),
+        )
+        self.keeper = self._keep()
+        self._first = asyncio.ensure_future(self.keeper.__anext__())
+
+    async def _keep(self) -> AsyncGenerator[None, None]:
+        """A generator that the loop finalises when it shuts down; with it the connections go."""
+        try:
+            yield
+        finally:
+            await self.client.close()
+
+
+def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> JudgeError:
+    """An HTTP error status as the error that it means."""
+    detail = ""
+    with contextlib.suppress(ValueError, AttributeError):
+        parsed = json.loads(raw)
+        error = parsed.get("error", parsed)
+        detail = (
+            str(error.get("message") or error.get("detail") or "")[:300]
+            if isinstance(error, dict)
+            else str(error)[:300]
+        )
+    detail = detail or raw[:100].decode("utf-8", "replace")
+    if status in (401, 403):
+        return JudgeRejected(f"{who} refuses the API key (HTTP {status})")
+    if status in (408, 409, 425, 429) or status >= 500:
+        return JudgeUnavailable(f"{who} answered HTTP {status}: {detail}", retry_after=_retry_after(headers))
+    return JudgeRejected(f"{who} answered HTTP {status}: {detail}")
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the server asks to wait; the form with a date is not in use by judges."""
+    try:
+        wait = float(headers.get("Retry-After", ""))
+    except ValueError:
+        return None
+    return wait if 0 <= wait < 3600 else None
+
+
+def _base_url(url: str) -> str:
+    if not url:
+        raise ConfigError("give the server's url=, or set LLM_JUDGE_SERVER_URL")
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{url!r} is no address of a server, such as http://127.0.0.1:8000/v1")
+    if parts.username or parts.password:
+        raise ConfigError("the address must not hold a password; give the key as api_key=")
+    path = parts.path.rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path if path.endswith('/v1') else path + '/v1'}"
+
+
+def _timeout(given: float | None) -> float:
+    text = os.environ.get("LLM_JUDGE_SERVER_TIMEOUT", "60")
+    try:
+        seconds = float(text) if given is None else float(given)
+    except ValueError:
+        raise ConfigError(f"LLM_JUDGE_SERVER_TIMEOUT is a number of seconds, not {text!r}") from None
+    if not seconds > 0:
+        raise ConfigError(f"timeout_s is a number of seconds above 0, not {seconds:g}")
+    return seconds

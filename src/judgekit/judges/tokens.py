@@ -1,0 +1,268 @@
+"""From turns to token ids, with untrusted text that cannot become a control token.
+
+The chat template is rendered once per prompt shape with a placeholder for each untrusted piece; what is
+between placeholders is tokenised as the template's own text, and every untrusted piece apart from it, with
+the tokenizer's special and added tokens switched off. The result is checked id by id.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from judgekit.errors import ConfigError, JudgeRejected, RolloutError
+from judgekit.judges.base import Piece, Turn
+
+_LEAST = 64
+"""Tokens that are left of a piece however long the prompt is."""
+_CUT_CHARS_PER_TOKEN = 16
+"""A text longer than this many characters per token of its budget is cut before it is tokenised."""
+
+
+class EncodedPrompt(Struct, frozen=True):
+    """Token ids of a whole prompt, generation prompt included."""
+
+    ids: list[int]
+    untrusted: list[tuple[int, int]]
+    """Half-open spans of `ids` that hold untrusted text, in order."""
+    cut_tokens: int = 0
+    """Tokens taken out of the middle of over-long pieces."""
+
+
+class PromptEncoder:
+    """Encodes turns for one model.
+
+    *tokenizer*: a Hugging Face fast tokenizer with a chat template. *context_tokens*: the engine's context
+    length; a prompt that would not leave room for the reply has its longest cuttable piece cut further.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        context_tokens: int,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        if getattr(tokenizer, "chat_template", None) is None:
+            raise ConfigError(
+                f"the tokenizer of {getattr(tokenizer, 'name_or_path', 'the judge model')} has no chat template: "
+                "take an instruction-tuned model as the judge"
+            )
+        self._tokenizer = tokenizer
+        self._kwargs = dict(chat_template_kwargs or {})
+        self._context_tokens = context_tokens
+        self._data_encode, self._control = _data_encoder(tokenizer)
+        self._skeletons: OrderedDict[tuple[Any, ...], list[list[int]]] = OrderedDict()
+        self._pieces: OrderedDict[str, list[int]] = OrderedDict()
+        self._nonce = secrets.token_hex(8)
+        self._marker: list[int] = self._template_ids(" [... the middle was cut ...] ")
+
+    @property
+    def control_ids(self) -> frozenset[int]:
+        """Ids of the special and added tokens: none of them ever stands in an untrusted span."""
+        return self._control
+
+    def token_ids(self, text: str) -> list[int]:
+        """Ids of *text* as it stands, without a beginning-of-sequence token."""
+        return self._template_ids(text)
+
+    def encode(
+        self,
+        turns: Sequence[Turn],
+        *,
+        reply_tokens: int,
+        thinking: bool = False,
+        generation_prompt: bool = True,
+    ) -> EncodedPrompt:
+        """The ids of *turns*, by default with the generation prompt, leaving room for *reply_tokens*.
+
+        Raises JudgeRejected where even the uncuttable part does not fit the context.
+        """
+        skeleton = self._skeleton(turns, thinking, generation_prompt)
+        pieces = [piece for turn in turns for piece in turn.pieces if not piece.trusted]
+        encoded = [self._piece_ids(piece) for piece in pieces]
+        budgets = [
+            len(ids) if p.max_tokens is None else min(len(ids), p.max_tokens)
+            for p, ids in zip(pieces, encoded, strict=True)
+        ]
+        over = sum(map(len, skeleton)) + sum(budgets) + reply_tokens - self._context_tokens
+        # what rollouts wrote is cut first, the longest most; what a group shares only when it must be
+        for group in (
+            [i for i, p in enumerate(pieces) if p.max_tokens is not None],
+            list(range(len(pieces))),
+        ):
+            if over > 0:
+                over -= _cut(budgets, group, over)
+        if over > 0:
+            raise JudgeRejected(
+                f"the prompt needs {over} tokens more than the context of {self._context_tokens} holds, "
+                f"with {reply_tokens} for the reply"
+            )
+        ids = list(skeleton[0])
+        spans: list[tuple[int, int]] = []
+        cut = 0
+        for i, (piece_ids, budget) in enumerate(zip(encoded, budgets, strict=True)):
+            start = len(ids)
+            if len(piece_ids) > budget:
+                keep = max(0, budget - len(self._marker))
+                head, tail = piece_ids[: (keep + 1) // 2], piece_ids[len(piece_ids) - keep // 2 :]
+                spans.append((start, start + len(head)))
+                ids += head
+                ids += self._marker
+                start = len(ids)
+                ids += tail
+                cut += len(piece_ids) - len(head) - len(tail)
+            else:
+                ids += piece_ids
+            spans.append((start, len(ids)))
+            ids += skeleton[i + 1]
+        return EncodedPrompt(ids, spans, cut)
+
+    def _skeleton(self, turns: Sequence[Turn], thinking: bool, generation_prompt: bool) -> list[list[int]]:
+        """Ids of the template's text before, between and after the untrusted pieces."""
+        key = (
+            thinking,
+            generation_prompt,
+            *((t.role, *(p.text if p.trusted else None for p in t.pieces)) for t in turns),
+        )
+        if (known := self._skeletons.get(key)) is not None:
+            self._skeletons.move_to_end(key)
+            return known
+        text = self._render(turns, thinking, generation_prompt)
+        skeleton: list[list[int]] = []
+        count = sum(not p.trusted for t in turns for p in t.pieces)
+        for i in range(count):
+            before, mark, text = text.partition(self._mark(i))
+            if not mark or self._mark(i) in text:
+                raise ConfigError(
+                    "the model's chat template drops, repeats or reorders parts of a turn; use another judge model"
+                )
+            skeleton.append(self._template_ids(before))
+        skeleton.append(self._template_ids(text))
+        _remember(self._skeletons, key, skeleton, 256)
+        return skeleton
+
+    def _render(self, turns: Sequence[Turn], thinking: bool, generation_prompt: bool) -> str:
+        slot = 0
+        messages: list[dict[str, str]] = []
+        for turn in turns:
+            content = ""
+            for piece in turn.pieces:
+                if piece.trusted:
+                    content += piece.text
+                else:
+                    content += self._mark(slot)
+                    slot += 1
+            messages.append({"role": turn.role, "content": content})
+
+        def apply(messages: list[dict[str, str]]) -> str:
+            text = self._tokenizer.apply_chat_template(
+                messages,
+                add_generation_prompt=generation_prompt,
+                tokenize=False,
+                **{"enable_thinking": thinking, **self._kwargs},
+            )
+            return str(text)
+
+        if messages[0]["role"] != "system":
+            return apply(messages)
+        merged = [
+            {"role": "user", "content": f"{messages[0]['content']}\n\n{messages[1]['content']}"},
+            *messages[2:],
+        ]
+        try:
+            text = apply(messages)
+        except (
+            Exception
+        ) as error:  # templates without a system role raise jinja2's TemplateError, or drop the turn
+            if type(error).__name__ != "TemplateError":
+                raise
+            return apply(merged)
+        probe = messages[0]["content"].strip()[:40]
+        return text if probe in text else apply(merged)
+
+    def _mark(self, slot: int) -> str:
+        return f"\ue000{self._nonce}:{slot}\ue001"
+
+    def _template_ids(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False)) if text else []
+
+    def _piece_ids(self, piece: Piece) -> list[int]:
+        text = piece.text
+        if (known := self._pieces.get(text)) is not None:
+            self._pieces.move_to_end(text)
+            return known
+        limit = _CUT_CHARS_PER_TOKEN * (piece.max_tokens or self._context_tokens)
+        short = text if len(text) <= limit else text[: limit // 2] + text[len(text) - limit // 2 :]
+        ids = self._data_encode(short)
+        if piece.max_tokens is None or len(text) <= limit:
+            _remember(self._pieces, text, ids, 1024)
+        return ids
+
+
+def _cut(budgets: list[int], which: Sequence[int], over: int) -> int:
+    """Lower the longest of the budgets *which* to one level, by *over* in all or as far as _LEAST allows; returns
+    by how much."""
+    level = max((budgets[i] for i in which), default=0)
+    low, high = _LEAST, level
+    while low < high:  # the highest level that takes enough away
+        middle = (low + high + 1) // 2
+        if sum(max(0, budgets[i] - middle) for i in which) >= over:
+            low = middle
+        else:
+            high = middle - 1
+    taken = 0
+    for i in which:
+        if budgets[i] > low:
+            less = min(budgets[i] - low, over - taken)
+            budgets[i] -= less
+            taken += less
+    return taken
+
+
+def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset[int]]:
+    """A function that encodes text with no special or added token, and the ids that it never yields."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ConfigError(
+            "the judge model has no fast tokenizer, so untrusted text could become control tokens; take a model "
+            "that ships a tokenizer.json, or reach it over HTTP"
+        )
+    from tokenizers import Tokenizer
+
+    spec = json.loads(backend.to_str())
+    added = {token["content"]: int(token["id"]) for token in spec["added_tokens"]}
+    control = frozenset(added.values()) | set(map(int, tokenizer.all_special_ids))
+    spec.update(added_tokens=[], post_processor=None, truncation=None, padding=None)
+    plain = Tokenizer.from_str(json.dumps(spec))
+    strings = sorted((s for s in added if len(s) > 1), key=len, reverse=True)
+    inside = (
+        re.compile("|".join(f"(?<={re.escape(s[0])})(?={re.escape(s[1:])})" for s in strings))
+        if strings
+        else None
+    )
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = plain.encode(text, add_special_tokens=False).ids
+        if control.isdisjoint(ids):
+            return ids
+        # Some vocabularies hold the control strings as ordinary entries too: encode their parts apart.
+        parts = inside.split(text) if inside else [text]
+        ids = [i for part in parts for i in plain.encode(part, add_special_tokens=False).ids]
+        if not control.isdisjoint(ids):
+            raise RolloutError("the judge's tokenizer turns a part of this rollout into a control token")
+        return ids
+
+    return encode, frozenset(control)
+
+
+def _remember(cache: OrderedDict[Any, Any], key: Any, value: Any, size: int) -> None:
+    cache[key] = value
+    if len(cache) > size:
+        cache.popitem(last=False)

@@ -1,0 +1,392 @@
+"""Verdict formats: how a judge is told to answer, and how its reply is read, strictly.
+
+A reply that is not a verdict in the agreed form raises `VerdictError` with the raw text; nothing is
+guessed. What a rollout says is never read: a format looks at the reply alone, at the probabilities of its
+first token (`choice`), at its last line (`line`), or at the whole of it (`json`). The written forms carry a
+nonce that the rollout cannot know, so that a judge that repeats the rollout has not given a verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from judgekit.errors import ConfigError, VerdictError
+from judgekit.judges.base import JudgeReply
+
+_FENCED = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
+
+
+class Verdict(Struct, frozen=True):
+    """What was read from a reply."""
+
+    score: float
+    """The score, or the mean of `scores` where there are several."""
+    reason: str = ""
+    metadata: Mapping[str, Any] = {}
+    scores: Mapping[str, float] | None = None
+    """Several named scores of one reply."""
+
+
+class VerdictFormat(Protocol):
+    """How to ask for a verdict and how to read it."""
+
+    name: str
+    score_range: tuple[float, float]
+    max_tokens: int
+    """Tokens that a reply may need."""
+    choices: tuple[str, ...]
+    """Labels for a one-token read; empty for written verdicts."""
+    json_schema: Mapping[str, Any] | None
+    """What the engine may constrain the reply to."""
+    outputs: tuple[str, ...]
+    """Names of the scores where there are several."""
+    uses_nonce: bool
+
+    def for_texts(self, texts: Sequence[str], /) -> VerdictFormat:
+        """The form to ask for when the judge is shown *texts*: itself, or one that none of them can be."""
+        ...
+
+    def words(self, nonce: str = "", /) -> dict[str, str]:
+        """The trusted template fields HOW_TO_ANSWER (the same for all) and REMINDER (with the nonce)."""
+        ...
+
+    def read(self, reply: JudgeReply, nonce: str = "", /) -> Verdict:
+        """The verdict, or VerdictError."""
+        ...
+
+
+class ChoiceVerdict:
+    """One token read over labels: the score is the expectation over the labels' probabilities.
+
+    `labels` maps each label, which must be one token of the judge's vocabulary, to its score. Below
+    `min_mass`, the labels' share of the full vocabulary, the judge did not answer the question: no verdict.
+    Expectation over score tokens: G-Eval (Liu et al. 2023, arXiv:2303.16634, section 2.1).
+
+    Where a rollout begins with a label, a judge that only repeats it would be read as one that judged. Such
+    a rollout is asked about with spare labels: letters for digits (A the worst), digits for letters.
+    """
+
+    name = "choice"
+    max_tokens = 1
+    json_schema: Mapping[str, Any] | None = None
+    outputs: tuple[str, ...] = ()
+    uses_nonce = False
+
+    def __init__(self, labels: Mapping[str, float] | None = None, *, min_mass: float = 0.5) -> None:
+        self.labels = {str(k): float(v) for k, v in (labels or {"0": 0.0, "1": 1.0}).items()}
+        if len(self.labels) < 2:
+            raise ConfigError(
+                "choice: give at least two labels with their scores, such as {'0': 0.0, '1': 1.0}"
+            )
+        if not all(math.isfinite(score) for score in self.labels.values()):
+            raise ConfigError("choice: every label's score must be finite")
+        if len(set(self.labels.values())) < 2:
+            raise ConfigError("choice: the labels must not all have the same score")
+        if not 0.0 <= min_mass <= 1.0:
+            raise ConfigError(f"choice: min_mass is a probability, not {min_mass}")
+        self.min_mass = min_mass
+        self.choices = tuple(self.labels)
+        self.score_range = (min(self.labels.values()), max(self.labels.values()))
+        self._spare: ChoiceVerdict | None = None
+
+    def for_texts(self, texts: Sequence[str], /) -> ChoiceVerdict:
+        begins = [text.lstrip() for text in texts]
+        if not any(text.startswith(label) for text in begins for label in self.choices):
+            return self
+        if self._spare is None:
+            self._spare = self.spare()
+        if any(text.startswith(label) for text in begins for label in self._spare.choices):
+            return self  # several texts, one of each kind: the wrong one is as likely as the right one
+        return self._spare
+
+    def spare(self) -> ChoiceVerdict:
+        """The same verdict with labels of another kind."""
+        ordered = sorted(self.labels, key=lambda label: self.labels[label])
+        names = string.digits if any(label.isalpha() for label in ordered) else string.ascii_uppercase
+        if len(ordered) > len(names):
+            return self
+        return ChoiceVerdict(
+            {name: self.labels[label] for name, label in zip(names, ordered, strict=False)},
+            min_mass=self.min_mass,
+        )
+
+    @classmethod
+    def scale(
+        cls, low: int, high: int, *, to: tuple[float, float] = (0.0, 1.0), min_mass: float = 0.5
+    ) -> ChoiceVerdict:
+        """Whole numbers from *low* to *high*, mapped to the range *to*: `ChoiceVerdict.scale(1, 5)`.
+
+        A scale beyond single digits is asked for in letters, A for the lowest, because most vocabularies
+        spell 10 with two tokens.
+        """
+        count = high - low + 1
+        if not 2 <= count <= 26:
+            raise ConfigError(f"choice: a scale has 2 to 26 steps, not {count}")
+        digits = low >= 0 and high <= 9
+        names = [str(n) for n in range(low, high + 1)] if digits else list(string.ascii_uppercase[:count])
+        step = (to[1] - to[0]) / (count - 1)
+        return cls({name: to[0] + i * step for i, name in enumerate(names)}, min_mass=min_mass)
+
+    def words(self, nonce: str = "", /) -> dict[str, str]:
+        best = max(self.labels, key=lambda label: self.labels[label])
+        worst = min(self.labels, key=lambda label: self.labels[label])
+        offered = ", ".join(self.labels)
+        return {
+            "HOW_TO_ANSWER": f"Answer with one of {offered} and nothing else: {best} is the best verdict, {worst} the worst.",
+            "REMINDER": f"Your verdict ({offered}):",
+        }
+
+    def read(self, reply: JudgeReply, nonce: str = "", /) -> Verdict:
+        probs = reply.choice_probs
+        if probs is None or set(probs) != set(self.labels):
+            raise VerdictError("the engine returned no probabilities of the offered labels", reply.text)
+        if reply.label_mass is not None and reply.label_mass < self.min_mass:
+            raise VerdictError(
+                f"the labels hold {reply.label_mass:.3g} of the probability, below min_mass={self.min_mass}: "
+                "the judge did not answer with a label",
+                reply.text,
+            )
+        low, high = self.score_range
+        score = math.fsum(p * self.labels[label] for label, p in probs.items())
+        if not math.isfinite(score):
+            raise VerdictError("the probabilities of the labels are not finite", reply.text)
+        metadata: dict[str, Any] = {"probs": dict(probs)}
+        if reply.label_mass is not None:
+            metadata["label_mass"] = reply.label_mass
+        return Verdict(min(max(score, low), high), metadata=metadata)  # rounding of the sum only
+
+
+class _Scale:
+    """A scale that a judge is asked to use, and the range that its scores are mapped to."""
+
+    def __init__(
+        self, name: str, low: float, high: float, integer: bool, to: tuple[float, float] | None
+    ) -> None:
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ConfigError(f"{name}: the scale needs finite low < high, not {low}..{high}")
+        if to is not None and not (math.isfinite(to[0]) and math.isfinite(to[1]) and to[0] < to[1]):
+            raise ConfigError(f"{name}: to is the range that scores are mapped to, low < high, not {to}")
+        self.low, self.high, self.integer = float(low), float(high), integer
+        self.range = (float(to[0]), float(to[1])) if to is not None else (self.low, self.high)
+
+    def describe(self) -> str:
+        return f"{'a whole number' if self.integer else 'a number'} from {self.low:g} (worst) to {self.high:g} (best)"
+
+    def map(self, value: float, raw: str) -> float:
+        """*value* on the target range; VerdictError where it is not on the scale."""
+        if not self.low <= value <= self.high or (self.integer and value != int(value)):
+            raise VerdictError(f"the score {value:g} is not {self.describe()}", raw)
+        a, b = self.range
+        if (a, b) == (self.low, self.high):
+            return value
+        return min(max(a + (value - self.low) / (self.high - self.low) * (b - a), a), b)
+
+
+class LineVerdict:
+    """A written verdict whose last line is `### Final Score: x`.
+
+    *low*..*high* is the scale (inclusive) that the judge is asked to use, *to* the range that scores are
+    mapped to; *integer* allows whole numbers only. *line*: another last line, with `{score}` in it once.
+
+    With *nonce* the line carries a code, `### Final Score [k3v9]: x`, that is new for every prompt. Without
+    it, as for judges that were trained on a fixed line, a judge that ends by repeating the rollout can be
+    made to say what the rollout says.
+    """
+
+    name = "line"
+    choices: tuple[str, ...] = ()
+    json_schema: Mapping[str, Any] | None = None
+    outputs: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        *,
+        low: float = 0.0,
+        high: float = 1.0,
+        to: tuple[float, float] | None = None,
+        integer: bool = True,
+        line: str = "### Final Score: {score}",
+        nonce: bool = True,
+        max_tokens: int = 512,
+    ) -> None:
+        self._scale = _Scale("line", low, high, integer, to)
+        if line.count("{score}") != 1 or "\n" in line or not line.split("{score}")[0].strip():
+            raise ConfigError(
+                f"line: {line!r} must be one line with words before {{score}}, which stands in it once"
+            )
+        self.score_range = self._scale.range
+        self.line = line
+        self.uses_nonce = nonce
+        self.max_tokens = max_tokens
+        self._number = "(-?[0-9]{1,9})" if integer else r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
+
+    def for_texts(self, texts: Sequence[str], /) -> LineVerdict:
+        return self
+
+    def words(self, nonce: str = "", /) -> dict[str, str]:
+        code = "CODE" if self.uses_nonce else ""
+        how = f"Reason briefly, then end with the line\n{self._shown(code)}\nwhere <score> is {self._scale.describe()}"
+        if self.uses_nonce:
+            how += " and CODE is the code that you are given at the end"
+        return {"HOW_TO_ANSWER": how + ".", "REMINDER": f"End with the line {self._shown(nonce)}"}
+
+    def read(self, reply: JudgeReply, nonce: str = "", /) -> Verdict:
+        _check_whole(reply)
+        text = without_thinking(reply.text).rstrip()
+        reason, _, last = text.rpartition("\n")
+        before, after = self._with_code(nonce).split("{score}")
+        match = re.fullmatch(
+            re.escape(before.rstrip()) + r"\s*" + self._number + re.escape(after), last.strip()
+        )
+        if match is None:
+            raise VerdictError(
+                f"the reply's last line is not {self._with_code(nonce)!r} but {last[:80]!r}", reply.text
+            )
+        if sum(line.lstrip().startswith("```") for line in reason.split("\n")) % 2:
+            raise VerdictError("the verdict line stands inside a code fence", reply.text)
+        return Verdict(self._scale.map(float(match[1]), reply.text), reason.strip())
+
+    def _with_code(self, nonce: str) -> str:
+        if not self.uses_nonce:
+            return self.line
+        before, after = self.line.split("{score}")
+        head = before.rstrip()
+        colon = head[-1] if head[-1] in ":=" else ""
+        return f"{head.removesuffix(colon).rstrip()} [{nonce}]{colon} {{score}}{after}"
+
+    def _shown(self, nonce: str) -> str:
+        return self._with_code(nonce).replace("{score}", "<score>")
+
+
+class JsonVerdict:
+    """A written verdict that is one JSON object: a code, the reason, then the score or several scores.
+
+        JsonVerdict(low=0, high=10, to=(0, 1), scores=["accuracy", "completeness", "clarity"])
+
+    Engines that can are told the schema. The reply must be the object and nothing else (one code fence
+    around it is let pass), with exactly the agreed keys. *scores*: names of several scores, which become
+    several grades of one call (`grader.accuracy`, …). *nonce*: the object begins with a code that is new for
+    every prompt.
+    """
+
+    name = "json"
+    choices: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        *,
+        low: float = 0.0,
+        high: float = 1.0,
+        to: tuple[float, float] | None = None,
+        integer: bool = False,
+        scores: Sequence[str] = (),
+        nonce: bool = True,
+        max_reason: int = 600,
+        max_tokens: int = 512,
+    ) -> None:
+        self._scale = _Scale("json", low, high, integer, to)
+        if isinstance(scores, str) or len(set(scores)) < len(scores):
+            raise ConfigError(f"json: scores is a list of different names, not {scores!r}")
+        for name in scores:
+            if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in ("code", "reason"):
+                raise ConfigError(f"json: {name!r} cannot be the name of a score")
+        self.score_range = self._scale.range
+        self.outputs = tuple(scores)
+        self.uses_nonce = nonce
+        self.max_tokens = max_tokens
+        self._keys = self.outputs or ("score",)
+        number: dict[str, Any] = {"type": "integer" if integer else "number", "minimum": low, "maximum": high}
+        properties: dict[str, Any] = {"code": {"type": "string", "maxLength": 16}} if nonce else {}
+        properties["reason"] = {"type": "string", "maxLength": max_reason}
+        properties |= dict.fromkeys(self._keys, number)
+        self.json_schema: Mapping[str, Any] | None = {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+
+    def for_texts(self, texts: Sequence[str], /) -> JsonVerdict:
+        return self
+
+    def words(self, nonce: str = "", /) -> dict[str, str]:
+        how = f"Answer with one JSON object and nothing else:\n{self._shown('CODE')}\nwhere each score is {self._scale.describe()}"
+        if self.uses_nonce:
+            how += " and CODE is the code that you are given at the end"
+        reminder = (
+            f"Answer with the JSON object {self._shown(nonce)}"
+            if self.uses_nonce
+            else "Answer with the JSON object."
+        )
+        return {"HOW_TO_ANSWER": how + ".", "REMINDER": reminder}
+
+    def read(self, reply: JudgeReply, nonce: str = "", /) -> Verdict:
+        found = self.read_object(reply, nonce, self._keys)
+        scores: dict[str, float] = {}
+        for key in self._keys:
+            value = found[key]
+            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
+                raise VerdictError(f"{key!r} is not a number but {value!r:.60}", reply.text)
+            scores[key] = self._scale.map(float(value), reply.text)
+        mean = math.fsum(scores.values()) / len(scores)
+        return Verdict(mean, found["reason"], scores=scores if self.outputs else None)
+
+    def read_object(self, reply: JudgeReply, nonce: str, keys: Sequence[str]) -> dict[str, Any]:
+        """The reply's object: exactly the code, the reason and *keys*; VerdictError for anything else."""
+        _check_whole(reply)
+        text = without_thinking(reply.text).strip()
+        if fenced := _FENCED.fullmatch(text):
+            text = fenced[1]
+        try:
+            found = json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise VerdictError(f"the reply is not one JSON object: {error}", reply.text) from None
+        wanted = {*(("code",) if self.uses_nonce else ()), "reason", *keys}
+        if not isinstance(found, dict) or set(found) != wanted:
+            raise VerdictError(
+                f"the reply is not an object with the keys {', '.join(sorted(wanted))}", reply.text
+            )
+        if self.uses_nonce and found["code"] != nonce:
+            raise VerdictError("the reply does not carry the code of this prompt", reply.text)
+        if not isinstance(found["reason"], str):
+            raise VerdictError("the reason is not text", reply.text)
+        return found
+
+    def _shown(self, code: str) -> str:
+        parts = [f'"code": "{code}"'] if self.uses_nonce else []
+        parts += ['"reason": "<why, briefly>"', *(f'"{key}": <score>' for key in self._keys)]
+        return "{" + ", ".join(parts) + "}"
+
+
+def without_thinking(text: str) -> str:
+    """What stands behind the last `</think>`, or all of it; its opening may stand in the prompt.
+
+    Raises VerdictError where thinking is opened and never ends.
+    """
+    _, closed, after = text.rpartition("</think>")
+    if not closed and text.lstrip().startswith("<think>"):
+        raise VerdictError("the reply ends inside its thinking", text)
+    return after
+
+
+def _check_whole(reply: JudgeReply) -> None:
+    if reply.finish_reason != "stop":
+        raise VerdictError(f"the reply was cut ({reply.finish_reason}) before its verdict", reply.text)
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a key stands twice")
+    return made
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no score")

@@ -1,0 +1,115 @@
+"""Group transforms: from the rewards of one group to numbers relative to it.
+
+Every function takes the rewards of the valid members (at least one, finite) and returns as many numbers, in
+order, never NaN. Equal rewards stay equal. Where a group has no spread, `zscore` gives zeros.
+
+Hosts that normalise within the group themselves (GRPO in verl, SkyRL and TRL) want "none".
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+TransformName = Literal["none", "center", "zscore", "rank", "loo", "gdpo"]
+
+_FLAT = 1e-9
+"""A group whose spread is below this share of its largest reward has no spread: float noise is not signal."""
+
+
+def is_flat(rewards: Sequence[float]) -> bool:
+    """Whether a group's rewards are all equal, up to rounding: such a group teaches nothing."""
+    low, high = min(rewards), max(rewards)
+    return high - low <= _FLAT * max(abs(low), abs(high))
+
+
+def none(rewards: Sequence[float]) -> list[float]:
+    """The rewards as they are."""
+    return list(rewards)
+
+
+def center(rewards: Sequence[float]) -> list[float]:
+    """Minus the group's mean (Dr. GRPO, Liu et al. 2025, arXiv:2503.20783)."""
+    if is_flat(rewards):
+        return [0.0] * len(rewards)
+    middle = mean(rewards)
+    return [_finite(r - middle) for r in rewards]
+
+
+def zscore(rewards: Sequence[float]) -> list[float]:
+    """Minus the mean, over the sample standard deviation (n - 1) of the group (GRPO, Shao et al. 2024,
+    arXiv:2402.03300)."""
+    if is_flat(rewards):
+        return [0.0] * len(rewards)
+    scale = max(map(abs, rewards))  # keeps squares inside the floats
+    scaled = [r / scale for r in rewards]
+    middle = mean(scaled)
+    std = math.sqrt(math.fsum((x - middle) ** 2 for x in scaled) / (len(scaled) - 1))
+    return [(x - middle) / std for x in scaled] if std > 0.0 else [0.0] * len(rewards)
+
+
+def rank(rewards: Sequence[float]) -> list[float]:
+    """The average rank, from 0 (worst) to 1 (best); tied members share the middle of their ranks."""
+    n = len(rewards)
+    if n == 1:
+        return [0.5]
+    order = sorted(range(n), key=rewards.__getitem__)
+    ranks = [0.0] * n
+    start = 0
+    while start < n:
+        end = start
+        while end + 1 < n and rewards[order[end + 1]] == rewards[order[start]]:
+            end += 1
+        for place in range(start, end + 1):
+            ranks[order[place]] = (start + end) / 2 / (n - 1)
+        start = end + 1
+    return ranks
+
+
+def loo(rewards: Sequence[float]) -> list[float]:
+    """Minus the mean of the other members (RLOO, Ahmadian et al. 2024, arXiv:2402.14740)."""
+    n = len(rewards)
+    if n == 1 or is_flat(rewards):
+        return [0.0] * n
+    middle = mean(rewards)
+    return [_finite((r - middle) * (n / (n - 1))) for r in rewards]
+
+
+def mean(rewards: Sequence[float]) -> float:
+    """The arithmetic mean, without overflow."""
+    scale = max(map(abs, rewards))
+    return scale * min(max(math.fsum(r / scale for r in rewards) / len(rewards), -1.0), 1.0) if scale else 0.0
+
+
+def _finite(value: float) -> float:
+    """The nearest float where a difference of huge rewards leaves them."""
+    return min(max(value, -sys.float_info.max), sys.float_info.max)
+
+
+TRANSFORMS: Final[dict[str, Callable[[Sequence[float]], list[float]]]] = {
+    "none": none,
+    "center": center,
+    "zscore": zscore,
+    "rank": rank,
+    "loo": loo,
+}
+"""By name. `gdpo` (each term of the top-level Weighted z-scored over the group before it is weighted) needs
+the terms and is done by the runner."""
+
+NEUTRAL: Final[dict[str, float]] = {"center": 0.0, "zscore": 0.0, "loo": 0.0, "gdpo": 0.0, "rank": 0.5}
+"""The value that says nothing about a member, for transforms that have one whatever the group."""
+
+
+def gdpo(terms: Sequence[dict[str, float]], weights: dict[str, float]) -> list[float]:
+    """Each term z-scored over the group, then weighted and summed (GDPO: group reward-decoupled
+    normalisation, Liu et al. 2026, arXiv:2601.05242). A member without a term gets nothing from it."""
+    totals = [0.0] * len(terms)
+    for name, weight in weights.items():
+        have = [i for i, values in enumerate(terms) if name in values]
+        if len(have) < 2:
+            continue
+        for i, value in zip(have, zscore([terms[i][name] for i in have]), strict=True):
+            totals[i] += weight * value
+    return totals

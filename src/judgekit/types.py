@@ -1,0 +1,182 @@
+"""The values that flow through judgekit: rollouts in, grades between, rewards out. All frozen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from judgekit.errors import DataError
+
+Message = Mapping[str, Any]
+"""A chat message in OpenAI form: role, content, and tool_calls or tool_call_id where it has them."""
+
+Status = Literal["scored", "neutral", "masked", "written"]
+Cause = Literal["infrastructure", "rollout"]
+
+
+class Rollout(Struct, frozen=True, kw_only=True):
+    """One sampled response to one prompt."""
+
+    response: str
+    """What the policy wrote: the text to grade."""
+    prompt: str | Sequence[Message] = ""
+    group: Hashable = None
+    """The host's id of the prompt (`uid`). Rollouts of one group compete; None: a digest of the prompt and
+    the ground truth."""
+    ground_truth: Any = None
+    """The reference: a string, a number, a list of accepted answers, or what a grader of yours reads."""
+    messages: Sequence[Message] = ()
+    """The whole trajectory with tool calls, where there is one; else empty."""
+    data_source: str = ""
+    finish_reason: str | None = None
+    """The policy engine's word: "stop", "length", …"""
+    response_tokens: int | None = None
+    extra: Mapping[str, Any] = {}
+    """Whatever else a grader may want: columns of the data set, tool schemas, …"""
+    id: str = ""
+    """The host's id of this sample, kept in the ledger."""
+
+    def __post_init__(self) -> None:
+        if type(self.response) is not str:
+            raise DataError(f"a rollout's response is text, not {type(self.response).__name__}")
+
+    @property
+    def prompt_text(self) -> str:
+        """The prompt as text: itself, or the content of its last user message."""
+        if isinstance(self.prompt, str):
+            return self.prompt
+        for message in reversed(self.prompt):
+            if message.get("role") == "user":
+                return content_text(message.get("content"))
+        return ""
+
+
+class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Tokens that judges consumed."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Of the prompt tokens, those the engine's prefix cache held."""
+    completion_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.completion_tokens + other.completion_tokens,
+        )
+
+
+class Graded(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="graded"):
+    """A score, finite and inside the grader's `score_range`."""
+
+    score: float
+    reason: str = ""
+    metadata: Mapping[str, Any] | None = None
+    usage: Usage | None = None
+    """What judges consumed for it."""
+
+
+class Abstained(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="abstained"):
+    """The grader has no opinion on this rollout: no reference, not applicable."""
+
+    reason: str
+    metadata: Mapping[str, Any] | None = None
+    usage: Usage | None = None
+
+
+class Skipped(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="skipped"):
+    """The grader was not asked: the gate that leads to it was not passed."""
+
+    gate: str
+
+
+class Failed(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="failed"):
+    """The grader should have had an opinion and could not form one. There is no score to read."""
+
+    error: str
+    """Class name of the error: "JudgeTimeout", "VerdictError", "DeadlineExceeded", …"""
+    detail: str = ""
+    retryable: bool = False
+    cause: Cause = "infrastructure"
+    """"rollout": the rollout itself broke the grader (a length bomb, an expression that never ends)."""
+    metadata: Mapping[str, Any] | None = None
+    """For a verdict that could not be read: the reply under "raw"."""
+    usage: Usage | None = None
+
+
+Grade = Graded | Abstained | Skipped | Failed
+
+
+class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
+    """The reward of one rollout, with the account of how it came about."""
+
+    index: int
+    """Place of the rollout in the input."""
+    group: Hashable
+    reward: float | None
+    """What to train on: after the group transform and the policy for missing rewards. None: mask it."""
+    status: Status
+    """"scored": from the grades. Where the reward is missing: "neutral", the mean of its group's valid
+    rewards; "masked", no number; "written", the number that the user wrote for this case."""
+    raw_reward: float | None
+    """The tree's value before the group transform; None where it is missing."""
+    contributions: Mapping[str, float]
+    """Weighted value of each term of the tree's top-level `Weighted`, and `residual`: what gates, clips and
+    normalisation changed. They sum to `raw_reward`; empty where it is missing."""
+    grades: Mapping[str, Grade]
+    missing: tuple[str, ...] = ()
+    """Names of the grades for whose sake the reward is missing."""
+    policies: tuple[str, ...] = ()
+    """What was done about missing grades on the way, in words."""
+    usage: Usage = Usage()
+    wall_s: float = 0.0
+    """Seconds from the rollout's first evaluation to its last."""
+
+    def score(self, name: str) -> float | None:
+        """The score that grader *name* gave, or None if it gave none."""
+        grade = self.grades.get(name)
+        return grade.score if isinstance(grade, Graded) else None
+
+
+def content_text(content: Any) -> str:
+    """A message's content as text: a string, or the text blocks of a list of blocks."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Sequence):
+        blocks = (
+            b if isinstance(b, str) else b.get("text", "") for b in content if isinstance(b, str | Mapping)
+        )
+        return "".join(b for b in blocks if isinstance(b, str))
+    return "" if content is None else str(content)
+
+
+def text_size(*values: Any) -> int:
+    """Characters in *values* and in all that they hold: strings, mappings and sequences of them.
+
+    Counting stops at 100 million, so that a value that holds itself has a size too.
+    """
+    size = 0
+    left: list[Any] = list(values)
+    while left and size < 100_000_000:
+        value = left.pop()
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, Mapping):
+            size += 8
+            left.extend(value.values())
+        elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+            size += 8
+            left.extend(value)
+        else:
+            size += 8
+    return size
+
+
+def is_finite_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -1,0 +1,167 @@
+"""The final answer: which number counts, and when two are equal."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judgekit import Abstained, ConfigError, Graded, GradingRunner, Rollout
+from judgekit.graders import FinalAnswer
+from judgekit.graders.numbers import final_answer, shown
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        # markers
+        ("So 36.\n#### 72", 72),
+        ("A: 72", 72),
+        ("72 is wrong\nA: 18", 18),
+        ("\\boxed{72}", 72),
+        ("$\\boxed{\\text{about } 72}$", 72),
+        ("The answer is $1,234.50.", 1234.5),
+        ("The final answer is: **42**", 42),
+        ("**Answer:** 7", 7),
+        ("Final Answer: 7 apples in 3 bags", 7),
+        ("Answer:\n9", 9),
+        ("<answer>5</answer> and 6 more", 5),
+        ("The answer is 3 * 4 = 12.", 12),
+        ("the answer is x = 12 because 3 * 4 = 12", 12),
+        ("#### 5 + 3 = 8", 8),
+        # the last marker decides, even without a number
+        ("#### 5\nWait.\n#### 6", 6),
+        ("\\boxed{5} so the answer is 6", 6),
+        ("The answer is 5.\n####", None),
+        ("A: ", None),
+        # without a marker the last number
+        ("She has 3 + 4 = 7 apples", 7),
+        ("7 apples, he said", 7),
+        ("no number", None),
+        ("", None),
+        # signs
+        ("A: -5", -5),
+        ("A: −5", -5),
+        ("A: -$5.50", Fraction(-11, 2)),
+        ("A: $-5", -5),
+        ("that is 10-5", 5),
+        ("10 - 5", 5),
+        # forms of numbers
+        ("A: 18.00", 18),
+        ("A: .5", Fraction(1, 2)),
+        ("A: 1,234,567", 1234567),
+        ("A: 1{,}234", 1234),
+        ("A: 1\\,234", 1234),
+        ("A: 1\u202f234", 1234),
+        ("A: 1'234", 1234),
+        ("A: 1/2", Fraction(1, 2)),
+        ("A: 1 1/2", Fraction(3, 2)),
+        ("A: \\frac{3}{4}", Fraction(3, 4)),
+        ("A: \\dfrac{3}{4}", Fraction(3, 4)),
+        ("A: -\\frac{1}{2}", Fraction(-1, 2)),
+        ("A: ½", Fraction(1, 2)),
+        ("A: 2e3", 2000),
+        ("A: 3 \\times 10^4", 30000),
+        ("A: 3 × 10^{-2}", Fraction(3, 100)),
+        ("A: ７２", 72),
+        ("A: 50%", 50),
+        ("A: €20", 20),
+        ("A: 20 miles per hour", 20),
+        ("A: 007", 7),
+        ("A: 1/0", None),
+        ("A: " + "9" * 5000, None),
+        # thinking is no answer
+        ("<think>it is 5</think>\nIt is 6", 6),
+        ("<think>the answer is 5", None),
+        ("so 5</think> 6", 6),
+        ("#### 7<think>", 7),
+    ],
+)
+def test_which_number_counts(text: str, number: Fraction | None) -> None:
+    assert final_answer(text) == number
+
+
+def test_need_marker() -> None:
+    assert final_answer("it is 7", need_marker=True) is None
+    assert final_answer("#### 7", need_marker=True) == 7
+
+
+def grade(response: str, truth: object, **options: float) -> object:
+    return FinalAnswer(**options).grade(Rollout(response=response, ground_truth=truth))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("response", "truth", "score"),
+    [
+        ("#### 72", "72", 1),
+        ("#### 72", 72, 1),
+        ("#### 72", 72.0, 1),
+        ("#### 0.1", 0.1, 1),
+        ("#### 1,234.50", "so 36\n#### 1234.5", 1),
+        ("#### 71", "72", 0),
+        ("#### 720", "72", 0),
+        ("#### 7.2", "72", 0),
+        ("#### 5", ["4", "5"], 1),
+        ("#### 6", ["4", "5"], 0),
+        ("nothing", "5", 0),
+        ("#### 0.33", "1/3", 0),
+        ("A: 18.0", "A: 18", 1),
+    ],
+)
+def test_scores(response: str, truth: object, score: float) -> None:
+    found = grade(response, truth)
+    assert isinstance(found, Graded)
+    assert found.score == score
+
+
+@pytest.mark.parametrize("truth", [None, "", "unknown", [], True, math.nan, {"a": 1}])
+def test_without_a_number_in_the_reference_it_abstains(truth: object) -> None:
+    assert grade("#### 5", truth) == Abstained("the reference has no number")
+
+
+def test_tolerance_is_relative() -> None:
+    assert grade("#### 0.333", "1/3", tolerance=0.01).score == 1  # type: ignore[attr-defined]
+    assert grade("#### 0.3", "1/3", tolerance=0.01).score == 0  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="from 0 to below 1"):
+        FinalAnswer(tolerance=-1)
+
+
+def test_reasons_are_short_and_say_what_was_read() -> None:
+    assert grade("#### 71.50", "72").reason == "71.5 instead of 72"  # type: ignore[attr-defined]
+    assert shown(Fraction(1, 3)) == "1/3"
+
+
+@given(st.text(max_size=300), st.one_of(st.text(max_size=20), st.integers(), st.floats()))
+def test_any_text_gives_a_grade(text: str, truth: object) -> None:
+    (result,) = GradingRunner([FinalAnswer()]).run_sync([Rollout(response=text, ground_truth=truth)])
+    assert type(result.grades["final_answer"]).__name__ in ("Graded", "Abstained")
+
+
+@given(st.fractions(min_value=-(10**9), max_value=10**9, max_denominator=10**4))
+def test_a_number_reads_back(number: Fraction) -> None:
+    assert final_answer(f"#### {shown(number)}") == number or number.denominator not in (1,)
+    assert final_answer(f"#### {number.numerator}/{number.denominator}") == number
+
+
+def test_real_solutions_agree_with_their_labels() -> None:
+    """2,640 labelled model solutions, where the data is there."""
+    path = Path(os.environ.get("JUDGEKIT_DATA", "../shared/data")) / "gsm8k_solutions_dev.jsonl"
+    if not path.exists():
+        pytest.skip("the labelled solutions are not here")
+    grader = FinalAnswer()
+    seen = 0
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        for solution in row.values():
+            if isinstance(solution, dict):
+                found = grader.grade(Rollout(response=solution["solution"], ground_truth=row["ground_truth"]))
+                assert isinstance(found, Graded)
+                assert found.score == solution["is_correct"]
+                seen += 1
+    assert seen == 2640

@@ -1,0 +1,221 @@
+"""Code against cases, in a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
+from judgekit.graders import Code
+from judgekit.graders.code import _equal, _same, program_of, read_cases
+from judgekit.graders.sandbox import Limits, SandboxError, Way, best_way, run_program
+
+SUM = [{"input": "1 2", "output": "3"}]
+SUMS = [*SUM, {"input": "2 2\n", "output": "4\n"}]
+ADD = "a, b = map(int, input().split())\nprint(a + b)"
+CALLS = {"fn_name": "f", "inputs": [[1, 2], [2, 2]], "outputs": [3, [4]]}
+TESTS = ["assert f(1) == 2", "assert f(2) == 3"]
+
+
+def grade(code: str, cases: Any, **options: Any) -> Any:
+    response = code if options.pop("bare", False) else f"So:\n```python\n{code}\n```"
+    return Code(**{"time_s": 5.0, "wall_s": 60.0, **options}).grade(
+        Rollout(response=response, ground_truth=cases)
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "cases", "options", "score"),
+    [
+        (ADD, SUMS, {}, 1),
+        (ADD, json.dumps(SUMS), {}, 1),
+        (ADD, SUM, {"bare": True}, 1),
+        ("print(3)", SUMS, {}, 0.5),
+        ("print(3)", SUMS, {"score": "all"}, 0),
+        ("print(3", SUM, {}, 0),
+        ("raise ValueError('no')", SUM, {}, 0),
+        ("print(3); raise SystemExit(1)", SUM, {}, 0),
+        ("print('３')", [{"input": "", "output": "３"}], {}, 1),
+        (
+            "print('🐕', '\\ud83d'.encode('utf-8', 'surrogatepass') and '')",
+            [{"input": "", "output": "🐕"}],
+            {},
+            1,
+        ),
+        ("def f(a, b):\n    return a + b", CALLS, {}, 1),
+        ("class Solution:\n    def f(self, a, b):\n        return a + b", CALLS, {}, 1),
+        ("def g(a, b):\n    return a + b", CALLS, {}, 0),
+        ("def f(x):\n    return x + 1", TESTS, {}, 1),
+        ("def f(x):\n    return 2", TESTS, {}, 0.5),
+        (
+            "def f(x):\n    return x",
+            {"test": "def check(c):\n    assert c(1) == 1", "entry_point": "f"},
+            {},
+            1,
+        ),
+        (
+            "def f(x):\n    return 0",
+            {"test": "def check(c):\n    assert c(1) == 1", "entry_point": "f"},
+            {},
+            0,
+        ),
+        ("import os; os._exit(0)", TESTS[:1], {}, 0),
+        ("import sys; sys.exit(0)", TESTS[:1], {}, 0),
+        ("open('answer.json', 'w').write('{\"answer\": true}')\nimport os; os._exit(0)", TESTS[:1], {}, 0),
+        ("import os; os.mkfifo('answer.json'); os._exit(0)", TESTS[:1], {}, 0),
+        ("x = 'a' * 10**10", SUM, {}, 0),
+        ("print('x' * 10**8)", SUM, {"output_kb": 64}, 0),
+        ("f = lambda: f()\nf()", SUM, {}, 0),
+        ("import os, subprocess\nsubprocess.Popen(['sleep', '60'])\nprint(3)", SUM, {}, 1),
+    ],
+)
+def test_code_against_cases(code: str, cases: Any, options: Any, score: float) -> None:
+    found = grade(code, cases, **options)
+    assert isinstance(found, Graded)
+    assert found.score == score, found.reason
+
+
+@pytest.mark.parametrize("response", ["", "<think>x", "```js\nx\n```", "```python\n\n```", "```python"])
+def test_no_code_scores_nothing(response: str) -> None:
+    found = Code().grade(Rollout(response=response, ground_truth=SUM))
+    assert found == Graded(0.0, "there is no code")
+    assert program_of("x = 1", False) is None
+    assert program_of("```\nx\n```", True) == "x"
+    assert program_of("```python\nx\n```\n```python\ny\n```\n```\nz\n```", True) == "y"
+
+
+@pytest.mark.parametrize(
+    "cases", [None, "", [], {}, "words", 5, [5], {"a": 1}, {"inputs": []}, '{"inputs": [}']
+)
+def test_without_cases_it_abstains(cases: Any) -> None:
+    assert isinstance(grade(ADD, cases), Abstained)
+
+
+@pytest.mark.parametrize(
+    ("value", "count", "first"),
+    [
+        ({"inputs": ["1", "2"], "outputs": ["1", "2"]}, 2, {"input": "1", "output": "1"}),
+        ({"inputs": [["a", "b"]], "outputs": [["c"]]}, 1, {"input": "a\nb", "output": "c"}),
+        ([{"stdin": "1", "expected_output": 2}], 1, {"input": "1", "output": "2"}),
+        ({"test_cases": [{"input": "1", "output": "2"}]}, 1, {"input": "1", "output": "2"}),
+        ([{"output": "2"}], 1, {"input": "", "output": "2"}),
+        (
+            [{"input": "1\n[2]", "output": "3", "metadata": {"func_name": "f"}}],
+            1,
+            {"job": {"kind": "call", "function": "f", "arguments": [1, [2]]}, "output": 3},
+        ),
+        (
+            {"test_list": ["assert 1"], "test_setup_code": "import os"},
+            1,
+            {"job": {"kind": "tests", "tests": "import os\nassert 1", "entry": None}},
+        ),
+        ("assert f(1)", 1, {"job": {"kind": "tests", "tests": "assert f(1)", "entry": None}}),
+    ],
+)
+def test_forms_of_cases(value: Any, count: int, first: Any) -> None:
+    cases = read_cases(value)
+    assert len(cases) == count
+    assert cases[0] == first
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "equal"),
+    [
+        ("1 \n2\n\n", "1\n2", "lines tokens numbers"),
+        ("1\n2", "1\n2", "lines exact tokens numbers"),
+        ("1 2", "1\n2", "tokens numbers"),
+        ("1.0000000001", "1", "numbers"),
+        ("1.1", "1", ""),
+        (" 1", "1", "tokens numbers"),
+        ("", "", "lines exact tokens numbers"),
+        ("", "\n", "lines tokens numbers"),
+        ("nan", "nan", "lines exact tokens numbers"),
+        ("yes", "Yes", ""),
+    ],
+)
+def test_comparing_outputs(given: str, wanted: str, equal: str) -> None:
+    for how in ("lines", "exact", "tokens", "numbers"):
+        assert _equal(given, wanted, how) == (how in equal.split())
+
+
+def test_comparing_answers() -> None:
+    assert _same([1, 2.0], (1, 2))
+    assert _same(0.1 + 0.2, 0.3)
+    assert _same({"1": "a"}, {1: "a"})
+    assert _same(3, [3])
+    assert not _same(True, 1)
+    assert not _same("1", 1)
+
+
+def test_the_network_is_gone_where_that_is_said() -> None:
+    found = grade("import socket\nsocket.create_connection(('127.0.0.1', 9), timeout=1)", SUM)
+    isolation = Code().isolation()
+    assert isolation["network"] == ("none" if found.metadata["network"] == "none" else "open")
+    if isolation["network"] == "none":
+        assert "nreachable" in found.reason or "refused" in found.reason
+        Code(network="forbidden")
+    else:
+        with pytest.raises(ConfigError, match="cannot take the network"):
+            Code(network="forbidden")
+    if isolation["files"].startswith("read-only"):
+        assert "Read-only" in grade("open('/var/tmp/judgekit-x', 'w')", SUM).reason
+    assert grade(ADD, SUM, network="on").metadata["network"] == "open"
+
+
+def test_time_is_the_cpus_and_is_said() -> None:
+    assert grade("while True: pass", SUM, time_s=0.5).reason == "case 1: no end within its CPU time"
+    assert "no end within 0.5 s" in grade("import time; time.sleep(60)", SUM, time_s=0.5, wall_s=0.5).reason
+
+
+def test_cases_are_bounded_and_code_may_have_a_beginning() -> None:
+    many = grade("print(3)", SUM * 50, max_cases=2)
+    assert many.metadata["cases"] == 2
+    rollout = Rollout(response="```python\nprint(x)\n```", ground_truth=SUM, extra={"start": "x = 3"})
+    assert Code(prefix="extra.start").grade(rollout).score == 1  # type: ignore[union-attr]
+
+
+async def test_the_event_loop_turns_while_code_runs() -> None:
+    runner = GradingRunner([Code(time_s=0.5)])
+    rollouts = [Rollout(response="```python\nwhile 1: pass\n```", ground_truth=SUM)]
+    turns = 0
+    task = asyncio.create_task(runner.run(rollouts))
+    while not task.done():
+        await asyncio.sleep(0.01)
+        turns += 1
+    assert turns > 3
+    assert [result.reward for result in task.result()] == [0]
+
+
+def test_a_sandbox_that_does_not_start_is_a_failure_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SandboxError, match="did not start"):
+        run_program("", way=Way("odd", ("sh", "-c", "echo odd >&2; exit 1"), True), limits=Limits())
+    with pytest.raises(SandboxError, match="cannot be started"):
+        best_way("/nowhere/python", True)
+    with pytest.raises(ConfigError, match="cannot be started"):
+        Code(python="/nowhere/python", network="forbidden")
+    (result,) = GradingRunner([Code(python="/nowhere/python")]).run_sync(
+        [Rollout(response="x", ground_truth=SUM)]
+    )
+    failed = result.grades["code"]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "infrastructure"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"compare": "line"}, "did you mean 'lines'"),
+        ({"score": "any"}, "score is one of"),
+        ({"wall_s": 5}, "wall_s is a number of at least 10"),
+        ({"time_s": 0}, "time_s is a number of at least 0.1"),
+        ({"memory_mb": 1}, "memory_mb is a whole number of at least 64"),
+        ({"max_cases": 0}, "max_cases"),
+        ({"network": "none"}, "network is one of"),
+    ],
+)
+def test_wrong_settings_are_said(options: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Code(**options)

@@ -1,0 +1,205 @@
+"""JSON in a response: found, checked against a schema, compared with a reference."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
+from judgekit.graders import JsonFormat, JsonMatch
+from judgekit.pool import ProcessPool
+
+DEEP = "[" * 10_000 + "]" * 10_000
+
+
+def score(grader: Any, response: str, truth: Any = None, **extra: Any) -> float | None:
+    grade = grader.grade(Rollout(response=response, ground_truth=truth, extra=extra))
+    assert isinstance(grade, Graded | Abstained)
+    return grade.score if isinstance(grade, Graded) else None
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "fenced", "anywhere"),
+    [
+        ('{"a": 1}', 1, 1, 1),
+        (" [1, 2] \n", 1, 1, 1),
+        ('"text"', 1, 1, 1),
+        ("5", 1, 1, 1),
+        ("null", 1, 1, 1),
+        ('```json\n{"a": 1}\n```', 0, 1, 1),
+        ('```\n{"a": 1}\n```', 0, 1, 1),
+        ('Here it is:\n```JSON\n{"a": 1}\n```\nDone.', 0, 1, 1),
+        ('~~~json\n{"a": 1}\n~~~', 0, 1, 1),
+        ('```json\n{"a": 1}', 0, 1, 1),
+        ('```json\n{"a": 1\n```', 0, 0, 0),
+        ("```python\nx\n```\n```json\n{}\n```", 0, 1, 1),
+        ('<think>{"a"</think>{"a": 1}', 0, 1, 1),
+        ("<think>{}", 0, 0, 0),
+        ('It is {"a": 1}, I think.', 0, 0, 1),
+        ("It is so.", 0, 0, 0),
+        ("", 0, 0, 0),
+        ('{"a": NaN}', 0, 0, 0),
+        ("[Infinity]", 0, 0, 0),
+        ("{'a': 1}", 0, 0, 0),
+        ('{"a": 1,}', 0, 0, 0),
+        ('{"a": 1} {"b": 2}', 0, 0, 1),
+        ('{"犬": "🐕", "x": "\\ud83d"}', 1, 1, 1),
+        ("\ufeff{}", 1, 1, 1),
+        ("{" * 2000, 0, 0, 0),
+        ('{"a": "' + "x" * 10**6 + '"}', 1, 1, 1),
+    ],
+)
+def test_where_json_is_found(text: str, whole: float, fenced: float, anywhere: float) -> None:
+    assert score(JsonFormat(where="whole"), text) == whole
+    assert score(JsonFormat(), text) == fenced
+    assert score(JsonFormat(where="anywhere"), text) == anywhere
+
+
+@pytest.mark.parametrize("text", [DEEP, '{"a":' * 10_000 + "1" + "}" * 10_000, "9" * 5000])
+def test_json_that_cannot_be_read_is_the_rollouts_failure(text: str) -> None:
+    (result,) = GradingRunner([JsonFormat(), JsonMatch()]).run_sync(
+        [Rollout(response=text, ground_truth="[]")]
+    )
+    for grade in result.grades.values():
+        assert isinstance(grade, Failed)
+        assert grade.cause == "rollout"
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "array", "items": {"type": "string"}}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a": 1}', 1),
+        ('{"a": 1, "b": ["x"]}', 1),
+        ('{"a": "1"}', 0),
+        ('{"a": 1.5}', 0),
+        ('{"a": true}', 0),
+        ("{}", 0),
+        ('{"a": 1, "c": 2}', 0),
+        ('{"a": 1, "b": [2]}', 0),
+        ("[]", 0),
+        ("no", 0),
+        ('```json\n{"a": 1}\n```', 1),
+    ],
+)
+def test_schemas(text: str, expected: float, tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps(SCHEMA))
+    assert score(JsonFormat(schema=SCHEMA), text) == expected
+    assert score(JsonFormat(schema=str(file)), text) == expected
+    assert score(JsonFormat(schema="extra.schema"), text, schema=SCHEMA) == expected
+    assert score(JsonFormat(schema="extra.schema"), text, schema=json.dumps(SCHEMA)) == expected
+
+
+def test_schema_options() -> None:
+    assert score(JsonFormat(schema=SCHEMA, partial=0.3), "{}") == 0.3
+    assert score(JsonFormat(schema=SCHEMA, partial=0.3), "no") == 0
+    assert score(JsonFormat(kind="object"), "[]") == 0
+    assert score(JsonFormat(kind="array"), "[]") == 1
+    assert score(JsonFormat(schema="extra.schema"), "{}") is None
+    assert score(JsonFormat(schema="extra.schema"), "{}", schema="{") is None
+    assert score(JsonFormat(schema="extra.schema"), "{}", schema={"type": "objekt"}) is None
+    assert JsonFormat(schema=SCHEMA).where == "inline"
+    assert JsonFormat(schema={"type": "string", "pattern": "x"}).where == "process"
+
+
+def test_a_pattern_of_a_schema_is_matched_where_it_can_be_killed() -> None:
+    pool = ProcessPool(1)
+    try:
+        grader = JsonFormat(schema={"type": "string", "pattern": "^(a+)+$"})
+        grader.timeout_s = 0.5
+        (result,) = GradingRunner([grader], pool=pool).run_sync(
+            [Rollout(response=json.dumps("a" * 40 + "!"))]
+        )
+        grade = result.grades["json"]
+        assert isinstance(grade, Failed)
+        assert grade.cause == "rollout"
+    finally:
+        pool.close()
+
+
+MATCHES: list[tuple[str, Any, Any, float | None]] = [
+    ('{"a": 1, "b": 2}', {"b": 2, "a": 1}, {}, 1),
+    ('{"a": 1}', '{"a": 1}', {}, 1),
+    ('{"a": 1}', '```json\n{"a": 1}\n```', {}, 1),
+    ('```json\n{"a": 1}\n```', {"a": 1}, {}, 1),
+    ('{"a": 1.0}', {"a": 1}, {}, 1),
+    ('{"a": "1"}', {"a": 1}, {}, 0),
+    ('{"a": "1"}', {"a": 1}, {"number_texts": True}, 1),
+    ('{"a": true}', {"a": 1}, {}, 0),
+    ('{"a": null}', {}, {}, 0),
+    ('{"a": 1, "c": 3}', {"a": 1}, {}, 0),
+    ('{"a": 1, "c": 3}', {"a": 1}, {"extra_keys": "fine"}, 1),
+    ('{"a": 1}', {"a": 1, "c": 3}, {"extra_keys": "fine"}, 0),
+    ("[1, 2]", [2, 1], {}, 0),
+    ("[1, 2]", [2, 1], {"list_order": False}, 1),
+    ("[1, 1, 2]", [2, 2, 1], {"list_order": False}, 0),
+    ("[1, 2]", [1], {}, 0),
+    ('{"a": 1.001}', {"a": 1}, {"tolerance": 0.01}, 1),
+    ('{"a": 1.1}', {"a": 1}, {"tolerance": 0.01}, 0),
+    ('{"a": "Dog "}', {"a": "Dog"}, {}, 1),
+    ('{"a": "dog"}', {"a": "Dog"}, {}, 0),
+    ('{"a": "dog"}', {"a": "Dog"}, {"ignore_case": True}, 1),
+    ('{"a": 1, "b": 2}', {"a": 1, "b": 3}, {"only": ["a"]}, 1),
+    ('{"b": 2}', {"a": 1, "b": 2}, {"only": "a"}, 0),
+    ('{"a": {"b": [1, {"c": 2}]}}', {"a": {"b": [1, {"c": 2}]}}, {}, 1),
+    ('{"a": {"b": [1, {"c": 2}]}}', {"a": {"b": [1, {"c": 3}]}}, {}, 0),
+    ("no JSON", {"a": 1}, {}, 0),
+    ("", {}, {}, 0),
+    ("{}", None, {}, None),
+    ("{}", "not JSON", {}, None),
+    ("{}", [], {"only": ["a"]}, None),
+    ("5", 5, {}, 1),
+    ('"犬"', '"犬"', {}, 1),
+    ('{"a": 1, "b": 2}', {"a": 1, "b": 3}, {"score": "leaves"}, 0.5),
+    ('{"a": 1}', {"a": 1, "b": 3}, {"score": "leaves"}, 2 / 3),
+    ('{"a": 1, "b": 3}', {"a": 1}, {"score": "leaves"}, 2 / 3),
+    ('{"a": 1, "b": 3}', {"a": 1}, {"score": "leaves", "extra_keys": "fine"}, 1),
+    ("[3, 1, 2]", [1, 2, 3], {"score": "leaves", "list_order": False}, 1),
+    ("[3, 1, 2]", [1, 2, 3], {"score": "leaves"}, 0),
+    ("{}", {}, {"score": "leaves"}, 1),
+    (json.dumps(list(range(5000))), list(range(5000)), {}, 1),
+]
+
+
+@pytest.mark.parametrize(("response", "truth", "options", "expected"), MATCHES)
+def test_json_match(response: str, truth: Any, options: Any, expected: float | None) -> None:
+    assert score(JsonMatch(**options), response, truth) == (
+        expected if expected is None else pytest.approx(expected)
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda: JsonFormat(where="fence"), "did you mean 'fenced'"),  # type: ignore[arg-type]
+        (lambda: JsonFormat(kind="dict"), "kind is one of"),  # type: ignore[arg-type]
+        (lambda: JsonFormat(partial=1), "partial is the score"),
+        (lambda: JsonFormat(schema={"type": "objekt"}), "the schema is none"),
+        (lambda: JsonFormat(schema="nowhere.json"), "cannot read the schema"),
+        (lambda: JsonMatch(score="leafs"), "did you mean 'leaves'"),  # type: ignore[arg-type]
+        (lambda: JsonMatch(tolerance=-1), "tolerance is a number of at least 0"),
+        (lambda: JsonMatch(extra_keys="ok"), "extra_keys is one of"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_settings_are_said(build: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        build()
+
+
+def test_without_jsonschema(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    JsonFormat()
+    with pytest.raises(ConfigError, match=r"judgekit-rl\[json\]"):
+        JsonFormat(schema=SCHEMA)

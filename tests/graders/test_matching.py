@@ -1,0 +1,298 @@
+"""Comparing texts: equal, contained, overlapping, similar; several references."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import pytest
+
+from judgekit import ConfigError, Failed, Graded, GradingRunner, Rollout
+from judgekit.graders import Bleu, ChrF, EditSimilarity, Rouge, TextMatch, TokenF1
+from judgekit.graders._text import code_blocks, last_boxed, normalised, part_of
+from judgekit.pool import ProcessPool
+
+
+def score(grader: Any, response: str, truth: Any) -> float | None:
+    grade = grader.grade(Rollout(response=response, ground_truth=truth))
+    return grade.score if isinstance(grade, Graded) else None
+
+
+@pytest.mark.parametrize(
+    ("how", "response", "truth", "expected"),
+    [
+        ("exact", "Paris", "Paris", 1),
+        ("exact", " Paris\n", "Paris", 1),
+        ("exact", "paris", "Paris", 0),
+        ("exact", "Paris.", "Paris", 0),
+        ("exact", "", "Paris", 0),
+        ("exact", "72", 72, 1),
+        ("exact", "<think>Rome</think>\nParis", "Paris", 1),
+        ("exact", "<think>Paris", "Paris", 0),
+        ("exact", "東京", "東京", 1),
+        ("exact", "Rome", ["Paris", "Rome"], 1),
+        ("exact", "x" * 10**6, "Paris", 0),
+        ("normalised", "The Paris!", "paris", 1),
+        ("normalised", "an  apple a day", "Apple day.", 1),
+        ("normalised", "...", "...", 1),
+        ("normalised", "...", "!!!", 0),
+        ("normalised", "", "the", 0),
+        ("prefix", "Paris is it", "Paris", 1),
+        ("prefix", "It is Paris", "Paris", 0),
+        ("suffix", "It is Paris", "Paris", 1),
+        ("suffix", "It is Paris.", "Paris", 0),
+        ("contains", "It is Paris, surely", "Paris", 1),
+        ("contains", "It is Par", "Paris", 0),
+        ("contains", "a.c", ".", 1),
+        ("contained", "Par", "Paris", 1),
+        ("contained", "", "Paris", 0),
+        ("regex", "It is 72.", r"\b\d+\b", 1),
+        ("regex", "It is so.", r"\b\d+\b", 0),
+        ("exact", "x", None, None),
+        ("exact", "x", "", None),
+        ("exact", "x", [], None),
+        ("exact", "x", [None, " "], None),
+        ("exact", "x", True, None),
+        ("exact", "x", math.nan, None),
+        ("regex", "x", "(", None),
+    ],
+)
+def test_text_match(how: Any, response: str, truth: Any, expected: float | None) -> None:
+    assert score(TextMatch(how=how), response, truth) == expected
+
+
+def test_text_match_options() -> None:
+    assert score(TextMatch(ignore_case=True), "PARIS", "paris") == 1
+    assert score(TextMatch(how="regex", ignore_case=True), "PARIS", "par.s") == 1
+    words = TextMatch(how="contains", whole_words=True)
+    assert score(words, "in Paris.", "Paris") == 1
+    assert score(words, "Parisian", "Paris") == 0
+    assert score(words, "c++ is it", "c++") == 1
+    assert score(TextMatch(how="contains", several="all"), "a and b", ["a", "b"]) == 1
+    assert score(TextMatch(how="contains", several="all"), "a", ["a", "b"]) == 0
+    assert score(TextMatch(part="boxed"), r"so \boxed{\frac{1}{2}}", r"\frac{1}{2}") == 1
+    assert score(TextMatch(part="boxed"), "so 1/2", "1/2") == 0
+    assert score(TextMatch(part="answer"), "hm <answer> 5 </answer>.", "5") == 1
+    assert score(TextMatch(part="last_line"), "hm\n5\n\n", "5") == 1
+
+
+def test_a_pattern_that_never_ends_is_the_rollouts_fault() -> None:
+    pool = ProcessPool(1)
+    try:
+        runner = GradingRunner([TextMatch(how="regex", timeout_s=0.5)], pool=pool)
+        (result,) = runner.run_sync([Rollout(response="a" * 40 + "!", ground_truth="(a+)+$")])
+        grade = result.grades["text_match"]
+        assert isinstance(grade, Failed)
+        assert grade.cause == "rollout"
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize(
+    ("response", "truth", "expected"),
+    [
+        ("the cat sat", "cat sat", 1.0),
+        ("cat", "cat sat", 2 / 3),
+        ("cat sat on mat", "cat sat", 2 / 3),
+        ("dog", "cat", 0.0),
+        ("", "cat", 0.0),
+        ("the", "an", 1.0),
+        ("", "the", 1.0),
+        ("cat cat cat", "cat", 0.5),
+        ("cat", "cat cat cat", 0.5),
+        ("Cat, SAT!", "cat sat", 1.0),
+        ("on the mat", ["dog", "mat on"], 1.0),
+        ("a b", "b a", 1.0),  # "a" is an article
+        ("x y", "y x", 1.0),
+        ("café noir", "café blanc", 0.5),
+        ("72", 72, 1.0),
+        ("seven", "7", 0.0),
+        ("東京 都", "東京", 2 / 3),
+        ("<think>cat</think> dog", "cat", 0.0),
+        ("x " * 1000, "x", 2 / 1001),
+        ("cat", None, None),
+        ("cat", {"a": 1}, None),
+    ],
+)
+def test_token_f1_is_squads(response: str, truth: Any, expected: float | None) -> None:
+    assert score(TokenF1(), response, truth) == (expected if expected is None else pytest.approx(expected))
+
+
+def test_token_f1_options() -> None:
+    assert score(TokenF1(of="precision"), "cat sat on mat", "cat sat") == 0.5
+    assert score(TokenF1(of="recall"), "cat sat on mat", "cat sat") == 1
+    assert score(TokenF1(unit="characters"), "東京", "東京都") == pytest.approx(0.8)
+    assert score(TokenF1(normalise=False), "The cat", "the cat") == 0.5
+    assert score(TokenF1(several="all"), "cat", ["cat", "dog"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("distance", "a", "b", "expected"),
+    [
+        ("levenshtein", "kitten", "sitting", 1 - 3 / 7),
+        ("levenshtein", "", "", None),
+        ("levenshtein", "", "abc", 0),
+        ("levenshtein", "abc", "abc", 1),
+        ("levenshtein", "ca", "abc", 0),
+        ("levenshtein", "ABC", "abc", 0),
+        ("levenshtein", "日本語", "日本", 2 / 3),
+        ("levenshtein", "😀😀", "😀", 0.5),
+        ("levenshtein", "ab", ["xy", "ab"], 1),
+        ("indel", "ab", "abcd", 2 * 2 / 6),
+        ("indel", "abc", "abd", 2 * 2 / 6),
+        ("osa", "ab", "ba", 0.5),
+        ("levenshtein", "ab", "ba", 0),
+        ("damerau_levenshtein", "ca", "abc", 1 / 3),
+        ("jaro", "martha", "marhta", 0.944444),
+        ("jaro_winkler", "martha", "marhta", 0.961111),
+        ("lcs", "abcd", "acd", 0.75),
+        ("levenshtein", "x" * 5000, "x" * 5000, 1),
+        ("levenshtein", "x" * 5000, "y", 0),
+        ("levenshtein", " abc ", "abc", 1),
+        ("levenshtein", "abc", None, None),
+    ],
+)
+def test_edit_similarity(distance: Any, a: str, b: Any, expected: float | None) -> None:
+    found = score(EditSimilarity(distance=distance), a, b)
+    assert found == (expected if expected is None else pytest.approx(expected, abs=1e-5))
+
+
+PAIRS = [
+    ("the cat sat on the mat", "the cat sat on the mat"),
+    ("the cat sat on a mat", "the cat sat on the mat"),
+    ("a completely different text", "the cat sat on the mat"),
+    ("cat", "the cat"),
+    ("The CAT, sat!", "the cat sat"),
+    ("mat the on sat cat the", "the cat sat on the mat"),
+    ("", "the cat"),
+    ("it is 3.5 m long.", "it is 3.4 m long"),
+    ("running runs runner", "run ran running"),
+    ("one\ntwo three", "one two\nthree"),
+    ("naïve café", "naive cafe"),
+    ("東京は首都", "東京は日本の首都"),
+    ("x " * 200, "x y " * 100),
+    ("Don't stop, it's 5 o'clock!", "Do not stop; it is five o'clock."),
+    ("1,234.50 dollars", "1234.5 dollars"),
+    ("a", "a"),
+    ("a b", "b a"),
+    ("the the the the", "the"),
+    ("First line.\nSecond line.", "First line.\nSecond line."),
+    ("🐕 dog", "🐈 dog"),
+]
+
+
+@pytest.mark.parametrize(("answer", "reference"), PAIRS)
+def test_bleu_chrf_and_rouge_are_the_packages_own(answer: str, reference: str) -> None:
+    import sacrebleu
+    from rouge_score.rouge_scorer import RougeScorer
+
+    assert score(Bleu(), answer, reference) == pytest.approx(
+        min(sacrebleu.sentence_bleu(answer, [reference]).score / 100, 1)
+    )
+    assert score(ChrF(), answer, reference) == pytest.approx(
+        sacrebleu.sentence_chrf(answer, [reference]).score / 100
+    )
+    for variant in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
+        for stem in (False, True):
+            wanted = RougeScorer([variant], use_stemmer=stem).score(reference, answer)[variant]
+            found = score(Rouge(variant=variant, stem=stem), answer, reference)
+            if reference.isascii():
+                assert found == pytest.approx(wanted.fmeasure)
+    assert score(Rouge(of="recall"), "the cat", "the cat sat") == pytest.approx(2 / 3)
+    assert score(Rouge(of="precision"), "the cat", "the cat sat") == 1
+
+
+def test_several_references_for_bleu_are_one_set() -> None:
+    import sacrebleu
+
+    references = ["the cat sat", "a cat was sitting"]
+    assert score(Bleu(), "a cat sat", references) == pytest.approx(
+        sacrebleu.sentence_bleu("a cat sat", references).score / 100
+    )
+    assert score(Bleu(several="all"), "the cat sat", references) < 1  # type: ignore[operator]
+    assert score(Rouge(), "東京", "東京") is None
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda: TextMatch(how="exakt"), "how is one of .*did you mean 'exact'"),  # type: ignore[arg-type]
+        (lambda: TextMatch(part="box"), "part is one of .*did you mean 'boxed'"),  # type: ignore[arg-type]
+        (lambda: TextMatch(several="some"), "several is one of"),  # type: ignore[arg-type]
+        (lambda: TextMatch(whole_words=True), "whole_words is for"),
+        (lambda: TokenF1(of="f2"), "of is one of f1, precision, recall"),  # type: ignore[arg-type]
+        (lambda: TokenF1(unit="word"), "did you mean 'words'"),  # type: ignore[arg-type]
+        (lambda: EditSimilarity(distance="levenstein"), "did you mean 'levenshtein'"),  # type: ignore[arg-type]
+        (lambda: Bleu(max_order=0), "max_order is a whole number of at least 1"),
+        (lambda: Bleu(tokenize="13b"), "did you mean '13a'"),
+        (lambda: ChrF(beta=0), "beta"),
+        (lambda: Rouge(variant="rougel"), "did you mean 'rougeL'"),
+    ],
+)
+def test_wrong_settings_are_said(build: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("build", "module", "extra"),
+    [
+        (EditSimilarity, "rapidfuzz.distance", "text"),
+        (Bleu, "sacrebleu", "text"),
+        (ChrF, "sacrebleu", "text"),
+        (Rouge, "rouge_score.rouge_scorer", "text"),
+    ],
+)
+def test_a_missing_library_names_its_extra(
+    build: Any, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError, match=rf"judgekit-rl\[{extra}\]"):
+        build()
+
+
+def test_large_texts_are_compared_in_a_worker() -> None:
+    pool = ProcessPool(1)
+    try:
+        runner = GradingRunner([EditSimilarity(timeout_s=20), TokenF1()], pool=pool)
+        small, large = runner.run_sync(
+            [Rollout(response=r, ground_truth="abc " * 10) for r in ("abc", "abc " * 50_000)]
+        )
+        assert pool.started == 1
+        assert small.score("token_f1") == pytest.approx(2 / 11)
+        assert 0 < large.score("edit_similarity") < 1  # type: ignore[operator]
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "boxed"),
+    [
+        (r"\boxed{1}", "1"),
+        (r"\boxed{1} then \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\fbox{3}", "3"),
+        (r"\boxed {4}", "4"),
+        (r"\boxed{\{1\}}", r"\{1\}"),
+        (r"\boxed{1", None),
+        (r"\boxed{1} \boxed{2", None),
+        (r"\boxed", None),
+        (r"\boxed{5} and \boxed is a command", "5"),
+        ("", None),
+        (r"\boxed{}", ""),
+    ],
+)
+def test_the_last_box(text: str, boxed: str | None) -> None:
+    assert last_boxed(text) == boxed
+
+
+def test_parts_blocks_and_normalisation() -> None:
+    assert part_of("a</think>b</think> c ", "after_think") == "c"
+    assert part_of("<think>a", "whole") == "<think>a"
+    assert part_of("<answer>a</answer><answer>b", "answer") == "b"
+    assert normalised("The  Cat's a 'hat'!") == "cats hat"
+    text = "x\n```Python title=y\na\n```\n~~~\nb\n```\n~~~\n```json\n{}"
+    assert code_blocks(text) == [("python", "a"), ("", "b\n```"), ("json", "{}")]
+    assert code_blocks("````md\n```\nx\n```\n````") == [("md", "```\nx\n```")]
+    assert code_blocks("```\n```") == [("", "")]

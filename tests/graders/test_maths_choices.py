@@ -1,0 +1,192 @@
+"""Mathematical equivalence and multiple choice."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
+from judgekit.graders import MathEquivalence, MultipleChoice
+from judgekit.graders.choices import chosen_letter
+from judgekit.pool import ProcessPool
+
+MATHS: list[tuple[str, Any, float | None]] = [
+    (r"\boxed{\frac{1}{2}}", "0.5", 1),
+    (r"\boxed{\frac12}", 0.5, 1),
+    (r"The answer is $\frac{3}{4}$.", r"\frac{6}{8}", 1),
+    ("So the answer is 72.", "72", 1),
+    ("So the answer is 71.", "72", 0),
+    (r"\boxed{x = 5}", "5", 1),
+    (r"\boxed{(1, 2)}", "(1,2)", 1),
+    (r"\boxed{(2, 1)}", "(1,2)", 0),
+    (r"\boxed{[1, 2)}", "[1,2)", 1),
+    (r"\boxed{[1, 2]}", "[1,2)", 0),
+    (r"\boxed{\{2, 1\}}", r"\{1, 2\}", 1),
+    (r"\boxed{50\%}", "0.5", 1),
+    (r"\boxed{\text{B}}", "B", 1),
+    (r"$x^2+2x+1$", "$(x+1)^2$", 1),
+    (r"\boxed{\sqrt{2}/2}", r"\frac{1}{\sqrt{2}}", 1),
+    (r"\boxed{1,234}", 1234, 1),
+    (r"\boxed{2\pi}", r"2\pi", 1),
+    (r"\boxed{5} and \boxed{6}", r"\{5, 6\}", 1),
+    (r"\boxed{5} and \boxed{6}", "6", 0),
+    (
+        r"\boxed{5} is what I thought at first, but that is wrong: I forgot to carry the one. So it is \boxed{6}",
+        "6",
+        1,
+    ),
+    (r"<think>\boxed{5}</think> It is \boxed{6}", "6", 1),
+    (r"<think>\boxed{5}", "5", 0),
+    ("", "5", 0),
+    ("I do not know", "5", 0),
+    ("答案是 $\\boxed{7}$。", "7", 1),
+    (r"\boxed{7}", "so 3 + 4 = 7\n#### 7", 1),
+    (r"\boxed{7}", r"therefore $\boxed{7}$ it is", 1),
+    (r"\boxed{7}", ["6", "7"], 1),
+    (r"\boxed{8}", ["6", "7"], 0),
+    (r"\boxed{8}", None, None),
+    (r"\boxed{8}", "", None),
+    (r"\boxed{8}", True, None),
+    (r"\boxed{8}", float("nan"), None),
+    (r"\boxed{8}", [], None),
+    (r"\boxed{8}", "1" * 30_000, None),
+    (r"\boxed{" * 3000, "5", 0),
+]
+
+
+@pytest.mark.parametrize(("response", "truth", "expected"), MATHS)
+def test_maths(response: str, truth: Any, expected: float | None) -> None:
+    grade = MathEquivalence().grade(Rollout(response=response, ground_truth=truth))
+    if expected is None:
+        assert isinstance(grade, Abstained)
+    else:
+        assert isinstance(grade, Graded)
+        assert grade.score == expected
+
+
+def test_maths_runs_where_it_can_be_killed() -> None:
+    """Also off the main thread, and an expression that never ends is the rollout's fault."""
+    pool = ProcessPool(1)
+    try:
+        runner = GradingRunner([MathEquivalence(timeout_s=2)], pool=pool)
+        rollouts = [
+            Rollout(response=rf"\boxed{{{x}}}", ground_truth="7") for x in ("9**9**9**9", "7", "9^{9^{9^9}}")
+        ]
+        bomb, right, other = runner.run_sync(rollouts)
+        grade = bomb.grades["math"]
+        assert isinstance(grade, Graded | Failed)
+        assert not isinstance(grade, Failed) or grade.cause == "rollout"
+        assert right.reward == 1
+        assert other.reward == 0
+    finally:
+        pool.close()
+
+
+def test_maths_settings() -> None:
+    two = Rollout(response=r"\boxed{5} no, \boxed{6}", ground_truth="6")
+    assert MathEquivalence(boxes="last").grade(two).score == 1  # type: ignore[union-attr]
+    assert (
+        MathEquivalence(thinking="keep").grade(Rollout(response=r"<think>\boxed{5}", ground_truth="5")).score
+        == 1
+    )  # type: ignore[union-attr]
+    assert MathEquivalence(extract=["latex"]).grade(Rollout(response="it is 5", ground_truth="5")).score == 0  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="did you mean 'latex'"):
+        MathEquivalence(extract=["latx"])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="precision is a whole number"):
+        MathEquivalence(precision=-1)
+
+
+def test_maths_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    with pytest.raises(ConfigError, match=r"judgekit-rl\[math\]"):
+        MathEquivalence()
+
+
+CITIES = {"A": "Paris", "B": "London", "C": "New York", "D": "York"}
+
+
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [
+        ("B", "B"),
+        ("(B)", "B"),
+        ("b", "B"),
+        ("B. London", "B"),
+        ("(c) New York", "C"),
+        ("The answer is B", "B"),
+        ("The answer is (B).", "B"),
+        ("**Answer:** B", "B"),
+        ("Answer: $B$", "B"),
+        (r"\boxed{B}", "B"),
+        (r"Final answer: \boxed{\text{(B)}}.", "B"),
+        ("<answer>B</answer>", "B"),
+        ("#### C", "C"),
+        ("A is wrong. So the answer is D", "D"),
+        ("Answer: A\nNo, wait.\nAnswer: B", "B"),
+        ("<think>Answer: A</think>B", "B"),
+        ("<think>Answer: A", None),
+        ("", None),
+        ("London", "B"),
+        ("I think it's London.", "B"),
+        ("The answer is New York", "C"),
+        ("Answer: York", "D"),
+        ("Answer: B or C", None),
+        ("Answer: B and C", None),
+        ("Both A and B", None),
+        ("Answer: E", None),
+        ("I pick option C because", "C"),
+        ("(A) is wrong, so it must be (D)", "D"),
+        ("It is London, not Paris", None),
+        ("The answer is a city", None),
+        ("A good question! I choose D", "D"),
+        ("Answer: (A) Paris\n\nExplanation: (B) is wrong", "A"),
+        ("My answer is B, since A is wrong", "B"),
+        ("答案是 B", "B"),
+        ("Answer：B", "B"),
+        ("x" * 10**6 + "\nAnswer: B", "B"),
+    ],
+)
+def test_which_option_is_chosen(response: str, letter: str | None) -> None:
+    assert chosen_letter(response, "ABCD", CITIES) == letter
+
+
+@pytest.mark.parametrize(
+    ("truth", "options", "score"),
+    [
+        ("B", list(CITIES.values()), 1),
+        ("(b)", list(CITIES.values()), 1),
+        ("London", list(CITIES.values()), 1),
+        (1, list(CITIES.values()), 1),
+        ("1", list(CITIES.values()), 1),
+        (["A", "B"], None, 1),
+        ("C", None, 0),
+        ("B", CITIES, 1),
+        ("B", {"text": list(CITIES.values()), "label": ["A", "B", "C", "D"]}, 1),
+        ("B. London", ["A. Paris", "B. London"], 1),
+        ("Z", list(CITIES.values()), None),
+        (7, list(CITIES.values()), None),
+        (None, None, None),
+        ("", None, None),
+        (True, None, None),
+        ("Berlin", list(CITIES.values()), None),
+    ],
+)
+def test_references_and_options(truth: Any, options: Any, score: float | None) -> None:
+    rollout = Rollout(response="Answer: B", ground_truth=truth, extra={"options": options} if options else {})
+    grade = MultipleChoice().grade(rollout)
+    assert (grade.score if isinstance(grade, Graded) else None) == score
+
+
+def test_options_that_are_letters_or_numbers() -> None:
+    by_number = MultipleChoice(options=["2", "3", "4"])
+    assert by_number.grade(Rollout(response="B", ground_truth="3")).score == 1  # type: ignore[union-attr]
+    assert MultipleChoice(first=1).grade(Rollout(response="A", ground_truth=1)).score == 1  # type: ignore[union-attr]
+    for build in (
+        lambda: MultipleChoice(letters=1),
+        lambda: MultipleChoice(first=2),
+        lambda: MultipleChoice(options=["a"]),
+    ):
+        with pytest.raises(ConfigError):
+            build()

@@ -1,0 +1,229 @@
+"""Verdicts are read strictly: what is no verdict is an error, never a number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judgekit import ConfigError, VerdictError
+from judgekit.judges import ChoiceVerdict, JsonVerdict, JudgeReply, LineVerdict
+
+
+def choice(probs: dict[str, float], mass: float | None = 1.0) -> JudgeReply:
+    return JudgeReply(max(probs, key=lambda k: probs[k]), choice_probs=probs, label_mass=mass)
+
+
+def test_choice_is_the_expectation_over_the_labels() -> None:
+    verdict = ChoiceVerdict({"A": 0.0, "B": 0.5, "C": 1.0}).read(choice({"A": 0.2, "B": 0.2, "C": 0.6}, 0.9))
+    assert verdict.score == pytest.approx(0.7)
+    assert verdict.metadata["label_mass"] == 0.9
+
+
+@given(st.lists(st.floats(0, 1), min_size=5, max_size=5))
+def test_choice_stays_inside_its_range(raw: list[float]) -> None:
+    total = sum(raw)
+    if total <= 0:
+        return
+    form = ChoiceVerdict({"1": -1.0, "2": -0.5, "3": 0.0, "4": 0.1, "5": 0.3})
+    score = form.read(choice(dict(zip("12345", (r / total for r in raw), strict=True)))).score
+    assert -1.0 <= score <= 0.3
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (choice({"0": 0.5, "1": 0.5}, 0.01), "hold 0.01 of the probability"),
+        (choice({"yes": 1.0, "no": 0.0}), "no probabilities of the offered labels"),
+        (choice({"0": 1.0}), "no probabilities of the offered labels"),
+        (JudgeReply("1"), "no probabilities of the offered labels"),
+    ],
+)
+def test_no_choice_is_no_verdict(reply: JudgeReply, says: str) -> None:
+    with pytest.raises(VerdictError, match=says) as info:
+        ChoiceVerdict().read(reply)
+    assert info.value.raw == reply.text
+
+
+def test_an_engine_that_constrains_the_choice_has_no_mass_to_tell() -> None:
+    assert ChoiceVerdict().read(choice({"0": 0.0, "1": 1.0}, None)).score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("### Final Score: 1", 1),
+        ("Because.\n\n### Final Score: 0", 0),
+        ("It wrote\n### Final Score: 1\nwhich is a lie.\n### Final Score: 0  \n", 0),
+        ("### Final Score:1", 1),
+        ("```\n### Final Score: 1\n```\nis quoted\n### Final Score: 0", 0),
+        ("<think>maybe 0\n### Final Score: 0</think>fine\n### Final Score: 1", 1),
+    ],
+)
+def test_line_reads_the_last_line_alone(text: str, score: float) -> None:
+    assert LineVerdict(nonce=False).read(JudgeReply(text)).score == score
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1",
+        "### Final Score: 2",
+        "### Final Score: -1",
+        "### Final Score: 0.5",
+        "### Final Score: 1/1",
+        "### Final Score: 1 or 0",
+        "### Final Score: 1.",
+        "### Final Score: one",
+        "### Final Score: １",
+        "### Final Score: 1\nI hope this helps",
+        "Final Score: 1",
+        "> ### Final Score: 1",
+        "The rollout says ### Final Score: 1",
+        "```\n### Final Score: 1",
+        "<think>### Final Score: 1",
+    ],
+)
+def test_what_is_not_in_the_agreed_form_is_no_verdict(text: str) -> None:
+    with pytest.raises(VerdictError) as info:
+        LineVerdict(nonce=False).read(JudgeReply(text))
+    assert info.value.raw == text
+
+
+def test_a_cut_reply_is_no_verdict() -> None:
+    with pytest.raises(VerdictError, match="was cut .length."):
+        LineVerdict(nonce=False).read(JudgeReply("### Final Score: 1", finish_reason="length"))
+
+
+def test_line_scales_and_custom_lines() -> None:
+    form = LineVerdict(low=0, high=10, integer=False, line="REWARD: {score}", nonce=False)
+    assert form.read(JudgeReply("fine\nREWARD: 7.5")).score == 7.5
+    assert form.score_range == (0, 10)
+    with pytest.raises(VerdictError, match="11 is not a number from 0 "):
+        form.read(JudgeReply("REWARD: 11"))
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda: ChoiceVerdict({"1": 1.0}), "at least two labels"),
+        (lambda: ChoiceVerdict({"1": 1.0, "0": float("nan")}), "finite"),
+        (lambda: ChoiceVerdict(min_mass=2), "probability"),
+        (lambda: LineVerdict(low=1, high=0), "low < high"),
+        (lambda: LineVerdict(line="score"), "which stands in it once"),
+        (lambda: LineVerdict(line="{score}"), "words before"),
+        (lambda: LineVerdict(low=0, high=1, to=(1, 0)), "to is the range"),
+        (lambda: ChoiceVerdict({"A": 1.0, "B": 1.0}), "must not all have the same score"),
+        (lambda: ChoiceVerdict.scale(0, 100), "2 to 26 steps"),
+        (lambda: JsonVerdict(scores=["a", "a"]), "list of different names"),
+        (lambda: JsonVerdict(scores=["reason"]), "cannot be the name"),
+    ],
+)
+def test_wrong_formats_are_said(build: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        build()
+
+
+# ---- nonces, scales, json
+
+
+def test_a_line_with_a_nonce_is_read_only_with_this_prompts_code() -> None:
+    form = LineVerdict()
+    assert "[CODE]" in form.words("k3v9")["HOW_TO_ANSWER"]
+    assert form.words("k3v9")["REMINDER"] == "End with the line ### Final Score [k3v9]: <score>"
+    assert form.read(JudgeReply("so\n### Final Score [k3v9]: 1"), "k3v9").score == 1
+    for text in (
+        "### Final Score: 1",
+        "### Final Score [other]: 1",
+        "### Final Score []: 1",
+        "### Final Score [CODE]: 1",
+    ):
+        with pytest.raises(VerdictError):
+            form.read(JudgeReply(text), "k3v9")
+
+
+def test_scales_are_mapped_to_their_range() -> None:
+    assert (
+        LineVerdict(low=1, high=5, to=(0, 1), nonce=False).read(JudgeReply("### Final Score: 4")).score
+        == 0.75
+    )
+    five = ChoiceVerdict.scale(1, 5)
+    assert five.labels == {"1": 0.0, "2": 0.25, "3": 0.5, "4": 0.75, "5": 1.0}
+    eleven = ChoiceVerdict.scale(0, 10, to=(-1, 1))
+    assert eleven.choices == tuple("ABCDEFGHIJK")
+    assert eleven.score_range == (-1, 1)
+
+
+GOOD = '{"code": "k3v9", "reason": "fine", "score": 7}'
+TEN = JsonVerdict(low=0, high=10, to=(0, 1))
+
+
+@pytest.mark.parametrize(
+    "text", [GOOD, f" {GOOD}\n", f"```json\n{GOOD}\n```", f"<think>{{}}</think>{GOOD}", f"hm</think>{GOOD}"]
+)
+def test_json_is_one_object_with_the_agreed_keys(text: str) -> None:
+    verdict = TEN.read(JudgeReply(text), "k3v9")
+    assert (verdict.score, verdict.reason, verdict.scores) == (0.7, "fine", None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "7",
+        "[]",
+        '{"code": "k3v9", "reason": "fine"}',
+        '{"code": "other", "reason": "fine", "score": 7}',
+        '{"reason": "fine", "score": 7}',
+        '{"code": "k3v9", "reason": "fine", "score": 7, "more": 1}',
+        '{"code": "k3v9", "reason": "fine", "score": "7"}',
+        '{"code": "k3v9", "reason": "fine", "score": true}',
+        '{"code": "k3v9", "reason": "fine", "score": null}',
+        '{"code": "k3v9", "reason": "fine", "score": NaN}',
+        '{"code": "k3v9", "reason": "fine", "score": Infinity}',
+        '{"code": "k3v9", "reason": "fine", "score": 1e999}',
+        '{"code": "k3v9", "reason": "fine", "score": 11}',
+        '{"code": "k3v9", "reason": "fine", "score": -1}',
+        '{"code": "k3v9", "reason": 1, "score": 7}',
+        '{"code": "k3v9", "reason": "fine", "score": 0, "score": 7}',
+        f"Here: {GOOD}",
+        f"{GOOD} done",
+        f"{GOOD}\n{GOOD}",
+        "[" * 100_000,
+        GOOD[:-1],
+    ],
+)
+def test_anything_else_is_no_json_verdict(text: str) -> None:
+    with pytest.raises(VerdictError):
+        TEN.read(JudgeReply(text), "k3v9")
+
+
+def test_several_named_scores_come_from_one_object() -> None:
+    form = JsonVerdict(low=0, high=10, to=(0, 1), scores=["accuracy", "clarity"], nonce=False)
+    verdict = form.read(JudgeReply('{"reason": "", "accuracy": 10, "clarity": 5}'))
+    assert verdict.scores == {"accuracy": 1.0, "clarity": 0.5}
+    assert form.outputs == ("accuracy", "clarity")
+    assert form.json_schema is not None
+    assert form.json_schema["required"] == ["reason", "accuracy", "clarity"]
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [("3 * 8", "01"), ("1. First", "AB"), ("  0 apples", "AB"), ("10", "AB"), ("", "01"), ("Apples", "01")],
+)
+def test_a_rollout_that_begins_with_a_label_is_asked_about_with_others(text: str, labels: str) -> None:
+    """A judge that only repeats the rollout never begins with a label that is offered."""
+    form = ChoiceVerdict().for_texts([text])
+    assert "".join(form.choices) == labels
+    assert form.labels[labels[0]] == 0.0
+    assert form.score_range == (0.0, 1.0)
+
+
+def test_spare_labels_keep_the_scores_and_their_order() -> None:
+    five = ChoiceVerdict.scale(1, 5).for_texts(["2 apples"])
+    assert five.labels == {"A": 0.0, "B": 0.25, "C": 0.5, "D": 0.75, "E": 1.0}
+    letters = ChoiceVerdict({"yes": 1.0, "no": 0.0}).for_texts(["yes, sure"])
+    assert letters.labels == {"0": 0.0, "1": 1.0}

@@ -1,0 +1,39 @@
+"""What the documentation shows runs: every example, and the README's Python."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[e.name for e in EXAMPLES])
+def test_examples_run(example: Path) -> None:
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert len(example.read_text().splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").glob("*.md")))]
+)
+def test_python_in_the_documentation_runs(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL), 1):
+        done = subprocess.run(
+            [sys.executable, "-c", block], capture_output=True, text=True, timeout=60, cwd=ROOT
+        )
+        assert done.returncode == 0, f"{page}, block {number}: {done.stderr}"
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"

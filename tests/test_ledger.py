@@ -1,0 +1,164 @@
+"""The ledger: whole lines, torn lines, kill -9, several processes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgekit import (
+    ConfigError,
+    DataError,
+    Failed,
+    Graded,
+    GradingRunner,
+    Ledger,
+    Rollout,
+    Skipped,
+    grader,
+    read_ledger,
+)
+
+
+@grader
+def first(rollout: Rollout) -> Any:
+    return rollout.extra.get("score", 0.5)
+
+
+def test_what_is_written_reads_back(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "ledger.jsonl"
+    runner = GradingRunner({"first": first}, ledger=Ledger(path, texts=True))
+    rollouts = [
+        Rollout(response="a\ud800b\u2028", group=("x", 1), extra={"score": math.nan}),
+        Rollout(response="c", prompt=[{"role": "user", "content": "q"}], ground_truth=object(), id="7"),
+    ]
+    results = runner.run_sync(rollouts, tags={"step": 3})
+    reading = read_ledger(path)
+    assert [e.grades for e in reading.entries] == [r.grades for r in results]
+    assert [e.reward for e in reading.entries] == [None, 0.5]
+    assert reading.entries[0].response == "a\\ud800b\u2028"
+    assert reading.entries[0].group == ["x", 1]
+    assert reading.entries[1].tags == {"step": 3}
+    (spec,) = reading.specs.values()
+    assert spec.reward == {"weighted": {"first": 1.0}, "normalize": True}
+    assert spec.graders["first"].bounds() == (0.0, 1.0)
+    assert reading.entries[0].spec == spec.digest
+
+
+def test_texts_are_left_out_unless_asked_for(tmp_path: Path) -> None:
+    GradingRunner({"first": first}, ledger=Ledger(tmp_path / "l")).run_sync([Rollout(response="secret text")])
+    assert "secret text" not in (tmp_path / "l").read_text()
+    (entry,) = read_ledger(tmp_path / "l").entries
+    assert entry.response_chars == 11
+    assert entry.response_digest
+
+
+def test_spec_is_written_once_per_process(tmp_path: Path) -> None:
+    runner = GradingRunner({"first": first}, ledger=Ledger(tmp_path / "l"))
+    for _ in range(3):
+        runner.run_sync([Rollout(response="")])
+    kinds = [json.loads(line)["type"] for line in (tmp_path / "l").read_text().splitlines()]
+    assert kinds == ["spec", "rollout", "rollout", "rollout"]
+
+
+def test_a_torn_last_line_is_skipped_and_reported_and_the_next_run_begins_a_new_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "l"
+    runner = GradingRunner({"first": first}, ledger=Ledger(path))
+    runner.run_sync([Rollout(response="")] * 2)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert (len(read_ledger(path).entries), read_ledger(path).torn) == (1, [3])
+    GradingRunner({"first": first}, ledger=Ledger(path)).run_sync([Rollout(response="")])
+    reading = read_ledger(path)
+    assert len(reading.entries) == 2
+    assert reading.torn == [3]
+    assert "skipped 1 torn line(s), the first is line 3" in caplog.text
+
+
+def test_bad_paths_and_files_are_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot read the ledger .*No such file"):
+        read_ledger(tmp_path / "none")
+    (tmp_path / "other.jsonl").write_text('{"type": "rollout", "spec": 3}\n')
+    with pytest.raises(DataError, match="line 1: not a line of a judgekit ledger"):
+        read_ledger(tmp_path / "other.jsonl")
+    with pytest.raises(ConfigError, match="cannot write the ledger"):
+        GradingRunner({"first": first}, ledger=Ledger(tmp_path)).run_sync([Rollout(response="")])
+    with pytest.raises(ConfigError, match="'never', 'run' or 'batch'"):
+        Ledger(tmp_path / "l", fsync="always")  # type: ignore[arg-type]
+
+
+WRITER = """
+    import sys
+    from judgekit import GradingRunner, Ledger, Rollout, grader
+    one = grader(lambda response: 1.0)
+    runner = GradingRunner({"one": one}, ledger=Ledger(sys.argv[1], texts=True, fsync="batch"))
+    print("ready", flush=True)
+    while True:
+        runner.run_sync([Rollout(response="x" * 5000, group=i // 4) for i in range(200)])
+"""
+
+
+def test_kill_9_loses_no_line_that_was_written_and_tears_at_most_the_last(tmp_path: Path) -> None:
+    """Two processes share the ledger; both are killed in the middle of writing."""
+    path = tmp_path / "l"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", textwrap.dedent(WRITER), str(path)], stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+    while not path.exists() or path.stat().st_size < 3_000_000:
+        pass
+    for writer in writers:
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        assert writer.stdout is not None
+        writer.stdout.close()
+    reading = read_ledger(path)
+    assert len(reading.entries) > 400
+    assert len(reading.torn) <= 2
+    assert all(entry.grades["one"] == Graded(1.0) for entry in reading.entries)
+
+
+def test_a_forked_child_does_not_write_its_parents_lines_again(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    ledger = Ledger(path)
+    runner = GradingRunner({"first": first}, ledger=ledger)
+    runner.run_sync([Rollout(response="")])
+    result = runner.run_sync([Rollout(response="")])[0]
+    ledger.write([ledger.entry(result, Rollout(response="b"), spec="s", run="r", tags={})])
+    script = "import os"
+    assert script
+    pid = os.fork()
+    if pid == 0:
+        ledger.write([ledger.entry(result, Rollout(response="child"), spec="s", run="r", tags={})])
+        ledger.flush()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    ledger.flush()
+    chars = [e.response_chars for e in read_ledger(path).entries]
+    assert sorted(chars) == [0, 0, 1, 5]
+
+
+def test_every_kind_of_grade_survives_the_way_through_json(tmp_path: Path) -> None:
+    from judgekit import Gate, Score
+
+    judge = grader(lambda response: Failed("VerdictError", "no line", metadata={"raw": "maybe"}))  # type: ignore[misc]
+    reward = Gate(if_=Score("first") >= 1, then=Score("judge", on_missing=0.25), otherwise=0)
+    runner = GradingRunner({"first": first, "judge": judge}, reward, ledger=Ledger(tmp_path / "l"))
+    results = runner.run_sync([Rollout(response="", extra={"score": s}) for s in (0, 1, None)])
+    entries = read_ledger(tmp_path / "l").entries
+    assert [e.grades for e in entries] == [r.grades for r in results]
+    assert entries[0].grades["judge"] == Skipped("first >= 1")
+    assert entries[1].grades["judge"].metadata == {"raw": "maybe"}  # type: ignore[union-attr]
+    assert entries[1].policies == ["judge: missing, counts as 0.25"]

@@ -1,0 +1,218 @@
+"""RayJudge with the real vLLM engine in real actors: found by name, cancelled, killed, restarted, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgekit import ConfigError, JudgeUnavailable, Retry
+from judgekit.judges import JudgeReply, LayerOptions, RayJudge, VLLMJudge, stacked, start_ray_judge
+from judgekit.judges._watchdog import descendants
+
+from .test_engine import LABELS, ask, words
+
+ray = pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    context = ray.init(
+        num_cpus=4, include_dashboard=False, namespace="elsewhere", logging_level="ERROR", log_to_driver=False
+    )
+    yield context.address_info["address"]
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def judge(cluster: str, random_model: Path) -> Iterator[RayJudge]:
+    """One replica with the random model; detached, as a job that others use."""
+    made = start_ray_judge(
+        str(random_model), name="random", lifetime="detached", options={"max_model_len": 2048}
+    )
+    asyncio.run(made.start())
+    yield made
+    assert asyncio.run(made.stop()) == 1
+
+
+def scripted(name: str, **options: Any) -> RayJudge:
+    """Light replicas that need no engine."""
+    return start_ray_judge(
+        name=name, factory="judgekit.testing:ScriptedJudge", cpus=0.1, options={"script": "1"}, **options
+    )
+
+
+async def test_it_reads_what_the_engine_in_process_reads(judge: RayJudge, engine: VLLMJudge) -> None:
+    requests = [ask(words(20, i), choices=LABELS) for i in range(12)]
+    local = [await engine.complete(r) for r in requests]
+    remote = await asyncio.gather(*(RayJudge("random").complete(r) for r in requests))
+    for a, b in zip(local, remote, strict=True):
+        assert b.choice_probs == pytest.approx(a.choice_probs, rel=1e-3)
+        assert b.model == a.model
+
+
+def test_it_is_found_by_name_from_a_process_without_vllm(judge: RayJudge, cluster: str) -> None:
+    program = f"""
+        import sys
+        sys.modules["vllm"] = sys.modules["torch"] = sys.modules["transformers"] = None
+        import asyncio, ray
+        from judgekit.judges import JudgeRequest, Piece, RayJudge, Turn
+        ray.init(address={cluster!r}, logging_level="ERROR", log_to_driver=False)
+        request = JudgeRequest(turns=(Turn("user", (Piece("x"),)),), choices=("0", "1"))
+        reply = asyncio.run(RayJudge("random").complete(request))
+        print(sorted(reply.choice_probs))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "['0', '1']", done.stderr[-2000:]
+
+
+async def test_loops_that_come_and_go_and_run_sync(judge: RayJudge) -> None:
+    def once() -> object:
+        return asyncio.run(judge.complete(ask("x", choices=LABELS))).choice_probs
+
+    first, second = await asyncio.to_thread(once), await asyncio.to_thread(once)
+    assert first == pytest.approx(second)
+
+
+async def test_cancelling_the_caller_ends_the_request_in_the_actor(judge: RayJudge) -> None:
+    """Awaiting less does not cancel anything remotely: the client has to say so."""
+    client = RayJudge("random")
+    tasks = [asyncio.create_task(client.complete(ask(words(20, i), max_tokens=1800))) for i in range(4)]
+    while (await client.status())[0]["in_flight"] < 4:
+        await asyncio.sleep(0.05)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    deadline = time.monotonic() + 20
+    while (await client.status())[0]["in_flight"] and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
+    assert (await client.status())[0]["in_flight"] == 0
+    await client.close()
+
+
+async def test_kill_9_of_the_engine_inside_the_actor(judge: RayJudge) -> None:
+    """In flight: failures. Afterwards the same actor rebuilds its engine, and verdicts are as before."""
+    client = RayJudge("random")
+    expected = (await client.complete(ask("x", choices=LABELS))).choice_probs
+    calls = [asyncio.create_task(client.complete(ask(words(20, i), max_tokens=1800))) for i in range(4)]
+    while (await client.status())[0]["in_flight"] < 4:
+        await asyncio.sleep(0.05)
+    (status,) = await client.status()
+    for pid in descendants(status["pid"]):
+        with contextlib.suppress(OSError):
+            if b"EngineCore" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert any(isinstance(f, JudgeUnavailable) for f in found)  # a random model may have ended before
+    assert all(isinstance(f, JudgeUnavailable | JudgeReply) for f in found)
+    patient = stacked(client, LayerOptions(retry=Retry(attempts=4, wait_initial_s=0.5, budget=8.0)))
+    assert (await patient.complete(ask("x", choices=LABELS))).choice_probs == pytest.approx(
+        expected, rel=1e-3
+    )
+    assert (await client.status())[0]["life"] == status["life"]
+    await client.close()
+
+
+async def test_kill_9_of_the_actor_itself(judge: RayJudge) -> None:
+    """Ray restarts it; what was in flight fails, is tried again, and is right; no engine process is left over."""
+    client = RayJudge("random")
+    expected = (await client.complete(ask("x", choices=LABELS))).choice_probs
+    (status,) = await client.status()
+    old = descendants(status["pid"])
+    calls = [asyncio.create_task(client.complete(ask(words(20, i), max_tokens=1800))) for i in range(4)]
+    while (await client.status())[0]["in_flight"] < 4:
+        await asyncio.sleep(0.05)
+    os.kill(status["pid"], signal.SIGKILL)
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert any(isinstance(f, JudgeUnavailable) for f in found)  # a random model may have ended before
+    assert all(isinstance(f, JudgeUnavailable | JudgeReply) for f in found)
+    patient = stacked(
+        client, LayerOptions(retry=Retry(attempts=10, wait_initial_s=2.0, wait_max_s=10.0, budget=8.0))
+    )
+    assert (await patient.complete(ask("x", choices=LABELS))).choice_probs == pytest.approx(
+        expected, rel=1e-3
+    )
+    (now,) = await client.status()
+    assert now["life"] != status["life"]
+    deadline = time.monotonic() + 15
+    while any(Path(f"/proc/{p}").exists() for p in old) and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+    assert not [p for p in old if Path(f"/proc/{p}").exists()]
+    await client.close()
+
+
+def test_starting_the_same_again_takes_what_runs_and_another_is_refused(
+    judge: RayJudge, random_model: Path
+) -> None:
+    again = start_ray_judge(
+        str(random_model), name="random", lifetime="detached", options={"max_model_len": 2048}
+    )
+    assert asyncio.run(again.status())[0]["actor"] == "judgekit:random:0"
+    with pytest.raises(ConfigError, match="runs another configuration"):
+        start_ray_judge(str(random_model), name="random", options={"max_model_len": 1024})
+
+
+def test_replicas_share_the_work_and_end_with_their_starter(cluster: str) -> None:
+    judge = scripted("light", replicas=3)
+
+    async def burst() -> list[dict[str, Any]]:
+        await judge.start()
+        await asyncio.gather(*(judge.complete(ask("x", f"group {i}", choices=("0", "1"))) for i in range(60)))
+        return await judge.status()
+
+    status = asyncio.run(burst())
+    assert [s["actor"] for s in status] == [f"judgekit:light:{i}" for i in range(3)]
+    assert sum(s["served"] for s in status) == 60
+    assert all(s["served"] for s in status)
+    assert asyncio.run(judge.stop()) == 3
+    with pytest.raises(JudgeUnavailable, match="no judge named 'light' runs"):
+        asyncio.run(RayJudge("light").complete(ask("x")))
+
+
+def test_what_the_cluster_cannot_hold_is_said(cluster: str) -> None:
+    with pytest.raises(ConfigError, match="has no room for 50 × .*it has 4 CPU"):
+        start_ray_judge(
+            name="huge",
+            factory="judgekit.testing:ScriptedJudge",
+            replicas=50,
+            cpus=1,
+            options={"script": "1"},
+            place_s=2,
+        )
+    for options, says in (
+        ({"replicas": 0}, "at least 1"),
+        ({"name": "a:b"}, "without a colon"),
+        ({"lifetime": "for ever"}, "'starter' or 'detached'"),
+        ({"gpus": 0.5, "tensor_parallel_size": 2}, "a fraction of a GPU"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            start_ray_judge(**options)  # type: ignore[arg-type]
+
+
+def test_without_a_cluster_it_says_what_to_do() -> None:
+    program = """
+        import asyncio
+        from judgekit.judges import RayJudge, JudgeRequest
+        try:
+            asyncio.run(RayJudge("x").complete(JudgeRequest(turns=())))
+        except Exception as error:
+            print(type(error).__name__, error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
+    )
+    assert (
+        done.stdout == "ConfigError this process is not connected to a Ray cluster: call ray.init() first\n"
+    )

