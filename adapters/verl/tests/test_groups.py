@@ -311,7 +311,10 @@ def test_v1_a_rollout_that_does_not_arrive_keeps_nobody_waiting(
         await self._compute_score([output], kwargs)
         return output
 
-    real = group._v1_classes()[0]
+    manager = group._v1_manager()
+    monkeypatch.setattr(group._DriverSide, "__init__", lambda self: None)  # no cluster for one worker
+    real = manager().agent_loop_workers_class.__ray_metadata__.modified_class
+    real = next(kind for kind in real.__mro__ if kind.__name__ == "GroupWorker")
     monkeypatch.setattr(real.__mro__[1], "_run_agent_loop", generate)
     worker = real.__new__(real)
     worker.tokenizer, worker.background_tasks = tokenizer, set()
