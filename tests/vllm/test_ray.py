@@ -146,6 +146,9 @@ async def test_kill_9_of_the_actor_itself(judge: RayJudge) -> None:
     )
     (now,) = await client.status()
     assert now["life"] != status["life"]
+    await client.start()  # as whoever comes to a judge that runs
+    reply = await asyncio.wait_for(client.complete(ask("x", choices=LABELS)), 20)
+    assert reply.choice_probs == pytest.approx(expected, rel=1e-3)
     deadline = time.monotonic() + 15
     while any(Path(f"/proc/{p}").exists() for p in old) and time.monotonic() < deadline:
         await asyncio.sleep(0.1)

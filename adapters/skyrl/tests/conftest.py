@@ -6,6 +6,7 @@ import os
 import sys
 import typing
 import warnings
+from importlib.metadata import version
 from pathlib import Path
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -16,6 +17,10 @@ if sys.version_info < (3, 12):  # skyrl 0.3.0 gives pydantic a TypedDict that it
     typing.TypedDict = typing_extensions.TypedDict  # type: ignore[misc, assignment]
 
 import pytest
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+# skyrl before 0.3 was written for a Ray whose module had this name too
+sys.modules["ray.util.placement_group"].PlacementGroupSchedulingStrategy = PlacementGroupSchedulingStrategy  # type: ignore[attr-defined]
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -33,4 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> typing.Any:
     from stand_ins import make_tokenizer
 
-    return make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+    tokenizer = make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+    if version("skyrl") == "0.1.0":  # for transformers 4, where a chat template gave a list of ids
+        template = tokenizer.apply_chat_template
+        tokenizer.apply_chat_template = lambda *args, **kw: template(*args, **{"return_dict": False, **kw})
+    return tokenizer

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from skyrl.backends.skyrl_train.inference_servers.base import InferenceEngineInterface
 from skyrl.train.config import GeneratorConfig, SkyRLGymConfig
+
+try:
+    from skyrl.backends.skyrl_train.inference_servers.base import InferenceEngineInterface
+except ImportError:  # before 0.3: an interface of Ray actors, which nothing of ours meets
+    InferenceEngineInterface = object
 
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -100,7 +104,9 @@ class ScriptedPolicy(_Engine):
             if isinstance(text, Exception):
                 raise text
             reason = "length" if text.endswith("…") else "stop"
-            tokens = [*self.tokenizer.encode(text), self.tokenizer.eos_token_id]
+            tokens = self.tokenizer.encode(text)
+            if reason == "stop":
+                tokens.append(self.tokenizer.eos_token_id)
             out["responses"].append(text)
             out["response_ids"].append(tokens)
             out["stop_reasons"].append(reason)

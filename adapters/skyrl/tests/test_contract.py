@@ -133,6 +133,7 @@ def test_the_entrypoint_serves_before_it_trains_and_stops_after(monkeypatch: pyt
         serve_name="judge",
         serve_replicas=2,
         serve_gpus=1,
+        serve_python=None,
     )
     cfg = SimpleNamespace(environment=SimpleNamespace(skyrl_gym=SimpleNamespace(judgekit=section)))
     with pytest.raises(RuntimeError, match="out of memory"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -39,7 +40,8 @@ async def test_a_prompts_rollouts_compete(tokenizer: Any, workers: int, step_wis
     policy = ScriptedPolicy(tokenizer, by_call)
     made = generator(make_generator(), tokenizer, policy, workers=workers, step_wise_trajectories=step_wise)
     out = await made.generate(input_of(8, 4), disable_tqdm=True)
-    validate_generator_output(32, out, step_wise=step_wise)
+    if version("skyrl") >= "0.2":
+        validate_generator_output(32, out, step_wise=step_wise)
     for rewards in groups_of(out, 4):
         assert sorted(rewards) == pytest.approx([0, 1 / 3, 2 / 3, 1])
     for rewards in out["rewards"]:
@@ -147,8 +149,11 @@ async def test_many_generate_calls_at_once(tokenizer: Any) -> None:
     outs = await asyncio.gather(*(made.generate(input_of(1, 4), disable_tqdm=True) for _ in range(24)))
     for out in outs:
         assert sorted(totals(out)) == pytest.approx([0, 1 / 3, 2 / 3, 1])
-    together = concatenate_generator_outputs(outs)
-    assert together["rollout_metrics"]["environment/judgekit/longest_mean"] == pytest.approx(0.5)
+    if (
+        version("skyrl") >= "0.3"
+    ):  # before, the metrics of environments were lost when calls were put together
+        together = concatenate_generator_outputs(outs)
+        assert together["rollout_metrics"]["environment/judgekit/longest_mean"] == pytest.approx(0.5)
     assert threading.active_count() <= threads + 16
 
 

@@ -38,14 +38,14 @@ class JudgeActor:
         """Tells this process from the one before a restart, which took its requests with it."""
         module, _, name = config["factory"].partition(":")
         self._engine: Any = getattr(importlib.import_module(module), name)(**config["options"])
+        self._settled = False
         self._boxes: dict[str, _Mailbox] = {}
         self._draining = False
         self._served = 0
 
     async def start(self) -> str:
         """Load the model; returns the identity of its weights."""
-        if hasattr(self._engine, "live_here"):
-            self._engine.live_here()
+        self._settle()
         if start := getattr(self._engine, "start", None):
             await start()
         return await self.identity()
@@ -71,6 +71,7 @@ class JudgeActor:
         """Take a batch of requests; their answers are for `collect`."""
         box = self._boxes.setdefault(caller, _Mailbox())
         box.seen = time.monotonic()
+        self._settle()
         loop = asyncio.get_running_loop()
         for number, request in unpack_requests(data):
             task = loop.create_task(self._judge(box, number, request))
@@ -111,6 +112,13 @@ class JudgeActor:
         self._draining = True
         if close := getattr(self._engine, "close", None):
             await close()
+
+    def _settle(self) -> None:
+        """Have the engine live on this actor's loop, whoever asks first: after a restart that need not be `start`."""
+        if not self._settled:
+            self._settled = True
+            if hasattr(self._engine, "live_here"):
+                self._engine.live_here()
 
     async def _judge(self, box: _Mailbox, number: int, request: Any) -> None:
         try:

@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -131,6 +131,7 @@ def start_ray_judge(
     lifetime: Literal["starter", "detached"] = "starter",
     namespace: str = NAMESPACE,
     options: Mapping[str, Any] | None = None,
+    python: str | None = None,
     runtime_env: Mapping[str, Any] | None = None,
     factory: str = VLLM,
     place_s: float = 60.0,
@@ -140,8 +141,10 @@ def start_ray_judge(
     *gpus*: GPUs of one replica; by default one for each of *tensor_parallel_size* where the cluster has
     GPUs, else none; a fraction shares a GPU. Each replica has a bundle of a placement group to itself.
     *lifetime*: "starter" ends them with this process (keep the RayJudge), "detached" leaves them running
-    until `stop`. *options*: further arguments of VLLMJudge. *runtime_env*: for the actors. *place_s*: how
-    long to wait for the resources.
+    until `stop`. *options*: further arguments of VLLMJudge. *python*: the
+    interpreter of another environment, by a path on every node, where the judge's vLLM and the trainer's cannot
+    share one; it needs judgekit, and the cluster's versions of Python and Ray. *runtime_env*: for the actors.
+    *place_s*: how long to wait for the resources.
 
     Raises ConfigError where the cluster cannot hold them, or where actors of this name run another
     configuration.
@@ -183,6 +186,7 @@ def start_ray_judge(
             f"ray: the cluster has no room for {replicas} × {bundle}: it has {_total(ray)}, of which {_free(ray)} are free"
         )
     actor_class = ray.remote(JudgeActor)
+    environment = {**(runtime_env or {}), **({"py_executable": python} if python else {})}
     place = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
     handles = [
         actor_class.options(
@@ -194,7 +198,7 @@ def start_ray_judge(
             max_restarts=-1,
             max_task_retries=0,
             max_concurrency=10_000,
-            runtime_env=dict(runtime_env) if runtime_env else None,
+            runtime_env=environment or None,
             scheduling_strategy=place(group, placement_group_bundle_index=i),
         ).remote(config, digest)
         for i in range(replicas)
@@ -289,21 +293,21 @@ class _Link:
                 self._handle.cancel.remote(self._caller, given_up)
             if outbox:
                 ref = self._handle.submit.remote(self._caller, pack_requests(outbox))
-                task = loop.create_task(self._sent(ref))
+                task = loop.create_task(self._sent(ref, {number for number, _ in outbox}))
                 self._sending.add(task)
                 task.add_done_callback(self._sending.discard)
         except Exception as error:
             self._fail(_mapped(error, self._name))
 
-    async def _sent(self, ref: Any) -> None:
+    async def _sent(self, ref: Any, numbers: set[int]) -> None:
         try:
             life = await _await(ref)
         except Exception as error:
             self._fail(_mapped(error, self._name))
             return
         if self._life and self._life != life:
-            # the actor was restarted: what it was asked before is gone (what came with this batch is not)
-            self._fail(JudgeUnavailable(f"{self._name} was restarted"))
+            # the actor was restarted: what it was asked before is gone
+            self._fail(JudgeUnavailable(f"{self._name} was restarted"), but=numbers)
         self._life = life
         if self._collector is None or self._collector.done():
             self._collector = asyncio.get_running_loop().create_task(self._collect())
@@ -332,10 +336,10 @@ class _Link:
                 else:
                     future.set_result(result)
 
-    def _fail(self, error: Exception) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            if not future.done():
+    def _fail(self, error: Exception, but: Collection[int] = ()) -> None:
+        waiting, self._waiting = self._waiting, {n: f for n, f in self._waiting.items() if n in but}
+        for number, future in waiting.items():
+            if number not in but and not future.done():
                 future.set_exception(error)
 
     async def close(self) -> None:

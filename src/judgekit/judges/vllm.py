@@ -97,7 +97,7 @@ class _InProcess:
         return f"{type(self).__name__}({self.model!r})"
 
     def live_here(self) -> None:
-        """Have the engine live on the running event loop, for a process that has one and keeps it."""
+        """Have the engine live on the running event loop, for a process that has one and keeps it; before any use."""
         self._home = asyncio.get_running_loop()
 
     async def identity(self) -> str:

@@ -43,6 +43,9 @@ class JudgeKitConfig(BaseConfig):  # type: ignore[misc]
     serve_replicas: int = 1
     serve_gpus: float | None = None
     """GPUs of one replica; by default one, where the cluster has GPUs."""
+    serve_python: str | None = None
+    """The interpreter to serve it with, by a path on every node, where its vLLM is not SkyRL's: an environment with
+    judgekit, and with SkyRL's versions of Python and Ray."""
 
 
 @dataclasses.dataclass
@@ -110,6 +113,7 @@ def run(cfg: Any, experiment: type = JudgeKitExp) -> None:
                 name=section.serve_name,
                 replicas=section.serve_replicas,
                 gpus=section.serve_gpus,
+                python=section.serve_python,
             )
             run_blocking(served.start())  # the trainer's placement groups come after it has its GPUs
         register(
