@@ -23,7 +23,16 @@ from judgekit import (
     Rollout,
 )
 from judgekit.graders import JudgeGrader
-from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict, OpenAIJudge, Piece, Turn, openai_judge
+from judgekit.judges import (
+    JudgeReply,
+    JudgeRequest,
+    LineVerdict,
+    OpenAIJudge,
+    Piece,
+    Sampling,
+    Turn,
+    openai_judge,
+)
 from judgekit.judges.layers import LayerOptions, stacked
 
 from .fake_server import FakeServer, half_a_body, hang, nothing_at_all, says
@@ -74,6 +83,39 @@ async def test_one_token_reads_travel_together_where_the_server_takes_batches() 
         batches = [b for b, p in zip(server.bodies, server.paths, strict=True) if p.endswith("/batch")][1:]
         assert sum(len(b["messages"]) for b in batches) == 20
         assert len(batches) < 20
+        await judge.close()
+
+
+async def test_short_texts_travel_together_with_their_like_and_long_ones_alone() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        sampled = Sampling(temperature=1.0, seed=5)
+        kinds: list[dict[str, Any]] = [
+            {"max_tokens": 32},
+            {"max_tokens": 16},
+            {"max_tokens": 16, "json_schema": {"type": "object"}},
+            {"max_tokens": 16, "sampling": sampled},
+            {"max_tokens": 16, "sampling": sampled, "vote": 1},
+        ]
+        asked = [ask(f"candidate {i}", choices=(), **kind) for i in range(4) for kind in kinds]
+        long = [ask(f"candidate {i}", choices=(), max_tokens=33) for i in range(4)]
+        replies = await asyncio.gather(*(judge.complete(r) for r in asked + long))
+        assert {r.text for r in replies} == {"### Final Score: 1"}
+        posts = list(zip(server.bodies, server.paths, strict=True))
+        # the first asks whether the server takes batches
+        together = [b for b, p in posts if p.endswith("/batch")][1:]
+        assert [len(b["messages"]) for b in together] == [4] * len(kinds)
+        assert [(b["max_tokens"], b.get("seed"), "response_format" in b) for b in together] == [
+            (32, None, False),
+            (16, None, False),
+            (16, None, True),
+            (16, 5, False),
+            (16, 6, False),
+        ]
+        assert sum(b["max_tokens"] == 33 for b, p in posts if p.endswith("/completions")) == 4
+        assert sum(r.usage.prompt_tokens for r in replies) == 7 * (len(together) + len(long))
+        assert sum(r.usage.cached_tokens for r in replies) == 4 * (len(together) + len(long))
         await judge.close()
 
 

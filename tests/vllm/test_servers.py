@@ -83,6 +83,27 @@ async def test_http_reads_what_the_engine_in_process_reads(
                     assert b.label_mass == pytest.approx(a.label_mass, rel=1e-3)
 
 
+async def test_short_texts_that_travel_together_are_as_when_they_travel_alone(
+    replica: HttpReplica, random_model: Path
+) -> None:
+    schema = {"enum": ["yes", "no"]}
+    for tokenizer in (None, random_model):
+        async with judge_for(replica, tokenizer=tokenizer) as judge:
+            for constraint in (None, schema):
+                requests = [ask(words(20, i), max_tokens=16, json_schema=constraint) for i in range(12)]
+                alone = [await judge.complete(r) for r in requests]
+                before = judge._together.batches
+                together = await asyncio.gather(*(judge.complete(r) for r in requests))
+                assert judge._together.batches == before + 1
+                assert [r.text for r in together] == [r.text for r in alone]
+                asked = [sum(r.usage.prompt_tokens for r in replies) for replies in (alone, together)]
+                assert asked[0] == asked[1] > 0
+                written = [sum(r.usage.completion_tokens for r in replies) for replies in (alone, together)]
+                assert written[0] == written[1] > 0
+                if constraint is not None:
+                    assert {r.text for r in together} <= {'"yes"', '"no"'}
+
+
 async def test_control_tokens_in_a_rollout_do_not_reach_the_engine_as_such(
     replica: HttpReplica, random_model: Path
 ) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeTimeout, JudgeUnavailable
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ class Server:
         import aiohttp
 
         url = (self.url.removesuffix("/v1") if root else self.url) + path
-        data = json.dumps(body).encode() if body is not None else None
+        data = msgspec.json.encode(body) if body is not None else None
         try:
             async with self._session().request(method, url, data=data) as response:
                 raw = await response.read()
@@ -107,7 +109,7 @@ class Server:
         if status >= 400:
             raise _refusal(str(self), status, headers, raw)
         try:
-            answer = json.loads(raw)
+            answer = json.loads(raw)  # which knows NaN: one such number must not cost the other answers
         except ValueError:
             raise JudgeUnavailable(f"{self} answered {len(raw)} bytes that are not JSON") from None
         if not isinstance(answer, dict):

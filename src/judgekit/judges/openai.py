@@ -3,7 +3,7 @@
 How verdicts are read depends on what the server can do, found out once:
 
 * `tokens`: a tokenizer is at hand and the server takes token ids: prompts are encoded here, with untrusted
-  text that cannot become a control token, and one-token reads travel together in one POST.
+  text that cannot become a control token, and short replies travel together in one POST.
 * `labels`: a vLLM server: label logprobs over the full vocabulary, by token id.
 * `constrained`: a vLLM server that does not know those: the choice is constrained, so there is no label mass.
 * `top`: any other server: the labels among the most likely first tokens.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 import os
 import time
@@ -39,6 +40,8 @@ Style = Literal["tokens", "labels", "constrained", "top"]
 _CHARS_PER_TOKEN = 3
 """Where there is no tokenizer a text's budget of tokens is taken as so many characters each."""
 _CUT = " [... the middle was cut ...] "
+_TOGETHER_TOKENS = 32
+"""Requests travel together when no reply is longer: an answer comes back when the last of its POST is written."""
 
 
 class OpenAIJudge:
@@ -79,11 +82,11 @@ class OpenAIJudge:
         self._facts: _Facts | None = None
         self._labels: dict[tuple[str, ...], dict[str, list[int]]] = {}
         self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-        self._together = Coalescing(self, key=lambda request: (request.choices, request.sampling.thinking))
+        self._together = Coalescing(self, key=_all_but_the_prompt)
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         facts = await self._know()
-        if request.choices and facts.batches:
+        if facts.batches and _reply_tokens(request) <= _TOGETHER_TOKENS:
             return await self._together.complete(request)
         (reply,) = await self.complete_many([request])
         if isinstance(reply, Exception):
@@ -91,18 +94,17 @@ class OpenAIJudge:
         return reply
 
     async def complete_many(self, requests: Sequence[JudgeRequest], /) -> Sequence[JudgeReply | Exception]:
-        """Several requests with equal choices in one POST, where the server can; else one."""
+        """Several requests that differ in their prompts alone, in one POST; or a single one."""
         facts = await self._know()
-        if len(requests) == 1:
-            try:
-                return [await self._one(requests[0], facts)]
-            except JudgeError as error:
-                return [error]
         try:
-            return await self._many(requests, facts)
-        except JudgeRejected:
+            return await self._ask(requests, facts)
+        except JudgeRejected as error:
+            if len(requests) == 1:
+                return [error]
             # one of them is at fault: find out which, and let the others have their verdict
             return [(await self.complete_many([request]))[0] for request in requests]
+        except JudgeError as error:
+            return [error] * len(requests)
 
     async def start(self) -> None:
         """Ask the server what it serves. Raises JudgeUnavailable where it does not answer."""
@@ -124,80 +126,53 @@ class OpenAIJudge:
 
     # ---- requests
 
-    async def _one(self, request: JudgeRequest, facts: _Facts) -> JudgeReply:
+    async def _ask(self, requests: Sequence[JudgeRequest], facts: _Facts) -> list[JudgeReply | Exception]:
+        """One POST."""
         start = time.perf_counter()
-        reply_tokens = 1 if request.choices else request.sampling.max_tokens or request.max_tokens
-        body = self._body(request, facts, reply_tokens)
-        sent = 0
-        if facts.style == "tokens":
-            encoded = self._encode(request, reply_tokens)
-            sent = len(encoded)
-            body["prompt"] = encoded
-            if request.choices:
-                body |= self._label_fields(await self._label_ids(request.choices, facts))
-            answer = await self.server.post("/completions", body)
-        else:
-            body["messages"] = text_messages(request.turns)
-            if facts.vllm or self._template_kwargs or request.sampling.thinking:
-                body["chat_template_kwargs"] = {
-                    "enable_thinking": request.sampling.thinking,
-                    **self._template_kwargs,
-                }
-            if request.choices:
-                body |= await self._choice_fields(request.choices, facts)
-            answer = await self.server.post("/chat/completions", body)
-        choice = _first_choice(answer, str(self))
-        text = _text_of(choice)
-        probs, mass = (None, None)
-        if request.choices:
-            probs, mass = self._read(choice, request.choices, facts)
-        return self._reply(text, choice, probs, mass, answer.get("usage"), sent, facts, start)
-
-    async def _many(self, requests: Sequence[JudgeRequest], facts: _Facts) -> list[JudgeReply | Exception]:
-        """One-token reads with the same labels, in one POST."""
-        start = time.perf_counter()
-        first = requests[0]
-        body = self._body(first, facts, 1)
+        first, together = requests[0], len(requests) > 1
+        body = self._body(first, facts)
         sent = [0] * len(requests)
         if facts.style == "tokens":
-            prompts = [self._encode(request, 1) for request in requests]
+            prompts = [self._encode(request) for request in requests]
             sent = [len(p) for p in prompts]
-            body["prompt"] = prompts
-            body |= self._label_fields(await self._label_ids(first.choices, facts))
-            answer = await self.server.post("/completions", body)
+            body["prompt"] = prompts if together else prompts[0]
+            path = "/completions"
         else:
-            body["messages"] = [text_messages(request.turns) for request in requests]
-            body["chat_template_kwargs"] = {
-                "enable_thinking": first.sampling.thinking,
-                **self._template_kwargs,
-            }
+            talks = [text_messages(request.turns) for request in requests]
+            body["messages"] = talks if together else talks[0]
+            if facts.vllm or self._template_kwargs or first.sampling.thinking:
+                body["chat_template_kwargs"] = {
+                    "enable_thinking": first.sampling.thinking,
+                    **self._template_kwargs,
+                }
+            path = "/chat/completions/batch" if together else "/chat/completions"
+        if first.choices:
             body |= await self._choice_fields(first.choices, facts)
-            answer = await self.server.post("/chat/completions/batch", body)
+        answer = await self.server.post(path, body)
         choices = answer.get("choices")
-        if not isinstance(choices, list) or len(choices) != len(requests):
-            raise JudgeUnavailable(f"{self} answered {len(requests)} prompts with no list of as many choices")
-        by_index = {c.get("index"): c for c in choices if isinstance(c, dict)}
+        if not isinstance(choices, list) or not choices or not all(isinstance(c, dict) for c in choices):
+            raise JudgeUnavailable(f"{self} answered without a choice")
+        by_index = {c.get("index"): c for c in choices} if together else {0: choices[0]}
+        usages = _shares(answer.get("usage"), len(requests))
         replies: list[JudgeReply | Exception] = []
-        for number, request in enumerate(requests):
-            try:
-                choice = by_index[number]
-                probs, mass = self._read(choice, request.choices, facts)
-                replies.append(
-                    self._reply(_text_of(choice), choice, probs, mass, None, sent[number], facts, start)
-                )
-            except KeyError:
+        for number, (request, usage) in enumerate(zip(requests, usages, strict=True)):
+            choice = by_index.get(number)
+            if choice is None:
                 replies.append(
                     JudgeUnavailable(f"{self} left out the answer to one of {len(requests)} prompts")
                 )
+                continue
+            try:
+                replies.append(self._reply(request, choice, usage, sent[number], facts, start))
             except JudgeError as error:
                 replies.append(error)
         return replies
 
-    def _body(self, request: JudgeRequest, facts: _Facts, reply_tokens: int) -> dict[str, Any]:
+    def _body(self, request: JudgeRequest, facts: _Facts) -> dict[str, Any]:
         sampling = request.sampling
         body: dict[str, Any] = {
             "model": facts.model,
-            "max_tokens": reply_tokens,
+            "max_tokens": _reply_tokens(request),
             "temperature": 0.0 if request.choices else sampling.temperature,
             **self._extra_body,
         }
@@ -212,34 +187,36 @@ class OpenAIJudge:
             }
         return body
 
-    def _encode(self, request: JudgeRequest, reply_tokens: int) -> list[int]:
+    def _encode(self, request: JudgeRequest) -> list[int]:
         assert self._encoder is not None
         return self._encoder.encode(
-            request.turns, reply_tokens=reply_tokens, thinking=request.sampling.thinking
+            request.turns, reply_tokens=_reply_tokens(request), thinking=request.sampling.thinking
         ).ids
 
     def _reply(
         self,
-        text: str,
+        request: JudgeRequest,
         choice: Mapping[str, Any],
-        probs: dict[str, float] | None,
-        mass: float | None,
-        usage: Any,
+        usage: Mapping[str, int],
         sent: int,
         facts: _Facts,
         start: float,
     ) -> JudgeReply:
-        details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+        text, finish_reason = _text_of(choice), str(choice.get("finish_reason"))
+        probs, mass = None, None
+        if request.choices:
+            probs, mass = self._read(choice, request.choices, facts)
+            text, finish_reason = max(probs, key=probs.__getitem__), "stop"
         return JudgeReply(
-            text=max(probs, key=probs.__getitem__) if probs else text,
-            finish_reason="stop" if probs else str(choice.get("finish_reason")),
+            text=text,
+            finish_reason=finish_reason,
             choice_probs=probs,
             label_mass=mass,
             usage=Usage(
                 calls=1,
-                prompt_tokens=_count(usage, "prompt_tokens") or sent,
-                cached_tokens=_count(details, "cached_tokens"),
-                completion_tokens=_count(usage, "completion_tokens") or (1 if probs else 0),
+                prompt_tokens=sent or usage["prompt_tokens"],
+                cached_tokens=usage["cached_tokens"],
+                completion_tokens=usage["completion_tokens"],
             ),
             latency_s=time.perf_counter() - start,
             model=facts.root,
@@ -252,6 +229,8 @@ class OpenAIJudge:
         return {"logprobs": 1, "logprob_token_ids": ids, "return_tokens_as_token_ids": True}
 
     async def _choice_fields(self, choices: tuple[str, ...], facts: _Facts) -> dict[str, Any]:
+        if facts.style == "tokens":
+            return self._label_fields(await self._label_ids(choices, facts))
         if facts.style == "labels":
             return {**self._label_fields(await self._label_ids(choices, facts)), "logprobs": True}
         if facts.style == "constrained":
@@ -484,9 +463,28 @@ def _first_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
     return good or None
 
 
+def _shares(usage: Any, n: int) -> list[dict[str, int]]:
+    """A server counts the tokens of a POST together: each of *n* requests has an equal share, to the sum."""
+    usage = usage if isinstance(usage, dict) else {}
+    counts = {key: _count(usage, key) for key in ("prompt_tokens", "completion_tokens")}
+    counts["cached_tokens"] = _count(usage.get("prompt_tokens_details"), "cached_tokens")
+    return [{key: value // n + (i < value % n) for key, value in counts.items()} for i in range(n)]
+
+
 def _count(usage: Any, key: str) -> int:
     value = usage.get(key) if isinstance(usage, dict) else None
     return value if isinstance(value, int) and value >= 0 else 0
+
+
+def _reply_tokens(request: JudgeRequest) -> int:
+    return 1 if request.choices else request.sampling.max_tokens or request.max_tokens
+
+
+def _all_but_the_prompt(request: JudgeRequest) -> Any:
+    """What requests that travel together have in common: the server is told it once."""
+    schema = json.dumps(request.json_schema, sort_keys=True) if request.json_schema is not None else None
+    vote = request.vote if request.sampling.temperature > 0 else 0  # part of the seed
+    return request.choices, request.sampling, _reply_tokens(request), schema, vote
 
 
 def _load_encoder(tokenizer: str, context: int, template_kwargs: Mapping[str, Any]) -> PromptEncoder:
