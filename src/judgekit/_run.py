@@ -1,17 +1,13 @@
 """One call of a runner: from rollouts to jobs, from grades to results.
 
 The driver expands rollouts in a fair order: rules run in place, everything else becomes a job for the
-workers. When a rollout has the grades that the reward tree asks for it is evaluated, and when its group is
-complete the group's transform and the policy for missing rewards are applied. All state is touched by one
-event loop only and belongs to this run.
+workers. When a rollout has the grades that the reward tree asks for it is evaluated, and paid out. All state is
+touched by one event loop only and belongs to this run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-import logging
-import math
 import secrets
 import time
 from collections import deque
@@ -20,23 +16,22 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
-    Hashable,
     Iterator,
     Mapping,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from judgekit._context import CURRENT_RUN
+from judgekit._items import Arrivals, Group, Item
+from judgekit._payout import Payout
+from judgekit._slots import RANK, GraderSlot, lanes_of
 from judgekit._threads import Threads
-from judgekit._workers import Job, Lane, Workers
-from judgekit.errors import ConfigError, FailureRateError, MissingRewardError
-from judgekit.grader import as_grade, failure, is_group_grader
+from judgekit._workers import Job, Workers
+from judgekit.errors import ConfigError, FailureRateError
+from judgekit.grader import as_grade, failure
 from judgekit.grouping import group_id
 from judgekit.metrics import RunMetrics
-from judgekit.pool import is_picklable
-from judgekit.reward import Evaluation, Weighted
-from judgekit.transforms import NEUTRAL, TRANSFORMS, gdpo, is_flat, mean
 from judgekit.types import (
     Abstained,
     Failed,
@@ -44,140 +39,15 @@ from judgekit.types import (
     RewardResult,
     Rollout,
     Skipped,
-    Status,
-    Usage,
-    text_size,
 )
 
 if TYPE_CHECKING:
-    from judgekit.ledger import Entry
     from judgekit.runner import GradingRunner
-
-logger = logging.getLogger("judgekit")
 
 _SLICE_S = 0.005
 """How long rules may hold the event loop before it gets a turn."""
 _WINDOW = 8
 """Groups that are expanded in turn, so that a huge one does not hold up the others."""
-
-Mode = Literal["inline", "process", "thread", "async", "group"]
-_RANK: dict[Mode, int] = {"inline": 0, "process": 1, "thread": 2, "async": 3, "group": 4}
-"""Order in which a rollout's graders are asked: rules before judges."""
-
-
-class GraderSlot:
-    """A grader as a runner uses it."""
-
-    __slots__ = (
-        "call",
-        "grader",
-        "inline_limit",
-        "keys",
-        "limit",
-        "mode",
-        "name",
-        "outputs",
-        "pooled",
-        "score_range",
-        "timeout_s",
-    )
-
-    def __init__(self, name: str, grader: Any, timeout_s: float, mode: Mode | None = None) -> None:
-        self.name = name
-        self.grader = grader
-        if mode is not None:
-            self.mode: Mode = mode
-        elif is_group_grader(grader):
-            self.mode = "group"
-        elif inspect.iscoroutinefunction(grader.grade):
-            self.mode = "async"
-        else:
-            self.mode = getattr(grader, "where", "inline")
-        self.call: Callable[..., Any] = grader.grade_group if self.mode == "group" else grader.grade
-        low, high = grader.score_range
-        self.score_range = (float(low), float(high))
-        self.timeout_s = float(getattr(grader, "timeout_s", None) or timeout_s)
-        self.limit: int | None = getattr(grader, "max_concurrency", None)
-        if self.limit is not None and self.limit < 1:
-            raise ConfigError(f"grader {name!r}: max_concurrency is at least 1, not {self.limit}")
-        self.outputs: tuple[str, ...] = tuple(getattr(grader, "outputs", ()) or ())
-        self.keys = tuple(f"{name}.{part}" for part in self.outputs) or (name,)
-        """Names of its grades: its own, or `name.part` where one call gives several."""
-        self.pooled: GraderSlot | None = None
-        """The same rule in a worker process, for rollouts larger than its `inline_limit`."""
-        self.inline_limit: int = getattr(grader, "inline_limit", None) or 0
-        if self.mode == "inline" and self.inline_limit and is_picklable(grader):
-            self.pooled = GraderSlot(name, grader, timeout_s, "process")
-
-    def too_big(self, item: Item) -> bool:
-        """Whether this rollout would keep the event loop from its work for too long."""
-        return self.pooled is not None and item.size() > self.inline_limit
-
-
-class _Group:
-    __slots__ = ("asked", "expanded", "finished", "id", "items", "size")
-
-    def __init__(self, id_: Hashable, size: int) -> None:
-        self.id = id_
-        self.size = size
-        self.expanded = 0
-        self.finished = 0
-        self.items: list[Item] = []
-        self.asked: dict[str, list[Item]] = {}
-        """Members that want a group grader that has not been started yet."""
-
-
-class Item:
-    """A rollout on its way."""
-
-    __slots__ = (
-        "blocked",
-        "done",
-        "ended",
-        "ev",
-        "grades",
-        "group",
-        "index",
-        "pending",
-        "rollout",
-        "started",
-        "weight",
-    )
-
-    def __init__(self, index: int, rollout: Rollout, group: _Group) -> None:
-        self.index = index
-        self.rollout = rollout
-        self.group = group
-        self.grades: dict[str, Grade] = {}
-        self.pending: set[str] = set()
-        """Graders that were asked and have not answered."""
-        self.blocked = 0
-        """Of these, group graders that wait for the other members."""
-        self.done = False
-        self.ev: Evaluation = _NOT_YET
-        self.started = time.perf_counter()
-        self.ended = 0.0
-        self.weight: int | None = None
-
-    def size(self) -> int:
-        """Characters of the rollout: its response and its messages."""
-        if self.weight is None:
-            self.weight = text_size(self.rollout.response, self.rollout.messages)
-        return self.weight
-
-
-_NOT_YET = Evaluation({}, {})
-
-
-class Arrivals:
-    """The members of one group, whose grading begins as each of them comes."""
-
-    def __init__(self, size: int) -> None:
-        self.expected = size
-        """Members that have come or are still to come."""
-        self.came: deque[Rollout] = deque()
-        self.news: Callable[[], None] = lambda: None
-        """Wakes the run that takes them in; to be called after every change."""
 
 
 class Run:
@@ -193,29 +63,18 @@ class Run:
     ) -> None:
         self.runner = runner
         self.tree = runner.reward
-        self.slots = sorted(slots, key=lambda slot: _RANK[slot.mode])
+        self.slots = sorted(slots, key=lambda slot: RANK[slot.mode])
         self.by_key = {key: slot for slot in slots for key in slot.keys}
         self.by_name = {slot.name: slot for slot in slots}
         self.rollouts = rollouts
         self.groups = groups
-        self.tags = tags
         self.id = secrets.token_hex(6)
         self.metrics = RunMetrics(self.by_key, self.tree.bounds())
-        self.lanes, self.lane_of = _lanes(self.slots, lambda: runner.pool.workers)
+        self.lanes, self.lane_of = lanes_of(self.slots, lambda: runner.pool.workers)
         self.threads: Threads | None = None
 
-        self.relative = runner.transform != "none"
-        """Whether every result waits for its group."""
-        self.fills = self.relative or runner.on_missing == "neutral"
-        """Whether a result without a reward waits for its group."""
-        self.emitted = 0
-        self.emit: Callable[[RewardResult], None] = lambda result: None
-        self.entries: list[Entry] = []
-        self.bar: Any = None
-
-        self.deferred: list[Item] = []
-        """Members of groups without one valid reward: their neutral fill is the batch's mean, known at its end."""
-        self.live: set[_Group] = set()
+        self.payout = Payout(runner, self.metrics, run=self.id, tags=tags, wake=self.wake)
+        self.live: set[Group] = set()
         """Groups with members that wait for a group grader to be started."""
         self.expired: Failed | None = None
         """Set at the batch's deadline: the grade of all that is not graded."""
@@ -232,13 +91,13 @@ class Run:
         def keep(result: RewardResult) -> None:
             results[result.index] = result
 
-        self.emit = keep
+        self.payout.emit = keep
         await self._drive(self._feed())
         return results
 
     async def follow(self, arrivals: Arrivals, emit: Callable[[RewardResult], None]) -> None:
         """Grade the members of one group as they come; *emit* gets each result as soon as it is final."""
-        self.emit = emit
+        self.payout.emit = emit
         arrivals.news = self.wake
         await self._drive(self._feed_arrivals(arrivals))
 
@@ -251,7 +110,7 @@ class Run:
             ready.append(result)
             news.set()
 
-        self.emit = keep
+        self.payout.emit = keep
         driver = asyncio.create_task(self._drive(self._feed()))
         driver.add_done_callback(lambda _: news.set())
         try:
@@ -284,21 +143,13 @@ class Run:
             gates=runner.gates,
         )
         try:
-            if runner.ledger is not None:
-                runner.ledger.begin(runner.spec())
-            if runner.progress:
-                from tqdm import tqdm
-
-                self.bar = tqdm(total=len(self.rollouts), unit="rollout", desc="grading", smoothing=0.05)
+            self.payout.open(len(self.rollouts))
             await feed
-            while self.emitted + len(self.deferred) < len(self.rollouts) and self.crash is None:
+            while self.payout.done < len(self.rollouts) and self.crash is None:
                 await self._news()
             if self.crash is not None:
                 raise self.crash
-            if self.deferred:
-                fill = self._typical_reward()
-                for item in self.deferred:
-                    self._emit_missing(item, fill)
+            self.payout.rest()
         finally:
             feed.close()  # where it was not even begun
             CURRENT_RUN.reset(context)
@@ -330,12 +181,12 @@ class Run:
 
     async def _feed_arrivals(self, arrivals: Arrivals) -> None:
         """Bring in the members of one group as they come; the deadline begins with the last of them."""
-        group: _Group | None = None
+        group: Group | None = None
         while True:
             while arrivals.came:
                 rollout = arrivals.came.popleft()
                 if group is None:
-                    group = _Group(group_id(rollout), arrivals.expected)
+                    group = Group(group_id(rollout), arrivals.expected)
                 item = Item(len(self.rollouts), rollout, group)
                 self.rollouts.append(rollout)
                 group.items.append(item)
@@ -354,8 +205,7 @@ class Run:
         if group.size != group.expanded:  # some left: what waited for them need not any longer
             group.size = group.expanded
             if group.finished == group.size:
-                self._settle(group)
-                group.items = []
+                self.payout.settle(group)
             else:
                 self._start_group_graders(group)
 
@@ -367,10 +217,10 @@ class Run:
     def _in_fair_order(self) -> Iterator[Item]:
         """Rollouts, a few groups in turn: early groups end early, and a huge one does not hold up the rest."""
         waiting = iter(self.groups)
-        window: deque[tuple[_Group, Iterator[int]]] = deque()
+        window: deque[tuple[Group, Iterator[int]]] = deque()
         while True:
             while len(window) < _WINDOW and (members := next(waiting, None)) is not None:
-                window.append((_Group(group_id(self.rollouts[members[0]]), len(members)), iter(members)))
+                window.append((Group(group_id(self.rollouts[members[0]]), len(members)), iter(members)))
             if not window:
                 return
             group, left = window.popleft()
@@ -393,13 +243,7 @@ class Run:
     def _close(self) -> None:
         if self.threads is not None:
             self.threads.close()
-        if self.bar is not None:
-            self.bar.close()
-        if self.runner.ledger is not None:
-            if self.entries:
-                self.runner.ledger.write(self.entries)
-                self.entries = []
-            self.runner.ledger.flush()
+        self.payout.close()
         self.runner.metrics.add_run(self.metrics)
         self.metrics.warn()
 
@@ -531,7 +375,7 @@ class Run:
         item.pending.add(slot.name)
         self.workers.add(Job(slot, [item], self.lane_of[slot], awaitable))
 
-    def _start_group_graders(self, group: _Group) -> None:
+    def _start_group_graders(self, group: Group) -> None:
         """Start the group graders that no member can still join."""
         if group.expanded < group.size:
             return
@@ -612,144 +456,10 @@ class Run:
                 if key not in grades:
                     grades[key] = skipped = Skipped(self.tree.gate_of.get(key, ""))
                     self.metrics.graders[key].add(skipped)
-        item.ev = ev = self.tree.evaluate(grades)
+        item.ev = self.tree.evaluate(grades)
         item.ended = time.perf_counter()
         item.done = True
-        group = item.group
-        group.finished += 1
-        if ev.value is None:
-            if not self.fills:
-                self._emit_missing(item, None)
-        elif not self.relative:
-            self._emit(item, ev.value, "scored")
-        if group.finished == group.size:
-            self._settle(group)
-            group.items = []  # members and group refer to each other: do not leave them to the collector
-
-    def _settle(self, group: _Group) -> None:
-        """All members are graded: transform, fill, and emit those that waited."""
-        valid = [item for item in group.items if item.ev.value is not None]
-        raw = [item.ev.value for item in valid if item.ev.value is not None]
-        lone = len(raw) < 2 and self.relative
-        self.metrics.groups += 1
-        self.metrics.flat_groups += len(raw) >= 2 and is_flat(raw)
-        self.metrics.empty_groups += lone or not raw
-        if not self.fills:
-            return
-        values = self._transformed(valid, raw)
-        fill = NEUTRAL.get(self.runner.transform)
-        if fill is None and len(valid) < group.size:
-            if not values:
-                self.deferred += group.items
-                self.wake()
-                return
-            fill = mean(values)
-        if self.relative:
-            for item, value in zip(valid, values, strict=True):
-                if not lone:
-                    self._emit(item, value, "scored")
-                elif self.runner.on_missing == "mask":  # one member has no rank and no deviation
-                    self._emit(item, None, "masked")
-                else:
-                    self._emit(item, fill, "neutral")
-        for item in group.items:
-            if item.ev.value is None:
-                self._emit_missing(item, fill)
-
-    def _transformed(self, valid: list[Item], raw: list[float]) -> list[float]:
-        if not raw:
-            return []
-        if self.runner.transform != "gdpo":
-            return TRANSFORMS[self.runner.transform](raw)
-        root = self.tree.root
-        assert isinstance(root, Weighted)
-        scale = 1.0 / sum(abs(t.weight) for t in root.terms) if root.normalize else 1.0
-        weights = {t.label: t.weight * scale for t in root.terms if t.weight}
-        return gdpo([item.ev.terms for item in valid], weights)
-
-    def _typical_reward(self) -> float:
-        """For a group without one valid reward: a number like the others', the same for all its members, so
-        that group-relative advantages are zero and batch statistics stay where they are."""
-        if self.metrics.rewards.n:
-            return self.metrics.rewards.mean_y
-        known = self.runner.metrics.mean_reward
-        if known is not None:
-            return known
-        low, high = self.tree.bounds()
-        return (low + high) / 2 if math.isfinite(low + high) else 0.0
-
-    def _emit_missing(self, item: Item, fill: float | None) -> None:
-        policy = self.runner.on_missing
-        if policy == "raise":
-            why = "; ".join(
-                f"{name}: {_describe(item.grades.get(name))}" for name in dict.fromkeys(item.ev.missing)
-            )
-            raise MissingRewardError(f"rollout {item.index} of group {item.group.id!r} has no reward ({why})")
-        if policy == "mask":
-            self._emit(item, None, "masked")
-        elif policy == "neutral":
-            self._emit(item, fill, "neutral")
-        else:
-            self._emit(item, float(policy), "written")
-
-    def _emit(self, item: Item, reward: float | None, status: Status) -> None:
-        ev = item.ev
-        usage = _NO_USAGE
-        for grade in item.grades.values():
-            spent = getattr(grade, "usage", None)
-            if spent is not None:
-                usage = usage + spent
-        result = RewardResult(
-            index=item.index,
-            group=item.group.id,
-            reward=reward,
-            status=status,
-            raw_reward=ev.value,
-            contributions=ev.contributions,
-            grades=item.grades,
-            missing=tuple(dict.fromkeys(ev.missing)) if ev.missing else (),
-            policies=tuple(ev.policies) if ev.policies else (),
-            usage=usage,
-            wall_s=item.ended - item.started,
-        )
-        self.emitted += 1
-        self.metrics.add_result(result, item.rollout)
-        ledger = self.runner.ledger
-        if ledger is not None:
-            spec = self.runner.spec().digest
-            self.entries.append(ledger.entry(result, item.rollout, spec=spec, run=self.id, tags=self.tags))
-            if len(self.entries) >= 64:
-                ledger.write(self.entries)
-                self.entries = []
-        if self.bar is not None:
-            self.bar.update()
-        self.emit(result)
-        self.wake()
-
-
-_NO_USAGE = Usage()
-
-
-def _lanes(
-    slots: Sequence[GraderSlot], pool_workers: Callable[[], int]
-) -> tuple[list[Lane], dict[GraderSlot, Lane]]:
-    """The lanes of a run, and each grader's: its own where it has a limit, the pool's, or the common one."""
-    common = Lane(math.inf)
-    pool: Lane | None = None
-    lanes: list[Lane] = []
-    of: dict[GraderSlot, Lane] = {}
-    for slot in [*slots, *(slot.pooled for slot in slots if slot.pooled is not None)]:
-        lane = common
-        if slot.limit is not None:
-            lane = Lane(slot.limit)
-            lanes.append(lane)
-        elif slot.mode == "process":
-            if pool is None:
-                pool = Lane(pool_workers())
-                lanes.append(pool)
-            lane = pool
-        of[slot] = lane
-    return [*lanes, common], of
+        self.payout.graded(item)
 
 
 def _per_member(value: Any, count: int) -> Sequence[Any]:
@@ -760,11 +470,3 @@ def _per_member(value: Any, count: int) -> Sequence[Any]:
         return value
     got = f"{len(value)} grades" if isinstance(value, Sequence) else type(value).__name__
     return [Failed("WrongGroupGrades", f"{got} for {count} members")] * count
-
-
-def _describe(grade: Grade | None) -> str:
-    if isinstance(grade, Failed):
-        return f"{grade.error}: {grade.detail}" if grade.detail else grade.error
-    if isinstance(grade, Abstained):
-        return f"abstained, {grade.reason}"
-    return "not graded"

@@ -21,7 +21,8 @@ from judgekit.limits import Limiter, Retry, RetryBudget
 from judgekit.types import Failed
 
 if TYPE_CHECKING:
-    from judgekit._run import GraderSlot, Item
+    from judgekit._items import Item
+    from judgekit._slots import GraderSlot
 
 logger = logging.getLogger("judgekit")
 

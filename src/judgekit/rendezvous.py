@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from judgekit._run import Arrivals
+from judgekit._items import Arrivals
 from judgekit.errors import ConfigError
 from judgekit.runner import GradingRunner
 from judgekit.types import RewardResult, Rollout

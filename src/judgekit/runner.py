@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from judgekit._run import Arrivals, GraderSlot, Run
+from judgekit._items import Arrivals
+from judgekit._run import Run
+from judgekit._slots import GraderSlot
 from judgekit._version import __version__
 from judgekit.blocking import run_blocking
 from judgekit.errors import ConfigError, DataError, did_you_mean
