@@ -12,14 +12,25 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_models import WORDS
 
 from judgekit import Failed, Graded, GradingRunner, JudgeRejected, JudgeUnavailable, Retry, Rollout
+from judgekit.blocking import background_loop
 from judgekit.graders import JudgeGrader
-from judgekit.judges import ChoiceVerdict, JudgeRequest, LineVerdict, Piece, Sampling, Turn, VLLMJudge
-from judgekit.judges._watchdog import descendants
+from judgekit.judges import (
+    ChoiceVerdict,
+    JudgeRequest,
+    LineVerdict,
+    Piece,
+    Sampling,
+    Turn,
+    VLLMJudge,
+    _vllm_engine,
+)
+from judgekit.judges._vllm_engine import engine_processes
 from judgekit.judges.layers import LayerOptions, stacked
 
 LABELS = ("0", "1", "A")
@@ -162,6 +173,7 @@ async def test_kill_9_of_the_engine_under_load_fails_what_was_asked_and_it_is_re
     random_model: Path,
 ) -> None:
     """No wrong reward: what was in flight is a failure or, tried again, the verdict of a run without the fault."""
+    before = engine_processes()
     judge = VLLMJudge(random_model, max_model_len=1024)
     await judge.start()
     try:
@@ -180,7 +192,44 @@ async def test_kill_9_of_the_engine_under_load_fails_what_was_asked_and_it_is_re
             assert (await call).choice_probs == pytest.approx(expected, rel=1e-4)
     finally:
         await judge.close()
-    assert not _engines(os.getpid()) - _engines_of_session()
+    assert engine_processes() == before
+
+
+async def test_who_leaves_while_the_engine_loads_starts_no_other(
+    random_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A big model takes longer to load than a request may wait."""
+    loads = []
+    load = _vllm_engine.load_engine
+
+    def counted(*args: Any) -> Any:
+        loads.append(args)
+        return load(*args)
+
+    monkeypatch.setattr(_vllm_engine, "load_engine", counted)
+    before = engine_processes()
+    judge = VLLMJudge(random_model, max_model_len=512)
+    ticks = 0
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(judge.complete(ask("x", choices=LABELS)), 0.2)
+    waiting = asyncio.create_task(judge.complete(ask("x", choices=LABELS)))
+    while not waiting.done():
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), background_loop()))
+        ticks += 1
+    assert (await waiting).choice_probs
+    assert len(loads) == 1
+    assert ticks > 5  # the loop that the engine is to live on went on
+    await judge.close()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(judge.start(), 0.2)
+    another = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])  # noqa: ASYNC220
+    await judge.close()
+    assert len(loads) == 2
+    assert engine_processes() == before
+    assert another.poll() is None  # what the host starts meanwhile is not the engine's to end
+    another.kill()
+    another.wait()
 
 
 def _kill_engine(judge: VLLMJudge) -> None:
@@ -192,29 +241,20 @@ def _kill_engine(judge: VLLMJudge) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _engines(pid: int) -> set[int]:
-    found = set()
-    for child in descendants(pid):
-        with contextlib.suppress(OSError):
-            if b"VLLM::" in Path(f"/proc/{child}/cmdline").read_bytes():
-                found.add(child)
-    return found
-
-
-def _engines_of_session() -> set[int]:
-    """Processes of the engine that the whole session shares."""
-    return _engines(os.getpid())
-
-
 OWNER = """
     import asyncio, os, sys
     from judgekit.judges import VLLMJudge
-    from judgekit.judges._watchdog import descendants
 
     async def main():
         judge = VLLMJudge(sys.argv[1], max_model_len=512)
-        await judge.start()
-        print("PIDS", *judge._engine.watchdog._watched, flush=True)
+        loading = asyncio.create_task(judge.start())
+        if sys.argv[2] == "loaded":
+            await loading
+        from judgekit.judges._vllm_engine import engine_processes
+        while not engine_processes():
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+        print("PIDS", *engine_processes(), flush=True)
         await asyncio.sleep(600)
 
     if __name__ == "__main__":
@@ -222,16 +262,21 @@ OWNER = """
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_no_engine_outlives_its_owner(tmp_path: Path, random_model: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("how", "when"),
+    [(signal.SIGKILL, "loading"), (signal.SIGKILL, "loaded"), (signal.SIGTERM, "loaded")],
+)
+def test_no_engine_outlives_its_owner(
+    tmp_path: Path, random_model: Path, how: signal.Signals, when: str
+) -> None:
     """vLLM alone leaves its processes behind in both cases; on a GPU they hold the memory."""
     script = tmp_path / "owner.py"
     script.write_text(textwrap.dedent(OWNER))
-    owner = subprocess.Popen([sys.executable, script, random_model], stdout=subprocess.PIPE, text=True)
+    owner = subprocess.Popen([sys.executable, script, random_model, when], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     line = next(line for line in owner.stdout if line.startswith("PIDS"))
     pids = [int(p) for p in line.split()[1:]]
-    assert len(pids) >= 2
+    assert len(pids) >= (1 if when == "loading" else 2)
     assert all(Path(f"/proc/{p}").exists() for p in pids)
     owner.send_signal(how)
     owner.wait()

@@ -9,7 +9,9 @@ import gc
 import inspect
 import logging
 import math
+import multiprocessing
 import os
+import threading
 import time
 import uuid
 import warnings
@@ -239,18 +241,16 @@ def _start(
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         args = {"dtype": "float32", "enforce_eager": True, "block_size": 32, **args}
 
-    async def build() -> Any:
-        # the engine's tasks belong to the loop that it is built on
-        llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
-        tokenizer = llm.get_tokenizer()
-        return llm, (await tokenizer if inspect.isawaitable(tokenizer) else tokenizer)
-
     watchdog = Watchdog()
-    before = descendants(os.getpid())
     try:
-        llm, tokenizer = asyncio.run_coroutine_threadsafe(build(), loop).result()
+        # one at a time: each measures what memory is free, and knows its processes as the new ones
+        with _one_load, _watched(watchdog):
+            # here and not on the loop, which goes on meanwhile: the engine's tasks begin there with the first request
+            llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
+        tokenizer = llm.get_tokenizer()
+        if inspect.isawaitable(tokenizer):
+            tokenizer = asyncio.run_coroutine_threadsafe(_value(tokenizer), loop).result()
     except BaseException as error:
-        watchdog.watch(descendants(os.getpid()) - before)
         watchdog.close()
         if isinstance(error, TypeError):  # an engine argument that this vLLM does not know
             raise ConfigError(f"vllm: {error}") from None
@@ -258,11 +258,47 @@ def _start(
             f"the engine for {model} did not start: {type(error).__name__}: {error}. "
             "(In a script, guard its main part with: if __name__ == '__main__':)"
         ) from error
-    watchdog.watch(descendants(os.getpid()) - before)
     engine = Engine(llm, tokenizer, template_kwargs, name)
     engine.watchdog = watchdog
     atexit.register(engine.shutdown)
     return engine
+
+
+async def _value(awaitable: Any) -> Any:
+    return await awaitable
+
+
+_one_load = threading.Lock()
+
+
+@contextlib.contextmanager
+def _watched(watchdog: Watchdog) -> Iterator[None]:
+    """Have *watchdog* know of each engine process that is started in here, as soon as it is there."""
+    before, over = engine_processes(), threading.Event()
+
+    def look() -> None:
+        ended = False
+        while not ended:
+            ended = over.wait(0.5)
+            watchdog.watch(engine_processes() - before)
+
+    thread = threading.Thread(target=look, name="judgekit-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def engine_processes() -> set[int]:
+    """vLLM's processes below this one: its children by their names, and all that those have started."""
+    children = {
+        child.pid
+        for child in multiprocessing.active_children()
+        if child.pid and child.name.startswith(("EngineCore", "VLLM"))
+    }
+    return children.union(*(descendants(pid) for pid in children))
 
 
 def _vllm_errors() -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:

@@ -2,7 +2,7 @@
 
 vLLM's engine processes outlive an owner that is killed, and on a GPU keep its memory. The watchdog reads
 process ids from its standard input; when the input ends, because the owner closed it or is gone, it ends
-what was registered and not taken back.
+what was registered.
 """
 
 from __future__ import annotations
@@ -24,12 +24,7 @@ def start_of(pid):
         return None
 watched = {}
 for line in sys.stdin:
-    op, *pids = line.split()
-    for pid in map(int, pids):
-        if op == "add":
-            watched[pid] = start_of(pid)
-        else:
-            watched.pop(pid, None)
+    watched |= {int(pid): start_of(int(pid)) for pid in line.split()}
 for sig in (signal.SIGTERM, signal.SIGKILL):
     left = [p for p, start in watched.items() if start_of(p) == start]
     for pid in left:
@@ -57,13 +52,11 @@ class Watchdog:
 
     def watch(self, pids: set[int]) -> None:
         """Take care of *pids*, too."""
-        self._watched |= pids
-        self._tell("add", pids)
-
-    def forget(self) -> None:
-        """The processes have ended in an orderly way."""
-        self._tell("drop", self._watched)
-        self._watched = set()
+        new, self._watched = pids - self._watched, self._watched | pids
+        if new and self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.write(f"{' '.join(map(str, new))}\n")
+                self._process.stdin.flush()
 
     def close(self) -> None:
         """End what is still watched, and the watchdog."""
@@ -72,12 +65,6 @@ class Watchdog:
                 self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
-
-    def _tell(self, op: str, pids: set[int]) -> None:
-        if pids and self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.write(f"{op} {' '.join(map(str, pids))}\n")
-                self._process.stdin.flush()
 
 
 def descendants(pid: int) -> set[int]:

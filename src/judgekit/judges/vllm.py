@@ -73,7 +73,7 @@ class _InProcess:
         }
         self._template_kwargs = dict(chat_template_kwargs or {})
         self._engine: Engine | None = None
-        self._starting: asyncio.Lock | None = None
+        self._loading: asyncio.Task[Engine] | None = None
         self._home: asyncio.AbstractEventLoop | None = None
         """The event loop that the engine lives on; None: judgekit's background loop."""
         self._identity: str | None = None
@@ -117,23 +117,36 @@ class _InProcess:
         engine = self._engine
         if engine is not None and not engine.dead:
             return engine
-        if self._starting is None:
-            self._starting = asyncio.Lock()
-        async with self._starting:
-            if self._engine is not None and self._engine.dead:
-                logger.warning("the engine of %r has died and is started anew", self)
-                await self._close()
-            if self._engine is None:
-                from judgekit.judges._vllm_engine import load_engine
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._load())
+            self._loading.add_done_callback(self._loaded)
+        # who has waited too long leaves; the engine, once begun, comes up for the others
+        return await asyncio.shield(self._loading)
 
-                loop = asyncio.get_running_loop()
-                name = await self.identity()
-                self._engine = await loop.run_in_executor(
-                    None, load_engine, self._args, self._template_kwargs, name, loop
-                )
-            return self._engine
+    async def _load(self) -> Engine:
+        from judgekit.judges._vllm_engine import load_engine
+
+        if self._engine is not None:
+            logger.warning("the engine of %r has died and is started anew", self)
+            await self._end()
+        loop = asyncio.get_running_loop()
+        name = await self.identity()
+        self._engine = await loop.run_in_executor(
+            None, load_engine, self._args, self._template_kwargs, name, loop
+        )
+        return self._engine
+
+    def _loaded(self, task: asyncio.Task[Engine]) -> None:
+        self._loading = None
+        if not task.cancelled():
+            task.exception()  # seen, also where everybody has left
 
     async def _close(self) -> None:
+        if self._loading is not None:
+            await asyncio.wait([self._loading])
+        await self._end()
+
+    async def _end(self) -> None:
         engine, self._engine = self._engine, None
         if engine is not None:
             await asyncio.get_running_loop().run_in_executor(None, engine.shutdown)
