@@ -101,7 +101,7 @@ def make_skyrl(env: Path) -> None:
     install_cpu_torch(env)
     pip(env, "--no-deps", "skyrl==0.3.0", "skyrl-gym==0.4.0")
     used = ("pandas", "requests", "omegaconf", "loguru", "torchdata", "jaxtyping", "datasets", "tensordict")
-    by_old = ("fastapi", "uvicorn")
+    by_old = ("fastapi", "uvicorn", "hydra-core")
     pip(env, f"torch=={TORCH}", f"ray=={RAY}", "transformers>=5.6.1,<=5.8.0", "matplotlib", *used, *by_old)
     pip(env, "-e", f"{ROOT}[dev]")
     pip(env, "--no-deps", "-e", str(ROOT / "adapters" / "skyrl"))

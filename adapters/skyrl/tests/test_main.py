@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from judgekit import ConfigError
 from judgekit.config import load_runner
+from judgekit_skyrl.generator import JudgeKitGeneratorMixin
 from judgekit_skyrl.main import JudgeKitExp, parse
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "skyrl"
@@ -26,6 +29,7 @@ def arguments_of(script: Path, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.skipif(version("skyrl") < "0.3", reason="its configuration has fewer keys")
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("run_*.sh")), ids=lambda path: path.stem)
 def test_launch_scripts(script: Path, tmp_path: Path) -> None:
     cfg = parse(arguments_of(script, tmp_path))
@@ -63,4 +67,25 @@ def test_the_override_argument_is_our_own() -> None:
         ["trainer.override_entrypoint=judgekit_skyrl.main", "environment.skyrl_gym.judgekit.config=a.yaml"]
     )
     assert cfg.environment.skyrl_gym.judgekit.config == "a.yaml"
-    assert JudgeKitExp.get_trainer is not None
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_experiment_has_the_generator_and_the_trainer_that_are_asked_for(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch, ahead: bool, grouped: bool
+) -> None:
+    import skyrl.train.entrypoints.main_base
+    import skyrl.train.fully_async_trainer
+
+    key = "environment.skyrl_gym.judgekit."
+    given = [f"{key}config=a.yaml", f"{key}grouped={str(grouped).lower()}", "trainer.policy.model.path=tiny"]
+    cfg = parse([*given, f"{key}fully_async={str(ahead).lower()}"])
+    experiment = JudgeKitExp.__new__(JudgeKitExp)
+    experiment.cfg = cfg
+    generator = experiment.get_generator(cfg, tokenizer, None)
+    assert isinstance(generator, JudgeKitGeneratorMixin) == grouped
+    monkeypatch.setattr(skyrl.train.entrypoints.main_base, "RayPPOTrainer", lambda **_: "one after the other")
+    monkeypatch.setattr(skyrl.train.fully_async_trainer, "FullyAsyncRayPPOTrainer", lambda **_: "ahead")
+    names = "cfg tracker tokenizer train_dataset eval_dataset inference_engine_client generator colocate_pg"
+    trainer = experiment.get_trainer(**dict.fromkeys(names.split()))
+    assert trainer == ("ahead" if ahead else "one after the other")

@@ -1,4 +1,4 @@
-"""The older SkyRLs that the adapter is for: the tests of its environment and its generator, with theirs."""
+"""The older SkyRLs that the adapter is for: the tests of its environment, generator and entrypoint, with theirs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 def test_older_skyrl(version: str) -> None:
     old = Path(sys.prefix) / "old" / version
     program = f"import skyrl, sys, pytest; assert {version!r} in skyrl.__file__; sys.exit(pytest.main(sys.argv[1:]))"
-    tests = [HERE / "test_env.py", HERE / "test_groups.py"]
+    tests = [HERE / "test_env.py", HERE / "test_groups.py", HERE / "test_main.py"]
     done = subprocess.run(
         [sys.executable, "-c", program, "-q", "-p", "no:cacheprovider", *map(str, tests)],
         env={**os.environ, "PYTHONPATH": str(old)},

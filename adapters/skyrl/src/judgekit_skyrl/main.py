@@ -36,6 +36,9 @@ class JudgeKitConfig(BaseConfig):  # type: ignore[misc]
     """Grade a prompt's rollouts together, in the generator; false: each alone, in `step()`."""
     wraps: str | None = None
     """A BaseTextEnv as package.module:Class to grade the conversations of."""
+    fully_async: bool = False
+    """Train with the fully asynchronous trainer, as trainer.fully_async.enabled of SkyRL 0.3 says it; older ones
+    have no word for it."""
     serve: str | None = None
     """A judge model to serve as Ray actors before the trainer takes its GPUs, and to stop afterwards."""
     serve_name: str = "judge"
@@ -74,7 +77,7 @@ class JudgeKitExp(BasePPOExp):  # type: ignore[misc]
         if not cfg.environment.skyrl_gym.judgekit.grouped:
             return super().get_generator(cfg, tokenizer, inference_engine_client)
         base: type | None = None
-        if cfg.generator.vision_language_generator:
+        if getattr(cfg.generator, "vision_language_generator", False):  # 0.2 and later
             from skyrl.train.generators.skyrl_vlm_generator import SkyRLVLMGymGenerator
 
             base = SkyRLVLMGymGenerator
@@ -93,7 +96,8 @@ class JudgeKitExp(BasePPOExp):  # type: ignore[misc]
         return make_generator(base)(**arguments)
 
     def get_trainer(self, *args: Any, **kwargs: Any) -> Any:
-        if self.cfg.trainer.fully_async.enabled:
+        asked = self.cfg.environment.skyrl_gym.judgekit.fully_async
+        if asked or getattr(self.cfg.trainer.fully_async, "enabled", False):
             from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
 
             return FullyAsyncRayPPOTrainer(*args, **kwargs)
