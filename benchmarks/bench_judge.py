@@ -3,8 +3,9 @@
     make bench-judge
 
 Random models, so that the engine is real and light: m4 (5 M parameters, the engine is the bottleneck) and m1
-(0.5 M, the transport shows: naive ways to ask stand beside ours). 384 prompts of about 330 tokens in groups of 8. Every way is measured once per
-round, and its rate divided by that of offline `LLM.chat` in the same round; the median of the rounds counts.
+(0.5 M, the transport shows: naive ways to ask stand beside ours). 384 prompts of about 330 tokens in groups
+of 8. Every way is measured once per round, and its rate divided by that of offline `LLM.chat` in the same
+round; the median of the rounds counts.
 """
 
 from __future__ import annotations

@@ -11,15 +11,7 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from judgekit._context import CURRENT_RUN
@@ -32,14 +24,7 @@ from judgekit.errors import ConfigError, FailureRateError
 from judgekit.grader import as_grade, failure
 from judgekit.grouping import group_id
 from judgekit.metrics import RunMetrics
-from judgekit.types import (
-    Abstained,
-    Failed,
-    Grade,
-    RewardResult,
-    Rollout,
-    Skipped,
-)
+from judgekit.types import Abstained, Failed, Grade, RewardResult, Rollout, Skipped
 
 if TYPE_CHECKING:
     from judgekit.runner import GradingRunner

@@ -149,9 +149,8 @@ async def test_many_generate_calls_at_once(tokenizer: Any) -> None:
     outs = await asyncio.gather(*(made.generate(input_of(1, 4), disable_tqdm=True) for _ in range(24)))
     for out in outs:
         assert sorted(totals(out)) == pytest.approx([0, 1 / 3, 2 / 3, 1])
-    if (
-        version("skyrl") >= "0.3"
-    ):  # before, the metrics of environments were lost when calls were put together
+    # before 0.3 the metrics of environments were lost when calls were put together
+    if version("skyrl") >= "0.3":
         together = concatenate_generator_outputs(outs)
         assert together["rollout_metrics"]["environment/judgekit/longest_mean"] == pytest.approx(0.5)
     assert threading.active_count() <= threads + 16

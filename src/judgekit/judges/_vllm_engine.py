@@ -248,8 +248,8 @@ def _start(
             # here and not on the loop, which goes on meanwhile: the engine's tasks begin there with the first request
             llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
         tokenizer = llm.get_tokenizer()
-        if inspect.isawaitable(tokenizer):
-            tokenizer = asyncio.run_coroutine_threadsafe(_value(tokenizer), loop).result()
+        if inspect.iscoroutine(tokenizer):  # in older versions
+            tokenizer = asyncio.run_coroutine_threadsafe(tokenizer, loop).result()
     except BaseException as error:
         watchdog.close()
         if isinstance(error, TypeError):  # an engine argument that this vLLM does not know
@@ -262,10 +262,6 @@ def _start(
     engine.watchdog = watchdog
     atexit.register(engine.shutdown)
     return engine
-
-
-async def _value(awaitable: Any) -> Any:
-    return await awaitable
 
 
 _one_load = threading.Lock()
