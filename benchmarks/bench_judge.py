@@ -4,14 +4,15 @@
 
 Random models, so that the engine is real and light: m4 (5 M parameters, the engine is the bottleneck) and m1
 (0.5 M, the transport shows: naive ways to ask stand beside ours). 384 prompts of about 330 tokens in groups
-of 8. Every way is measured once per round, and its rate divided by that of offline `LLM.chat` in the same
-round; the median of the rounds counts.
+of 8. Every way is measured once per round, with offline `LLM.chat` right before and after it: the mean time of
+these two over its own is its ratio, so that a drift of the machine meets both. The median of the rounds counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import logging
 import os
 import random
@@ -26,7 +27,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from common import finish, machine
+from common import finish, machine, quarters
 
 from judgekit import Rollout
 from judgekit.graders import JudgeGrader
@@ -45,23 +46,27 @@ from judgekit.judges import (
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 GROUPS, PER_GROUP = 48, 8
+PROMPTS = GROUPS * PER_GROUP
 BLOCK = 32
 ENGINE = {"max_model_len": 1024}
-EXTRA = {"max_num_seqs": 128, "max_num_batched_tokens": 4096, "block_size": BLOCK}
+MAX_SEQS = 128
+IN_FLIGHT = 2 * MAX_SEQS
+"""More than the engine runs at once, so that its queue is not empty while an answer travels; offline has all at once."""
+EXTRA = {"max_num_seqs": MAX_SEQS, "max_num_batched_tokens": 4096, "block_size": BLOCK}
 
 
-def requests(round_: int, out: int, groups: int = GROUPS) -> list[JudgeRequest]:
-    """Prompts that no round has seen before, so that only a group's own prefix is in the cache."""
+def requests(seed: int, out: int) -> list[JudgeRequest]:
+    """Prompts that no other seed has seen, so that only a group's own prefix is in the cache."""
     from tiny_models import WORDS
 
-    rng = random.Random(f"{round_} {out}")
+    rng = random.Random(f"{seed} {out}")
 
     def text(n: int) -> str:
         return " ".join(rng.choice(WORDS) for _ in range(n))
 
     grader = JudgeGrader(_Nobody(), verdict=ChoiceVerdict(min_mass=0.0))
     made = []
-    for _ in range(groups):
+    for _ in range(GROUPS):
         problem, reference = text(40), text(40)
         for _ in range(PER_GROUP):
             prepared = grader.asking.prepare(
@@ -84,7 +89,7 @@ def messages(request: JudgeRequest) -> list[dict[str, str]]:
 
 
 async def all_at_once(
-    ask: Callable[[JudgeRequest], Awaitable[Any]], batch: list[JudgeRequest], bound: int = 128
+    ask: Callable[[JudgeRequest], Awaitable[Any]], batch: list[JudgeRequest], bound: int = IN_FLIGHT
 ) -> None:
     """As a runner does: so many in flight, the next when one is done."""
     left = iter(batch)
@@ -145,7 +150,6 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
             await all_at_once(_one_call_each(naive_actor), batch)
 
         ways: dict[str, Callable[[list[JudgeRequest]], Awaitable[None]]] = {
-            "offline": by_offline,
             f"inprocess_{model}": lambda batch: all_at_once(local.complete, batch),
             f"ray_{model}": lambda batch: all_at_once(RayJudge(model).complete, batch),
             f"http_{model}": lambda batch: all_at_once(http.complete, batch),
@@ -158,34 +162,47 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
                 "naive OpenAI SDK": lambda batch: all_at_once(_naive_sdk(openai_client, out), batch),
                 "ours, text over HTTP": lambda batch: all_at_once(plain_http.complete, batch),
             }
-        rates: dict[str, list[float]] = {name: [] for name in ways}
-        cpu: list[float] = []
+        offline_s: list[float] = []
+        took: dict[str, list[float]] = {name: [] for name in ways}
+        ratios: dict[str, list[float]] = {name: [] for name in ways}
+        client_cpu_ms: list[float] = []
+        seeds = itertools.count()
+
+        async def timed(way: Callable[[list[JudgeRequest]], Awaitable[None]]) -> tuple[float, float]:
+            """Seconds by the clock, and of this process's CPU."""
+            batch = requests(next(seeds), out)
+            await asyncio.sleep(1.5)  # vLLM's workers poll for a second after their last step
+            cpu, start = time.process_time(), time.perf_counter()
+            await way(batch)
+            return time.perf_counter() - start, time.process_time() - cpu
+
         for round_ in range(-1, rounds):
             order = list(ways)
             random.Random(round_).shuffle(order)
+            before, _ = await timed(by_offline)
             for name in order:
-                batch = requests(round_ * 100 + order.index(name), out)
-                before, start = time.process_time(), time.perf_counter()
-                await ways[name](batch)
-                rate = len(batch) / (time.perf_counter() - start)
+                own, own_cpu = await timed(ways[name])
+                after, _ = await timed(by_offline)
                 if round_ >= 0:  # the first round warms up
-                    rates[name].append(rate)
+                    offline_s.append(after)
+                    took[name].append(own)
+                    ratios[name].append((before + after) / 2 / own)
                     if name == f"http_{model}":
-                        cpu.append((time.process_time() - before) / len(batch) * 1000)
-        base = rates["offline"]
-        print(
-            f"\n{model}, {out} output token(s), {rounds} rounds of {GROUPS * PER_GROUP} prompts", flush=True
-        )
-        ratios = {}
-        for name, values in rates.items():
-            ratios[name] = statistics.median(v / b for v, b in zip(values, base, strict=True))
+                        client_cpu_ms.append(own_cpu / PROMPTS * 1000)
+                before = after
+        print(f"\n{model}, {out} output token(s), {rounds} rounds of {PROMPTS} prompts", flush=True)
+        print(f"  {'offline':26} {PROMPTS / statistics.median(offline_s):7.1f} per s", flush=True)
+        for name, found in ratios.items():
+            low, middle, high = quarters(found)
             print(
-                f"  {name:26} {statistics.median(values):7.1f} per s   {ratios[name]:.2f} of offline",
+                f"  {name:26} {PROMPTS / statistics.median(took[name]):7.1f} per s   {middle:.2f} of offline"
+                f" (middle half {low:.2f} … {high:.2f})",
                 flush=True,
             )
-        figures: dict[str, Any] = {k: v for k, v in ratios.items() if k.endswith(model) and k != "offline"}
-        figures["client_cpu_ms"] = statistics.median(cpu)
-        figures["naive"] = {k: round(v, 2) for k, v in ratios.items() if k.startswith("naive")}
+        medians = {name: statistics.median(found) for name, found in ratios.items()}
+        figures: dict[str, Any] = {k: v for k, v in medians.items() if k.endswith(model)}
+        figures["client_cpu_ms"] = statistics.median(client_cpu_ms)
+        figures["naive"] = {k: round(v, 2) for k, v in medians.items() if k.startswith("naive")}
         if out == 1:
             figures["prefix_hit_rate"] = await prefix_hits(local)
         if naive:
@@ -295,7 +312,7 @@ def _free_port() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", choices=["m1", "m4"])
     chosen = parser.parse_args()
     logging.disable(logging.WARNING)

@@ -35,6 +35,14 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
+def quarters(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median with the ends of the middle half."""
+    if len(values) < 2:
+        return (values[0],) * 3
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
 def spread(values: Sequence[float]) -> str:
     return f"{median(values):.3g} ({min(values):.3g} … {max(values):.3g})"
 

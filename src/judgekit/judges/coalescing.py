@@ -33,8 +33,8 @@ class Coalescing:
         self,
         inner: ManyJudge,
         *,
-        max_batch: int = 64,
-        max_out: int = 4,
+        max_batch: int = 32,
+        max_out: int = 8,
         key: Callable[[JudgeRequest], Any] = lambda request: None,
     ) -> None:
         if max_batch < 1 or max_out < 1:
