@@ -6,9 +6,9 @@
       judge:   {use: judge, judge: local}
       mine:    {use: "my_package.rewards:politeness"}
     judges:
-      local: {engine: vllm, model: embedded, layers: {max_concurrency: 128, cache: {path: verdicts.sqlite}}}
+      local: {engine: vllm, model: embedded, layers: {cache: {path: verdicts.sqlite}}}
     reward: {weighted: {correct: 0.6, judge: 0.3, brief: 0.1, mine: 0}}
-    runner: {max_concurrency: 64, timeout_s: 30, on_missing: neutral}
+    runner: {max_concurrency: 512, timeout_s: 30, on_missing: neutral}
 
 `use` names a grader that judgekit or a plug-in (entry-point group `judgekit.graders`) ships, or one of yours
 as `package.module:object`. Its other keys are the grader's parameters; `fields` renames rollout fields for

@@ -165,6 +165,10 @@ def test_starting_the_same_again_takes_what_runs_and_another_is_refused(
     assert asyncio.run(again.status())[0]["actor"] == "judgekit:random:0"
     with pytest.raises(ConfigError, match="runs another configuration"):
         start_ray_judge(str(random_model), name="random", options={"max_model_len": 1024})
+    with pytest.raises(ConfigError, match="runs another configuration"):
+        start_ray_judge(
+            str(random_model), name="random", options={"max_model_len": 2048}, python=sys.executable
+        )
 
 
 def test_replicas_share_the_work_and_end_with_their_starter(cluster: str) -> None:

@@ -34,7 +34,7 @@ class Coalescing:
         inner: ManyJudge,
         *,
         max_batch: int = 32,
-        max_out: int = 8,
+        max_out: int = 16,
         key: Callable[[JudgeRequest], Any] = lambda request: None,
     ) -> None:
         if max_batch < 1 or max_out < 1:

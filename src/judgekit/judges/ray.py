@@ -163,10 +163,11 @@ def start_ray_judge(
     arguments: dict[str, Any] = dict(options or {})
     if factory == VLLM:
         arguments = {"model": os.fspath(model), "tensor_parallel_size": tensor_parallel_size, **arguments}
+    environment = {**(runtime_env or {}), **({"py_executable": python} if python else {})}
     config = {"factory": factory, "options": arguments, "gpus": gpus, "replicas": replicas}
-    digest = hashlib.blake2b(
-        json.dumps(config, sort_keys=True, default=str).encode(), digest_size=8
-    ).hexdigest()
+    # the environment is not part of config, which is shown: its variables may be secret
+    whole = json.dumps([config, environment], sort_keys=True, default=str)
+    digest = hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
 
     judge = RayJudge(name, namespace=namespace)
     running = _actors(name, namespace)
@@ -186,7 +187,6 @@ def start_ray_judge(
             f"ray: the cluster has no room for {replicas} × {bundle}: it has {_total(ray)}, of which {_free(ray)} are free"
         )
     actor_class = ray.remote(JudgeActor)
-    environment = {**(runtime_env or {}), **({"py_executable": python} if python else {})}
     place = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
     handles = [
         actor_class.options(
