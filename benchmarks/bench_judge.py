@@ -88,9 +88,7 @@ def messages(request: JudgeRequest) -> list[dict[str, str]]:
     return [{"role": t.role, "content": t.text} for t in request.turns]
 
 
-async def all_at_once(
-    ask: Callable[[JudgeRequest], Awaitable[Any]], batch: list[JudgeRequest], bound: int = IN_FLIGHT
-) -> None:
+async def all_at_once(ask: Callable[[JudgeRequest], Awaitable[Any]], batch: list[JudgeRequest]) -> None:
     """As a runner does: so many in flight, the next when one is done."""
     left = iter(batch)
 
@@ -99,7 +97,7 @@ async def all_at_once(
             await ask(request)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(bound):
+        for _ in range(IN_FLIGHT):
             group.create_task(worker())
 
 
@@ -192,14 +190,14 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
                 before = after
         print(f"\n{model}, {out} output token(s), {rounds} rounds of {PROMPTS} prompts", flush=True)
         print(f"  {'offline':26} {PROMPTS / statistics.median(offline_s):7.1f} per s", flush=True)
+        medians = {}
         for name, found in ratios.items():
-            low, middle, high = quarters(found)
+            low, medians[name], high = quarters(found)
             print(
-                f"  {name:26} {PROMPTS / statistics.median(took[name]):7.1f} per s   {middle:.2f} of offline"
+                f"  {name:26} {PROMPTS / statistics.median(took[name]):7.1f} per s   {medians[name]:.2f} of offline"
                 f" (middle half {low:.2f} … {high:.2f})",
                 flush=True,
             )
-        medians = {name: statistics.median(found) for name, found in ratios.items()}
         figures: dict[str, Any] = {k: v for k, v in medians.items() if k.endswith(model)}
         figures["client_cpu_ms"] = statistics.median(client_cpu_ms)
         figures["naive"] = {k: round(v, 2) for k, v in medians.items() if k.startswith("naive")}
