@@ -36,7 +36,7 @@ from fault_graders import (
 )
 
 from judgekit import Graded, GradingRunner, MissingRewardError, RewardResult, Score, Weighted, grader
-from judgekit.blocking import background_loop, close_background_loop
+from judgekit.execution.background import background_loop, close_background_loop
 
 POLICIES: dict[str, tuple[Any, Any]] = {
     "mask": ("propagate", "mask"),

@@ -27,8 +27,8 @@ from common import finish, machine
 from rule_graders import GROUP_RULES, RULES, sample, trajectory
 
 from judgekit import Failed, GradingRunner, Rollout
+from judgekit.execution.pool import ProcessPool
 from judgekit.graders import ActionLoop, MathEquivalence, RegexFormat, TextMatch
-from judgekit.pool import ProcessPool
 from judgekit.types import text_size
 
 START_UP_S = 3.0

@@ -25,10 +25,10 @@ from common import finish, machine
 from judgekit import Graded, GradingRunner, Rollout
 from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, JsonVerdict, JudgeReply, JudgeRequest, LineVerdict, VLLMJudge
-from judgekit.judges._wire import pack_requests, unpack_requests
-from judgekit.judges.openai import text_messages
-from judgekit.judges.prompt import _CONTROL
-from judgekit.judges.tokens import PromptEncoder
+from judgekit.judges.asking.prompt import _CONTROL
+from judgekit.judges.asking.tokens import PromptEncoder
+from judgekit.judges.engines.openai import text_messages
+from judgekit.judges.engines.wire import pack_requests, unpack_requests
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 

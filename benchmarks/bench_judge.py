@@ -217,7 +217,7 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
 
 def _one_call_each(actor: Any) -> Callable[[JudgeRequest], Awaitable[Any]]:
     """One Ray call per request, as a first version does it."""
-    from judgekit.judges._wire import pack_requests
+    from judgekit.judges.engines.wire import pack_requests
 
     async def ask(request: JudgeRequest) -> Any:
         caller = f"naive-{id(request)}"

@@ -22,7 +22,7 @@ from typing import Any
 from common import finish, interleaved, machine, median, spread
 
 from judgekit import GradingRunner, Ledger, Rollout, group_by_prompt
-from judgekit.pool import ProcessPool
+from judgekit.execution.pool import ProcessPool
 from stand_ins import Awaits, Burns, NoOp, NoOpAsync, Sleeps
 
 GRADERS = 3

@@ -19,9 +19,9 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from rule_graders import GROUP_RULES, RULES  # noqa: E402
 
-from judgekit.config import GRADERS  # noqa: E402
 from judgekit.graders import JudgeGrader, Listwise, Pairwise, Panel, RewardModelGrader, RubricGrader  # noqa: E402
-from judgekit.graders.rubric import shipped_rubrics  # noqa: E402
+from judgekit.graders.judged.rubric import shipped_rubrics  # noqa: E402
+from judgekit.graders.registry import GRADERS  # noqa: E402
 from judgekit.testing import ScriptedJudge  # noqa: E402
 
 PAGE = ROOT / "docs" / "graders.md"

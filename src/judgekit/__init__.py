@@ -3,7 +3,6 @@
 Rollouts go in, rewards come out, with an account of how each came about. A failure is never a number.
 """
 
-from judgekit._version import __version__
 from judgekit.errors import (
     ConfigError,
     DataError,
@@ -17,13 +16,16 @@ from judgekit.errors import (
     RolloutError,
     VerdictError,
 )
-from judgekit.grader import Grader, GroupGrader, Mapped, grader, group_grader
-from judgekit.grouping import group_by_prompt
-from judgekit.ledger import Ledger, read_ledger
-from judgekit.limits import Retry
-from judgekit.reward import Clip, Const, Fallback, Gate, Max, Min, Product, Score, Weighted
-from judgekit.runner import GradingRunner
+from judgekit.execution.limits import Retry
+from judgekit.graders.function import Mapped, grader, group_grader
+from judgekit.graders.protocol import Grader, GroupGrader
+from judgekit.ledger.reader import read_ledger
+from judgekit.ledger.writer import Ledger
+from judgekit.reward.nodes import Clip, Const, Fallback, Gate, Max, Min, Product, Score, Weighted
+from judgekit.run.grouping import group_by_prompt
+from judgekit.run.runner import GradingRunner
 from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped, Usage
+from judgekit.version import __version__
 
 __all__ = [
     "Abstained",

@@ -32,75 +32,20 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.grader import AnyGrader, Grader, Mapped, check_grader
+from judgekit.execution.limits import NO_RETRY, Retry
+from judgekit.graders.function import Mapped
+from judgekit.graders.protocol import AnyGrader, Grader, check_grader
+from judgekit.graders.registry import GRADERS
+from judgekit.judges.asking.verdict import VerdictFormat
 from judgekit.judges.base import Judge, Sampling
-from judgekit.judges.layers import LayerOptions, stacked
-from judgekit.judges.reward_models import RewardModel
-from judgekit.judges.routes import JudgeRoutes
-from judgekit.judges.verdict import ChoiceVerdict, JsonVerdict, LineVerdict, VerdictFormat
-from judgekit.ledger import Ledger
-from judgekit.limits import NO_RETRY, Retry
-from judgekit.reward_spec import parse
-from judgekit.runner import GradingRunner, Policy
-from judgekit.transforms import TransformName
-
-GRADERS: Mapping[str, str] = {
-    "action_loop": "judgekit.graders.loops:ActionLoop",
-    "bleu": "judgekit.graders.matching:Bleu",
-    "boxed": "judgekit.graders.markup:Boxed",
-    "chrf": "judgekit.graders.matching:ChrF",
-    "code": "judgekit.graders.code:Code",
-    "code_block": "judgekit.graders.markup:CodeBlock",
-    "compression": "judgekit.graders.repetition:Compression",
-    "cosine_length": "judgekit.graders.length:CosineLength",
-    "diversity": "judgekit.graders.groups:Diversity",
-    "edit_similarity": "judgekit.graders.matching:EditSimilarity",
-    "final_answer": "judgekit.graders.answers:FinalAnswer",
-    "information_gain": "judgekit.graders.observations:InformationGain",
-    "instructions": "judgekit.graders.instructions:Instructions",
-    "json": "judgekit.graders.json_format:JsonFormat",
-    "json_match": "judgekit.graders.json_format:JsonMatch",
-    "judge": "judgekit.graders.judged:JudgeGrader",
-    "length": "judgekit.graders.length:Length",
-    "listwise": "judgekit.graders.listwise:Listwise",
-    "majority": "judgekit.graders.groups:MajorityAgreement",
-    "math": "judgekit.graders.maths:MathEquivalence",
-    "multiple_choice": "judgekit.graders.choices:MultipleChoice",
-    "pairwise": "judgekit.graders.pairwise:Pairwise",
-    "panel": "judgekit.graders.panel:Panel",
-    "regex": "judgekit.graders.format:RegexFormat",
-    "repetition": "judgekit.graders.repetition:Repetition",
-    "reward_model": "judgekit.graders.reward_model:RewardModelGrader",
-    "rouge": "judgekit.graders.matching:Rouge",
-    "rubric": "judgekit.graders.rubric:RubricGrader",
-    "script": "judgekit.graders.markup:Script",
-    "shortest_correct": "judgekit.graders.groups:ShortestCorrect",
-    "soft_overlong": "judgekit.graders.length:SoftOverlong",
-    "step_efficiency": "judgekit.graders.observations:StepEfficiency",
-    "step_sequence": "judgekit.graders.tools:StepSequence",
-    "tags": "judgekit.graders.format:TagFormat",
-    "text_match": "judgekit.graders.matching:TextMatch",
-    "token_f1": "judgekit.graders.matching:TokenF1",
-    "tool_calls": "judgekit.graders.tools:ToolCallMatch",
-    "tool_efficiency": "judgekit.graders.observations:ToolEfficiency",
-    "tool_format": "judgekit.graders.markup:ToolCallFormat",
-}
-"""Graders by the name that `use` gives them."""
-
-ENGINES: Mapping[str, str] = {
-    "openai": "judgekit.judges.openai:openai_judge",
-    "ray": "judgekit.judges.ray:RayJudge",
-    "reward_model": "judgekit.judges.vllm:VLLMRewardModel",
-    "reward_model_http": "judgekit.judges.reward_models:HTTPRewardModel",
-    "vllm": "judgekit.judges.vllm:VLLMJudge",
-}
-"""Judge engines by the name that `engine` gives them."""
-
-VERDICTS: Mapping[str, Callable[..., VerdictFormat]] = {
-    "choice": ChoiceVerdict,
-    "json": JsonVerdict,
-    "line": LineVerdict,
-}
+from judgekit.judges.engines.reward_models import RewardModel
+from judgekit.judges.layers.routes import JudgeRoutes
+from judgekit.judges.layers.stack import LayerOptions, stacked
+from judgekit.judges.registry import ENGINES, VERDICTS
+from judgekit.ledger.writer import Ledger
+from judgekit.reward.spec import parse
+from judgekit.reward.transforms import TransformName
+from judgekit.run.runner import GradingRunner, Policy
 
 
 class RunnerConfig(BaseModel):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Hashable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from judgekit.errors import DataError
@@ -178,5 +180,27 @@ def text_size(*values: Any) -> int:
     return size
 
 
-def is_finite_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+_NOTHING: Any = object()
+
+
+def look_up(rollout: Rollout, path: str, default: Any = _NOTHING) -> Any:
+    """What stands at a dotted *path* of the rollout (`extra.answer`, `messages.-1.content`), or *default*."""
+    value: Any = rollout
+    for part in path.split("."):
+        if isinstance(value, Mapping):
+            if part not in value:
+                return default
+            value = value[part]
+        elif isinstance(value, Sequence) and not isinstance(value, str) and re.fullmatch(r"-?\d+", part):
+            if not -len(value) <= int(part) < len(value):
+                return default
+            value = value[int(part)]
+        elif isinstance(value, msgspec.Struct) and part in value.__struct_fields__:
+            value = getattr(value, part)
+        else:
+            return default
+    return value
+
+
+CURRENT_RUN: ContextVar[str] = ContextVar("judgekit_run", default="")
+"""Id of the run that is grading."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from judgekit.pool import default_pool
+from judgekit.execution.pool import default_pool
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from judgekit import Abstained, ConfigError, Graded, GradingRunner, Rollout
 from judgekit.graders import FinalAnswer
-from judgekit.graders.numbers import final_answer, shown
+from judgekit.graders.rules.numbers import final_answer, shown
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Code
-from judgekit.graders.code import _equal, _same, program_of, read_cases
-from judgekit.graders.sandbox import Limits, SandboxError, Way, best_way, run_program
+from judgekit.graders.rules.code import _equal, _same, program_of, read_cases
+from judgekit.graders.rules.sandbox import Limits, SandboxError, Way, best_way, run_program
 
 SUM = [{"input": "1 2", "output": "3"}]
 SUMS = [*SUM, {"input": "2 2\n", "output": "4\n"}]

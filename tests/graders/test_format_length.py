@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from judgekit import Abstained, ConfigError, Failed, GradingRunner, Rollout
+from judgekit.execution.pool import ProcessPool
 from judgekit.graders import Length, RegexFormat, TagFormat
-from judgekit.pool import ProcessPool
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, JudgeUnavailable, Rollout
 from judgekit.graders import Criterion, Listwise, Pairwise, Panel, Rubric, RubricGrader
-from judgekit.graders.pairwise import schedule
-from judgekit.graders.rubric import shipped_rubrics
+from judgekit.graders.judged.pairwise import schedule
+from judgekit.graders.judged.rubric import shipped_rubrics
 from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict
 from judgekit.testing import ScriptedJudge, prompt_text
 

@@ -10,7 +10,7 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Instructions
-from judgekit.graders.constraints import CONSTRAINTS, sentences
+from judgekit.graders.rules.constraints import CONSTRAINTS, sentences
 
 KEPT: list[tuple[str, dict[str, Any], str, bool]] = [
     ("keywords:existence", {"keywords": ["dog", "Cat"]}, "A DOG and a cat.", True),

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
+from judgekit.execution.pool import ProcessPool
 from judgekit.graders import JsonFormat, JsonMatch
-from judgekit.pool import ProcessPool
 
 DEEP = "[" * 10_000 + "]" * 10_000
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError, Failed, Graded, GradingRunner, Rollout
+from judgekit.execution.pool import ProcessPool
 from judgekit.graders import Bleu, ChrF, EditSimilarity, Rouge, TextMatch, TokenF1
-from judgekit.graders._text import code_blocks, last_boxed, normalised, part_of
-from judgekit.pool import ProcessPool
+from judgekit.graders.rules.text import code_blocks, last_boxed, normalised, part_of
 
 
 def score(grader: Any, response: str, truth: Any) -> float | None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
+from judgekit.execution.pool import ProcessPool
 from judgekit.graders import MathEquivalence, MultipleChoice
-from judgekit.graders.choices import chosen_letter
-from judgekit.pool import ProcessPool
+from judgekit.graders.rules.choices import chosen_letter
 
 MATHS: list[tuple[str, Any, float | None]] = [
     (r"\boxed{\frac{1}{2}}", "0.5", 1),

@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from judgekit import Abstained, Failed, Graded, GradingRunner, Rollout
-from judgekit.config import GRADERS, RewardConfig
-from judgekit.grader import look_up
-from judgekit.pool import ProcessPool
+from judgekit.config import RewardConfig
+from judgekit.execution.pool import ProcessPool
+from judgekit.graders.registry import GRADERS
+from judgekit.types import look_up
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))

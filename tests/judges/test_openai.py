@@ -33,7 +33,7 @@ from judgekit.judges import (
     Turn,
     openai_judge,
 )
-from judgekit.judges.layers import LayerOptions, stacked
+from judgekit.judges.layers.stack import LayerOptions, stacked
 
 from .fake_server import FakeServer, half_a_body, hang, nothing_at_all, says
 

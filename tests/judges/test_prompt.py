@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from judgekit import ConfigError
 from judgekit.judges import ChoiceVerdict, LineVerdict, Template
-from judgekit.judges.prompt import MAX_FENCE, disarm, made_visible, quoted
+from judgekit.judges.asking.prompt import MAX_FENCE, disarm, made_visible, quoted
 
 WORDS = {"HOW_TO_ANSWER": "Answer.", "REMINDER": "Now."}
 nasty = st.text(alphabet=st.sampled_from("`~ \n\tab{}<>|_0\u200b\u202e\ud800\u2028"), max_size=80)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from judgekit.blocking import run_blocking
+from judgekit.execution.background import run_blocking
 from judgekit.judges import VLLMJudge
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))

@@ -18,7 +18,7 @@ import pytest
 from tiny_models import WORDS
 
 from judgekit import Failed, Graded, GradingRunner, JudgeRejected, JudgeUnavailable, Retry, Rollout
-from judgekit.blocking import background_loop
+from judgekit.execution.background import background_loop
 from judgekit.graders import JudgeGrader
 from judgekit.judges import (
     ChoiceVerdict,
@@ -30,8 +30,8 @@ from judgekit.judges import (
     VLLMJudge,
     _vllm_engine,
 )
-from judgekit.judges._vllm_engine import engine_processes
-from judgekit.judges.layers import LayerOptions, stacked
+from judgekit.judges.engines.vllm_engine import engine_processes
+from judgekit.judges.layers.stack import LayerOptions, stacked
 
 LABELS = ("0", "1", "A")
 
@@ -250,7 +250,7 @@ OWNER = """
         loading = asyncio.create_task(judge.start())
         if sys.argv[2] == "loaded":
             await loading
-        from judgekit.judges._vllm_engine import engine_processes
+        from judgekit.judges.engines.vllm_engine import engine_processes
         while not engine_processes():
             await asyncio.sleep(0.1)
         await asyncio.sleep(1)

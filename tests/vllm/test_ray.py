@@ -18,7 +18,7 @@ import pytest
 
 from judgekit import ConfigError, JudgeUnavailable, Retry
 from judgekit.judges import JudgeReply, LayerOptions, RayJudge, VLLMJudge, stacked, start_ray_judge
-from judgekit.judges._watchdog import descendants
+from judgekit.judges.engines.watchdog import descendants
 
 from .test_engine import LABELS, ask, words
 

@@ -10,7 +10,7 @@ import pytest
 from judgekit import ConfigError, Failed, GradingRunner, Rollout, Score, Weighted
 from judgekit.graders import RewardModelGrader
 from judgekit.judges import HTTPRewardModel, VLLMRewardModel
-from judgekit.serving import http_replicas, kept_up
+from judgekit.judges.serving import http_replicas, kept_up
 
 from .test_engine import words
 from .test_servers import free_port

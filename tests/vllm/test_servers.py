@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from judgekit import Failed, Graded, GradingRunner, JudgeRejected, JudgeUnavailable, Retry, Rollout
-from judgekit.blocking import run_blocking
+from judgekit.execution.background import run_blocking
 from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, JudgeReply, OpenAIJudge, VLLMJudge
-from judgekit.judges._watchdog import descendants
-from judgekit.judges.layers import LayerOptions, stacked
-from judgekit.serving import HttpReplica, check_up, http_replicas, kept_up
+from judgekit.judges.engines.watchdog import descendants
+from judgekit.judges.layers.stack import LayerOptions, stacked
+from judgekit.judges.serving import HttpReplica, check_up, http_replicas, kept_up
 
 from .test_engine import LABELS, ask, words
 

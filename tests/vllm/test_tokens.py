@@ -11,7 +11,7 @@ from tiny_models import TEMPLATES, make_tokenizer
 
 from judgekit import ConfigError, JudgeRejected
 from judgekit.judges import ChoiceVerdict, Piece, Template, Turn
-from judgekit.judges.tokens import PromptEncoder
+from judgekit.judges.asking.tokens import PromptEncoder
 
 CONTROL = sorted({s for control, _ in TEMPLATES.values() for s in control})
 TOKENIZERS = {name: make_tokenizer(name) for name in TEMPLATES}

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from judgekit import Graded, GradingRunner
-from judgekit.blocking import run_blocking
+from judgekit.execution.background import run_blocking
 from judgekit.graders import JudgeGrader
 from judgekit.judges import VLLMJudge
-from judgekit.judges.vllm import EMBEDDED
+from judgekit.judges.engines.vllm import EMBEDDED
 
 from .generator import Case
 from .hard import SIZE, hard_sets

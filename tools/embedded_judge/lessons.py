@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from judgekit.graders.judged import JudgeGrader
+from judgekit.graders.judged.pointwise import JudgeGrader
 from judgekit.judges import ChoiceVerdict, LineVerdict
+from judgekit.judges.asking.prompt import Template
+from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import JudgeReply, JudgeRequest
-from judgekit.judges.prompt import Template
-from judgekit.judges.tokens import PromptEncoder
 
 from .generator import NUMBER, Sample, canonical
 

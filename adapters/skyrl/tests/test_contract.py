@@ -115,7 +115,7 @@ def test_the_entrypoint_serves_before_it_trains_and_stops_after(monkeypatch: pyt
         done.append(f"serves {model} as {options['name']} × {options['replicas']}")
         return Served()
 
-    monkeypatch.setattr("judgekit.judges.ray.start_ray_judge", start_ray_judge)
+    monkeypatch.setattr("judgekit.judges.engines.ray.start_ray_judge", start_ray_judge)
 
     class Experiment:
         def __init__(self, cfg: Any) -> None:

@@ -18,7 +18,7 @@ import pytest
 import ray
 
 from judgekit import read_ledger
-from judgekit.blocking import run_blocking
+from judgekit.execution.background import run_blocking
 from judgekit.judges import RayJudge
 from judgekit_skyrl import main
 from toy_training import train

@@ -148,7 +148,7 @@ def test_rollouts_that_are_dropped_are_counted_for_the_driver(
     from types import SimpleNamespace
 
     from judgekit import MissingRewardError
-    from judgekit.hosts import Tally
+    from judgekit.trainers.hosted import Tally
     from judgekit_verl.manager import GROUP
 
     sent: list[dict[str, int]] = []

@@ -6,70 +6,70 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from judgekit.graders.answers import FinalAnswer
-    from judgekit.graders.choices import MultipleChoice
-    from judgekit.graders.code import Code
-    from judgekit.graders.format import RegexFormat, TagFormat
-    from judgekit.graders.groups import Diversity, MajorityAgreement, ShortestCorrect
-    from judgekit.graders.instructions import Instructions
-    from judgekit.graders.json_format import JsonFormat, JsonMatch
-    from judgekit.graders.judged import JudgeGrader
-    from judgekit.graders.length import CosineLength, Length, SoftOverlong
-    from judgekit.graders.listwise import Listwise
-    from judgekit.graders.loops import ActionLoop
-    from judgekit.graders.markup import Boxed, CodeBlock, Script, ToolCallFormat
-    from judgekit.graders.matching import Bleu, ChrF, EditSimilarity, Rouge, TextMatch, TokenF1
-    from judgekit.graders.maths import MathEquivalence
-    from judgekit.graders.observations import InformationGain, StepEfficiency, ToolEfficiency
-    from judgekit.graders.pairwise import Pairwise
-    from judgekit.graders.panel import Panel
-    from judgekit.graders.repetition import Compression, Repetition
-    from judgekit.graders.reward_model import RewardModelGrader
-    from judgekit.graders.rubric import Criterion, Rubric, RubricGrader
-    from judgekit.graders.tools import StepSequence, ToolCallMatch
+    from judgekit.graders.judged.listwise import Listwise
+    from judgekit.graders.judged.pairwise import Pairwise
+    from judgekit.graders.judged.panel import Panel
+    from judgekit.graders.judged.pointwise import JudgeGrader
+    from judgekit.graders.judged.reward_model import RewardModelGrader
+    from judgekit.graders.judged.rubric import Criterion, Rubric, RubricGrader
+    from judgekit.graders.rules.answers import FinalAnswer
+    from judgekit.graders.rules.choices import MultipleChoice
+    from judgekit.graders.rules.code import Code
+    from judgekit.graders.rules.format import RegexFormat, TagFormat
+    from judgekit.graders.rules.groups import Diversity, MajorityAgreement, ShortestCorrect
+    from judgekit.graders.rules.instructions import Instructions
+    from judgekit.graders.rules.json_format import JsonFormat, JsonMatch
+    from judgekit.graders.rules.length import CosineLength, Length, SoftOverlong
+    from judgekit.graders.rules.loops import ActionLoop
+    from judgekit.graders.rules.markup import Boxed, CodeBlock, Script, ToolCallFormat
+    from judgekit.graders.rules.matching import Bleu, ChrF, EditSimilarity, Rouge, TextMatch, TokenF1
+    from judgekit.graders.rules.maths import MathEquivalence
+    from judgekit.graders.rules.observations import InformationGain, StepEfficiency, ToolEfficiency
+    from judgekit.graders.rules.repetition import Compression, Repetition
+    from judgekit.graders.rules.tools import StepSequence, ToolCallMatch
 
 _MODULES = {
-    "ActionLoop": "loops",
-    "Bleu": "matching",
-    "Boxed": "markup",
-    "ChrF": "matching",
-    "Code": "code",
-    "CodeBlock": "markup",
-    "Compression": "repetition",
-    "CosineLength": "length",
-    "Criterion": "rubric",
-    "Diversity": "groups",
-    "EditSimilarity": "matching",
-    "FinalAnswer": "answers",
-    "InformationGain": "observations",
-    "Instructions": "instructions",
-    "JsonFormat": "json_format",
-    "JsonMatch": "json_format",
-    "JudgeGrader": "judged",
-    "Length": "length",
-    "Listwise": "listwise",
-    "MajorityAgreement": "groups",
-    "MathEquivalence": "maths",
-    "MultipleChoice": "choices",
-    "Pairwise": "pairwise",
-    "Panel": "panel",
-    "RegexFormat": "format",
-    "Repetition": "repetition",
-    "RewardModelGrader": "reward_model",
-    "Rouge": "matching",
-    "Rubric": "rubric",
-    "RubricGrader": "rubric",
-    "Script": "markup",
-    "ShortestCorrect": "groups",
-    "SoftOverlong": "length",
-    "StepEfficiency": "observations",
-    "StepSequence": "tools",
-    "TagFormat": "format",
-    "TextMatch": "matching",
-    "TokenF1": "matching",
-    "ToolCallFormat": "markup",
-    "ToolCallMatch": "tools",
-    "ToolEfficiency": "observations",
+    "ActionLoop": "rules.loops",
+    "Bleu": "rules.matching",
+    "Boxed": "rules.markup",
+    "ChrF": "rules.matching",
+    "Code": "rules.code",
+    "CodeBlock": "rules.markup",
+    "Compression": "rules.repetition",
+    "CosineLength": "rules.length",
+    "Criterion": "judged.rubric",
+    "Diversity": "rules.groups",
+    "EditSimilarity": "rules.matching",
+    "FinalAnswer": "rules.answers",
+    "InformationGain": "rules.observations",
+    "Instructions": "rules.instructions",
+    "JsonFormat": "rules.json_format",
+    "JsonMatch": "rules.json_format",
+    "JudgeGrader": "judged.pointwise",
+    "Length": "rules.length",
+    "Listwise": "judged.listwise",
+    "MajorityAgreement": "rules.groups",
+    "MathEquivalence": "rules.maths",
+    "MultipleChoice": "rules.choices",
+    "Pairwise": "judged.pairwise",
+    "Panel": "judged.panel",
+    "RegexFormat": "rules.format",
+    "Repetition": "rules.repetition",
+    "RewardModelGrader": "judged.reward_model",
+    "Rouge": "rules.matching",
+    "Rubric": "judged.rubric",
+    "RubricGrader": "judged.rubric",
+    "Script": "rules.markup",
+    "ShortestCorrect": "rules.groups",
+    "SoftOverlong": "rules.length",
+    "StepEfficiency": "rules.observations",
+    "StepSequence": "rules.tools",
+    "TagFormat": "rules.format",
+    "TextMatch": "rules.matching",
+    "TokenF1": "rules.matching",
+    "ToolCallFormat": "rules.markup",
+    "ToolCallMatch": "rules.tools",
+    "ToolEfficiency": "rules.observations",
 }
 
 __all__ = [

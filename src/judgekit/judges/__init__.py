@@ -2,18 +2,18 @@
 
 from typing import TYPE_CHECKING, Any
 
+from judgekit.judges.asking.prompt import Template
+from judgekit.judges.asking.verdict import ChoiceVerdict, JsonVerdict, LineVerdict, Verdict, VerdictFormat
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
-from judgekit.judges.prompt import Template
-from judgekit.judges.routed import Routed
-from judgekit.judges.routes import JudgeRoutes
-from judgekit.judges.verdict import ChoiceVerdict, JsonVerdict, LineVerdict, Verdict, VerdictFormat
+from judgekit.judges.layers.routed import Routed
+from judgekit.judges.layers.routes import JudgeRoutes
 
 if TYPE_CHECKING:
-    from judgekit.judges.layers import BreakerOptions, CacheOptions, LayerOptions, stacked
-    from judgekit.judges.openai import OpenAIJudge, openai_judge
-    from judgekit.judges.ray import RayJudge, start_ray_judge
-    from judgekit.judges.reward_models import HTTPRewardModel, RewardModel
-    from judgekit.judges.vllm import VLLMJudge, VLLMRewardModel
+    from judgekit.judges.engines.openai import OpenAIJudge, openai_judge
+    from judgekit.judges.engines.ray import RayJudge, start_ray_judge
+    from judgekit.judges.engines.reward_models import HTTPRewardModel, RewardModel
+    from judgekit.judges.engines.vllm import VLLMJudge, VLLMRewardModel
+    from judgekit.judges.layers.stack import BreakerOptions, CacheOptions, LayerOptions, stacked
 
 __all__ = [
     "BreakerOptions",
@@ -45,18 +45,18 @@ __all__ = [
 ]
 
 _LATER = {
-    "BreakerOptions": "layers",
-    "CacheOptions": "layers",
-    "HTTPRewardModel": "reward_models",
-    "LayerOptions": "layers",
-    "OpenAIJudge": "openai",
-    "RayJudge": "ray",
-    "RewardModel": "reward_models",
-    "VLLMJudge": "vllm",
-    "VLLMRewardModel": "vllm",
-    "openai_judge": "openai",
-    "stacked": "layers",
-    "start_ray_judge": "ray",
+    "BreakerOptions": "layers.stack",
+    "CacheOptions": "layers.stack",
+    "HTTPRewardModel": "engines.reward_models",
+    "LayerOptions": "layers.stack",
+    "OpenAIJudge": "engines.openai",
+    "RayJudge": "engines.ray",
+    "RewardModel": "engines.reward_models",
+    "VLLMJudge": "engines.vllm",
+    "VLLMRewardModel": "engines.vllm",
+    "openai_judge": "engines.openai",
+    "stacked": "layers.stack",
+    "start_ray_judge": "engines.ray",
 }
 """Names whose modules bring heavier imports, and are loaded on first use."""
 

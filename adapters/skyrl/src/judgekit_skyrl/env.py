@@ -13,8 +13,8 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from skyrl_gym.envs.registration import registry
 
 from judgekit import ConfigError, GradingRunner, RewardResult, Rollout
-from judgekit.blocking import run_blocking
-from judgekit.hosts import Hosted, hosted_runner
+from judgekit.execution.background import run_blocking
+from judgekit.trainers.hosted import Hosted, hosted_runner
 
 SLOT = "judgekit_slot"
 """In a sample's extras, put there by the generator: a `Transcript` to record into."""

@@ -12,9 +12,9 @@ from contextvars import ContextVar
 from typing import Any
 
 from judgekit import ConfigError, RewardResult, Rollout
-from judgekit.blocking import background_loop
-from judgekit.hosts import Tally
-from judgekit.rendezvous import Rendezvous
+from judgekit.execution.background import background_loop
+from judgekit.trainers.collector import Rendezvous
+from judgekit.trainers.hosted import Tally
 from judgekit_skyrl.env import PREFIX, SLOT, Transcript, hosted, metrics_of, reward_of
 
 logger = logging.getLogger("judgekit")

@@ -17,7 +17,7 @@ from skyrl.train.entrypoints.main_base import BasePPOExp, validate_cfg
 from skyrl.train.utils import initialize_ray
 
 from judgekit import ConfigError
-from judgekit.blocking import run_blocking
+from judgekit.execution.background import run_blocking
 from judgekit_skyrl.env import register
 from judgekit_skyrl.generator import make_generator
 
@@ -110,7 +110,7 @@ def run(cfg: Any, experiment: type = JudgeKitExp) -> None:
     served = None
     try:
         if section.serve is not None:
-            from judgekit.judges.ray import start_ray_judge
+            from judgekit.judges.engines.ray import start_ray_judge
 
             served = start_ray_judge(
                 section.serve,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from judgekit import ConfigError
-from judgekit.blocking import run_blocking
+from judgekit.execution.background import run_blocking
 from judgekit.types import content_text
 from judgekit_verl.functions import RewardFunction, RewardSample, RunnerFunction, checked
 from judgekit_verl.samples import plain, rollout_of_row

@@ -14,8 +14,8 @@ from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from judgekit import ConfigError, MissingRewardError, RewardResult, Rollout
-from judgekit.hosts import Tally
-from judgekit.rendezvous import Rendezvous
+from judgekit.trainers.collector import Rendezvous
+from judgekit.trainers.hosted import Tally
 from judgekit_verl.samples import rollout_of_row, tags_of
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.versions import DROPS_NONE, verl_version

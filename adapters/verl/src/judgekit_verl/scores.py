@@ -16,15 +16,15 @@ from functools import lru_cache
 from typing import Any, Final
 
 from judgekit import ConfigError, GradingRunner, MissingRewardError, Rollout
-from judgekit.blocking import run_blocking
 from judgekit.config import RewardConfig
-from judgekit.grader import AnyGrader
+from judgekit.execution.background import run_blocking
+from judgekit.execution.limits import Retry
 from judgekit.graders import JudgeGrader
+from judgekit.graders.protocol import AnyGrader
 from judgekit.judges import LayerOptions, LineVerdict, Template, stacked
 from judgekit.judges.base import Sampling
-from judgekit.judges.openai import openai_judge
-from judgekit.limits import Retry
-from judgekit.reward import Fallback
+from judgekit.judges.engines.openai import openai_judge
+from judgekit.reward.nodes import Fallback
 
 UNSET: Final = object()
 _LINE = "REWARD: {score}"

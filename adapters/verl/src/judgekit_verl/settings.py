@@ -11,7 +11,7 @@ from msgspec import Struct
 from judgekit import ConfigError
 from judgekit.config import RewardConfig
 from judgekit.errors import did_you_mean
-from judgekit.hosts import Hosted, hosted_runner
+from judgekit.trainers.hosted import Hosted, hosted_runner
 
 KEYS = ("judgekit_config", "judgekit_runner", "judgekit_extras")
 ROUTER = "verl-router"

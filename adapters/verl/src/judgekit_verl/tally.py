@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from judgekit.hosts import Tally
+from judgekit.trainers.hosted import Tally
 
 logger = logging.getLogger("judgekit")
 NAME = "judgekit-verl-tally"

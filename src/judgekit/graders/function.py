@@ -1,0 +1,244 @@
+"""Functions as graders, and graders that read other fields."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
+
+import msgspec
+
+from judgekit.errors import ConfigError, did_you_mean
+from judgekit.graders.protocol import Grader, Where, check_grader
+from judgekit.types import _NOTHING, Abstained, Rollout, look_up
+
+
+class FunctionGrader:
+    """A function as a pointwise grader; what `@grader` makes."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        version: str = "1",
+        score_range: tuple[float, float] = (0.0, 1.0),
+        where: Where = "inline",
+        timeout_s: float | None = None,
+        max_concurrency: int | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
+        self.version = version
+        self.score_range = score_range
+        self.where = where
+        self.timeout_s = timeout_s
+        self.max_concurrency = max_concurrency
+        self.function = function
+        self._options: dict[str, Any] = {
+            "name": name,
+            "version": version,
+            "score_range": score_range,
+            "where": where,
+            "timeout_s": timeout_s,
+            "max_concurrency": max_concurrency,
+            "fields": fields,
+        }
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+        self._bind = _binder(function, self.name, dict(fields or {}))
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+            if where != "inline":
+                raise ConfigError(
+                    f"grader {self.name!r} is async: it runs on the event loop, not where={where!r}"
+                )
+            self.grade: Callable[[Rollout], Any] = self._grade_async
+        else:
+            self.grade = self._grade
+        check_grader(self.name, self)
+
+    def _grade(self, rollout: Rollout, /) -> Any:
+        bound = self._bind(rollout)
+        return bound if isinstance(bound, Abstained) else self.function(**bound)
+
+    async def _grade_async(self, rollout: Rollout, /) -> Any:
+        bound = self._bind(rollout)
+        return bound if isinstance(bound, Abstained) else await self.function(**bound)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The plain function."""
+        return self.function(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        # A decorated function of a module is found again under its own name; in a script it is not, elsewhere.
+        if self.__module__ != "__main__" and (name := self.global_name()):
+            return name
+        return _function_grader, (self.function, self._options)
+
+    def global_name(self) -> str | None:
+        """The name under which its module holds this very object, if it does."""
+        name = getattr(self.function, "__qualname__", "")
+        return name if getattr(sys.modules.get(self.__module__), name, None) is self else None
+
+    def __repr__(self) -> str:
+        return f"<grader {self.name}>"
+
+
+def _function_grader(function: Callable[..., Any], options: dict[str, Any]) -> FunctionGrader:
+    return FunctionGrader(function, **options)
+
+
+class GroupFunctionGrader:
+    """A function over the rollouts of a group as a group grader; what `@group_grader` makes."""
+
+    def __init__(
+        self,
+        function: Callable[[Sequence[Rollout]], Any],
+        *,
+        name: str | None = None,
+        version: str = "1",
+        score_range: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
+        self.version = version
+        self.score_range = score_range
+        self.function = function
+        check_grader(self.name, self)
+
+    async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Any]:
+        grades: Any = self.function(rollouts)
+        if inspect.isawaitable(grades):
+            grades = await grades
+        return grades  # type: ignore[no-any-return]
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> Any:
+        return self.function(rollouts)
+
+
+@overload
+def grader(function: Callable[..., Any], /) -> FunctionGrader: ...
+
+
+@overload
+def grader(
+    *,
+    name: str | None = None,
+    version: str = "1",
+    score_range: tuple[float, float] = (0.0, 1.0),
+    where: Where = "inline",
+    timeout_s: float | None = None,
+    max_concurrency: int | None = None,
+    fields: Mapping[str, str] | None = None,
+) -> Callable[[Callable[..., Any]], FunctionGrader]: ...
+
+
+def grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Turn a function, sync or async, into a grader.
+
+        @grader
+        def brevity(response: str) -> float:
+            return 1.0 if len(response) < 400 else 0.0
+
+    Parameters are filled by name from the rollout's fields; `rollout` is the whole of it. *fields* maps
+    other parameters to dotted paths: `fields={"answer": "extra.answer", "first": "messages.0.content"}`;
+    where the path leads nowhere and the parameter has no default, the grader abstains. The function returns
+    a number, a bool, None (abstains) or a Grade.
+    """
+    if function is None:
+        return functools.partial(FunctionGrader, **options)
+    return FunctionGrader(function)
+
+
+def group_grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Turn a function of a group's rollouts, sync or async, into a group grader: one grade per member."""
+    if function is None:
+        return functools.partial(GroupFunctionGrader, **options)
+    return GroupFunctionGrader(function)
+
+
+class Mapped:
+    """A grader that reads other fields of the rollout than those it was written for.
+
+        Mapped(FinalAnswer(), {"response": "messages.-1.content", "ground_truth": "extra.answer"})
+
+    *fields* maps Rollout fields to dotted paths, or is a function from rollout to rollout. Where a path
+    leads nowhere the grader abstains.
+    """
+
+    def __init__(self, inner: Grader, fields: Mapping[str, str] | Callable[[Rollout], Rollout]) -> None:
+        self.inner = inner
+        self.name = inner.name
+        self.version = inner.version
+        self.score_range = inner.score_range
+        for option in ("where", "timeout_s", "max_concurrency", "inline_limit", "outputs"):
+            if hasattr(inner, option):
+                setattr(self, option, getattr(inner, option))
+        if not callable(fields):
+            for name in fields:
+                if name not in Rollout.__struct_fields__:
+                    raise ConfigError(
+                        f"grader {inner.name!r}: a rollout has no field {name!r}{did_you_mean(name, Rollout.__struct_fields__)}"
+                    )
+        self.fields = fields
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        if callable(self.fields):
+            return self.inner.grade(self.fields(rollout))
+        changed = {}
+        for name, path in self.fields.items():
+            value = look_up(rollout, path)
+            if value is _NOTHING:
+                return Abstained(f"{path} is not there")
+            changed[name] = value
+        return self.inner.grade(msgspec.structs.replace(rollout, **changed))
+
+
+def _binder(function: Callable[..., Any], name: str, fields: dict[str, str]) -> Callable[[Rollout], Any]:
+    """A function from a rollout to *function*'s keyword arguments, or to the Abstained that stands for them."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"grader {name!r}: cannot read the signature of {function!r}; wrap it in a def"
+        ) from None
+    plain: list[str] = []
+    paths: list[tuple[str, str, bool]] = []
+    whole: list[str] = []
+    known = {*Rollout.__struct_fields__, "prompt_text"}
+    for parameter in parameters:
+        optional = parameter.default is not inspect.Parameter.empty
+        if parameter.kind in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL):
+            continue
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise ConfigError(f"grader {name!r}: the parameter {parameter.name!r} must be passable by name")
+        if parameter.name in fields:
+            paths.append((parameter.name, fields.pop(parameter.name), optional))
+        elif parameter.name == "rollout":
+            whole.append(parameter.name)
+        elif parameter.name in known:
+            plain.append(parameter.name)
+        elif not optional:
+            raise ConfigError(
+                f"grader {name!r}: a rollout has no field {parameter.name!r}{did_you_mean(parameter.name, known)} "
+                f"Or say where it stands: fields={{{parameter.name!r}: 'extra.{parameter.name}'}}"
+            )
+    if fields:
+        raise ConfigError(
+            f"grader {name!r}: fields names {next(iter(fields))!r}, which is no parameter of the function"
+        )
+
+    def bind(rollout: Rollout) -> dict[str, Any] | Abstained:
+        bound = {field: getattr(rollout, field) for field in plain}
+        for field in whole:
+            bound[field] = rollout
+        for field, path, optional in paths:
+            value = look_up(rollout, path)
+            if value is not _NOTHING:
+                bound[field] = value
+            elif not optional:
+                return Abstained(f"{path} is not there")
+        return bound
+
+    return bind

@@ -1,0 +1,209 @@
+"""A group grader that ranks several rollouts in one call."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from judgekit.errors import ConfigError, VerdictError
+from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared
+from judgekit.graders.judged.voting import ask_all
+from judgekit.judges.asking.prompt import Template
+from judgekit.judges.asking.verdict import JsonVerdict, Verdict
+from judgekit.judges.base import Judge, JudgeReply, Sampling
+from judgekit.judges.layers.routes import JudgeRoutes
+from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
+
+
+class Listwise:
+    """Has a judge rank a group's rollouts in one call; the score is the rank, 1 (best) to 0 (worst).
+
+    The reply must name every member once; equal texts are shown once and rank alike. Members are shown in a
+    seeded shuffle, and *rounds* rankings with
+    other shuffles are averaged, against the judge's preference for places. A group larger than *chunk* is
+    ranked in chunks, cut anew in every round; such groups need two rounds or more to compare across chunks.
+    A ranking that failed costs itself only. RULER (OpenPipe ART) ranks groups in one call like this.
+    """
+
+    inputs = ("prompt", "response of all members")
+    abstains = "the group has one member, or a template's field is not there"
+    source = "RULER (OpenPipe ART)"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        judge: Judge | JudgeRoutes,
+        *,
+        template: Template | str = "listwise",
+        sampling: Sampling | None = None,
+        rounds: int = 1,
+        chunk: int = 8,
+        nonce: bool = True,
+        max_tokens: int | None = 2048,
+        reply_tokens: int = 512,
+        seed: int = 0,
+        name: str = "listwise",
+        version: str = "1",
+    ) -> None:
+        if rounds < 1 or chunk < 2:
+            raise ConfigError(f"{name}: rounds is at least 1 and chunk at least 2")
+        self.judge = JudgeGrader(judge, name=name).judge
+        self.name = name
+        self.version = version
+        self.rounds = rounds
+        self.chunk = chunk
+        self.seed = seed
+        self._settings: dict[str, Any] = {
+            "template": Template.load(template) if isinstance(template, str) else template,
+            "sampling": sampling or Sampling(),
+            "fields": {},
+            "rubric": "",
+            "max_tokens": max_tokens,
+            "asker": f"{name}@{version}",
+            "given": ("RESPONSES",),
+        }
+        self._nonce = nonce
+        self._reply_tokens = reply_tokens
+        self._askings: dict[int, Asking] = {}
+
+    async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Grade]:
+        size = len(rollouts)
+        base = self._asking(2).prepare(rollouts[0])
+        judge = self.judge.choose(rollouts[0]) if isinstance(self.judge, JudgeRoutes) else self.judge
+        if isinstance(base, Abstained):
+            return [base] * size
+        if isinstance(judge, Abstained):
+            return [judge] * size
+        if size > self.chunk and self.rounds < 2:
+            raise ConfigError(
+                f"{self.name}: a group of {size} is ranked in chunks of {self.chunk}, which needs rounds=2 or more "
+                "to compare across chunks (or a larger chunk)"
+            )
+        place_of = {text: place for place, text in enumerate(dict.fromkeys(r.response for r in rollouts))}
+        texts = list(place_of)
+        if len(texts) == 1:
+            return [Graded(0.5, "all responses are equal")] * size
+        order = random.Random(f"{self.seed} {len(texts)}")
+        chunks = [members for _ in range(self.rounds) for members in _cut(len(texts), self.chunk, order)]
+
+        async def rank(members: Sequence[int]) -> Grade:
+            shown = [
+                (f"RESPONSE {name}:\n", texts[m])
+                for name, m in zip(_names(len(members)), members, strict=True)
+            ]
+            prepared = Prepared({**base.data, "RESPONSES": shown})
+            verdict, reply, usage = await self._asking(len(members)).ask(judge, prepared)
+            return Graded(
+                0.0, verdict.reason, {"ranking": verdict.metadata["ranking"], "model": reply.model}, usage
+            )
+
+        standings = _standings(
+            len(texts), chunks, await ask_all([partial(rank, members) for members in chunks])
+        )
+        return _per_member([place_of[r.response] for r in rollouts], standings)
+
+    def _asking(self, members: int) -> Asking:
+        if members not in self._askings:
+            verdict = _Ranking(members, nonce=self._nonce, max_tokens=self._reply_tokens)
+            self._askings[members] = Asking(verdict=verdict, **self._settings)
+        return self._askings[members]
+
+
+def _names(count: int) -> list[str]:
+    return [f"M{number}" for number in range(1, count + 1)]
+
+
+def _cut(size: int, chunk: int, order: random.Random) -> list[list[int]]:
+    """A shuffle of the members, in chunks of almost equal size, none of one."""
+    members = list(range(size))
+    order.shuffle(members)
+    parts = math.ceil(size / chunk)
+    bounds = [round(part * size / parts) for part in range(parts + 1)]
+    return [members[a:b] for a, b in pairwise(bounds)]
+
+
+def _per_member(places: Sequence[int], standings: Sequence[Grade]) -> list[Grade]:
+    """The grade of each member's text; the bill goes with the first member that has it."""
+    seen: set[int] = set()
+    grades: list[Grade] = []
+    for place in places:
+        grade = standings[place]
+        grades.append(msgspec.structs.replace(grade, usage=None) if place in seen else grade)
+        seen.add(place)
+    return grades
+
+
+def _standings(size: int, chunks: Sequence[Sequence[int]], rankings: Sequence[Grade]) -> list[Grade]:
+    ranks: list[list[float]] = [[] for _ in range(size)]
+    failures: list[list[Failed]] = [[] for _ in range(size)]
+    usage = [Usage()] * size
+    reasons: list[str] = [""] * size
+    for members, ranking in zip(chunks, rankings, strict=True):
+        usage[members[0]] += getattr(ranking, "usage", None) or Usage()
+        if isinstance(ranking, Graded) and ranking.metadata is not None:
+            for place, member in enumerate(ranking.metadata["ranking"]):
+                ranks[members[member]].append(1.0 - place / (len(members) - 1))
+                reasons[members[member]] = ranking.reason
+        elif isinstance(ranking, Failed):
+            for member in members:
+                failures[member].append(ranking)
+    grades: list[Grade] = []
+    for member in range(size):
+        if ranks[member]:
+            score = math.fsum(ranks[member]) / len(ranks[member])
+            grades.append(Graded(score, reasons[member], {"ranks": ranks[member]}, usage[member]))
+        else:
+            grades.append(msgspec.structs.replace(failures[member][0], usage=usage[member]))
+    return grades
+
+
+class _Ranking(JsonVerdict):
+    """A JSON verdict whose answer is a list of all members, best first."""
+
+    def __init__(self, members: int, *, nonce: bool, max_tokens: int) -> None:
+        super().__init__(nonce=nonce, max_tokens=max_tokens)
+        self._names = _names(members)
+        properties: dict[str, Any] = {"code": {"type": "string", "maxLength": 16}} if nonce else {}
+        properties["reason"] = {"type": "string", "maxLength": 600}
+        properties["ranking"] = {
+            "type": "array",
+            "items": {"enum": self._names},
+            "minItems": members,
+            "maxItems": members,
+        }
+        self.json_schema: Mapping[str, Any] | None = {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+
+    def words(self, nonce: str = "", /) -> dict[str, str]:
+        how = f"Answer with one JSON object and nothing else:\n{self._object('CODE')}\nwith the names of all responses, the best first"
+        if self.uses_nonce:
+            how += ", where CODE is the code that you are given at the end"
+        reminder = (
+            f"Answer with the JSON object {self._object(nonce)}"
+            if self.uses_nonce
+            else "Answer with the JSON object."
+        )
+        return {"HOW_TO_ANSWER": how + ".", "REMINDER": reminder}
+
+    def read(self, reply: JudgeReply, nonce: str = "", /) -> Verdict:
+        found = self.read_object(reply, nonce, ("ranking",))
+        ranking = found["ranking"]
+        if not isinstance(ranking, list) or sorted(map(str, ranking)) != sorted(self._names):
+            raise VerdictError(f"the ranking does not name each of {', '.join(self._names)} once", reply.text)
+        places = [self._names.index(str(name)) for name in ranking]
+        return Verdict(0.0, found["reason"], {"ranking": places})
+
+    def _object(self, code: str) -> str:
+        example = {"reason": "<why, briefly>", "ranking": ["<name>", "…"]}
+        return json.dumps({"code": code, **example} if self.uses_nonce else example, ensure_ascii=False)

@@ -1,0 +1,185 @@
+"""Group graders that compare two rollouts at a time."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+from judgekit.errors import ConfigError
+from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared
+from judgekit.graders.judged.voting import ask_all
+from judgekit.judges.asking.prompt import Template
+from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
+from judgekit.judges.base import Judge, Sampling
+from judgekit.judges.layers.routes import JudgeRoutes
+from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
+
+LABELS = {"A": 1.0, "C": 0.5, "B": 0.0}
+"""A wins, a tie, B wins, as the share that A takes."""
+
+
+class Pairwise:
+    """Compares the rollouts of a group two by two; a rollout's score is its win rate, 0 to 1.
+
+    Each pair is judged in both orders and the two verdicts are averaged, so that a judge's preference for
+    one place cancels out; its measured size is in the metadata (`position_bias`: how much more than half the
+    first place gets, −0.5 to 0.5). *both_orders*: off saves half the calls, and pays for it with that bias.
+    A tie is a verdict; equal texts are a tie without a call.
+
+    *opponents*: how many others each member meets in a group larger than that, by a seeded round-robin;
+    None: all of them. A comparison that failed costs itself only: a member is scored over the others, unless
+    fewer than half of its own are left. Preferences as group rewards: Pref-GRPO (Wang et al. 2025,
+    arXiv:2508.20751).
+    """
+
+    inputs = ("prompt", "response of all members")
+    abstains = "the group has one member, or a template's field is not there"
+    source = "Pref-GRPO (Wang et al. 2025, arXiv:2508.20751)"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        judge: Judge | JudgeRoutes,
+        *,
+        template: Template | str = "pairwise",
+        verdict: VerdictFormat | None = None,
+        sampling: Sampling | None = None,
+        both_orders: bool = True,
+        opponents: int | None = 8,
+        max_tokens: int | None = 4096,
+        seed: int = 0,
+        name: str = "pairwise",
+        version: str = "1",
+    ) -> None:
+        if opponents is not None and (opponents < 2 or opponents % 2):
+            raise ConfigError(
+                f"{name}: opponents is an even number of at least 2, or None for all, not {opponents!r}"
+            )
+        self.judge = JudgeGrader(judge, name=name).judge
+        self.name = name
+        self.version = version
+        self.both_orders = both_orders
+        self.opponents = opponents
+        self.seed = seed
+        verdict = verdict if verdict is not None else _ThreeWay()
+        if verdict.score_range != (0.0, 1.0) or verdict.outputs:
+            raise ConfigError(f"{name}: the verdict of a comparison is the share of A, from 0 to 1")
+        self._asking = Asking(
+            template=Template.load(template) if isinstance(template, str) else template,
+            verdict=verdict,
+            sampling=sampling or Sampling(),
+            fields={},
+            rubric="",
+            max_tokens=max_tokens,
+            asker=f"{name}@{version}",
+            given=("RESPONSE_A", "RESPONSE_B"),
+        )
+
+    async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Grade]:
+        base = self._asking.prepare(rollouts[0])
+        judge = self.judge.choose(rollouts[0]) if isinstance(self.judge, JudgeRoutes) else self.judge
+        if isinstance(base, Abstained):
+            return [base] * len(rollouts)
+        if isinstance(judge, Abstained):
+            return [judge] * len(rollouts)
+        pairs = schedule(len(rollouts), self.opponents, self.seed)
+        games = [(i, j) for i, j in pairs if rollouts[i].response != rollouts[j].response]
+        orders = [(i, j) for a, b in games for i, j in (((a, b), (b, a)) if self.both_orders else ((a, b),))]
+
+        async def compare(i: int, j: int) -> Grade:
+            prepared = Prepared(
+                {**base.data, "RESPONSE_A": rollouts[i].response, "RESPONSE_B": rollouts[j].response}
+            )
+            verdict, reply, usage = await self._asking.ask(judge, prepared)
+            return Graded(verdict.score, verdict.reason, {"model": reply.model}, usage)
+
+        found = dict(zip(orders, await ask_all([partial(compare, i, j) for i, j in orders]), strict=True))
+        return _standings(len(rollouts), pairs, found, self.both_orders)
+
+
+class _ThreeWay(ChoiceVerdict):
+    """Which response is better, or a tie."""
+
+    def __init__(self, labels: Mapping[str, float] | None = None) -> None:
+        super().__init__(labels or LABELS)
+
+    def spare(self) -> ChoiceVerdict:
+        return _ThreeWay({"1": 1.0, "3": 0.5, "2": 0.0})
+
+    def words(self, nonce: str = "", /) -> dict[str, str]:
+        first, tie, second = self.choices
+        return {
+            "HOW_TO_ANSWER": f"Answer with one character and nothing else: {first} if response A is better, {second} if "
+            f"response B is better, {tie} if they are equally good.",
+            "REMINDER": f"Your verdict ({first}, {second} or {tie}):",
+        }
+
+
+def schedule(size: int, opponents: int | None, seed: int) -> list[tuple[int, int]]:
+    """Which members meet: all pairs, or, in a larger group, so many that each meets *opponents* others."""
+    if opponents is None or size - 1 <= opponents:
+        return list(combinations(range(size), 2))
+    circle = list(range(size))
+    random.Random(f"{seed} {size}").shuffle(circle)
+    pairs = {
+        (min(a, b), max(a, b))
+        for distance in range(1, opponents // 2 + 1)
+        for place in range(size)
+        if (a := circle[place]) != (b := circle[(place + distance) % size])
+    }
+    return sorted(pairs)
+
+
+def _standings(
+    size: int, pairs: Sequence[tuple[int, int]], found: dict[tuple[int, int], Grade], both_orders: bool
+) -> list[Grade]:
+    """Win rates from the comparisons, with what was spent and what was seen."""
+    taken: list[list[float]] = [[] for _ in range(size)]
+    planned = [0] * size
+    lost: list[list[Failed]] = [[] for _ in range(size)]
+    bias: list[float] = []
+    usage = [Usage()] * size
+    for i, j in pairs:
+        planned[i] += 1
+        planned[j] += 1
+        there, back = found.get((i, j)), found.get((j, i))
+        if there is None:  # equal texts
+            shares: list[float] = [0.5]
+        else:
+            played = [there] if not both_orders or back is None else [there, back]
+            for grade in played:
+                usage[i] += (
+                    getattr(grade, "usage", None) or Usage()
+                )  # the bill goes with the pair's first member
+                if isinstance(grade, Failed):
+                    lost[i].append(grade)
+                    lost[j].append(grade)
+            shares = [there.score] if isinstance(there, Graded) else []
+            if both_orders and isinstance(back, Graded):
+                shares.append(1.0 - back.score)
+                if isinstance(there, Graded):
+                    bias.append((there.score + back.score - 1.0) / 2)
+            if both_orders and len(shares) < 2:
+                continue  # half a comparison would let the position bias in
+        if shares:
+            share = math.fsum(shares) / len(shares)
+            taken[i].append(share)
+            taken[j].append(1.0 - share)
+    metadata: dict[str, Any] = {"comparisons": len(found)}
+    if bias:
+        metadata["position_bias"] = math.fsum(bias) / len(bias)
+    grades: list[Grade] = []
+    for member in range(size):
+        if 2 * len(taken[member]) < planned[member] or not taken[member]:
+            first = lost[member][0]
+            detail = f"{len(taken[member])} of {planned[member]} comparisons: {first.detail}"
+            grades.append(Failed(first.error, detail, first.retryable, usage=usage[member]))
+        else:
+            rate = math.fsum(taken[member]) / len(taken[member])
+            extra = {**metadata, "played": len(taken[member])}
+            grades.append(Graded(min(max(rate, 0.0), 1.0), "", extra, usage[member]))
+    return grades

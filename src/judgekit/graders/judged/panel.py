@@ -1,0 +1,93 @@
+"""Several judges on one question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from judgekit.errors import ConfigError
+from judgekit.graders.judged.pointwise import JudgeGrader
+from judgekit.graders.judged.voting import Combine, ask_all, combined
+from judgekit.judges.asking.prompt import Template
+from judgekit.judges.asking.verdict import VerdictFormat
+from judgekit.judges.base import Judge, Sampling
+from judgekit.types import Abstained, Grade, Rollout
+
+
+class Panel:
+    """Asks several judges the same and combines their verdicts.
+
+    *judges*: by name, or a list. *combine*, *quorum* and *max_spread* as in `voting.combined`; the other
+    options as in `JudgeGrader`. The metadata holds each judge's score by its name. Panels of smaller judges:
+    PoLL (Verga et al. 2024, arXiv:2404.18796).
+    """
+
+    inputs = ("prompt", "response", "ground_truth", "messages")
+    abstains = "a field that its template asks for is not there, or all judges do"
+    source = "PoLL (Verga et al. 2024, arXiv:2404.18796)"
+
+    def __init__(
+        self,
+        judges: Mapping[str, Judge] | Sequence[Judge],
+        *,
+        template: Template | str = "default",
+        verdict: VerdictFormat | None = None,
+        sampling: Sampling | None = None,
+        fields: Mapping[str, str] | None = None,
+        rubric: str = "",
+        max_tokens: int | None = 4096,
+        combine: Combine = "mean",
+        quorum: int | None = None,
+        max_spread: float | None = None,
+        name: str = "panel",
+        version: str = "1",
+    ) -> None:
+        named = (
+            judges
+            if isinstance(judges, Mapping)
+            else {f"judge {i}": judge for i, judge in enumerate(judges, 1)}
+        )
+        if len(named) < 2:
+            raise ConfigError(f"{name}: a panel has at least two judges")
+        self.name = name
+        self.version = version
+        options: dict[str, Any] = {
+            "template": template,
+            "verdict": verdict,
+            "sampling": sampling,
+            "fields": fields,
+            "rubric": rubric,
+            "max_tokens": max_tokens,
+            "version": version,
+        }
+        self.members = {label: JudgeGrader(judge, name=name, **options) for label, judge in named.items()}
+        first = next(iter(self.members.values()))
+        if first.outputs:
+            raise ConfigError(f"{name}: a panel's verdict has one score")
+        self.score_range = first.score_range
+        self._combine = combined(
+            combine, len(named), score_range=self.score_range, quorum=quorum, max_spread=max_spread, name=name
+        )
+
+    async def grade(self, rollout: Rollout, /) -> Grade:
+        async def one(member: JudgeGrader) -> Grade:
+            grade = await member.grade(rollout)
+            assert not isinstance(grade, Mapping)
+            return grade
+
+        grades = await ask_all([partial(one, member) for member in self.members.values()])
+        if all(isinstance(grade, Abstained) for grade in grades):
+            return grades[0]
+        found = self._combine(grades)
+        scores = {
+            label: getattr(grade, "score", None) for label, grade in zip(self.members, grades, strict=True)
+        }
+        return _with(found, {"judges": scores})
+
+
+def _with(grade: Grade, metadata: Mapping[str, Any]) -> Grade:
+    import msgspec
+
+    known = getattr(grade, "metadata", None) or {}
+    return msgspec.structs.replace(grade, metadata={**known, **metadata})

@@ -1,0 +1,278 @@
+"""Pointwise graders that ask a judge."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from judgekit.errors import ConfigError, VerdictError
+from judgekit.graders.judged.voting import Combine, ask_all, combined
+from judgekit.judges.asking.material import as_text, select_references, trajectory_text
+from judgekit.judges.asking.prompt import Material, Template
+from judgekit.judges.asking.verdict import ChoiceVerdict, Verdict, VerdictFormat
+from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
+from judgekit.judges.layers.routes import JudgeRoutes
+from judgekit.types import Abstained, Grade, Graded, Rollout, Usage, look_up
+
+FIELDS: Mapping[str, str] = {
+    "PROBLEM": "prompt_text",
+    "REFERENCE_SOLUTION": "ground_truth",
+    "CANDIDATE_SOLUTION": "response",
+    "TRAJECTORY": "messages",
+}
+"""Where the data fields of a template stand in a rollout, unless said otherwise."""
+
+
+class JudgeGrader:
+    """Asks a judge about one rollout, by a template, and reads its verdict.
+
+    *judge*: an engine, a stack of layers, or `JudgeRoutes` that choose one by the rollout. *template*: a
+    `Template`, or the name or path of one. *verdict*: how the judge answers; by default one token, 0 or 1.
+    *fields*: dotted paths of further template fields in the rollout. *rubric*: text for the template's
+    {RUBRIC}. *max_tokens*: the rollout is cut in its middle to so many tokens.
+
+    *votes*: ask so many times (a temperature above 0 makes them differ) and combine the verdicts as
+    `voting.combined` does, with *combine*, *quorum* and *max_spread*.
+
+    A field that the template asks for and the rollout does not have makes the grader abstain. A written
+    reply that is no verdict is asked for once more, then the grade has failed. Of several references
+    `extra.target_gt` and `extra.filter_gt_by_prompt_token` (with `extra.prompt`) choose some, see
+    `material.select_references`.
+    """
+
+    inputs = ("prompt", "response", "ground_truth", "messages")
+    abstains = "a field that its template asks for is not there"
+    source = "judgekit's templates; LLM as a judge (Zheng et al. 2023, arXiv:2306.05685)"
+
+    def __init__(
+        self,
+        judge: Judge | JudgeRoutes,
+        *,
+        template: Template | str = "default",
+        verdict: VerdictFormat | None = None,
+        sampling: Sampling | None = None,
+        fields: Mapping[str, str] | None = None,
+        rubric: str = "",
+        max_tokens: int | None = 4096,
+        votes: int = 1,
+        combine: Combine = "mean",
+        quorum: int | None = None,
+        max_spread: float | None = None,
+        name: str = "judge",
+        version: str = "1",
+    ) -> None:
+        if not (callable(getattr(judge, "complete", None)) or isinstance(judge, JudgeRoutes)):
+            raise ConfigError(f"{name}: {judge!r} is no judge: it has no complete()")
+        self.judge = judge
+        self.name = name
+        self.version = version
+        self.asking = Asking(
+            template=Template.load(template) if isinstance(template, str) else template,
+            verdict=verdict if verdict is not None else ChoiceVerdict(),
+            sampling=sampling or Sampling(),
+            fields=fields or {},
+            rubric=rubric,
+            max_tokens=max_tokens,
+            asker=f"{name}@{version}",
+        )
+        self.verdict = self.asking.verdict
+        self.score_range = self.verdict.score_range
+        self.outputs = self.verdict.outputs
+        if votes < 1:
+            raise ConfigError(f"{name}: votes is at least 1, not {votes}")
+        if votes > 1 and (self.verdict.choices or self.outputs or self.asking.sampling.temperature <= 0):
+            raise ConfigError(
+                f"{name}: {votes} votes at temperature 0, or of one-token reads, are the same vote; set a sampling "
+                "temperature and a written verdict with one score"
+            )
+        self.votes = votes
+        self._combine = combined(
+            combine, votes, score_range=self.score_range, quorum=quorum, max_spread=max_spread, name=name
+        )
+
+    async def grade(self, rollout: Rollout, /) -> Grade | Mapping[str, Grade]:
+        prepared = self.asking.prepare(rollout)
+        if isinstance(prepared, Abstained):
+            return prepared
+        judge = self.judge.choose(rollout) if isinstance(self.judge, JudgeRoutes) else self.judge
+        if isinstance(judge, Abstained):
+            return judge
+        if self.votes > 1:
+            return self._combine(
+                await ask_all([partial(self._ask, judge, prepared, v) for v in range(self.votes)])
+            )
+        verdict, reply, usage = await self.asking.ask(judge, prepared)
+        if verdict.scores is None:
+            return _graded(verdict, reply, usage, self.verdict)
+        grades: dict[str, Grade] = {}
+        for part, score in verdict.scores.items():  # the bill goes with the first of them
+            grades[part] = Graded(score, verdict.reason, _metadata(verdict, reply, self.verdict), usage)
+            usage = Usage()
+        return grades
+
+    async def _ask(self, judge: Judge, prepared: Prepared, vote: int) -> Grade:
+        return _graded(*await self.asking.ask(judge, prepared, vote), self.verdict)
+
+
+def _graded(verdict: Verdict, reply: JudgeReply, usage: Usage, form: VerdictFormat) -> Graded:
+    return Graded(verdict.score, verdict.reason, _metadata(verdict, reply, form), usage)
+
+
+def _metadata(verdict: Verdict, reply: JudgeReply, form: VerdictFormat) -> dict[str, Any]:
+    metadata: dict[str, Any] = {**verdict.metadata, "model": reply.model}
+    if not form.choices:
+        metadata["raw"] = reply.text
+    return metadata
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """What a template asks for, as text."""
+
+    data: Mapping[str, Material]
+
+
+class Asking:
+    """Template, verdict format and sampling together: from data to a request, and through to a verdict."""
+
+    def __init__(
+        self,
+        *,
+        template: Template,
+        verdict: VerdictFormat,
+        sampling: Sampling,
+        fields: Mapping[str, str],
+        rubric: str,
+        max_tokens: int | None,
+        asker: str,
+        given: tuple[str, ...] = (),
+    ) -> None:
+        """*given*: fields that the grader fills itself, from several rollouts."""
+        self.template = template
+        self.verdict = verdict
+        self.sampling = sampling
+        self.rubric = rubric
+        self.max_tokens = max_tokens
+        self.asker = asker
+        self._secret = secrets.token_bytes(16)
+        self._cut = ("CANDIDATE_SOLUTION", "TRAJECTORY", *given)
+        paths = {**FIELDS, **fields}
+        self._paths: dict[str, str] = {}
+        for field in template.fields - {*Template.TRUSTED, *given}:
+            if field not in paths:
+                raise ConfigError(
+                    f"template {template.name!r} has a field {{{field}}}; say where it stands in a rollout: "
+                    f"fields={{{field!r}: 'extra.…'}}"
+                )
+            self._paths[field] = paths[field]
+        if verdict.uses_nonce and "REMINDER" not in template.fields:
+            raise ConfigError(
+                f"template {template.name!r} has no {{REMINDER}}, by which a judge learns the code that its verdict "
+                "must carry: add it at the end, or take a verdict with nonce=False"
+            )
+        if unused := set(fields) - template.fields:
+            raise ConfigError(f"template {template.name!r} has no field {{{sorted(unused)[0]}}}")
+        if rubric and "RUBRIC" not in template.fields:
+            raise ConfigError(f"template {template.name!r} has no place for a rubric: it needs {{RUBRIC}}")
+        if "RUBRIC" in template.fields and not rubric:
+            raise ConfigError(f"template {template.name!r} wants a rubric: rubric='…'")
+
+    def prepare(self, rollout: Rollout) -> Prepared | Abstained:
+        """The template's data from a rollout, or why there is nothing to judge."""
+        data: dict[str, Material] = {}
+        for field, path in self._paths.items():
+            value: Any
+            if path == "prompt_text":
+                value = rollout.prompt_text
+            elif path == "messages":
+                value = trajectory_text(rollout.messages)
+            else:
+                value = look_up(rollout, path, None)
+                if path == "ground_truth":
+                    value = _references(rollout, value)
+                    if isinstance(value, Abstained):
+                        return value
+            text = value if path == "response" else as_text(value)  # an empty response is there to be judged
+            if text is None:
+                return Abstained(f"there is no {path.removesuffix('_text')} for {{{field}}}")
+            data[field] = text
+        return Prepared(data)
+
+    def request(self, prepared: Prepared, vote: int = 0) -> tuple[JudgeRequest, VerdictFormat]:
+        """The request for a verdict on *prepared*, and the form that its reply is to be read by."""
+        form = self.verdict.for_texts(self._candidates(prepared))
+        nonce = self._nonce(prepared, vote) if form.uses_nonce else ""
+        words = form.words(nonce)
+        if self.rubric:
+            words["RUBRIC"] = self.rubric
+        request = JudgeRequest(
+            turns=self.template.render(prepared.data, words, max_tokens=self.max_tokens, cut=self._cut),
+            choices=form.choices,
+            json_schema=form.json_schema,
+            max_tokens=form.max_tokens,
+            sampling=self.sampling,
+            vote=vote,
+            asker=self.asker,
+            nonce=nonce,
+            accept=lambda reply: form.read(reply, reply.nonce or nonce),
+        )
+        return request, form
+
+    async def ask(self, judge: Judge, prepared: Prepared, vote: int = 0) -> tuple[Verdict, JudgeReply, Usage]:
+        """The judge's verdict with the reply that held it and what was spent. Raises VerdictError where the
+        second try is no verdict either, and what the judge raises."""
+        request, form = self.request(prepared, vote)
+        reply = await judge.complete(request)
+        usage = reply.usage
+        try:
+            return form.read(reply, reply.nonce or request.nonce), reply, usage
+        except VerdictError as error:
+            if form.choices:  # the same question would get the same probabilities
+                error.usage = usage
+                raise
+        request = self._again(request, form)
+        reply = await judge.complete(request)
+        usage += reply.usage
+        try:
+            return form.read(reply, reply.nonce or request.nonce), reply, usage
+        except VerdictError as error:
+            error.usage = usage  # the bill is recorded even where the verdict cannot be read
+            raise
+
+    def _candidates(self, prepared: Prepared) -> list[str]:
+        """The texts that a policy wrote."""
+        found: list[str] = []
+        for field in self._cut:
+            given = prepared.data.get(field, ())
+            found += [given] if isinstance(given, str) else [text for _, text in given]
+        return found
+
+    def _again(self, request: JudgeRequest, form: VerdictFormat) -> JudgeRequest:
+        """The request with a word about the form; at temperature 0 the same prompt would fail the same way."""
+        last = request.turns[-1]
+        reminder = form.words(request.nonce)["REMINDER"]
+        hint = Piece(f"\n\nAnswer in the form that was asked for, nothing after it. {reminder}")
+        turn = Turn(last.role, (*last.pieces, hint))
+        return msgspec.structs.replace(request, turns=(*request.turns[:-1], turn))
+
+    def _nonce(self, prepared: Prepared, vote: int) -> str:
+        """A code that whoever wrote the data could not know, the same for the same data."""
+        digest = hashlib.blake2b(key=self._secret, digest_size=5)
+        for field in sorted(prepared.data):
+            digest.update(f"{field}\0{prepared.data[field]!r}\0".encode("utf-8", "surrogatepass"))
+        digest.update(str(vote).encode())
+        return digest.hexdigest()
+
+
+def _references(rollout: Rollout, truth: Any) -> Any:
+    extra = rollout.extra
+    prefix = extra.get("prompt") if extra.get("filter_gt_by_prompt_token") else None
+    return select_references(
+        truth,
+        equal=extra.get("target_gt"),
+        starts_with=prefix if isinstance(prefix, str) else None,
+    )

@@ -1,0 +1,68 @@
+"""A scalar reward model as a grader."""
+
+from __future__ import annotations
+
+import math
+
+from judgekit.errors import ConfigError
+from judgekit.judges.base import Piece, Role, Turn
+from judgekit.judges.engines.reward_models import RewardModel
+from judgekit.types import Abstained, Grade, Graded, Rollout, content_text
+
+
+class RewardModelGrader:
+    """Pays a rollout what a reward model says of it: the prompt's messages, then the response.
+
+    *score_range*: what the model can give; by default any number, and the reward must then say what a rollout
+    that breaks the grader is paid (`Score(name, on_broken=…)`). *squash*: the logistic function of the number,
+    0 to 1. *max_tokens*: the response is cut in its middle to so many.
+    """
+
+    inputs = ("prompt", "response")
+    abstains = "never"
+    source = "the reward model's own"
+
+    def __init__(
+        self,
+        model: RewardModel,
+        *,
+        score_range: tuple[float, float] | None = None,
+        squash: bool = False,
+        max_tokens: int | None = None,
+        name: str = "reward_model",
+        version: str = "1",
+    ) -> None:
+        if not callable(getattr(model, "reward", None)):
+            raise ConfigError(f"{name}: {model!r} is no reward model: it has no reward()")
+        if squash and score_range is not None:
+            raise ConfigError(f"{name}: a squashed reward lies in 0..1; leave score_range out")
+        self.model = model
+        self.name = name
+        self.version = version
+        self.squash = squash
+        self.max_tokens = max_tokens
+        self.score_range = (0.0, 1.0) if squash else score_range or (-math.inf, math.inf)
+
+    async def grade(self, rollout: Rollout, /) -> Grade:
+        if not rollout.prompt:
+            return Abstained("there is no prompt")
+        value, usage = await self.model.reward(self._turns(rollout))
+        if self.squash:
+            value = 1 / (1 + math.exp(-value)) if value >= 0 else 1 - 1 / (1 + math.exp(value))
+        return Graded(value, usage=usage)
+
+    def _turns(self, rollout: Rollout) -> list[Turn]:
+        messages = (
+            [{"role": "user", "content": rollout.prompt}]
+            if isinstance(rollout.prompt, str)
+            else rollout.prompt
+        )
+        turns: list[Turn] = []
+        for message in messages:
+            given = message.get("role")
+            role: Role = "system" if given == "system" else "assistant" if given == "assistant" else "user"
+            turns.append(Turn(role, (Piece(content_text(message.get("content")), trusted=False),)))
+        return [
+            *turns,
+            Turn("assistant", (Piece(rollout.response, trusted=False, max_tokens=self.max_tokens),)),
+        ]

@@ -1,0 +1,221 @@
+"""Rubrics: criteria as data, judged one by one, weighed into one score.
+
+A rubric is a TOML file:
+
+    name = "helpfulness"
+    version = "1"
+    template = "rubric"            # rubric, rubric_reference, rubric_trajectory, or a file of yours
+    scale = [1, 5]                 # or left out: met or not
+
+    [[criteria]]
+    id = "answers"
+    text = "The response answers what was asked."
+    weight = 2                     # points; below 0 for what must not be there
+    must_have = true               # not met: the score is the lowest
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from judgekit.errors import ConfigError, did_you_mean
+from judgekit.graders.judged.pointwise import Asking, JudgeGrader
+from judgekit.graders.judged.voting import ask_all
+from judgekit.judges.asking.prompt import Template
+from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
+from judgekit.judges.base import Judge, Sampling
+from judgekit.judges.layers.routes import JudgeRoutes
+from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
+
+
+class Criterion(Struct, frozen=True, forbid_unknown_fields=True):
+    """One thing that a response is to do, or with a negative weight, not to do."""
+
+    id: str
+    text: str
+    weight: float = 1.0
+    must_have: bool = False
+
+
+class Rubric(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Criteria with weights, and how they are put to a judge."""
+
+    name: str
+    criteria: tuple[Criterion, ...]
+    version: str = "1"
+    description: str = ""
+    source: str = ""
+    template: str = "rubric"
+    scale: tuple[int, int] | None = None
+    """Lowest and highest mark of one criterion; None: met or not."""
+
+    @classmethod
+    def load(cls, name_or_path: str) -> Rubric:
+        """A rubric that judgekit ships, by name, or a TOML file's. Raises ConfigError for what is wrong in it."""
+        shipped = shipped_rubrics()
+        if name_or_path in shipped:
+            text, where = shipped[name_or_path], f"rubric {name_or_path}"
+        else:
+            path = Path(name_or_path)
+            if not path.is_file():
+                if path.suffix or "/" in name_or_path:
+                    raise ConfigError(f"there is no rubric file at {name_or_path}")
+                raise ConfigError(
+                    f"no rubric is called {name_or_path!r}{did_you_mean(name_or_path, shipped)}"
+                )
+            text, where = path.read_text("utf-8"), name_or_path
+        try:
+            rubric = msgspec.convert(tomllib.loads(text), cls)
+        except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+            raise ConfigError(f"{where}: {error}") from None
+        rubric.check(where)
+        return rubric
+
+    def check(self, where: str) -> None:
+        """Raise ConfigError for criteria that make no rubric."""
+        ids = [c.id for c in self.criteria]
+        if not ids:
+            raise ConfigError(f"{where}: a rubric has at least one criterion")
+        if len(set(ids)) < len(ids):
+            raise ConfigError(f"{where}: two criteria have one id among {', '.join(ids)}")
+        if not all(math.isfinite(c.weight) and c.text.strip() for c in self.criteria):
+            raise ConfigError(f"{where}: every criterion has a text and a finite weight")
+        if not any(c.weight > 0 for c in self.criteria):
+            raise ConfigError(f"{where}: at least one criterion has a weight above 0")
+        if any(c.must_have and c.weight <= 0 for c in self.criteria):
+            raise ConfigError(f"{where}: a must-have criterion has a weight above 0")
+
+
+def shipped_rubrics() -> dict[str, str]:
+    """Texts of the rubrics that judgekit ships, by name."""
+    folder = resources.files("judgekit.graders.judged") / "rubrics"
+    return {
+        f.name.removesuffix(".toml"): f.read_text("utf-8")
+        for f in folder.iterdir()
+        if f.name.endswith(".toml")
+    }
+
+
+class RubricGrader:
+    """Judges a rollout by the criteria of a rubric, one call each, and weighs them: 0 (worst) to 1 (best).
+
+    The score is the sum of weight × mark (0..1) over the sum of the positive weights, held inside 0..1
+    (HealthBench, Arora et al. 2025, arXiv:2505.08775, section 2: points met over points possible). A
+    must-have criterion with a mark below one half makes it 0. All criteria are asked for at once; the prompt
+    up to the criterion is shared, so that they hit the engine's prefix cache. Where one of them has no mark
+    the grade has failed: a score over the rest would be another rubric's.
+
+    *rubric*: a `Rubric`, or the name or path of one. *criteria_field*: take the criteria from the rollout
+    instead, a dotted path to a list of mappings like those of the file (data sets with their own rubric per
+    problem). *verdict*: how one criterion is marked; by default one token on the rubric's scale.
+    """
+
+    inputs = ("prompt", "response", "ground_truth", "messages")
+    abstains = "a field that its template asks for is not there, or there are no criteria"
+    source = "HealthBench (Arora et al. 2025, arXiv:2505.08775, section 2)"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        judge: Judge | JudgeRoutes,
+        rubric: Rubric | str,
+        *,
+        criteria_field: str | None = None,
+        verdict: VerdictFormat | None = None,
+        sampling: Sampling | None = None,
+        fields: Mapping[str, str] | None = None,
+        max_tokens: int | None = 4096,
+        name: str | None = None,
+    ) -> None:
+        self.rubric = Rubric.load(rubric) if isinstance(rubric, str) else rubric
+        self.rubric.check(self.rubric.name)
+        self.name = name or self.rubric.name
+        self.version = self.rubric.version
+        self.criteria_field = criteria_field
+        self.judge = JudgeGrader(judge, name=self.name).judge
+        if verdict is None:
+            scale = self.rubric.scale
+            verdict = ChoiceVerdict.scale(*scale) if scale is not None else ChoiceVerdict()
+        if verdict.score_range != (0.0, 1.0) or verdict.outputs:
+            raise ConfigError(f"{self.name}: a criterion's verdict is one mark from 0 to 1 (see to=(0, 1))")
+        self._verdict = verdict
+        self._settings: dict[str, Any] = {
+            "template": Template.load(self.rubric.template),
+            "verdict": verdict,
+            "sampling": sampling or Sampling(),
+            "fields": fields or {},
+            "max_tokens": max_tokens,
+        }
+        self._askings = {c.id: self._asking(c) for c in self.rubric.criteria}
+
+    async def grade(self, rollout: Rollout, /) -> Grade:
+        criteria = self._criteria(rollout)
+        if isinstance(criteria, Abstained):
+            return criteria
+        judge = self.judge.choose(rollout) if isinstance(self.judge, JudgeRoutes) else self.judge
+        if isinstance(judge, Abstained):
+            return judge
+        askings = [self._askings.get(c.id) if self.criteria_field is None else None for c in criteria]
+        asked = [a or self._asking(c) for a, c in zip(askings, criteria, strict=True)]
+        prepared = asked[0].prepare(rollout)
+        if isinstance(prepared, Abstained):
+            return prepared
+
+        async def mark(asking: Asking) -> Grade:
+            verdict, reply, usage = await asking.ask(judge, prepared)
+            return Graded(verdict.score, verdict.reason, {"model": reply.model}, usage)
+
+        return self._weighed(criteria, await ask_all([partial(mark, asking) for asking in asked]))
+
+    def _weighed(self, criteria: tuple[Criterion, ...], marks: list[Grade]) -> Grade:
+        usage = sum((spent for m in marks if (spent := getattr(m, "usage", None)) is not None), Usage())
+        shown = {
+            c.id: m.score if isinstance(m, Graded) else None for c, m in zip(criteria, marks, strict=True)
+        }
+        for criterion, mark in zip(criteria, marks, strict=True):
+            if isinstance(mark, Failed):
+                detail = f"criterion {criterion.id!r}: {mark.detail}"
+                return msgspec.structs.replace(
+                    mark, detail=detail, metadata={"criteria": shown, **(mark.metadata or {})}, usage=usage
+                )
+        total = math.fsum(
+            c.weight * m.score for c, m in zip(criteria, marks, strict=True) if isinstance(m, Graded)
+        )
+        possible = math.fsum(c.weight for c in criteria if c.weight > 0)
+        score = min(max(total / possible, 0.0), 1.0)
+        missed = [c.id for c in criteria if c.must_have and (shown[c.id] or 0.0) < 0.5]
+        if missed:
+            score = 0.0
+        reason = f"must-have not met: {', '.join(missed)}" if missed else ""
+        return Graded(score, reason, {"criteria": shown}, usage)
+
+    def _criteria(self, rollout: Rollout) -> tuple[Criterion, ...] | Abstained:
+        if self.criteria_field is None:
+            return self.rubric.criteria
+        from judgekit.types import look_up
+
+        given = look_up(rollout, self.criteria_field, None)
+        if not given:
+            return Abstained(f"there are no criteria at {self.criteria_field}")
+        try:
+            criteria = msgspec.convert(
+                [{"id": str(i), **c} for i, c in enumerate(given)], tuple[Criterion, ...]
+            )
+            msgspec.structs.replace(self.rubric, criteria=criteria).check(self.criteria_field)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise ConfigError(
+                f"{self.name}: the criteria at {self.criteria_field} are none: {error}"
+            ) from None
+        return criteria
+
+    def _asking(self, criterion: Criterion) -> Asking:
+        return Asking(rubric=criterion.text, asker=f"{self.name}@{self.version}", **self._settings)

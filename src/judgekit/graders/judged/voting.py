@@ -1,0 +1,106 @@
+"""Several verdicts on one rollout made into one: votes of one judge, or a panel of judges."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+from judgekit.errors import ConfigError
+from judgekit.graders.protocol import failure
+from judgekit.types import Abstained, Failed, Grade, Graded, Usage
+
+Combine = Literal["mean", "median", "majority"]
+
+
+async def ask_all(calls: Sequence[Callable[[], Awaitable[Grade]]]) -> list[Grade]:
+    """Make all calls at once; one that raises is a Failed, and costs the others nothing."""
+
+    async def one(call: Callable[[], Awaitable[Grade]]) -> Grade:
+        try:
+            return await call()
+        except ConfigError:
+            raise
+        except Exception as error:
+            return failure(error)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(call)) for call in calls]
+    return [task.result() for task in tasks]
+
+
+def combined(
+    how: Combine,
+    count: int,
+    *,
+    score_range: tuple[float, float],
+    quorum: int | None,
+    max_spread: float | None,
+    name: str,
+) -> Callable[[Sequence[Grade]], Grade]:
+    """A function that makes one grade of *count* grades.
+
+    "mean" and "median" of the scores; "majority": the score that most gave, a tie between scores abstains.
+    *quorum*: so many must have given a score, else the grade has failed (default: more than half).
+    *max_spread*: where the highest and the lowest score differ by more, the judges disagree: abstains. The
+    result's metadata holds every score (`votes`) and their `agreement`: 1 minus the mean difference of two
+    votes over the width of *score_range* (for two labels, the share of pairs that agree).
+    """
+    if how not in ("mean", "median", "majority"):
+        raise ConfigError(f"{name}: combine is 'mean', 'median' or 'majority', not {how!r}")
+    needed = count // 2 + 1 if quorum is None else quorum
+    if not 1 <= needed <= count:
+        raise ConfigError(f"{name}: a quorum of {needed} among {count} makes no sense")
+    if max_spread is not None and not max_spread >= 0:
+        raise ConfigError(f"{name}: max_spread is a difference of scores, at least 0, not {max_spread!r}")
+
+    def combine(grades: Sequence[Grade]) -> Grade:
+        usage = sum((spent for g in grades if (spent := getattr(g, "usage", None)) is not None), Usage())
+        scores = [g.score for g in grades if isinstance(g, Graded)]
+        if len(scores) < needed:
+            return _short(grades, len(scores), needed, usage)
+        metadata = {"votes": scores}
+        if max_spread is not None and max(scores) - min(scores) > max_spread:
+            why = f"the judges disagree: {min(scores):g} to {max(scores):g}"
+            return Abstained(why, metadata, usage)
+        if how == "majority":
+            (score, most), *others = Counter(scores).most_common()
+            if others and others[0][1] == most:
+                return Abstained(f"a tie between {score:g} and {others[0][0]:g}", metadata, usage)
+        else:
+            score = statistics.median(scores) if how == "median" else math.fsum(scores) / len(scores)
+            score = min(max(score, min(scores)), max(scores))
+        agreement = _agreement(scores, score_range)
+        reasons = [g.reason for g in grades if isinstance(g, Graded) and g.reason]
+        return Graded(score, reasons[0] if reasons else "", {**metadata, "agreement": agreement}, usage)
+
+    return combine
+
+
+def _agreement(scores: Sequence[float], score_range: tuple[float, float]) -> float:
+    width = score_range[1] - score_range[0]
+    pairs = [abs(a - b) for i, a in enumerate(scores) for b in scores[i + 1 :]]
+    if not pairs:
+        return 1.0
+    if not math.isfinite(width):
+        return sum(d == 0 for d in pairs) / len(pairs)
+    return 1.0 - math.fsum(pairs) / len(pairs) / width
+
+
+def _short(grades: Sequence[Grade], have: int, needed: int, usage: Usage) -> Grade:
+    """Too few scores: an abstention where that is all that kept the others, else the failure that did."""
+    failed = [g for g in grades if isinstance(g, Failed)]
+    if not failed:
+        reason = next(g.reason for g in grades if isinstance(g, Abstained))
+        return Abstained(reason, usage=usage)
+    first = failed[0]
+    return Failed(
+        first.error,
+        f"{have} of {len(grades)} verdicts, {needed} needed: {first.detail}",
+        retryable=any(g.retryable for g in failed),
+        cause="rollout" if all(g.cause == "rollout" for g in failed) else "infrastructure",
+        usage=usage,
+    )

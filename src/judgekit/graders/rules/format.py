@@ -1,0 +1,109 @@
+"""Rules about the form of a rollout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from judgekit.errors import ConfigError
+from judgekit.graders.protocol import Where
+from judgekit.types import Grade, Graded, Rollout
+
+
+class TagFormat:
+    """1 where the tags stand in this order, each opened and closed once, with nothing but space around and
+    between them, else 0.
+
+    *tags*: names in order, by default `<think>…</think><answer>…</answer>` (DeepSeek-R1, arXiv:2501.12948,
+    section 2.2.2). *opened*: the chat template opens the first tag in the prompt, so that the rollout begins
+    inside it. *nonempty*: a tag with nothing in it does not count.
+    """
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs = ("response",)
+    abstains = "never"
+    inline_limit = 2_000_000
+
+    def __init__(
+        self,
+        tags: Sequence[str] = ("think", "answer"),
+        *,
+        opened: bool = False,
+        nonempty: bool = True,
+        name: str = "tags",
+    ) -> None:
+        if (
+            isinstance(tags, str)
+            or not tags
+            or not all(re.fullmatch(r"[A-Za-z][\w.:-]*", tag) for tag in tags)
+        ):
+            raise ConfigError(f"tags: give a list of tag names such as ['think', 'answer'], not {tags!r}")
+        if len(set(tags)) < len(tags):
+            raise ConfigError(f"tags: {list(tags)} names a tag twice")
+        self.name = name
+        self.tags = tuple(tags)
+        self.opened = opened
+        self.nonempty = nonempty
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        text = f"<{self.tags[0]}>{rollout.response}" if self.opened else rollout.response
+        at = 0
+        for tag in self.tags:
+            for mark in (f"<{tag}>", f"</{tag}>"):
+                if (count := text.count(mark)) != 1:
+                    return Graded(0.0, f"{mark} stands {count} times, not once")
+            start, end = text.index(f"<{tag}>"), text.index(f"</{tag}>")
+            if start < at or end < start:
+                return Graded(0.0, f"<{tag}> is not in its place")
+            if text[at:start].strip():
+                return Graded(0.0, f"there is text before <{tag}>")
+            if self.nonempty and not text[start + len(tag) + 2 : end].strip():
+                return Graded(0.0, f"<{tag}> is empty")
+            at = end + len(tag) + 3
+        if text[at:].strip():
+            return Graded(0.0, f"there is text after </{self.tags[-1]}>")
+        return Graded(1.0)
+
+
+class RegexFormat:
+    """1 where the pattern matches the rollout, else 0.
+
+    *match*: "full" (the whole text), "search" (anywhere), "start". *flags*: letters of Python's inline flags,
+    such as "is". A pattern may take for ever on hostile text, so the grader runs in a worker process that is
+    killed at its *timeout_s*: such a rollout has broken its grader. With `where="inline"` you vouch for the
+    pattern.
+    """
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs = ("response",)
+    abstains = "never"
+    inline_limit = 2_000_000
+
+    def __init__(
+        self,
+        pattern: str,
+        *,
+        match: Literal["full", "search", "start"] = "full",
+        flags: str = "",
+        where: Where = "process",
+        timeout_s: float = 1.0,
+        name: str = "regex",
+    ) -> None:
+        if match not in ("full", "search", "start"):
+            raise ConfigError(f"regex: match is 'full', 'search' or 'start', not {match!r}")
+        try:
+            self.pattern = re.compile(f"(?{flags}){pattern}" if flags else pattern)
+        except re.error as error:
+            raise ConfigError(f"regex: {pattern!r} is not a pattern: {error}") from None
+        self.name = name
+        self.match = match
+        self.where = where
+        self.timeout_s = timeout_s
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        how = {"full": self.pattern.fullmatch, "search": self.pattern.search, "start": self.pattern.match}
+        found = how[self.match](rollout.response)
+        return Graded(1.0) if found else Graded(0.0, "the pattern does not match")

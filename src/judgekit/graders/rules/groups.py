@@ -1,0 +1,259 @@
+"""Rules over the rollouts of one prompt: how different they are, who is shortest, what most of them say."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from judgekit.errors import ConfigError
+from judgekit.execution.pool import default_pool
+from judgekit.graders.judged.voting import ask_all
+from judgekit.graders.protocol import Grader, as_grade, check_grader, failure
+from judgekit.graders.rules.length import Unit, check_unit, measured
+from judgekit.graders.rules.numbers import final_answer
+from judgekit.graders.rules.text import PARTS, Part, at_least, normalised, one_of, part_of
+from judgekit.types import Abstained, Grade, Graded, Rollout
+
+_WORD = re.compile(r"\w+")
+_MAX_WORDS = 20_000
+"""Only this many words at the beginning of a response are compared."""
+
+
+class Diversity:
+    """How different a rollout is from the others of its group, 0 (the same as all) to 1 (nothing in common).
+
+    1 minus the mean Jaccard index of its set of word n-grams with every other member's. *n*: words in an
+    n-gram; texts shorter than that are compared whole. *part*: see `Part`. It rewards difference as such: give
+    it a gate on correctness, or a small weight. A group of one abstains.
+
+    Source: 1 - self-similarity of a set of generations, the kind of Self-BLEU (Zhu et al. 2018,
+    arXiv:1802.01886) and distinct-n (Li et al. 2016, arXiv:1510.03055), here by sets of n-grams.
+    """
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs = ("response of all members",)
+    abstains = "the group has one member"
+
+    def __init__(self, *, n: int = 2, part: Part = "whole", name: str = "diversity") -> None:
+        at_least(name, "n", n, 1, whole=True)
+        one_of(name, "part", part, PARTS)
+        self.name = name
+        self._job = _Job(_DiversityOf(n, part))
+
+    async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Grade]:
+        return await self._job.of_group(rollouts)
+
+
+class _DiversityOf:
+    """`Diversity`'s work, which can be sent to a worker."""
+
+    def __init__(self, n: int, part: Part) -> None:
+        self.n = n
+        self.part: Part = part
+
+    def work(self, rollouts: Sequence[Rollout]) -> list[Grade]:
+        sets = [self._grams(part_of(r.response, self.part) or "") for r in rollouts]
+        others = len(sets) - 1
+        holders = Counter(gram for grams in sets for gram in grams)
+        grades: list[Grade] = []
+        for i, mine in enumerate(sets):
+            # members that share nothing with this one need not be looked at
+            shared = any(holders[gram] > 1 for gram in mine)
+            likeness = (
+                sum(_jaccard(mine, other) for j, other in enumerate(sets) if j != i)
+                if shared or not mine
+                else 0.0
+            )
+            grades.append(Graded(min(max(1.0 - likeness / others, 0.0), 1.0)))
+        return grades
+
+    def _grams(self, text: str) -> set[Hashable]:
+        words = _WORD.findall(text.casefold())[:_MAX_WORDS]
+        if len(words) < self.n:
+            return {tuple(words)}
+        return set(zip(*(words[i:] for i in range(self.n)), strict=False))
+
+
+def _jaccard(a: set[Hashable], b: set[Hashable]) -> float:
+    common = len(a & b)
+    return common / (len(a) + len(b) - common)
+
+
+class ShortestCorrect:
+    """A bonus for the shortest right answers of a group: 1 for the shortest, 0 for the longest and for wrong.
+
+    *share*: "ramp", right answers between the shortest and the longest right one by their place in between;
+    "winner", only the shortest, and those of equal length. Where all right answers are equally long, or there
+    is one, they get 1. *correct*: the grader that says what is right, from a score of *threshold*; a member
+    for whom it abstains or fails gets its grade. *unit*: see `Length`. A group of one abstains.
+
+    Source: the length reward of Kimi k1.5 (arXiv:2501.12599, section 2.3.3: 0.5 - (len - min) / (max - min)),
+    here over right answers alone and moved to 0..1.
+    """
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs = ("response of all members", "response_tokens", "ground_truth")
+    abstains = "the group has one member, or `correct` abstains"
+
+    def __init__(
+        self,
+        *,
+        correct: Grader,
+        share: Literal["ramp", "winner"] = "ramp",
+        threshold: float = 0.5,
+        unit: Unit = "characters",
+        name: str = "shortest_correct",
+    ) -> None:
+        check_grader(f"{name}.correct", correct)
+        if not callable(getattr(correct, "grade", None)):
+            raise ConfigError(f"{name}: correct is a grader of single rollouts")
+        one_of(name, "share", share, ("ramp", "winner"))
+        check_unit(name, unit)
+        self.name = name
+        self.correct = correct
+        self.share = share
+        self.threshold = threshold
+        self.unit = unit
+
+    async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Grade]:
+        verdicts = await ask_all([partial(verdict_of, self.correct, rollout) for rollout in rollouts])
+        sizes = [measured(rollout, self.unit, None) for rollout in rollouts]
+        right = [
+            size
+            for verdict, size in zip(verdicts, sizes, strict=True)
+            if isinstance(verdict, Graded) and verdict.score >= self.threshold and size is not None
+        ]
+        grades: list[Grade] = []
+        for verdict, size in zip(verdicts, sizes, strict=True):
+            if not isinstance(verdict, Graded):
+                grades.append(verdict)
+            elif verdict.score < self.threshold:
+                grades.append(Graded(0.0, "not right", usage=verdict.usage))
+            elif size is None:
+                grades.append(Abstained("the number of tokens is not known", usage=verdict.usage))
+            else:
+                grades.append(
+                    Graded(
+                        self._bonus(size, min(right), max(right)), f"{size} {self.unit}", usage=verdict.usage
+                    )
+                )
+        return grades
+
+    def _bonus(self, size: int, shortest: int, longest: int) -> float:
+        if self.share == "winner" or shortest == longest:
+            return float(size == shortest)
+        return (longest - size) / (longest - shortest)
+
+
+class MajorityAgreement:
+    """1 where a rollout's answer is the one that most of its group give, else 0.
+
+    *answer*: "number" (the final number, as in `FinalAnswer`), or a `Part` of the response, compared without
+    case, punctuation and articles. A rollout without an answer scores 0. Two answers given equally often are
+    both the majority (*ties*="all"), or nobody's ("none": every member abstains). *soft*: the share of the
+    group that gives the same answer in place of 1 and 0. Abstains where no member gives an answer, and in a
+    group of one.
+
+    Source: majority voting as a reward without labels, TTRL (Zuo et al. 2025, arXiv:2504.16084);
+    self-consistency (Wang et al. 2022, arXiv:2203.11171).
+    """
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs = ("response of all members",)
+    abstains = "no member gives an answer, or the group has one member"
+
+    def __init__(
+        self,
+        *,
+        answer: Literal["number"] | Part = "number",
+        ties: Literal["all", "none"] = "all",
+        soft: bool = False,
+        name: str = "majority",
+    ) -> None:
+        one_of(name, "answer", answer, ("number", *PARTS))
+        one_of(name, "ties", ties, ("all", "none"))
+        self.name = name
+        self._job = _Job(_MajorityOf(answer, ties, soft))
+
+    async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Grade]:
+        return await self._job.of_group(rollouts)
+
+
+class _MajorityOf:
+    """`MajorityAgreement`'s work, which can be sent to a worker."""
+
+    def __init__(self, answer: Any, ties: str, soft: bool) -> None:
+        self.answer = answer
+        self.ties = ties
+        self.soft = soft
+
+    def work(self, rollouts: Sequence[Rollout]) -> list[Grade]:
+        answers = [self._answer(rollout.response) for rollout in rollouts]
+        counts = Counter(answer for answer in answers if answer is not None)
+        if not counts:
+            return [Abstained("no member gives an answer")] * len(answers)
+        most = max(counts.values())
+        winners = {answer for answer, count in counts.items() if count == most}
+        if len(winners) > 1 and self.ties == "none":
+            return [Abstained(f"{len(winners)} answers are given equally often")] * len(answers)
+        if self.soft:
+            return [Graded(counts[a] / len(answers) if a is not None else 0.0) for a in answers]
+        return [
+            Graded(
+                float(a in winners), f"{counts[a]} of {len(answers)} say so" if a is not None else "no answer"
+            )
+            for a in answers
+        ]
+
+    def _answer(self, response: str) -> Hashable:
+        if self.answer == "number":
+            return final_answer(response)
+        part = part_of(response, self.answer)
+        if part is None or not part.strip():
+            return None
+        return normalised(part) or part.strip()
+
+
+_INLINE_CHARS = 100_000
+"""Groups of more characters are compared in a worker process."""
+
+
+class _Job:
+    """Work on a group, here or in a worker process; to the pool it is a grader of one rollout."""
+
+    def __init__(self, worker: Any) -> None:
+        self.worker = worker
+
+    async def of_group(self, rollouts: Sequence[Rollout], timeout_s: float = 30.0) -> list[Grade]:
+        if sum(len(rollout.response) for rollout in rollouts) <= _INLINE_CHARS:
+            return self.worker.work(rollouts)  # type: ignore[no-any-return]
+        members = [Rollout(response=rollout.response) for rollout in rollouts]
+        task = Rollout(response="", extra={"members": members})
+        return await default_pool().grade(self, task, timeout_s=timeout_s)  # type: ignore[no-any-return]
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        return self.worker.work(rollout.extra["members"])
+
+
+async def verdict_of(grader: Grader, rollout: Rollout) -> Grade:
+    """What a grader of single rollouts says; one that must run in a worker process runs in the shared pool."""
+    timeout_s = getattr(grader, "timeout_s", None) or 30.0
+    limit = getattr(grader, "inline_limit", None)
+    try:
+        if getattr(grader, "where", "inline") == "process" or (limit and len(rollout.response) > limit):
+            found = await default_pool().grade(grader, rollout, timeout_s=timeout_s)
+        else:
+            found = grader.grade(rollout)
+            if hasattr(found, "__await__"):
+                found = await found
+    except ConfigError:
+        raise
+    except Exception as error:
+        return failure(error)
+    return as_grade(found, grader.score_range)

@@ -1,0 +1,389 @@
+"""Rules about JSON in a response: that it is there, fits a schema, equals a reference."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from judgekit.errors import ConfigError, RolloutError
+from judgekit.graders.protocol import Where
+from judgekit.graders.rules.text import after_think, at_least, code_blocks, needs, one_of
+from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
+
+Found = Literal["fenced", "whole", "anywhere"]
+FOUND = ("fenced", "whole", "anywhere")
+_MISSING: Any = object()
+_MAX_DIGITS = 4000
+
+
+class NotJson(ValueError):
+    """There is no JSON where it was looked for; says why."""
+
+
+def read_json(text: str, where: Found) -> Any:
+    """The JSON value of a response. Raises NotJson.
+
+    "fenced": the whole response after its thinking, or the only fenced block in it that is JSON; of several
+    the last. "whole": the response is JSON and nothing else. "anywhere": also the last object or array that
+    stands in text. NaN and Infinity are no JSON (RFC 8259).
+    """
+    rest = text if where == "whole" else after_think(text)
+    if rest is None:
+        raise NotJson("the thinking never ends")
+    try:
+        return loads(rest)
+    except NotJson as error:
+        first = error
+    if where == "whole":
+        raise first
+    blocks = code_blocks(rest)
+    named = [
+        content for language, content in blocks if language in ("json", "json5", "jsonc", "javascript", "js")
+    ]
+    for content in reversed(named or [content for _, content in blocks]):
+        try:
+            return loads(content)
+        except NotJson as error:
+            if named:
+                raise
+            first = error
+    if where == "anywhere" and (value := _last_value(rest)) is not _MISSING:
+        return value
+    raise first
+
+
+def loads(text: str) -> Any:
+    """Strict JSON. Raises NotJson; RecursionError for what is nested too deep."""
+    text = text.strip().removeprefix("\ufeff")
+    if not text:
+        raise NotJson("it is empty")
+    try:
+        return json.loads(text, parse_constant=_no_constant, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        raise NotJson(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise NotJson(f"{name} is no JSON")
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise RolloutError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+def _last_value(text: str) -> Any:
+    """The last object or array in *text* that stands in no other; `_MISSING` without one."""
+    decoder = json.JSONDecoder(parse_constant=_no_constant, parse_int=_integer)
+    found: Any = _MISSING
+    at = tries = 0
+    opening = re.compile(r"[{\[]")
+    while tries < 200 and (match := opening.search(text, at)):
+        tries += 1
+        try:
+            found, at = decoder.raw_decode(text, match.start())
+        except (json.JSONDecodeError, NotJson):
+            at = match.end()
+    return found
+
+
+class JsonFormat:
+    """1 where the response is JSON, and fits the schema if there is one, else 0.
+
+    *where*: "fenced" (all of the answer, or a fenced block in it: the default), "whole" (nothing but JSON, not
+    even a fence) or "anywhere"; see `read_json`. *schema*: a JSON Schema as a mapping, its file, or the dotted
+    path where a rollout has it, as "extra.schema". *kind*: "object" or "array", where any other value is none.
+    *partial*: with a schema, JSON that does not fit scores this much. A text that may be nothing but JSON
+    scores 0, not a failure, however broken it is; JSON nested too deep to be read is the rollout's failure. A
+    schema with patterns, or from the rollout, is checked in a worker process.
+
+    Abstains where the schema stands in the rollout and is not there, or is none.
+
+    Source: RFC 8259; JSON Schema as `jsonschema` checks it (draft as the schema says, else 2020-12).
+    """
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs = ("response", "extra.schema")
+    abstains = "the rollout's schema is missing or is none"
+    inline_limit = 200_000
+    timeout_s = 10.0
+
+    def __init__(
+        self,
+        *,
+        where: Found = "fenced",
+        schema: Mapping[str, Any] | str | None = None,
+        kind: Literal["any", "object", "array"] = "any",
+        partial: float = 0.0,
+        name: str = "json",
+    ) -> None:
+        one_of(name, "where", where, FOUND)
+        one_of(name, "kind", kind, ("any", "object", "array"))
+        if not 0 <= partial < 1:
+            raise ConfigError(
+                f"{name}: partial is the score of JSON that does not fit, 0 to below 1, not {partial!r}"
+            )
+        self.name = name
+        self.found_where: Found = where
+        self.kind = kind
+        self.partial = partial
+        self.path: str | None = None
+        self.schema: Any = None
+        if schema is not None:
+            needs(name, "jsonschema", "json")
+            self._take_schema(schema)
+            self.inline_limit = 8_000
+        elif where == "anywhere":
+            self.inline_limit = 20_000
+        patterns = self.path is not None or (self.schema is not None and may_match_patterns(self.schema))
+        self.where: Where = "process" if patterns else "inline"
+
+    def _take_schema(self, schema: Mapping[str, Any] | str) -> None:
+        if isinstance(schema, str) and re.match(r"(?:extra|ground_truth)\b", schema):
+            self.path = schema
+            return
+        if isinstance(schema, str):
+            try:
+                schema = json.loads(Path(schema).read_text("utf-8"))
+            except OSError as error:
+                raise ConfigError(
+                    f"{self.name}: cannot read the schema {schema} ({error.strerror}); or give a path in the rollout, "
+                    "such as extra.schema"
+                ) from None
+            except ValueError as error:
+                raise ConfigError(f"{self.name}: the schema {schema} is no JSON: {error}") from None
+        if problem := schema_problem(schema):
+            raise ConfigError(f"{self.name}: the schema is none: {problem}")
+        self.schema = schema
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        schema = self.schema
+        if self.path is not None:
+            schema = look_up(rollout, self.path, None)
+            if isinstance(schema, str):
+                try:
+                    schema = json.loads(schema)
+                except ValueError:
+                    schema = None
+            if not isinstance(schema, Mapping | bool):
+                return Abstained(f"{self.path} holds no schema")
+            if problem := schema_problem(schema):
+                return Abstained(f"{self.path} is no schema: {problem}")
+        try:
+            value = read_json(rollout.response, self.found_where)
+        except NotJson as error:
+            return Graded(0.0, f"no JSON: {error}")
+        if self.kind != "any" and not isinstance(value, dict if self.kind == "object" else list):
+            return Graded(0.0, f"{type(value).__name__} where an {self.kind} is wanted")
+        if schema is None or (problem := misfit(value, schema)) is None:
+            return Graded(1.0)
+        return Graded(self.partial, f"does not fit the schema: {problem}")
+
+
+def may_match_patterns(schema: Any) -> bool:
+    """Whether checking the schema may match a pattern, which hostile text can make never end; None: not known."""
+    return schema is None or "pattern" in json.dumps(schema, default=str)
+
+
+def schema_problem(schema: Any) -> str | None:
+    import jsonschema
+
+    if not isinstance(schema, Mapping | bool):
+        return f"a schema is a mapping, not {type(schema).__name__}"
+    try:
+        jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator).check_schema(schema)
+    except jsonschema.SchemaError as error:
+        return str(error.message)[:200]
+    return None
+
+
+def misfit(value: Any, schema: Any) -> str | None:
+    """Why *value* does not fit, in words; None where it does."""
+    import jsonschema
+    from referencing import Registry  # no schema is fetched from anywhere
+
+    kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+    error = next(kind(schema, registry=Registry()).iter_errors(value), None)
+    if error is None:
+        return None
+    place = "/".join(str(part) for part in error.absolute_path)
+    return f"{place + ': ' if place else ''}{error.message}"[:200]
+
+
+class JsonMatch:
+    """How much of the reference's JSON the response's has: 1 where they are equal, else 0, or the share.
+
+    *where*: see `read_json`. *score*: "exact" (equal or not), or "leaves": F1 over the leaves, each a path and
+    its value. *list_order*: False compares lists without their order. *extra_keys*: "wrong", or "fine": keys
+    that the reference does not have do not count. *tolerance*: largest relative difference of two equal
+    numbers. *ignore_case*: of texts, which are always compared without space around them. *number_texts*:
+    "5" equals 5. *only*: compare these keys of the top-level object and no others.
+
+    The reference is JSON text or a value; a list is one reference, a list itself. A response without JSON
+    scores 0. Abstains where the reference is no JSON.
+
+    Source: deep equality as OpenJudge's `JsonMatchGrader` (strict_order, ignore_extra_keys); leaves as in
+    field-level F1 of information extraction.
+    """
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs = ("response", "ground_truth")
+    abstains = "the reference is no JSON"
+    inline_limit = 50_000
+    timeout_s = 10.0
+
+    def __init__(
+        self,
+        *,
+        where: Found = "fenced",
+        score: Literal["exact", "leaves"] = "exact",
+        list_order: bool = True,
+        extra_keys: Literal["wrong", "fine"] = "wrong",
+        tolerance: float = 0.0,
+        ignore_case: bool = False,
+        number_texts: bool = False,
+        only: Sequence[str] = (),
+        name: str = "json_match",
+    ) -> None:
+        one_of(name, "where", where, FOUND)
+        one_of(name, "score", score, ("exact", "leaves"))
+        one_of(name, "extra_keys", extra_keys, ("wrong", "fine"))
+        at_least(name, "tolerance", tolerance, 0)
+        self.name = name
+        self.found_where: Found = where
+        self.score = score
+        self.list_order = list_order
+        self.extra_keys = extra_keys
+        self.tolerance = tolerance
+        self.ignore_case = ignore_case
+        self.number_texts = number_texts
+        # without order, everything is compared with everything
+        self.where: Where = "inline" if list_order else "process"
+        if where == "anywhere":
+            self.inline_limit = 20_000
+        self.only = tuple([only] if isinstance(only, str) else only)
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        wanted = rollout.ground_truth
+        if wanted is None:
+            return Abstained("there is no reference")
+        if isinstance(wanted, str):
+            try:
+                wanted = read_json(wanted, "fenced")
+            except NotJson as error:
+                return Abstained(f"the reference is no JSON: {error}")
+        try:
+            given = read_json(rollout.response, self.found_where)
+        except NotJson as error:
+            return Graded(0.0, f"no JSON: {error}")
+        if self.only:
+            if not isinstance(wanted, Mapping):
+                return Abstained("the reference is no object, so it has none of the keys to compare")
+            wanted = {key: wanted[key] for key in self.only if key in wanted}
+            given = {k: given[k] for k in self.only if k in given} if isinstance(given, Mapping) else given
+        if self.score == "exact":
+            place = self._difference(given, wanted, "")
+            return Graded(1.0) if place is None else Graded(0.0, f"differs at {place or 'the top'}"[:200])
+        return self._leaves(given, wanted)
+
+    def _difference(self, given: Any, wanted: Any, place: str) -> str | None:
+        """Where the two differ first; None where they do not."""
+        if isinstance(wanted, Mapping) and isinstance(given, Mapping):
+            for key, value in wanted.items():
+                if key not in given:
+                    return f"{place}/{key}"
+                if (found := self._difference(given[key], value, f"{place}/{key}")) is not None:
+                    return found
+            if self.extra_keys == "wrong" and (extra := [k for k in given if k not in wanted]):
+                return f"{place}/{extra[0]}"
+            return None
+        if isinstance(wanted, list | tuple) and isinstance(given, list):
+            if len(given) != len(wanted):
+                return place
+            if not self.list_order:
+                return self._unordered(given, wanted, place)
+            for i, (a, b) in enumerate(zip(given, wanted, strict=True)):
+                if (found := self._difference(a, b, f"{place}/{i}")) is not None:
+                    return found
+            return None
+        return None if self._same(given, wanted) else place
+
+    def _unordered(self, given: Sequence[Any], wanted: Sequence[Any], place: str) -> str | None:
+        left = list(given)
+        for i, value in enumerate(wanted):
+            match = next((j for j, a in enumerate(left) if self._difference(a, value, "") is None), None)
+            if match is None:
+                return f"{place}/{i}"
+            del left[match]
+        return None
+
+    def _same(self, given: Any, wanted: Any) -> bool:
+        if self.number_texts and isinstance(given, str) != isinstance(wanted, str):
+            given, wanted = _number(given), _number(wanted)
+        if isinstance(given, bool) or isinstance(wanted, bool) or given is None or wanted is None:
+            return given is wanted
+        if isinstance(given, int | float) and isinstance(wanted, int | float):
+            if given == wanted:
+                return True
+            try:
+                return bool(self.tolerance) and math.isclose(given, wanted, rel_tol=self.tolerance)
+            except OverflowError:
+                return False
+        if isinstance(given, str) and isinstance(wanted, str):
+            a, b = given.strip(), wanted.strip()
+            return a == b or (self.ignore_case and a.casefold() == b.casefold())
+        return type(given) is type(wanted) and bool(given == wanted)
+
+    def _leaves(self, given: Any, wanted: Any) -> Grade:
+        have, want = _leaves_of(given, self.list_order), _leaves_of(wanted, self.list_order)
+        total_have = sum(map(len, have.values()))
+        total_want = sum(map(len, want.values()))
+        right = 0
+        for path, values in want.items():
+            left = list(have.get(path, ()))
+            for value in values:
+                match = next((j for j, a in enumerate(left) if self._same(a, value)), None)
+                if match is not None:
+                    right += 1
+                    del left[match]
+        if self.extra_keys == "fine":
+            total_have = sum(len(values) for path, values in have.items() if path in want)
+        if not total_want or not total_have:
+            return Graded(float(total_want == total_have))
+        precision, recall = right / total_have, right / total_want
+        score = 2 * precision * recall / (precision + recall) if right else 0.0
+        return Graded(min(score, 1.0), f"{right} of {total_want} leaves")
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) > 100:
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return number if math.isfinite(number) else value
+
+
+def _leaves_of(value: Any, list_order: bool) -> dict[tuple[Any, ...], list[Any]]:
+    """Every leaf under its path; empty containers are leaves. Without order, places in lists are one place."""
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    left: list[tuple[tuple[Any, ...], Any]] = [((), value)]
+    while left:
+        path, part = left.pop()
+        if len(path) > 1000:
+            raise RolloutError("JSON nested more than 1,000 deep")
+        if isinstance(part, Mapping) and part:
+            left += [((*path, key), inner) for key, inner in part.items()]
+        elif isinstance(part, list | tuple) and part:
+            left += [((*path, i if list_order else "[]"), inner) for i, inner in enumerate(part)]
+        else:
+            found.setdefault(path, []).append(part)
+    return found

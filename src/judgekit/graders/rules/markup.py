@@ -1,0 +1,363 @@
+"""Rules about what a response is made of: a box, a block of code that parses, a script, calls of tools."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import tomllib
+import unicodedata
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from judgekit.errors import ConfigError, did_you_mean
+from judgekit.graders.protocol import Where
+from judgekit.graders.rules.json_format import loads, may_match_patterns, misfit, schema_problem
+from judgekit.graders.rules.text import after_think, at_least, code_blocks, last_boxed, needs, one_of, share
+from judgekit.graders.rules.trajectory import Call, read_trajectory
+from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
+
+
+class Boxed:
+    """1 where the response, after its thinking, puts an answer into `\\boxed{…}`, else 0.
+
+    *once*: more than one box is as bad as none. *at_end*: nothing but punctuation and math signs may follow.
+
+    Source: the answer format of MATH (Hendrycks et al. 2021, arXiv:2103.03874; `last_boxed_only_string`).
+    """
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs = ("response",)
+    abstains = "never"
+    inline_limit = 1_000_000
+    timeout_s = 5.0
+
+    def __init__(self, *, once: bool = False, at_end: bool = False, name: str = "boxed") -> None:
+        self.name = name
+        self.once = once
+        self.at_end = at_end
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        text = after_think(rollout.response)
+        if text is None:
+            return Graded(0.0, "the thinking never ends")
+        boxed = last_boxed(text)
+        if boxed is None or not boxed.strip():
+            return Graded(0.0, "nothing is boxed")
+        if self.once and len(re.findall(r"\\f?box(?:ed)?\s{0,4}\{", text)) > 1:
+            return Graded(0.0, "more than one answer is boxed")
+        after = text[text.rindex(boxed) + len(boxed) :]
+        if self.at_end and not re.fullmatch(r"[\s}$.)\]\\]*", after):
+            return Graded(0.0, "there is text after the box")
+        return Graded(1.0)
+
+
+def _python(code: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an odd escape is no error of syntax
+        ast.parse(code)
+
+
+def _yaml(code: str) -> None:
+    import yaml
+
+    for _ in yaml.safe_load_all(code):
+        pass
+
+
+_CHECKS: dict[str, Callable[[str], Any]] = {
+    "json": loads,
+    "python": _python,
+    "toml": tomllib.loads,
+    "yaml": _yaml,
+}
+_LANGUAGES = {
+    "py": "python",
+    "python3": "python",
+    "python": "python",
+    "json": "json",
+    "toml": "toml",
+    "yaml": "yaml",
+    "yml": "yaml",
+}
+
+
+class CodeBlock:
+    """1 where the response has a fenced block of code whose syntax is right, else 0.
+
+    *language*: "python", "json", "yaml", "toml", or "any": a block of whatever language, of which only those
+    four are parsed. A block without a name counts as *language*. *blocks*: "last" (the last block of the
+    language decides), "all", or "any". *whole*: a response without a fence is taken as code. Parsing runs in a
+    worker process: code nested too deep may bring down an interpreter.
+
+    Source: `ast.parse`, as OpenJudge's `SyntaxCheckGrader`; the block as in open-r1's `extract_code`.
+    """
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs = ("response",)
+    abstains = "never"
+    where: Where = "process"
+
+    def __init__(
+        self,
+        *,
+        language: Literal["python", "json", "yaml", "toml", "any"] = "python",
+        blocks: Literal["last", "all", "any"] = "last",
+        whole: bool = False,
+        timeout_s: float = 5.0,
+        name: str = "code_block",
+    ) -> None:
+        one_of(name, "language", language, (*_CHECKS, "any"))
+        one_of(name, "blocks", blocks, ("last", "all", "any"))
+        self.name = name
+        self.language = language
+        self.blocks = blocks
+        self.whole = whole
+        self.timeout_s = timeout_s
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        text = after_think(rollout.response)
+        if text is None:
+            return Graded(0.0, "the thinking never ends")
+        found = [
+            (name, code)
+            for language, code in code_blocks(text)
+            if (name := _LANGUAGES.get(language, language) or self.language) == self.language
+            or self.language == "any"
+        ]
+        if not found and self.whole and "```" not in text:
+            found = [(self.language, text)]
+        found = [(name, code) for name, code in found if code.strip()]
+        if not found:
+            return Graded(0.0, "there is no block of code")
+        problems = [_problem(name, code) for name, code in (found[-1:] if self.blocks == "last" else found)]
+        wrong = [problem for problem in problems if problem is not None]
+        right = not wrong if self.blocks != "any" else len(wrong) < len(problems)
+        return Graded(1.0) if right else Graded(0.0, wrong[0][:200])
+
+
+def _problem(language: str, code: str) -> str | None:
+    """What is wrong with the syntax, in words; None where nothing is, or nobody knows."""
+    check = _CHECKS.get(language)
+    if check is None:
+        return None
+    try:
+        check(code)
+    except (RecursionError, MemoryError):
+        raise
+    except Exception as error:  # every parser has errors of its own
+        return f"{language}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+    return None
+
+
+SCRIPTS: Mapping[str, str] = {
+    "Arabic": "\u0600-\u06ff\u0750-\u077f\u08a0-\u08ff\ufb50-\ufdff\ufe70-\ufeff",
+    "Armenian": "\u0530-\u058f",
+    "Bengali": "\u0980-\u09ff",
+    "Cyrillic": "\u0400-\u052f\u1c80-\u1c8f\u2de0-\u2dff\ua640-\ua69f",
+    "Devanagari": "\u0900-\u097f\ua8e0-\ua8ff",
+    "Georgian": "\u10a0-\u10ff\u1c90-\u1cbf\u2d00-\u2d2f",
+    "Greek": "\u0370-\u03ff\u1f00-\u1fff",
+    "Gujarati": "\u0a80-\u0aff",
+    "Gurmukhi": "\u0a00-\u0a7f",
+    "Han": "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f",
+    "Hangul": "\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff",
+    "Hebrew": "\u0590-\u05ff\ufb1d-\ufb4f",
+    "Hiragana": "\u3041-\u309f",
+    "Kannada": "\u0c80-\u0cff",
+    "Katakana": "\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f",
+    "Latin": "A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0250-\u02af\u1e00-\u1eff\u2c60-\u2c7f\ua722-\ua7ff\ufb00-\ufb06\uff21-\uff3a\uff41-\uff5a",
+    "Malayalam": "\u0d00-\u0d7f",
+    "Tamil": "\u0b80-\u0bff",
+    "Telugu": "\u0c00-\u0c7f",
+    "Thai": "\u0e00-\u0e7f",
+}
+"""Characters of the scripts, as ranges (Unicode's blocks for them)."""
+LANGUAGES: Mapping[str, tuple[str, ...]] = {
+    "ar": ("Arabic",), "bg": ("Cyrillic",), "bn": ("Bengali",), "de": ("Latin",), "el": ("Greek",),
+    "en": ("Latin",), "es": ("Latin",), "fa": ("Arabic",), "fi": ("Latin",), "fr": ("Latin",),
+    "gu": ("Gujarati",), "he": ("Hebrew",), "hi": ("Devanagari",), "hy": ("Armenian",), "id": ("Latin",),
+    "it": ("Latin",), "ja": ("Hiragana", "Katakana", "Han"), "ka": ("Georgian",), "kn": ("Kannada",),
+    "ko": ("Hangul", "Han"), "ml": ("Malayalam",), "mr": ("Devanagari",), "ne": ("Devanagari",),
+    "nl": ("Latin",), "pa": ("Gurmukhi",), "pl": ("Latin",), "pt": ("Latin",), "ru": ("Cyrillic",),
+    "sw": ("Latin",), "ta": ("Tamil",), "te": ("Telugu",), "th": ("Thai",), "tr": ("Latin",),
+    "uk": ("Cyrillic",), "ur": ("Arabic",), "vi": ("Latin",), "zh": ("Han",),
+}  # fmt: skip
+_LETTER = re.compile(r"[^\W\d_]")
+_NOT_PROSE = re.compile(
+    r"```.*?(?:```|\Z)|`[^`\n]*`|\$\$.*?(?:\$\$|\Z)|\$[^$\n]*\$|\\[a-zA-Z]+|https?://\S+", re.DOTALL
+)
+
+
+class Script:
+    """Share of the response's letters that are of the wanted scripts, 0 to 1.
+
+    *scripts*: names such as "Latin", "Han", "Cyrillic"; *language*: a code such as "zh" in their place, which
+    stands for its scripts. It tells Chinese from English, not German from English: that is
+    `Instructions`' language constraint. Japanese needs kana: Han alone is Chinese. *min_share*: make it 1 from
+    this share on and 0 below. *prose*: leave out code, formulas and addresses. *min_letters*: a response with
+    fewer letters abstains, as has no script.
+
+    Source: the language-consistency reward of DeepSeek-R1 (arXiv:2501.12948, section 2.3.2: the proportion of
+    target-language words in the chain of thought), here by script and letter; Unicode's blocks.
+    """
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs = ("response",)
+    abstains = "the response has too few letters"
+    inline_limit = 60_000
+    timeout_s = 5.0
+
+    def __init__(
+        self,
+        scripts: Sequence[str] | str = (),
+        *,
+        language: str | None = None,
+        min_share: float | None = None,
+        prose: bool = True,
+        min_letters: int = 1,
+        name: str = "script",
+    ) -> None:
+        names = [scripts] if isinstance(scripts, str) else list(scripts)
+        if bool(names) == (language is not None):
+            raise ConfigError(f"{name}: give scripts, such as ['Latin'], or a language, such as 'zh'")
+        if language is not None:
+            if language not in LANGUAGES:
+                raise ConfigError(f"{name}: no language {language!r}{did_you_mean(language, LANGUAGES)}")
+            names = list(LANGUAGES[language])
+        for script in names:
+            one_of(name, "scripts", script, SCRIPTS)
+        if min_share is not None:
+            share(name, "min_share", min_share)
+        at_least(name, "min_letters", min_letters, 1, whole=True)
+        self.name = name
+        self.scripts = tuple(names)
+        self.language = language
+        self.min_share = min_share
+        self.prose = prose
+        self.min_letters = min_letters
+        self._wanted = re.compile("[" + "".join(SCRIPTS[script] for script in names) + "]")
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        text = _NOT_PROSE.sub(" ", rollout.response) if self.prose else rollout.response
+        if not text.isascii():
+            text = unicodedata.normalize("NFC", text)
+        letters = _LETTER.findall(text)
+        if len(letters) < self.min_letters:
+            return Abstained("the response has too few letters")
+        wanted = len(self._wanted.findall("".join(letters)))
+        part = min(wanted / len(letters), 1.0)
+        if self.language == "ja" and not re.search("[\u3041-\u30ff]", text):
+            part = 0.0
+        score = part if self.min_share is None else float(part >= self.min_share)
+        return Graded(score, f"{part:.0%} of the letters are {' or '.join(self.scripts)}")
+
+
+class ToolCallFormat:
+    """Share of the rollout's tool calls that are well formed, 0 to 1.
+
+    A call is well formed where it has a name, its arguments are a JSON object, and, where the tools are known,
+    there is a tool of that name and the arguments fit its schema. *tools*: OpenAI tool definitions, or the
+    dotted path where a rollout has them; *check*: "schema", "required" (only that required arguments are there
+    and no unknown ones), or "none" (only names). *all_or_nothing*: 1 where every call is well formed, else 0.
+    *without* a
+    call: "abstain", or "zero" where there should be one. Abstains too where a tool's schema is none.
+
+    Source: Hermes' and Qwen's `<tool_call>` format and OpenAI's function-calling schema; BFCL's AST checks.
+    """
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs = ("messages", "response", "extra.tools")
+    abstains = "no tool was called (or without=zero), or a tool's schema is none"
+    inline_limit = 100_000
+    timeout_s = 10.0
+
+    def __init__(
+        self,
+        *,
+        tools: Sequence[Mapping[str, Any]] | str = "extra.tools",
+        check: Literal["schema", "required", "none"] = "schema",
+        all_or_nothing: bool = False,
+        without: Literal["abstain", "zero"] = "abstain",
+        name: str = "tool_format",
+    ) -> None:
+        one_of(name, "check", check, ("schema", "required", "none"))
+        one_of(name, "without", without, ("abstain", "zero"))
+        if check == "schema":
+            needs(name, "jsonschema", "json")
+        self.name = name
+        self.path = tools if isinstance(tools, str) else None
+        self.tools = None if isinstance(tools, str) else _tools(tools)
+        self.where: Where = "process" if check == "schema" and may_match_patterns(self.tools) else "inline"
+        if self.tools is not None and not self.tools:
+            raise ConfigError(
+                f"{name}: tools is a list of tool definitions with a name, or a path such as extra.tools"
+            )
+        self.check = check
+        self.all_or_nothing = all_or_nothing
+        self.without = without
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        calls = read_trajectory(rollout).calls
+        if not calls:
+            return (
+                Abstained("no tool was called")
+                if self.without == "abstain"
+                else Graded(0.0, "no tool was called")
+            )
+        tools = self.tools if self.path is None else _tools(look_up(rollout, self.path, None))
+        if self.check == "schema":
+            for tool in {call.name for call in calls} & set(tools or ()):
+                if (schema := (tools or {})[tool]) is not None and (problem := schema_problem(schema)):
+                    return Abstained(f"the schema of {tool} is none: {problem}")
+        problems = [problem for call in calls if (problem := self._problem(call, tools)) is not None]
+        score = float(not problems) if self.all_or_nothing else 1.0 - len(problems) / len(calls)
+        return Graded(score, problems[0][:200] if problems else "")
+
+    def _problem(self, call: Call, tools: Mapping[str, Any] | None) -> str | None:
+        if not call.name:
+            return "a call without a name"
+        if not isinstance(call.arguments, Mapping):
+            return f"{call.name}: the arguments are no JSON object"
+        if not tools:
+            return None
+        if call.name not in tools:
+            return f"there is no tool {call.name!r}{did_you_mean(call.name, tools)}"
+        schema = tools[call.name]
+        if self.check == "none" or not isinstance(schema, Mapping):
+            return None
+        if missing := [k for k in schema.get("required") or () if k not in call.arguments]:
+            return f"{call.name}: the argument {missing[0]!r} is missing"
+        known = schema.get("properties")
+        if isinstance(known, Mapping) and not schema.get("additionalProperties"):
+            unknown = [k for k in call.arguments if k not in known]
+            if unknown:
+                return f"{call.name}: there is no argument {unknown[0]!r}"
+        if self.check == "required":
+            return None
+        problem = misfit(dict(call.arguments), schema)
+        return None if problem is None else f"{call.name}: {problem}"
+
+
+def _tools(value: Any) -> dict[str, Any] | None:
+    """Schemas of the arguments by the tools' names; None where *value* defines no tools."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    if isinstance(value, Mapping):
+        value = [value]
+    if not isinstance(value, list | tuple):
+        return None
+    found: dict[str, Any] = {}
+    for tool in value:
+        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        if isinstance(function, Mapping) and isinstance(function.get("name"), str):
+            found[function["name"]] = function.get("parameters", function.get("input_schema"))
+    return found

@@ -1,0 +1,143 @@
+"""Mathematical equivalence, by math-verify in a worker process."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any, Literal
+
+from judgekit.graders.protocol import Where
+from judgekit.graders.rules.text import after_think, at_least, last_boxed, needs, one_of
+from judgekit.types import Abstained, Grade, Graded, Rollout
+
+TAIL_CHARS = 65_536
+"""Only this many characters at the end of a response are searched for an answer."""
+MAX_REFERENCE_CHARS = 20_000
+
+
+class MathEquivalence:
+    """1 where the response's answer is mathematically equal to the reference, else 0.
+
+    The answer is what math-verify reads: the last `\\boxed{…}`, else LaTeX or an expression that the text
+    marks as its answer, else the last one. Boxes that stand close to each other are one answer, a set (*boxes*:
+    "joined", as math-verify has it; "last": only the last box counts, as in Hendrycks et al.'s MATH). Text up to the last `</think>` is no answer (*thinking*: "strip";
+    "keep" reads it too). The reference is LaTeX, an expression, a number, a worked solution that ends in a box
+    or in `#### 72`, or a list of accepted answers; a bare reference is read as if it stood in a box.
+
+    *extract*: which kinds of answer are read, of "latex" and "expr". *precision*: decimal digits to which
+    numbers are rounded; *strict*: sets, intervals and tuples, variables and numbers must agree in kind.
+
+    Evaluation may never end (`9**9**9**9`), so it runs in a worker process that is killed at *timeout_s*: such
+    a rollout has broken its grader. Abstains where the reference cannot be read.
+
+    Source: math-verify's `parse` and `verify(gold, answer)`, with verl's boxing of a bare reference
+    (`verl/utils/reward_score/math_verify.py`).
+    """
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs = ("response", "ground_truth")
+    abstains = "the reference cannot be read as mathematics"
+    where: Where = "process"
+
+    def __init__(
+        self,
+        *,
+        extract: Sequence[Literal["latex", "expr"]] = ("latex", "expr"),
+        precision: int = 6,
+        strict: bool = True,
+        boxes: Literal["joined", "last"] = "joined",
+        thinking: Literal["strip", "keep"] = "strip",
+        timeout_s: float = 10.0,
+        name: str = "math",
+    ) -> None:
+        for kind in extract:
+            one_of(name, "extract", kind, ("latex", "expr"))
+        one_of(name, "thinking", thinking, ("strip", "keep"))
+        one_of(name, "boxes", boxes, ("joined", "last"))
+        at_least(name, "precision", precision, 0, whole=True)
+        needs(name, "math_verify", "math")
+        self.name = name
+        self.extract = tuple(extract) or ("latex", "expr")
+        self.precision = precision
+        self.strict = strict
+        self.boxes = boxes
+        self.thinking = thinking
+        self.timeout_s = timeout_s
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        truth = rollout.ground_truth
+        golds = [
+            gold
+            for value in (truth if isinstance(truth, list | tuple) else [truth])
+            if (gold := self._gold(value))
+        ]
+        if not golds:
+            return Abstained("the reference cannot be read as mathematics")
+        text = rollout.response if self.thinking == "keep" else after_think(rollout.response)
+        if text is None or not text.strip():
+            return Graded(0.0, "no answer is given")
+        text = text[-TAIL_CHARS:]
+        if self.boxes == "last" and (boxed := last_boxed(text)) is not None:
+            text = f"\\boxed{{{boxed}}}"
+        answer = self._parse(text)
+        if not answer:
+            return Graded(0.0, "no answer could be read")
+        shown = str(answer[-1])[:80]
+        if any(self._equal(gold, answer) for gold in golds):
+            return Graded(1.0, f"{shown} is right")
+        return Graded(0.0, f"{shown} instead of {str(golds[0][-1])[:80]}")
+
+    def _equal(self, gold: list[Any], answer: list[Any]) -> bool:
+        from math_verify import verify
+
+        # no time limit of its own: it would need signals, and would take a time-out for a wrong answer
+        compare = partial(
+            verify, gold, answer, float_rounding=self.precision, strict=self.strict, timeout_seconds=None
+        )
+        try:
+            return bool(compare(raise_on_error=True))
+        except (RecursionError, MemoryError):
+            raise
+        except Exception:  # readings that sympy cannot compare are not equal; another pair of them may be
+            return bool(compare(raise_on_error=False))
+
+    def _parse(self, text: str, seconds: int | None = None) -> list[Any]:
+        from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
+
+        logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it has no time limit
+        configs: list[Any] = []
+        if "latex" in self.extract:
+            configs.append(LatexExtractionConfig())
+        if "expr" in self.extract:
+            configs.append(ExprExtractionConfig())
+        return list(parse(text, extraction_config=configs, parsing_timeout=seconds))
+
+    def _gold(self, value: Any) -> list[Any]:
+        """The reference as math-verify's list of readings; empty where it has none."""
+        if isinstance(value, bool) or not isinstance(value, str | int | float | Fraction):
+            return []
+        if isinstance(value, float) and not math.isfinite(value):
+            return []
+        if isinstance(value, int) and abs(value) > 10**1000:
+            return []
+        text = str(value).strip()
+        if not text or len(text) > MAX_REFERENCE_CHARS:
+            return []
+        if "####" in text:
+            text = text.rpartition("####")[2].strip()
+        if (boxed := last_boxed(text)) is not None:
+            text = boxed
+        # a signal can only bound it in a main thread, which a worker's is
+        seconds = 5 if threading.current_thread() is threading.main_thread() else None
+        for attempt in (
+            (text,) if "$" in text or "\\(" in text or "\\[" in text else (f"\\boxed{{{text}}}", text)
+        ):
+            found = self._parse(attempt, seconds)
+            if found:
+                return found
+        return []

@@ -1,0 +1,298 @@
+"""Running untrusted Python in a process of its own, with limits.
+
+What is always limited: wall time, CPU time, memory, the size of files and of the output. What depends on the
+system is found out once, by trying, and said by `isolation()`:
+
+- with `bwrap` (bubblewrap): no network, a process and file tree of its own, everything but the program's folder
+  read-only;
+- else with `unshare` where user namespaces are allowed: no network, a process tree of its own that ends with
+  the program; with `mount` and `setpriv` everything but its folder is read-only, too;
+- else nothing: the network is open and the program is an ordinary process of the user's.
+
+Run by root, the program runs as nobody where nobody may run the interpreter. This keeps honest programs' bugs
+in their place. It is no jail for programs that attack the kernel or this harness: for those, use a container
+or a virtual machine around the trainer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import secrets
+import selectors
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from judgekit.errors import JudgekitError
+
+NOBODY = 65534
+_HARNESS = resources.files("judgekit.graders.rules").joinpath("code_harness.py")
+
+
+class SandboxError(JudgekitError):
+    """The sandbox itself could not be started: the machine's fault, not the program's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one run of a program may use."""
+
+    time_s: float = 10.0
+    """Of the CPU, rounded up to whole seconds: what a busy machine takes is not the program's fault."""
+    wall_s: float = 30.0
+    memory_mb: int = 1024
+    output_kb: int = 1024
+    file_mb: int = 16
+    processes: int = 32
+    """Enforced where the program has a user, or a user namespace, of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a program ended."""
+
+    how: Literal["ended", "time", "output"]
+    code: int
+    output: str
+    errors: str
+    answer: Any = None
+    """What it answered, where it was asked for an answer and gave one."""
+    answered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to start a program."""
+
+    name: str
+    command: tuple[str, ...]
+    """{work} stands for the program's folder."""
+    network: bool
+    """Whether the network can be reached."""
+    user: int | None = None
+    """Run as this user; None: as this process's."""
+    counts_processes: bool = False
+    read_only: bool = False
+    """Whether it can write to its own folder alone."""
+
+    def isolation(self) -> dict[str, str]:
+        return {
+            "by": self.name,
+            "network": "open" if self.network else "none",
+            "files": "read-only but its own folder" if self.read_only else "what the user may reach",
+            "user": "nobody" if self.user is not None else "yours",
+            "processes": "limited" if self.counts_processes else "not limited",
+        }
+
+
+_BWRAP = (
+    "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/", "--dev", "/dev",
+    "--proc", "/proc", "--tmpfs", "/tmp", "--bind", "{work}", "{work}", "--chdir", "{work}", "--",
+)  # fmt: skip
+_UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--ipc", "--pid", "--fork", "--kill-child")
+_MOUNTED = """
+set -e
+mount --make-rprivate /
+mount --bind "$0" "$0"
+while read -r _ _ _ _ at _; do
+    case "$at" in "$0"|/proc|/proc/*) ;; *) mount -o remount,bind,ro "$at" 2>/dev/null || test "$at" != / ;; esac
+done < /proc/self/mountinfo
+cd "$0"
+exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs "$@"
+"""
+"""Makes everything read-only but the program's folder, and gives up the right to undo it."""
+
+
+_KILLED = "unshare: sigprocmask unblock failed: Invalid argument\n"
+
+
+@functools.cache
+def best_way(python: str, network: bool) -> Way:
+    """The best isolation that works here, found by trying each with a program that does nothing."""
+    root = os.geteuid() == 0
+    users = [NOBODY, None] if root else [None]
+    ways: list[Way] = []
+    for user in users:
+        counts = user is not None or not root  # nobody counts the processes of root
+        if not network:
+            mounted = (*_UNSHARE, "--mount", "--mount-proc", "--", "sh", "-c", _MOUNTED, "{work}")
+            ways.append(Way("bwrap", _BWRAP, False, user, counts, True))
+            ways.append(Way("unshare", mounted, False, user, counts, True))
+            ways.append(Way("unshare", (*_UNSHARE, "--mount-proc", "--"), False, user, counts))
+            ways.append(Way("unshare", (*_UNSHARE, "--"), False, user, counts))
+    ways.sort(key=lambda way: not way.read_only)
+    # no network counts for more than another user
+    ways += [Way("a plain process", (), True, user, user is not None) for user in users]
+    for way in ways:
+        if way.command and shutil.which(way.command[0]) is None:
+            continue
+        with contextlib.suppress(SandboxError, OSError, subprocess.SubprocessError):
+            if run_program("print('up')", way=way, python=python, limits=Limits()).output == "up\n":
+                return way
+    raise SandboxError(f"{python} cannot be started")
+
+
+def isolation(python: str = sys.executable, *, network: bool = False) -> dict[str, str]:
+    """What keeps a program in its place on this machine, in words."""
+    return best_way(python, network).isolation()
+
+
+def run_program(
+    code: str,
+    *,
+    way: Way,
+    python: str = sys.executable,
+    limits: Limits,
+    stdin: str = "",
+    job: Mapping[str, Any] | None = None,
+) -> Finished:
+    """Run *code*, as a program that reads *stdin*, or for the answer to a *job*. Raises SandboxError."""
+    work = Path(tempfile.mkdtemp(prefix="judgekit-"))
+    try:
+        secret = secrets.token_hex(16)
+        what = {"kind": "program", **(job or {}), "limits": _limits(limits, way)}
+        (work / "harness.py").write_text(_harness())
+        (work / "code.py").write_text(code, "utf-8", "surrogatepass")
+        (work / "job.json").write_text(json.dumps(what))
+        (work / "stdin").write_text(secret if job else stdin, "utf-8", "surrogatepass")
+        os.chmod(work, 0o777 if way.user is not None else 0o700)
+        finished = _run(
+            [*(part.replace("{work}", str(work)) for part in way.command), python, "-I", "harness.py"],
+            work,
+            way,
+            limits,
+        )
+        if not (work / "begun").exists():
+            raise SandboxError(f"the sandbox ({way.name}) did not start: {finished.errors.strip()[-300:]}")
+        if not job:
+            return finished
+        answer = _answer(work / "answer.json", secret, limits)
+        return Finished(finished.how, finished.code, finished.output, finished.errors, *answer)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@functools.cache
+def _harness() -> str:
+    return _HARNESS.read_text("utf-8")
+
+
+def _limits(limits: Limits, way: Way) -> dict[str, int]:
+    seconds = max(1, int(limits.time_s + 0.999))
+    found = {
+        "RLIMIT_CPU": seconds,
+        "RLIMIT_AS": limits.memory_mb << 20,
+        "RLIMIT_FSIZE": limits.file_mb << 20,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_NOFILE": 256,
+    }
+    if way.counts_processes:
+        found["RLIMIT_NPROC"] = limits.processes
+    return found
+
+
+def _run(command: Sequence[str], work: Path, way: Way, limits: Limits) -> Finished:
+    env = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(work),
+        "TMPDIR": str(work),
+        "LANG": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    who: dict[str, Any] = {}
+    if way.user is not None:
+        who = {"user": way.user, "group": way.user, "extra_groups": []}
+    try:
+        with open(work / "stdin", "rb") as stdin:
+            process = subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=work,
+                env=env,
+                start_new_session=True,
+                **who,
+            )
+    except OSError as error:
+        raise SandboxError(f"{command[0]} cannot be started: {error.strerror}") from None
+    try:
+        how, output, errors = _read(process, limits)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        code = process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+    said = errors.decode("utf-8", "replace")
+    if code == 1 and said.endswith(_KILLED):  # what unshare says where its program was killed
+        code, said = -signal.SIGKILL, said.removesuffix(_KILLED)
+    return Finished(how, code, output.decode("utf-8", "replace"), said)
+
+
+def _read(
+    process: subprocess.Popen[bytes], limits: Limits
+) -> tuple[Literal["ended", "time", "output"], bytes, bytes]:
+    """What the program writes, until it ends, its time is over, or it has written too much."""
+    deadline = time.monotonic() + limits.wall_s
+    most = limits.output_kb << 10
+    parts: dict[int, bytearray] = {}
+    with selectors.DefaultSelector() as selector:
+        for number, pipe in enumerate((process.stdout, process.stderr)):
+            assert pipe is not None
+            parts[number] = bytearray()
+            selector.register(pipe, selectors.EVENT_READ, number)
+        while selector.get_map():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "time", bytes(parts[0]), bytes(parts[1])
+            ready = selector.select(min(left, 0.1))
+            for key, _ in ready:
+                chunk = os.read(key.fd, 65_536)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+                elif key.data == 0 or len(parts[1]) < 100_000:  # of the errors the beginning is enough
+                    parts[key.data] += chunk
+            if len(parts[0]) > most:
+                return "output", bytes(parts[0][:most]), bytes(parts[1])
+            if not ready and process.poll() is not None:
+                break  # a process that it left behind holds the pipes
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            return "time", bytes(parts[0]), bytes(parts[1])
+        time.sleep(0.005)
+    return "ended", bytes(parts[0]), bytes(parts[1])
+
+
+def _answer(path: Path, secret: str, limits: Limits) -> tuple[Any, bool]:
+    """The answer in the file, and whether it carries the secret. The file may be anything: the program made it."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None, False
+    with os.fdopen(file, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None, False
+        data = stream.read(limits.file_mb << 20)
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return None, False
+    if not isinstance(found, dict) or found.get("secret") != secret:
+        return None, False
+    return found.get("answer"), True

@@ -1,0 +1,323 @@
+"""Whether the right tools were called, with the right arguments, in the right order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from judgekit.errors import ConfigError
+from judgekit.graders.rules.text import one_of
+from judgekit.graders.rules.trajectory import Call, calls_in, canonical, parsed_arguments, read_trajectory
+from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
+
+Arguments = Literal["exact", "subset", "partial", "ignore"]
+ARGUMENTS = ("exact", "subset", "partial", "ignore")
+
+
+class Expected:
+    """One call of the reference: its accepted forms."""
+
+    __slots__ = ("forms",)
+
+    def __init__(self, forms: Sequence[tuple[str, Mapping[str, Any] | Any, frozenset[str]]]) -> None:
+        self.forms = tuple(forms)
+        """(name, arguments, optional ones); an argument that is `AnyOf` accepts each of its values."""
+
+    @property
+    def name(self) -> str:
+        return self.forms[0][0]
+
+
+class AnyOf(tuple[Any, ...]):
+    """The accepted values of one argument."""
+
+
+def expected_calls(value: Any) -> list[Expected] | None:
+    """The calls that a reference asks for; None where it is none.
+
+    A reference is a list of calls in any form that `trajectory.calls_in` reads, or JSON of one. A call may be
+    `{"any_of": [call, …]}`, and BFCL's `{"function": {"argument": [accepted, …]}}`, where "" among the
+    accepted values makes the argument optional.
+    """
+    if isinstance(value, str):
+        value = parsed_arguments(value)
+        if value == {} or isinstance(value, str):
+            return None
+    if isinstance(value, Mapping):
+        value = value["tool_calls"] if isinstance(value.get("tool_calls"), list | tuple) else [value]
+    if not isinstance(value, list | tuple):
+        return None
+    found: list[Expected] = []
+    for part in value:
+        if isinstance(part, list | tuple):
+            inner = expected_calls(part)
+            if inner is None:
+                return None
+            found += inner
+            continue
+        forms = _forms(part)
+        if not forms:
+            return None
+        found.append(Expected(forms))
+    return found
+
+
+def _forms(part: Any) -> list[tuple[str, Any, frozenset[str]]]:
+    if isinstance(part, str):
+        read = parsed_arguments(part)
+        if isinstance(read, Mapping):
+            return _forms(read)
+        return [(part.strip(), {}, frozenset())] if re.fullmatch(r"\s*[\w.\-/:]+\s*", part) else []
+    if not isinstance(part, Mapping):
+        return []
+    if isinstance(part.get("any_of"), list | tuple):
+        return [form for option in part["any_of"] for form in _forms(option)]
+    calls = calls_in(part)
+    if calls:
+        return [(call.name, call.arguments, frozenset()) for call in calls]
+    if len(part) == 1:
+        ((name, arguments),) = part.items()
+        if isinstance(arguments, Mapping) and all(isinstance(v, list | tuple) for v in arguments.values()):
+            optional = frozenset(k for k, v in arguments.items() if "" in v)
+            accepted = {k: AnyOf(x for x in v if x != "") for k, v in arguments.items()}
+            return [(str(name), accepted, optional)]
+    return []
+
+
+class _Compared:
+    """What the graders of this file share: where the reference stands and when two calls are the same."""
+
+    score_range = (0.0, 1.0)
+    version = "1"
+    inputs: tuple[str, ...] = ("messages", "response", "ground_truth")
+    abstains = "the reference holds no calls"
+    inline_limit = 40_000
+    timeout_s = 10.0
+
+    def __init__(self, name: str, reference: str, arguments: Arguments, ignore_case: bool) -> None:
+        one_of(name, "arguments", arguments, ARGUMENTS)
+        if not isinstance(reference, str) or not reference:
+            raise ConfigError(
+                f"{name}: reference is the dotted path of the reference's calls, such as extra.calls"
+            )
+        self.name = name
+        self.reference = reference
+        self.arguments: Arguments = arguments
+        self.ignore_case = ignore_case
+
+    def read(self, rollout: Rollout) -> tuple[list[Call], list[Expected]] | Abstained:
+        wanted = expected_calls(look_up(rollout, self.reference, None))
+        if wanted is None:
+            return Abstained(f"{self.reference} holds no calls")
+        return read_trajectory(rollout).calls, wanted
+
+    def alike(self, call: Call, expected: Expected) -> float:
+        """1 for the same call, 0 for another one; in between the share of right arguments ("partial")."""
+        return max(self._form(call, *form) for form in expected.forms)
+
+    def _form(self, call: Call, name: str, arguments: Any, optional: frozenset[str]) -> float:
+        if self._text(call.name) != self._text(name):
+            return 0.0
+        if self.arguments == "ignore":
+            return 1.0
+        if not isinstance(arguments, Mapping) or not isinstance(call.arguments, Mapping):
+            return float(self._same(call.arguments, arguments))
+        given = call.arguments
+        right = sum(1 for k, v in arguments.items() if k in given and self._same(given[k], v))
+        missing = [k for k in arguments if k not in given and k not in optional]
+        wrong = sum(1 for k in arguments if k in given) - right
+        extra = sum(1 for k in given if k not in arguments)
+        if self.arguments == "subset":
+            extra = 0
+        if self.arguments != "partial":
+            return float(not (missing or wrong or extra))
+        everything = right + wrong + len(missing) + extra
+        return right / everything if everything else 1.0
+
+    def _same(self, given: Any, wanted: Any) -> bool:
+        if isinstance(wanted, AnyOf):
+            return any(self._same(given, value) for value in wanted)
+        if isinstance(given, bool) != isinstance(wanted, bool):
+            return False
+        if self.ignore_case:
+            return canonical(given).casefold() == canonical(wanted).casefold()
+        return canonical(given) == canonical(wanted)
+
+    def _text(self, text: str) -> str:
+        return text.strip().casefold() if self.ignore_case else text.strip()
+
+
+class ToolCallMatch(_Compared):
+    """How well the tool calls of a trajectory match the reference's, in any order, 0 to 1.
+
+    *of*: "f1", "precision" (share of the calls that the reference asks for), "recall" (share of the
+    reference's calls that were made), "exact" (1 if all were made and no other), "recall_all" (1 if all were
+    made). Each call matches at most one of the reference's; the pairing is the best there is. *arguments*:
+    "exact"; "subset" (more arguments than asked for are fine); "partial" (a call counts by the share of its
+    arguments that are right); "ignore" (only names). Numbers are compared by value, texts without space
+    around them, *ignore_case* without case.
+
+    *reference*: dotted path of the reference's calls; see `expected_calls` for its forms, alternatives and
+    optional arguments among them. A reference of no calls asks for none. Abstains where there is no reference.
+
+    Source: precision, recall and exact match over calls as in Vertex AI's trajectory metrics (any-order) and
+    T-Eval; accepted values per argument as in BFCL's `possible_answer`.
+    """
+
+    def __init__(
+        self,
+        *,
+        of: Literal["f1", "precision", "recall", "exact", "recall_all"] = "f1",
+        arguments: Arguments = "exact",
+        ignore_case: bool = False,
+        reference: str = "ground_truth",
+        name: str = "tool_calls",
+    ) -> None:
+        super().__init__(name, reference, arguments, ignore_case)
+        one_of(name, "of", of, ("f1", "precision", "recall", "exact", "recall_all"))
+        self.of = of
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        read = self.read(rollout)
+        if isinstance(read, Abstained):
+            return read
+        calls, wanted = read
+        matched = self._matched(calls, wanted)
+        reason = f"{matched:g} of {len(wanted)} calls of the reference, {len(calls)} made"
+        if self.of in ("exact", "recall_all"):
+            whole = matched >= len(wanted) - 1e-9 and (self.of == "recall_all" or len(calls) == len(wanted))
+            return Graded(float(whole), reason)
+        if not calls and not wanted:
+            return Graded(1.0, "no calls, as asked for")
+        precision = matched / len(calls) if calls else 0.0
+        recall = matched / len(wanted) if wanted else float(self.of == "recall")
+        if self.of == "precision":
+            # no call is no wrong call, but nothing right either
+            return Graded(precision, reason)
+        if self.of == "recall":
+            return Graded(recall, reason)
+        score = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+        return Graded(min(score, 1.0), reason)
+
+    def _matched(self, calls: Sequence[Call], wanted: Sequence[Expected]) -> float:
+        """The most that calls and reference have in common, each used once."""
+        if self.arguments == "partial":
+            pairs = sorted(
+                (
+                    (-likeness, i, j)
+                    for i, call in enumerate(calls)
+                    for j, expected in enumerate(wanted)
+                    if (likeness := self.alike(call, expected)) > 0
+                ),
+            )
+            used_calls: set[int] = set()
+            used: set[int] = set()
+            total = 0.0
+            for likeness, i, j in pairs:
+                if i not in used_calls and j not in used:
+                    used_calls.add(i)
+                    used.add(j)
+                    total -= likeness
+            return total
+        return len(_pairing([[j for j, e in enumerate(wanted) if self.alike(c, e) == 1.0] for c in calls]))
+
+
+def _pairing(options: Sequence[Sequence[int]]) -> dict[int, int]:
+    """The largest set of pairs, each option used once: augmenting paths, each found without recursion."""
+    owner: dict[int, int] = {}
+    for start in range(len(options)):
+        came: dict[int, int] = {}
+        left = [start]
+        end: int | None = None
+        seen: set[int] = set()
+        while left and end is None:
+            i = left.pop()
+            for j in options[i]:
+                if j in seen:
+                    continue
+                seen.add(j)
+                came[j] = i
+                if j not in owner:
+                    end = j
+                    break
+                left.append(owner[j])
+        while end is not None:
+            i = came[end]
+            before = next((j for j, who in owner.items() if who == i), None)
+            owner[end] = i
+            end = None if i == start else before
+    return owner
+
+
+class StepSequence(_Compared):
+    """How well the tool calls follow the order of the reference's, 0 to 1.
+
+    *of*: "f1", "precision" or "recall" of the longest common subsequence of calls; "in_order" (1 if all of the
+    reference's calls were made in its order, others between them are fine); "exact" (1 if the calls are the
+    reference's, one by one); "prefix" (share of the reference that was followed before the first deviation).
+    *arguments*: "ignore" (the default: a step is the tool's name), "exact" or "subset"; *ignore_case* and
+    *reference* as in `ToolCallMatch`. Without steps on both sides: 1. Abstains where there is no reference.
+
+    Source: exact and in-order match as in Vertex AI's trajectory metrics; the subsequence as in ROUGE-L
+    (Lin 2004) over calls.
+    """
+
+    def __init__(
+        self,
+        *,
+        of: Literal["f1", "precision", "recall", "in_order", "exact", "prefix"] = "f1",
+        arguments: Literal["exact", "subset", "ignore"] = "ignore",
+        ignore_case: bool = False,
+        reference: str = "ground_truth",
+        name: str = "step_sequence",
+    ) -> None:
+        one_of(name, "arguments", arguments, ("exact", "subset", "ignore"))
+        super().__init__(name, reference, arguments, ignore_case)
+        one_of(name, "of", of, ("f1", "precision", "recall", "in_order", "exact", "prefix"))
+        self.of = of
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        read = self.read(rollout)
+        if isinstance(read, Abstained):
+            return read
+        calls, wanted = read
+        if not wanted:
+            return Graded(float(not calls or self.of in ("in_order", "recall", "prefix")))
+        fits = [
+            sum(1 << j for j, expected in enumerate(wanted) if self.alike(call, expected) == 1.0)
+            for call in calls
+        ]
+        if self.of == "exact":
+            return Graded(
+                float(len(calls) == len(wanted) and all(fit >> i & 1 for i, fit in enumerate(fits)))
+            )
+        if self.of == "prefix":
+            kept = 0
+            while kept < min(len(calls), len(wanted)) and fits[kept] >> kept & 1:
+                kept += 1
+            return Graded(kept / len(wanted), f"{kept} of {len(wanted)} steps before the first deviation")
+        common = _common(fits, len(wanted))
+        reason = f"{common} of {len(wanted)} steps in order, {len(calls)} made"
+        if self.of == "in_order":
+            return Graded(float(common == len(wanted)), reason)
+        precision = common / len(calls) if calls else 0.0
+        recall = common / len(wanted)
+        if self.of == "precision":
+            return Graded(precision, reason)
+        if self.of == "recall":
+            return Graded(recall, reason)
+        return Graded(2 * precision * recall / (precision + recall) if common else 0.0, reason)
+
+
+def _common(fits: Sequence[int], size: int) -> int:
+    """Length of the longest common subsequence; bit j of a call's *fit* says that it matches step j.
+
+    Bit-parallel (Hyyrö 2004): one row of the table is one integer.
+    """
+    whole = (1 << size) - 1
+    row = whole
+    for fit in fits:
+        both = row & fit
+        row = ((row + both) | (row - both)) & whole
+    return size - row.bit_count()

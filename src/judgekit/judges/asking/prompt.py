@@ -1,0 +1,186 @@
+"""Judge prompts: templates filled in one pass, and untrusted text that stays text.
+
+A rollout is written by a policy that is paid to fool the judge. Three things keep it data:
+
+* it is quoted between fences that nothing in it can close (`quoted`);
+* it stays an untrusted `Piece` all the way to the engine, which tokenises it with special tokens
+  switched off (`judgekit.judges.asking.tokens`), or has `disarm` break up control strings where only text is sent;
+* invisible and direction-changing characters are written out (`made_visible`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+
+from msgspec import Struct
+
+from judgekit.errors import ConfigError, did_you_mean
+from judgekit.judges.base import Piece, Role, Turn
+
+Material = str | Sequence[tuple[str, str]]
+"""What fills a data field: a text, or several texts, each with a trusted label before it."""
+
+MAX_FENCE = 16
+"""Longest fence, in backticks. Longer runs inside a text are shortened to one less, and say so."""
+
+# Everything a reader cannot see or that reorders what he sees: C0/C1 controls but tab and newline, soft
+# hyphen, zero-width and bidi controls, line separators, invisible operators, byte-order mark, interlinear
+# marks, tag characters; and lone surrogates, which no tokenizer can encode.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff]"
+)
+_TICKS = re.compile("`+")
+_LONG_TICKS = re.compile(f"`{{{MAX_FENCE},}}")
+_FIELD = re.compile(r"\{([A-Z][A-Z_]*)\}")
+_SECTION = re.compile(r"^--- (system|user) ---$", re.MULTILINE)
+
+_CONTROL = re.compile(
+    r"<\|(?=\S[^\n]{0,63}?\|>)"  # ChatML, Qwen, Llama 3, Phi, gpt-oss: <|im_start|>
+    r"|<｜(?=\S[^\n]{0,63}?｜>)"  # DeepSeek: full-width bars
+    r"|<(?=/?(?:s|bos|eos|pad|unk|mask|think|thinking|tool_call|tool_response|tools|start_of_turn|end_of_turn"
+    r"|start_of_image|end_of_image|start_header_id|end_header_id|eot_id|im_start|im_end|image|turn|channel)>)"
+    r"|<<(?=/?SYS>>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|PREFIX|MIDDLE|SUFFIX"
+    r"|IMG|IMG_BREAK|IMG_END|THINK|ARGS|CALL_ID|MODEL_SETTINGS)\])",
+    re.IGNORECASE,
+)
+
+
+def made_visible(text: str) -> str:
+    """*text* with invisible and direction-changing characters written as `<U+200B>`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _HIDDEN.sub(lambda m: f"<U+{ord(m[0]):04X}>", text.replace("\r\n", "\n"))
+
+
+def quoted(text: str, *, max_tokens: int | None = None) -> tuple[Piece, Piece, Piece]:
+    """*text* between two fences that nothing in it can close: opening, the untrusted text, closing.
+
+    The fence is a line of backticks longer than any run inside (CommonMark's rule); a run of `MAX_FENCE`
+    or more is shortened and says how long it was.
+    """
+    text = made_visible(text)
+    text = _LONG_TICKS.sub(lambda m: f"{'`' * (MAX_FENCE - 1)}(repeated to {len(m[0])})", text)
+    longest = max(map(len, _TICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return Piece(f"{fence}\n"), Piece(text, trusted=False, max_tokens=max_tokens), Piece(f"\n{fence}")
+
+
+def disarm(text: str, control_strings: tuple[str, ...] = ()) -> str:
+    """*text* with every control string broken by a space, for engines that take text only.
+
+    Knows the chat markup of the common model families; *control_strings* are those of the model at hand.
+    Reading tokens would be safer: use an engine that takes token ids where there is a choice.
+    """
+    for control in control_strings:
+        if len(control) > 1 and control in text:
+            text = text.replace(control, f"{control[0]} {control[1:]}")
+    return _CONTROL.sub(lambda m: m[0] + " ", text)
+
+
+class _Section(Struct, frozen=True):
+    role: Role
+    parts: tuple[tuple[str, bool], ...]
+    """(text, is_field) in order."""
+
+
+class Template:
+    """A judge prompt with fields, filled in one pass: braces in a rollout stay literal.
+
+    A template file has a `--- system ---` section with everything a group shares (rubric, problem,
+    reference) and a `--- user ---` section with the candidate, so that a group hits the engine's prefix
+    cache. A file without sections is one user turn. Fields are `{NAMES}` in capitals; `HOW_TO_ANSWER`
+    and `REMINDER` are the verdict format's words, every other field is data and is quoted.
+    """
+
+    TRUSTED = ("HOW_TO_ANSWER", "REMINDER", "RUBRIC")
+
+    def __init__(self, text: str, *, name: str = "custom") -> None:
+        self.name = name
+        self.text = text
+        cuts = list(_SECTION.finditer(text))
+        if cuts:
+            if text[: cuts[0].start()].strip():
+                raise ConfigError(f"template {name!r}: text before its first section header {cuts[0][0]!r}")
+            ends = [cut.start() for cut in cuts[1:]] + [len(text)]
+            spans = [(cut[1], text[cut.end() : end].strip("\n")) for cut, end in zip(cuts, ends, strict=True)]
+        else:
+            spans = [("user", text.strip("\n"))]
+        if [role for role, _ in spans] not in (["user"], ["system", "user"]):
+            raise ConfigError(f"template {name!r}: sections must be system then user, or user alone")
+        self._sections = tuple(
+            _Section("system" if r == "system" else "user", _split(body)) for r, body in spans
+        )
+        self.fields = frozenset(t for s in self._sections for t, is_field in s.parts if is_field)
+
+    @classmethod
+    def load(cls, name_or_path: str) -> Template:
+        """A template that judgekit ships, by name (`default`, `detailed`, `rubric`), or a file's path."""
+        folder = resources.files("judgekit.judges.asking") / "templates"
+        shipped = {f.name.removesuffix(".txt"): f for f in folder.iterdir() if f.name.endswith(".txt")}
+        if name_or_path in shipped:
+            return cls(shipped[name_or_path].read_text("utf-8"), name=name_or_path)
+        path = Path(name_or_path)
+        if path.is_file():
+            return cls(path.read_text("utf-8"), name=path.stem)
+        if path.suffix or "/" in name_or_path:
+            raise ConfigError(f"no template file at {name_or_path}")
+        raise ConfigError(f"no template named {name_or_path!r}{did_you_mean(name_or_path, shipped)}")
+
+    def render(
+        self,
+        data: Mapping[str, Material],
+        words: Mapping[str, str],
+        *,
+        max_tokens: int | None = None,
+        cut: Collection[str] = ("CANDIDATE_SOLUTION", "TRAJECTORY"),
+    ) -> tuple[Turn, ...]:
+        """The turns of one request.
+
+        *data*: text of each data field, untrusted and quoted; several labelled texts are quoted one by one.
+        *words*: the trusted fields. *max_tokens* bounds each text of the fields *cut*; the rest is shortened
+        only where the prompt would not fit the context.
+        """
+        return tuple(
+            Turn(section.role, tuple(_fill(section, data, words, max_tokens, cut, self.name)))
+            for section in self._sections
+        )
+
+
+def _split(body: str) -> tuple[tuple[str, bool], ...]:
+    parts = _FIELD.split(body)
+    return tuple((text, i % 2 == 1) for i, text in enumerate(parts) if text)
+
+
+def _fill(
+    section: _Section,
+    data: Mapping[str, Material],
+    words: Mapping[str, str],
+    max_tokens: int | None,
+    cut: Collection[str],
+    name: str,
+) -> list[Piece]:
+    pieces: list[Piece] = []
+    trusted = ""
+    for text, is_field in section.parts:
+        if not is_field:
+            trusted += text
+        elif text in words:
+            trusted += words[text]
+        elif text in data:
+            given = data[text]
+            for label, material in [("", given)] if isinstance(given, str) else given:
+                opening, quote, closing = quoted(material, max_tokens=max_tokens if text in cut else None)
+                pieces += [Piece(trusted + label + opening.text), quote]
+                trusted = closing.text if isinstance(given, str) else closing.text + "\n"
+        else:
+            raise ConfigError(
+                f"template {name!r}: nothing fills {{{text}}}{did_you_mean(text, {*data, *words})}"
+            )
+    if trusted := trusted.rstrip("\n"):
+        pieces.append(Piece(trusted))
+    return pieces

@@ -1,0 +1,449 @@
+"""Frozen judges behind named Ray actors, on GPUs of their own.
+
+`start_ray_judge` starts replicas; `RayJudge` finds them by name from any process of the cluster, also from
+an environment without vLLM. Actors are called `judgekit:<name>:<i>` in the namespace `judgekit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import json
+import logging
+import os
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+from judgekit.errors import ConfigError, JudgeUnavailable
+from judgekit.judges.base import JudgeReply, JudgeRequest
+from judgekit.judges.engines.wire import pack_requests, unpack_answers
+from judgekit.judges.layers.routed import Routed
+
+logger = logging.getLogger("judgekit")
+
+NAMESPACE = "judgekit"
+VLLM = "judgekit.judges.engines.vllm:VLLMJudge"
+_COLLECT_S = 30.0
+"""How long one call for answers waits in the actor."""
+
+
+class RayJudge:
+    """The judges that were started under *name*, found through the running Ray cluster.
+
+        judge = RayJudge("maths")
+
+    The process must be connected to the cluster (`ray.init`). Requests are routed to the replica that has
+    seen their prefix, see `Routed`. A replica that dies fails what it was asked with JudgeUnavailable, which
+    a `Retrying` layer tries again, on another replica or on the restarted one.
+    """
+
+    def __init__(self, name: str = "judge", *, namespace: str = NAMESPACE) -> None:
+        self.name = name
+        self.namespace = namespace
+        self._routed: Routed | None = None
+        self._kept: list[Any] = []
+        """What a starter holds so that actors live as long as it does."""
+
+    async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        return await self._router().complete(request)
+
+    async def start(self) -> None:
+        """Find the actors, and wait until their models are loaded."""
+        for replica in self._router().replicas:
+            await replica.judge.start()
+
+    async def identity(self) -> str:
+        return await self._router().identity()
+
+    async def close(self) -> None:
+        """Let go of the actors; those that were started for this process alone end with it or by `stop`."""
+        routed, self._routed = self._routed, None
+        if routed is not None:
+            await routed.close()
+
+    async def status(self) -> list[dict[str, Any]]:
+        """What every replica says of itself; `error` where one does not answer within 10 s."""
+        found = []
+        for handle, name in _actors(self.name, self.namespace):
+            try:
+                found.append({"actor": name, **await asyncio.wait_for(_await(handle.describe.remote()), 10)})
+            except Exception as error:
+                found.append(
+                    {
+                        "actor": name,
+                        "error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+                    }
+                )
+        return found
+
+    async def stop(self, *, drain_s: float = 30.0) -> int:
+        """End the replicas: no new requests, up to *drain_s* seconds for those that run, then the processes.
+
+        Returns how many there were.
+        """
+        ray = _ray()
+        actors = _actors(self.name, self.namespace)
+        for handle, _ in actors:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(_await(handle.drain.remote()), drain_s)
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(_await(handle.shutdown.remote()), 15)
+            ray.kill(handle)
+        with contextlib.suppress(Exception):
+            ray.util.remove_placement_group(ray.util.get_placement_group(_group_name(self.name)))
+        await self.close()
+        self._kept = []
+        return len(actors)
+
+    def __repr__(self) -> str:
+        return f"RayJudge({self.name!r})"
+
+    def __reduce__(self) -> Any:
+        return _ray_judge, (self.name, self.namespace)
+
+    def _router(self) -> Routed:
+        if self._routed is None:
+            actors = _actors(self.name, self.namespace)
+            if not actors:
+                raise JudgeUnavailable(
+                    f"no judge named {self.name!r} runs in this Ray cluster; start it with: judgekit serve --engine ray --name {self.name}"
+                )
+            self._routed = Routed([_Replica(handle, name) for handle, name in actors])
+        return self._routed
+
+
+def _ray_judge(name: str, namespace: str) -> RayJudge:
+    return RayJudge(name, namespace=namespace)
+
+
+def start_ray_judge(
+    model: str = "embedded",
+    *,
+    name: str = "judge",
+    replicas: int = 1,
+    tensor_parallel_size: int = 1,
+    gpus: float | None = None,
+    cpus: float = 1.0,
+    lifetime: Literal["starter", "detached"] = "starter",
+    namespace: str = NAMESPACE,
+    options: Mapping[str, Any] | None = None,
+    python: str | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    factory: str = VLLM,
+    place_s: float = 60.0,
+) -> RayJudge:
+    """Start *replicas* frozen engines as Ray actors, or take those that run with the same configuration.
+
+    *gpus*: GPUs of one replica; by default one for each of *tensor_parallel_size* where the cluster has
+    GPUs, else none; a fraction shares a GPU. Each replica has a bundle of a placement group to itself.
+    *lifetime*: "starter" ends them with this process (keep the RayJudge), "detached" leaves them running
+    until `stop`. *options*: further arguments of VLLMJudge. *python*: the
+    interpreter of another environment, by a path on every node, where the judge's vLLM and the trainer's cannot
+    share one; it needs judgekit, and the cluster's versions of Python and Ray. *runtime_env*: for the actors.
+    *place_s*: how long to wait for the resources.
+
+    Raises ConfigError where the cluster cannot hold them, or where actors of this name run another
+    configuration.
+    """
+    ray = _ray()
+    if replicas < 1 or tensor_parallel_size < 1:
+        raise ConfigError("ray: replicas and tensor_parallel_size are at least 1")
+    if ":" in name or not name:
+        raise ConfigError(f"ray: a judge's name is text without a colon, not {name!r}")
+    if lifetime not in ("starter", "detached"):
+        raise ConfigError(f"ray: lifetime is 'starter' or 'detached', not {lifetime!r}")
+    if gpus is None:
+        gpus = float(tensor_parallel_size) if ray.cluster_resources().get("GPU", 0) else 0.0
+    if 0 < gpus < 1 and tensor_parallel_size > 1:
+        raise ConfigError("ray: a fraction of a GPU cannot hold a tensor-parallel engine")
+    arguments: dict[str, Any] = dict(options or {})
+    if factory == VLLM:
+        arguments = {"model": os.fspath(model), "tensor_parallel_size": tensor_parallel_size, **arguments}
+    environment = {**(runtime_env or {}), **({"py_executable": python} if python else {})}
+    config = {"factory": factory, "options": arguments, "gpus": gpus, "replicas": replicas}
+    # the environment is not part of config, which is shown: its variables may be secret
+    whole = json.dumps([config, environment], sort_keys=True, default=str)
+    digest = hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
+
+    judge = RayJudge(name, namespace=namespace)
+    running = _actors(name, namespace)
+    if running:
+        _check_same(running, digest, name)
+        return judge
+    from judgekit.judges.engines.ray_actor import JudgeActor
+
+    bundle = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
+    detached = "detached" if lifetime == "detached" else None
+    group = ray.util.placement_group(
+        [bundle] * replicas, strategy="PACK", name=_group_name(name), lifetime=detached
+    )
+    if not group.wait(place_s):
+        ray.util.remove_placement_group(group)
+        raise ConfigError(
+            f"ray: the cluster has no room for {replicas} × {bundle}: it has {_total(ray)}, of which {_free(ray)} are free"
+        )
+    actor_class = ray.remote(JudgeActor)
+    place = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
+    handles = [
+        actor_class.options(
+            name=_actor_name(name, i),
+            namespace=namespace,
+            lifetime=detached,
+            num_cpus=cpus,
+            num_gpus=gpus,
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=10_000,
+            runtime_env=environment or None,
+            scheduling_strategy=place(group, placement_group_bundle_index=i),
+        ).remote(config, digest)
+        for i in range(replicas)
+    ]
+    if detached is None:
+        judge._kept = [group, *handles]
+    return judge
+
+
+class _Replica:
+    """One actor, as a judge."""
+
+    def __init__(self, handle: Any, name: str) -> None:
+        self._handle = handle
+        self._name = name
+        self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, _Link] = WeakKeyDictionary()
+
+    async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        loop = asyncio.get_running_loop()
+        link = self._links.get(loop)
+        if link is None:
+            link = self._links[loop] = _Link(self._handle, self._name)
+        return await link.ask(request)
+
+    async def start(self) -> None:
+        await self._call(self._handle.start.remote())
+
+    async def identity(self) -> str:
+        return str(await self._call(self._handle.identity.remote()))
+
+    async def close(self) -> None:
+        link = self._links.pop(asyncio.get_running_loop(), None)
+        if link is not None:
+            await link.close()
+
+    async def _call(self, ref: Any) -> Any:
+        try:
+            return await _await(ref)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            raise _mapped(error, self._name) from None
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+class _Link:
+    """What travels between one event loop and one actor: requests there together, answers back as they come."""
+
+    def __init__(self, handle: Any, name: str) -> None:
+        self._handle = handle
+        self._name = name
+        self._caller = secrets.token_hex(8)
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[JudgeReply]] = {}
+        self._outbox: list[tuple[int, JudgeRequest]] = []
+        self._given_up: list[int] = []
+        self._scheduled = False
+        self._life = ""
+        self._collector: asyncio.Task[None] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def ask(self, request: JudgeRequest) -> JudgeReply:
+        loop = asyncio.get_running_loop()
+        number = next(self._numbers)
+        future: asyncio.Future[JudgeReply] = loop.create_future()
+        self._waiting[number] = future
+        self._outbox.append((number, request))
+        self._schedule(loop)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if self._waiting.pop(number, None) is not None:
+                # awaiting less does not cancel anything over there: say so
+                self._given_up.append(number)
+                self._schedule(loop)
+            raise
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._flush, loop)
+
+    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._scheduled = False
+        given_up, self._given_up = self._given_up, []
+        outbox = [(n, r) for n, r in self._outbox if n in self._waiting]
+        self._outbox = []
+        try:
+            if given_up:
+                self._handle.cancel.remote(self._caller, given_up)
+            if outbox:
+                ref = self._handle.submit.remote(self._caller, pack_requests(outbox))
+                task = loop.create_task(self._sent(ref, {number for number, _ in outbox}))
+                self._sending.add(task)
+                task.add_done_callback(self._sending.discard)
+        except Exception as error:
+            self._fail(_mapped(error, self._name))
+
+    async def _sent(self, ref: Any, numbers: set[int]) -> None:
+        try:
+            life = await _await(ref)
+        except Exception as error:
+            self._fail(_mapped(error, self._name))
+            return
+        if self._life and self._life != life:
+            # the actor was restarted: what it was asked before is gone
+            self._fail(JudgeUnavailable(f"{self._name} was restarted"), but=numbers)
+        self._life = life
+        if self._collector is None or self._collector.done():
+            self._collector = asyncio.get_running_loop().create_task(self._collect())
+
+    async def _collect(self) -> None:
+        while self._waiting:
+            try:
+                data = await _await(self._handle.collect.remote(self._caller, self._life, _COLLECT_S))
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                self._fail(_mapped(error, self._name))
+                self._life = ""
+                return
+            if data is None:
+                self._fail(JudgeUnavailable(f"{self._name} was restarted"))
+                self._life = ""
+                return
+            for made in unpack_answers(data):
+                future = self._waiting.pop(made.number, None)
+                if future is None or future.done():
+                    continue
+                result = made.result()
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+
+    def _fail(self, error: Exception, but: Collection[int] = ()) -> None:
+        waiting, self._waiting = self._waiting, {n: f for n, f in self._waiting.items() if n in but}
+        for number, future in waiting.items():
+            if number not in but and not future.done():
+                future.set_exception(error)
+
+    async def close(self) -> None:
+        tasks = [t for t in (self._collector, *self._sending) if t is not None and not t.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._fail(JudgeUnavailable(f"{self._name} was closed"))
+
+
+async def _await(ref: Any) -> Any:
+    return await ref
+
+
+def _actor_name(name: str, i: int) -> str:
+    return f"judgekit:{name}:{i}"
+
+
+def _group_name(name: str) -> str:
+    return f"judgekit:{name}"
+
+
+def _actors(name: str, namespace: str) -> list[tuple[Any, str]]:
+    """Handles of the actors of a judge, with their names, by number."""
+    ray = _ray()
+    prefix = _actor_name(name, 0)[:-1]
+    names = [
+        entry["name"]
+        for entry in ray.util.list_named_actors(all_namespaces=True)
+        if entry["namespace"] == namespace and entry["name"].startswith(prefix)
+    ]
+    found = []
+    for actor in sorted(
+        names, key=lambda n: int(n.removeprefix(prefix)) if n.removeprefix(prefix).isdigit() else 0
+    ):
+        with contextlib.suppress(ValueError):  # it died since it was listed
+            found.append((ray.get_actor(actor, namespace=namespace), actor))
+    return found
+
+
+def _check_same(actors: Sequence[tuple[Any, str]], digest: str, name: str) -> None:
+    """Raise ConfigError where running actors have another configuration, or do not answer."""
+    ray = _ray()
+    for handle, actor in actors:
+        try:
+            told = ray.get(handle.describe.remote(), timeout=60)
+        except Exception as error:
+            raise ConfigError(
+                f"ray: {actor} is there but does not answer ({type(error).__name__}); stop it with: judgekit serve --stop --name {name}"
+            ) from None
+        if told["digest"] != digest:
+            options = told["config"].get("options", {})
+            raise ConfigError(
+                f"ray: {actor} runs another configuration ({options.get('model', told['config'].get('factory'))}, "
+                f"{told['config'].get('replicas')} replicas); stop it with: judgekit serve --stop --name {name}, or take another name"
+            )
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.util.scheduling_strategies
+    except ImportError:
+        raise ConfigError("ray is not here: install judgekit-rl[ray]") from None
+    if not ray.is_initialized():
+        raise ConfigError("this process is not connected to a Ray cluster: call ray.init() first")
+    return ray
+
+
+def connect(address: str = "auto") -> None:
+    """Connect this process to a running Ray cluster, unless it is. Raises ConfigError where there is none."""
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("ray is not here: install judgekit-rl[ray]") from None
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address=address, namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False)
+    except ConnectionError as error:
+        raise ConfigError(
+            f"there is no Ray cluster at {address}: start one with 'ray start --head' ({str(error).splitlines()[0]})"
+        ) from None
+
+
+def _mapped(error: Exception, name: str) -> Exception:
+    """A Ray error as the judge error that it is."""
+    if isinstance(error, ConfigError | JudgeUnavailable):
+        return error
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, ConfigError):
+        return cause
+    text = str(cause or error).strip().splitlines()
+    return JudgeUnavailable(f"{name}: {type(cause or error).__name__}: {text[-1] if text else ''}"[:500])
+
+
+def _total(ray: Any) -> str:
+    return _shown(ray.cluster_resources())
+
+
+def _free(ray: Any) -> str:
+    return _shown(ray.available_resources())
+
+
+def _shown(resources: Mapping[str, float]) -> str:
+    return f"{resources.get('CPU', 0):g} CPU and {resources.get('GPU', 0):g} GPU"

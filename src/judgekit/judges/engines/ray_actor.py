@@ -1,0 +1,157 @@
+"""The Ray actor that holds a frozen engine.
+
+Requests come in batches and answers leave in batches, as they are ready: `submit` takes requests and returns
+at once, `collect` waits until something is finished. So a slow verdict holds up no other, and the busier the
+engine is, the more travels together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from judgekit.errors import JudgeUnavailable
+from judgekit.judges.engines.wire import Answer, answer, pack_answers, unpack_requests
+from judgekit.version import __version__
+
+_FORGET_S = 600.0
+"""A caller that has not asked for its answers for so long is gone."""
+
+
+class JudgeActor:
+    """One replica. *config*: `factory`, the engine's class as `module:name`, and its arguments, `options`.
+
+    The engine takes no part in any weight synchronisation: no worker extension, no sleep mode, and nothing
+    here that could change its weights.
+    """
+
+    def __init__(self, config: Mapping[str, Any], digest: str) -> None:
+        self._config = dict(config)
+        self._digest = digest
+        self._life = secrets.token_hex(8)
+        """Tells this process from the one before a restart, which took its requests with it."""
+        module, _, name = config["factory"].partition(":")
+        self._engine: Any = getattr(importlib.import_module(module), name)(**config["options"])
+        self._settled = False
+        self._boxes: dict[str, _Mailbox] = {}
+        self._draining = False
+        self._served = 0
+
+    async def start(self) -> str:
+        """Load the model; returns the identity of its weights."""
+        self._settle()
+        if start := getattr(self._engine, "start", None):
+            await start()
+        return await self.identity()
+
+    async def identity(self) -> str:
+        identity = getattr(self._engine, "identity", None)
+        return str(await identity()) if identity is not None else repr(self._engine)
+
+    async def describe(self) -> dict[str, Any]:
+        """What runs here, and how busy it is."""
+        return {
+            "config": self._config,
+            "digest": self._digest,
+            "life": self._life,
+            "pid": os.getpid(),
+            "judgekit": __version__,
+            "in_flight": sum(len(box.tasks) for box in self._boxes.values()),
+            "served": self._served,
+            "draining": self._draining,
+        }
+
+    async def submit(self, caller: str, data: bytes) -> str:
+        """Take a batch of requests; their answers are for `collect`."""
+        box = self._boxes.setdefault(caller, _Mailbox())
+        box.seen = time.monotonic()
+        self._settle()
+        loop = asyncio.get_running_loop()
+        for number, request in unpack_requests(data):
+            task = loop.create_task(self._judge(box, number, request))
+            box.tasks[number] = task
+        self._forget_the_gone()
+        return self._life
+
+    async def collect(self, caller: str, life: str, wait_s: float) -> bytes | None:
+        """Answers that are ready, waiting up to *wait_s* for the first; None where another life was asked."""
+        if life != self._life:
+            return None
+        box = self._boxes.setdefault(caller, _Mailbox())
+        box.seen = time.monotonic()
+        if not box.ready:
+            box.news.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(box.news.wait(), wait_s)
+        ready, box.ready = box.ready, []
+        box.seen = time.monotonic()
+        return pack_answers(ready)
+
+    async def cancel(self, caller: str, numbers: list[int]) -> None:
+        """Give up requests that nobody waits for any more."""
+        box = self._boxes.get(caller)
+        for number in numbers if box is not None else ():
+            if task := box.tasks.pop(number, None):  # type: ignore[union-attr]
+                task.cancel()
+
+    async def drain(self) -> None:
+        """Take no more requests, and return when those that run are done."""
+        self._draining = True
+        while tasks := [task for box in self._boxes.values() for task in box.tasks.values()]:
+            await asyncio.wait(tasks)
+            await asyncio.sleep(0)
+
+    async def shutdown(self) -> None:
+        """End the engine; the actor is to be killed afterwards."""
+        self._draining = True
+        if close := getattr(self._engine, "close", None):
+            await close()
+
+    def _settle(self) -> None:
+        """Have the engine live on this actor's loop, whoever asks first: after a restart that need not be `start`."""
+        if not self._settled:
+            self._settled = True
+            if hasattr(self._engine, "live_here"):
+                self._engine.live_here()
+
+    async def _judge(self, box: _Mailbox, number: int, request: Any) -> None:
+        try:
+            if self._draining:
+                raise JudgeUnavailable("this judge is being stopped")
+            result: Any = await self._engine.complete(request)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            result = error
+        finally:
+            box.tasks.pop(number, None)
+        self._served += 1
+        box.put(answer(number, result))
+
+    def _forget_the_gone(self) -> None:
+        now = time.monotonic()
+        for caller, box in list(self._boxes.items()):
+            if now - box.seen > _FORGET_S:
+                for task in box.tasks.values():
+                    task.cancel()
+                del self._boxes[caller]
+
+
+class _Mailbox:
+    """What one caller has asked and not collected."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[int, asyncio.Task[None]] = {}
+        self.ready: list[Answer] = []
+        self.news = asyncio.Event()
+        self.seen = time.monotonic()
+
+    def put(self, made: Answer) -> None:
+        self.ready.append(made)
+        self.news.set()

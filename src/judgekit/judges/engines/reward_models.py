@@ -1,0 +1,98 @@
+"""Scalar reward models: not asked for a verdict, they pay a conversation a number."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+from judgekit.errors import ConfigError, JudgeUnavailable
+from judgekit.judges.asking.prompt import disarm
+from judgekit.judges.base import Turn
+from judgekit.judges.engines.http import Server
+from judgekit.types import Usage
+
+
+class RewardModel(Protocol):
+    """A model that pays a conversation a number."""
+
+    async def reward(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
+        """The reward of the last turn, and what was spent. Raises JudgeError."""
+        ...
+
+
+class HTTPRewardModel:
+    """A reward model behind a server, such as vLLM's with `--runner pooling`.
+
+    *endpoint*: "/classify" and "/pooling" take the conversation as chat messages, "/score" the prompt and the
+    response as a pair (cross-encoders). *activation*: whether the server squashes the number (off: as it
+    is). *url*, *api_key* and *timeout_s* as in `OpenAIJudge`. The messages carry no generation prompt, as
+    reward models are trained; *add_generation_prompt* is for those that are not.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        model: str | None = None,
+        endpoint: Literal["/classify", "/pooling", "/score"] = "/classify",
+        activation: bool = False,
+        add_generation_prompt: bool = False,
+        api_key: str | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        if endpoint not in ("/classify", "/pooling", "/score"):
+            raise ConfigError(f"reward model: endpoint is /classify, /pooling or /score, not {endpoint!r}")
+        self.server = Server(url, api_key=api_key, timeout_s=timeout_s)
+        self.model = model
+        self.endpoint = endpoint
+        self._activation = activation
+        self._generation_prompt = add_generation_prompt
+
+    async def reward(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
+        body: dict[str, Any] = {"use_activation": self._activation}
+        if self.model is not None:
+            body["model"] = self.model
+        messages = [{"role": turn.role, "content": disarm(turn.text)} for turn in turns]
+        if self.endpoint == "/score":
+            body |= {
+                "queries": "\n".join(m["content"] for m in messages[:-1]),
+                "documents": messages[-1]["content"],
+            }
+        else:
+            body |= {"messages": messages, "add_generation_prompt": self._generation_prompt}
+            if self.endpoint == "/pooling":
+                body["task"] = "classify"
+        answer = await self.server.post(self.endpoint, body, root=True)
+        value = _number(answer)
+        if value is None:
+            raise JudgeUnavailable(f"{self.server} answered {self.endpoint} without one number")
+        usage = answer.get("usage")
+        tokens = usage.get("prompt_tokens", 0) if isinstance(usage, dict) else 0
+        return value, Usage(calls=1, prompt_tokens=int(tokens))
+
+    async def start(self) -> None:
+        """Ask the server whether it is well."""
+        if not await self.server.healthy():
+            raise JudgeUnavailable(f"{self.server} is not well, or not there")
+
+    async def close(self) -> None:
+        await self.server.close()
+
+    async def identity(self) -> str:
+        return f"{self.model or 'reward model'} at {self.server}"
+
+    def __repr__(self) -> str:
+        return f"HTTPRewardModel({self.server.url!r}, {os.fspath(self.endpoint)!r})"
+
+
+def _number(answer: dict[str, Any]) -> float | None:
+    """The one number in an answer of /classify (`probs`), /pooling (`data`) or /score (`score`)."""
+    entries = answer.get("data")
+    entry = entries[0] if isinstance(entries, list) and len(entries) == 1 else None
+    if not isinstance(entry, dict):
+        return None
+    found = entry.get("probs", entry.get("score", entry.get("data")))
+    while isinstance(found, list) and len(found) == 1:
+        found = found[0]
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None

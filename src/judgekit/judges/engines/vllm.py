@@ -1,0 +1,265 @@
+"""Frozen vLLM engines in this process: a judge model, and a reward model.
+
+The engine lives on judgekit's background loop, so that one judge serves event loops that come and go,
+threads and synchronous callers alike. vLLM starts its own processes for the model; a script that makes a
+judge must therefore guard its main part with `if __name__ == "__main__":`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from judgekit.errors import ConfigError
+from judgekit.execution.background import background_loop
+from judgekit.judges.base import JudgeReply, JudgeRequest, Turn
+from judgekit.types import Usage
+
+if TYPE_CHECKING:
+    from judgekit.judges.engines.vllm_engine import Engine
+
+logger = logging.getLogger("judgekit")
+
+EMBEDDED = "embedded"
+"""The tiny judge that judgekit ships: it makes the whole path real offline, and is no judge of quality."""
+
+
+class _InProcess:
+    """An engine that starts with the first request, is rebuilt when it has died, and ends with its owner."""
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        max_model_len: int | None,
+        dtype: str | None,
+        tensor_parallel_size: int,
+        gpu_memory_utilization: float | None,
+        chat_template_kwargs: Mapping[str, Any] | None,
+        engine_args: Mapping[str, Any] | None,
+        **fixed: Any,
+    ) -> None:
+        self.model = str(model)
+        self.path = model_path(self.model)
+        if max_model_len is not None and max_model_len < 64:
+            raise ConfigError(
+                f"vllm: max_model_len is the context in tokens, at least 64, not {max_model_len}"
+            )
+        if tensor_parallel_size < 1:
+            raise ConfigError(f"vllm: tensor_parallel_size is at least 1, not {tensor_parallel_size}")
+        if gpu_memory_utilization is not None and not 0 < gpu_memory_utilization <= 1:
+            raise ConfigError(
+                f"vllm: gpu_memory_utilization is a share from 0 to 1, not {gpu_memory_utilization}"
+            )
+        optional = {
+            "max_model_len": max_model_len,
+            "dtype": dtype,
+            "gpu_memory_utilization": gpu_memory_utilization,
+        }
+        self._args: dict[str, Any] = {
+            "model": self.path,
+            "tensor_parallel_size": tensor_parallel_size,
+            "disable_log_stats": True,
+            "use_tqdm_on_load": False,
+            **fixed,
+            **{key: value for key, value in optional.items() if value is not None},
+            **(engine_args or {}),
+        }
+        self._template_kwargs = dict(chat_template_kwargs or {})
+        self._engine: Engine | None = None
+        self._loading: asyncio.Task[Engine] | None = None
+        self._home: asyncio.AbstractEventLoop | None = None
+        """The event loop that the engine lives on; None: judgekit's background loop."""
+        self._identity: str | None = None
+
+    async def start(self) -> None:
+        """Load the model; the first request does so otherwise. Raises JudgeUnavailable where it cannot."""
+        await self._on_loop(self._ensure())
+
+    async def close(self) -> None:
+        """End the engine and its processes."""
+        await self._on_loop(self._close())
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r})"
+
+    def live_here(self) -> None:
+        """Have the engine live on the running event loop, for a process that has one and keeps it; before any use."""
+        self._home = asyncio.get_running_loop()
+
+    async def identity(self) -> str:
+        """What names the weights: a digest of the model's files, or the hub's name of them."""
+        if self._identity is None:
+            loop = asyncio.get_running_loop()
+            self._identity = await loop.run_in_executor(None, weights_identity, self.path)
+        return self._identity
+
+    async def _on_loop(self, coroutine: Any) -> Any:
+        loop = self._home or background_loop()
+        if asyncio.get_running_loop() is loop:
+            return await coroutine
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
+
+    async def _ensure(self) -> Engine:
+        engine = self._engine
+        if engine is not None and not engine.dead:
+            return engine
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._load())
+            self._loading.add_done_callback(self._loaded)
+        # who has waited too long leaves; the engine, once begun, comes up for the others
+        return await asyncio.shield(self._loading)
+
+    async def _load(self) -> Engine:
+        from judgekit.judges.engines.vllm_engine import load_engine
+
+        if self._engine is not None:
+            logger.warning("the engine of %r has died and is started anew", self)
+            await self._end()
+        loop = asyncio.get_running_loop()
+        name = await self.identity()
+        self._engine = await loop.run_in_executor(
+            None, load_engine, self._args, self._template_kwargs, name, loop
+        )
+        return self._engine
+
+    def _loaded(self, task: asyncio.Task[Engine]) -> None:
+        self._loading = None
+        if not task.cancelled():
+            task.exception()  # seen, also where everybody has left
+
+    async def _close(self) -> None:
+        if self._loading is not None:
+            await asyncio.wait([self._loading])
+        await self._end()
+
+    async def _end(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await asyncio.get_running_loop().run_in_executor(None, engine.shutdown)
+
+
+class VLLMJudge(_InProcess):
+    """A judge model on vLLM's AsyncLLM in this process, with its weights never changed.
+
+        judge = VLLMJudge("Qwen/Qwen2.5-1.5B-Instruct")
+
+    *model*: a folder or a hub name; by default the embedded tiny judge. *max_model_len*: context in tokens,
+    prompt and reply together. *dtype*, *tensor_parallel_size*, *gpu_memory_utilization* (0..1): as in vLLM;
+    None leaves vLLM's default (on CPU: float32). *prefix_caching*: share the computation of what a group's
+    prompts have in common. *chat_template_kwargs*: for the chat template; thinking is off unless a request
+    asks for it. *engine_args*: anything else of vLLM's AsyncEngineArgs.
+
+    The engine starts with the first request, or `await start()`; it is rebuilt when it has died. `close()`
+    ends it; a judge that is not closed ends with the process, also when that is killed.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] = EMBEDDED,
+        *,
+        max_model_len: int | None = None,
+        dtype: str | None = None,
+        tensor_parallel_size: int = 1,
+        gpu_memory_utilization: float | None = None,
+        prefix_caching: bool = True,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        engine_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            max_model_len=max_model_len,
+            dtype=dtype,
+            tensor_parallel_size=tensor_parallel_size,
+            gpu_memory_utilization=gpu_memory_utilization,
+            chat_template_kwargs=chat_template_kwargs,
+            engine_args=engine_args,
+            enable_prefix_caching=prefix_caching,
+        )
+
+    async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        return await self._on_loop(self._complete(request))  # type: ignore[no-any-return]
+
+    async def _complete(self, request: JudgeRequest) -> JudgeReply:
+        return await (await self._ensure()).complete(request)
+
+
+class VLLMRewardModel(_InProcess):
+    """A scalar reward model (a sequence classifier with one label) on vLLM in this process.
+
+    Arguments as in `VLLMJudge`. `reward` pays a conversation the model's number, before any activation.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        max_model_len: int | None = None,
+        dtype: str | None = None,
+        tensor_parallel_size: int = 1,
+        gpu_memory_utilization: float | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        engine_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            max_model_len=max_model_len,
+            dtype=dtype,
+            tensor_parallel_size=tensor_parallel_size,
+            gpu_memory_utilization=gpu_memory_utilization,
+            chat_template_kwargs=chat_template_kwargs,
+            engine_args=engine_args,
+            runner="pooling",
+        )
+
+    async def reward(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
+        return await self._on_loop(self._reward(turns))  # type: ignore[no-any-return]
+
+    async def _reward(self, turns: Sequence[Turn]) -> tuple[float, Usage]:
+        return await (await self._ensure()).reward(turns)
+
+
+def weights_identity(model: str) -> str:
+    """A digest of a model folder's files, by their names, sizes, beginnings and ends; a hub name as it is."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return model
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix != ".md"):
+        size = path.stat().st_size
+        digest.update(f"{path.name}\0{size}\0".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(1 << 20))
+            file.seek(max(0, size - (1 << 20)))
+            digest.update(file.read(1 << 20))
+    return f"{folder.name}-{digest.hexdigest()}"
+
+
+def model_path(model: str) -> str:
+    """Where the model is: the embedded one's folder, a folder, or a hub name as it is."""
+    if model == EMBEDDED:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        return str(resources.files("judgekit.judges") / "embedded")
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ConfigError(f"{model} holds no model: there is no config.json in it")
+        return str(path)
+    if path.is_absolute() or model.startswith((".", "~")) or model.count("/") != 1:
+        raise ConfigError(
+            f"there is no model at {model}: give a folder with a config.json, a hub name such as Qwen/Qwen2.5-1.5B-Instruct, or {EMBEDDED!r}"
+        )
+    return model

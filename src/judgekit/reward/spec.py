@@ -1,0 +1,109 @@
+"""The reward tree's YAML form: what `Node.spec` gives, read back by `parse`.
+
+reward: {weighted: {correct: 0.8, style: {weight: 0.2, of: {clip: {of: length, low: 0, high: 1}}}}}
+reward: {gate: {if: "correct >= 1", then: {weighted: {correct: 0.5, judge: 0.5}}, otherwise: 0}}
+reward: {fallback: [{score: judge, on_missing: propagate}, lexical]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from judgekit.errors import ConfigError, did_you_mean
+from judgekit.reward.conditions import OPERATORS, When
+from judgekit.reward.nodes import (
+    Clip,
+    Const,
+    Fallback,
+    Gate,
+    Max,
+    Min,
+    Node,
+    Product,
+    Score,
+    Weighted,
+    as_node,
+    finite,
+)
+
+
+def parse(spec: Any) -> Node:
+    """A tree from its YAML form: what `Node.spec` gives. Raises ConfigError for anything else."""
+    if isinstance(spec, Node | str | int | float):
+        return as_node(spec)
+    if not isinstance(spec, Mapping):
+        raise ConfigError(f"reward: expected a mapping, a grader's name or a number, not {spec!r}")
+    kind = next((key for key in spec if key in _PARSERS), None)
+    if kind is None:
+        raise ConfigError(
+            f"reward: no node is called {next(iter(spec), '')!r}{did_you_mean(str(next(iter(spec), '')), _PARSERS)}"
+        )
+    allowed, make = _PARSERS[kind]
+    if extra := set(spec) - {kind, *allowed}:
+        raise ConfigError(
+            f"reward: {kind} takes no {sorted(extra)[0]!r}{did_you_mean(sorted(extra)[0], allowed)}"
+        )
+    return make(spec)
+
+
+def _parse_weighted(spec: Mapping[str, Any]) -> Node:
+    terms = spec["weighted"]
+    if not isinstance(terms, Mapping):
+        raise ConfigError("reward: weighted takes a mapping of names to weights")
+    made: dict[str, float | tuple[float, Any]] = {}
+    for label, given in terms.items():
+        if isinstance(given, Mapping):
+            if set(given) - {"weight", "of"} or "weight" not in given:
+                raise ConfigError(f"reward: the term {label!r} is a weight, or {{weight: …, of: …}}")
+            made[str(label)] = (given["weight"], parse(given.get("of", label)))
+        else:
+            made[str(label)] = given
+    return Weighted(made, normalize=bool(spec.get("normalize", False)))
+
+
+def _parse_gate(spec: Mapping[str, Any]) -> Node:
+    gate = spec["gate"]
+    if not isinstance(gate, Mapping) or set(gate) != {"if", "then", "otherwise"}:
+        raise ConfigError("reward: a gate is {if: 'correct >= 1', then: …, otherwise: …}, all three written")
+    when = gate["if"]
+    if isinstance(when, Mapping):
+        if set(when) != {"of", "op", "than"} or when["op"] not in OPERATORS:
+            raise ConfigError("reward: a gate's condition is 'correct >= 1' or {of: …, op: '>=', than: 1}")
+        when = When(parse(when["of"]), when["op"], finite(when["than"], "the threshold"))
+    return Gate(if_=when, then=parse(gate["then"]), otherwise=parse(gate["otherwise"]))
+
+
+def _parse_clip(spec: Mapping[str, Any]) -> Node:
+    clip = spec["clip"]
+    if not isinstance(clip, Mapping) or set(clip) != {"of", "low", "high"}:
+        raise ConfigError("reward: a clip is {of: …, low: 0, high: 1}")
+    return Clip(parse(clip["of"]), clip["low"], clip["high"])
+
+
+def _parse_several(
+    kind: str, make: Callable[..., Node], count: int | None = None
+) -> Callable[[Mapping[str, Any]], Node]:
+    def parse_it(spec: Mapping[str, Any]) -> Node:
+        nodes = spec[kind]
+        if not isinstance(nodes, list) or (count and len(nodes) != count):
+            raise ConfigError(f"reward: {kind} takes a list of {count or 'one or more'} nodes")
+        return make(*map(parse, nodes))
+
+    return parse_it
+
+
+_PARSERS: Final[dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Node]]]] = {
+    "weighted": (("normalize",), _parse_weighted),
+    "gate": ((), _parse_gate),
+    "product": ((), _parse_several("product", Product)),
+    "min": ((), _parse_several("min", Min)),
+    "max": ((), _parse_several("max", Max)),
+    "clip": ((), _parse_clip),
+    "const": ((), lambda spec: Const(finite(spec["const"], "const"))),
+    "score": (
+        ("on_missing", "on_broken"),
+        lambda spec: Score(spec["score"], spec.get("on_missing", "propagate"), spec.get("on_broken")),
+    ),
+    "fallback": ((), _parse_several("fallback", Fallback, 2)),
+}

@@ -1,0 +1,133 @@
+"""Rewards anew from a ledger: other weights without a call, or only what failed judged again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from judgekit.errors import ConfigError, DataError, did_you_mean
+from judgekit.execution.background import run_blocking
+from judgekit.graders.protocol import AnyGrader, is_group_grader
+from judgekit.ledger.reader import Reading, read_ledger
+from judgekit.ledger.schema import Entry
+from judgekit.ledger.writer import Ledger
+from judgekit.reward.nodes import Node, Range, Weighted, as_node
+from judgekit.reward.spec import parse
+from judgekit.reward.transforms import TransformName
+from judgekit.reward.tree import score_names
+from judgekit.run.runner import GradingRunner, Policy
+from judgekit.types import Failed, Grade, RewardResult, Rollout, Skipped
+
+
+class Replay(Struct, frozen=True):
+    """What a replay gives: `results[i]` is `entries[i]` with its reward computed anew."""
+
+    entries: Sequence[Entry]
+    results: Sequence[RewardResult]
+
+
+def replay(
+    ledger: str | os.PathLike[str] | Reading,
+    reward: Node | Mapping[str, float] | str | None = None,
+    *,
+    transform: TransformName | None = None,
+    on_missing: Policy | None = None,
+    regrade: Mapping[str, AnyGrader] | None = None,
+    to: Ledger | None = None,
+) -> Replay:
+    """Compute the rewards of a ledger's rollouts anew, from the grades that it holds.
+
+    *reward*, *transform*, *on_missing*: as in GradingRunner; None keeps what the ledger says. A grade that
+    the new reward needs and a rollout does not have (its gate was not passed then) has failed with
+    "NotRecorded". *regrade*: pointwise graders by name, which grade again where the ledger has a failure or
+    nothing; the ledger must hold texts for that. *to*: a ledger for what comes out.
+
+    Raises DataError for a ledger that cannot be read, ConfigError for a reward that names no grade of it.
+    """
+    reading = ledger if isinstance(ledger, Reading) else read_ledger(ledger)
+    if not reading.entries:
+        raise DataError("the ledger holds no rollouts")
+    spec = reading.specs.get(reading.entries[-1].spec)
+    if spec is None:
+        raise DataError("the ledger does not say how its last rollout was graded: its spec line is missing")
+    if reward is None:
+        root = parse(spec.reward)
+    else:
+        root = Weighted(reward) if isinstance(reward, Mapping) else as_node(reward)
+    live = dict(regrade or {})
+    for name, grader in live.items():
+        if is_group_grader(grader) or getattr(grader, "outputs", None):
+            raise ConfigError(f"regrade: {name!r} must be a pointwise grader with one score")
+    known = {name: g for s in reading.specs.values() for name, g in s.graders.items()}
+    graders: dict[str, _Recorded] = {}
+    for key in score_names(root):
+        if key not in known and key not in live:
+            raise ConfigError(
+                f"the reward names {key!r}, which the ledger holds no grades of{did_you_mean(key, known)}"
+            )
+        name, _, part = key.partition(".")
+        score_range = live[key].score_range if key in live else known[key].bounds()
+        version = live[key].version if key in live else known[key].version
+        if part and name in graders:
+            graders[name].outputs = (*graders[name].outputs, part)
+        else:
+            graders[name] = _Recorded(name, version, score_range, (part,) if part else (), live.get(key))
+    runner = GradingRunner(
+        graders,
+        root,
+        transform=spec.transform if transform is None else transform,  # type: ignore[arg-type]
+        on_missing=spec.on_missing if on_missing is None else on_missing,
+        ledger=to,
+    )
+    rollouts = [_rollout(entry, with_text=bool(live)) for entry in reading.entries]
+    return Replay(reading.entries, run_blocking(runner.run(rollouts)))
+
+
+class _Recorded:
+    """Gives the grade that the ledger holds; asks *live* where that is a failure or nothing."""
+
+    def __init__(
+        self, name: str, version: str, score_range: Range, outputs: tuple[str, ...], live: AnyGrader | None
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.score_range = score_range
+        self.outputs = outputs
+        self._live: Any = live
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        grades: Mapping[str, Grade] = rollout.extra[_GRADES]
+        if self.outputs:
+            return {part: grades.get(f"{self.name}.{part}", _NOT_RECORDED) for part in self.outputs}
+        grade = grades.get(self.name, _NOT_RECORDED)
+        if isinstance(grade, Skipped):
+            grade = _NOT_RECORDED
+        if self._live is not None and isinstance(grade, Failed):
+            return self._live.grade(rollout)
+        return grade
+
+
+_GRADES = "judgekit recorded grades"
+_NOT_RECORDED = Failed("NotRecorded", "the ledger holds no such grade of this rollout")
+
+
+def _rollout(entry: Entry, *, with_text: bool) -> Rollout:
+    if with_text and entry.response is None:
+        raise DataError(
+            "regrade needs the rollouts' texts, which this ledger does not hold (Ledger(texts=True) keeps them)"
+        )
+    group = entry.group if not isinstance(entry.group, list) else tuple(entry.group)
+    return Rollout(
+        response=entry.response or "",
+        prompt=entry.prompt or "",
+        ground_truth=entry.ground_truth,
+        group=(entry.run, repr(group)),
+        data_source=entry.data_source,
+        finish_reason=entry.finish_reason,
+        response_tokens=entry.response_tokens,
+        extra={**entry.extra, _GRADES: entry.grades},
+        id=entry.id,
+    )

@@ -1,0 +1,116 @@
+"""Limits, rates, retries and breakers, over loops and threads."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+import time
+
+import pytest
+
+from judgekit import ConfigError, JudgeUnavailable, Retry
+from judgekit.execution.limits import Breaker, Limiter, RateLimit, RetryBudget
+
+
+def test_a_limiter_holds_over_loops_and_threads() -> None:
+    limiter = Limiter(3)
+    inside = peak = done = 0
+    lock = threading.Lock()
+
+    async def use() -> None:
+        nonlocal inside, peak, done
+        async with limiter:
+            with lock:
+                inside += 1
+                peak = max(peak, inside)
+            await asyncio.sleep(0.001)
+            with lock:
+                inside -= 1
+                done += 1
+
+    async def many() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(20):
+                group.create_task(use())
+
+    threads = [threading.Thread(target=asyncio.run, args=(many(),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (peak, done, limiter.held) == (3, 80, 0)
+
+
+async def test_a_cancelled_waiter_passes_its_turn_on() -> None:
+    limiter = Limiter(1)
+    await limiter.acquire()
+    first, second = asyncio.create_task(limiter.acquire()), asyncio.create_task(limiter.acquire())
+    await asyncio.sleep(0)
+    limiter.release()
+    first.cancel()
+    await asyncio.wait([first, second])
+    assert first.cancelled()
+    assert second.done()
+    limiter.release()
+    assert limiter.held == 0
+
+
+def test_rate_limit_spaces_its_starts() -> None:
+    rate = RateLimit(60, burst=2)
+    waits = [rate.reserve(100.0) for _ in range(4)]
+    assert waits == pytest.approx([0, 0, 1, 2])
+    assert rate.reserve(110.0) == 0
+
+
+def test_retry_waits_grow_stay_bounded_and_obey_retry_after() -> None:
+    retry = Retry(wait_initial_s=1, wait_max_s=5)
+    for attempt, top in ((1, 1), (2, 2), (3, 4), (4, 5), (99, 5)):
+        assert top / 2 <= retry.wait_s(attempt, ValueError()) <= top
+    assert retry.wait_s(1, JudgeUnavailable("busy", retry_after=30)) == 30
+
+
+def test_budget_allows_a_share() -> None:
+    budget = RetryBudget(0.2)
+    for _ in range(100):
+        budget.call()
+    assert sum(budget.allow() for _ in range(50)) == 20
+
+
+def test_breaker_opens_probes_and_closes() -> None:
+    breaker = Breaker(failures=2, open_s=0.05)
+    for _ in range(2):
+        breaker.before()
+        breaker.failed()
+    with pytest.raises(JudgeUnavailable, match="2 times in a row") as info:
+        breaker.before("judge x")
+    assert info.value.retry_after is not None
+    time.sleep(0.06)
+    breaker.before()
+    with pytest.raises(JudgeUnavailable):
+        breaker.before()  # the probe is out
+    breaker.failed()
+    with pytest.raises(JudgeUnavailable):
+        breaker.before()
+    time.sleep(0.06)
+    breaker.before()
+    breaker.succeeded()
+    breaker.before()
+    assert not breaker.is_open
+
+
+@pytest.mark.parametrize("thing", [Limiter(2), RateLimit(10, burst=3), RetryBudget(0.1), Breaker(), Retry()])
+def test_all_of_them_pickle(thing: object) -> None:
+    assert type(pickle.loads(pickle.dumps(thing))) is type(thing)
+
+
+def test_wrong_numbers_are_said() -> None:
+    for build in (
+        lambda: Limiter(0),
+        lambda: RateLimit(0),
+        lambda: Retry(attempts=0),
+        lambda: Retry(budget=-1),
+        lambda: Breaker(failures=0),
+    ):
+        with pytest.raises(ConfigError):
+            build()

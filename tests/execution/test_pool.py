@@ -1,0 +1,162 @@
+"""Killable workers: what hangs is killed, what dies is replaced, start-up is paid once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from judgekit import ConfigError, Failed, Graded, GradingRunner, Rollout, grader
+from judgekit.execution.pool import ProcessPool
+
+sys.path.insert(0, str(Path(__file__).parent))  # the workers inherit it
+from pool_graders import Act
+
+
+@pytest.fixture
+def pool() -> Iterator[ProcessPool]:
+    pool = ProcessPool(2, memory_mb=1024)
+    yield pool
+    pool.close()
+    gc.collect()
+
+
+def acts(*names: str) -> list[Rollout]:
+    return [Rollout(response=name) for name in names]
+
+
+async def test_each_fault_costs_its_own_grade_and_says_whose_fault(pool: ProcessPool) -> None:
+    runner = GradingRunner({"act": Act()}, pool=pool, timeout_s=1.0)
+    names = ("fine", "spin", "memory", "die", "raise", "bomb", "recurse", "print", "fine")
+    results = dict(zip(names, await runner.run(acts(*names)), strict=False))
+    found = {n: r.grades["act"] for n, r in results.items()}
+    assert found["fine"] == found["print"] == Graded(0.5)
+    faults = {n: (g.error, g.cause) for n, g in found.items() if isinstance(g, Failed)}
+    assert faults == {
+        "spin": ("WorkerRanAway", "rollout"),
+        "memory": ("MemoryError", "rollout"),
+        "die": ("WorkerDied", "rollout"),
+        "raise": ("ValueError", "infrastructure"),
+        "bomb": ("RolloutError", "rollout"),
+        "recurse": ("RecursionError", "rollout"),
+    }
+    assert pool.started in (3, 4)  # two, and one for each that was lost and needed again
+
+
+async def test_a_worker_that_waits_is_not_the_rollouts_fault(pool: ProcessPool) -> None:
+    (result,) = await GradingRunner({"act": Act()}, pool=pool, timeout_s=0.5).run(acts("sleep"))
+    grade = result.grades["act"]
+    assert isinstance(grade, Failed)
+    assert grade.cause == "infrastructure"
+
+
+async def test_workers_stay_for_many_runs(pool: ProcessPool) -> None:
+    for _ in range(3):
+        await GradingRunner({"act": Act()}, pool=pool).run(acts(*["fine"] * 20))
+    assert pool.started == 2
+
+
+async def test_cancelling_kills_what_runs(pool: ProcessPool) -> None:
+    runner = GradingRunner({"act": Act()}, pool=pool, timeout_s=60, deadline_s=0.7)
+    results = await runner.run(acts("spin", "spin", "spin"))
+    assert {r.grades["act"].error for r in results} == {"DeadlineExceeded"}  # type: ignore[union-attr]
+    assert (await GradingRunner({"act": Act()}, pool=pool).run(acts("fine")))[0].reward == 0.5
+
+
+def test_several_loops_and_threads_share_a_pool(pool: ProcessPool) -> None:
+    runner = GradingRunner({"act": Act()}, pool=pool)
+    found: list[float | None] = []
+
+    def work() -> None:
+        found.extend(r.reward for r in asyncio.run(runner.run(acts(*["fine"] * 10))))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [0.5] * 40
+
+
+def test_closing_ends_the_processes(pool: ProcessPool) -> None:
+    asyncio.run(GradingRunner({"act": Act()}, pool=pool).run(acts("fine", "fine")))
+    assert _children()
+    pool.close()
+    assert not _children()
+
+
+def test_what_cannot_be_sent_is_said_at_construction() -> None:
+    local = grader(where="process")(lambda response: 1.0)
+    with pytest.raises(ConfigError, match="must be picklable.*top level of a module"):
+        GradingRunner({"local": local})
+
+
+SCRIPT = """
+    import os, sys, time
+    from judgekit import GradingRunner, Rollout, grader
+    from judgekit.execution.pool import ProcessPool
+
+    @grader(where="process")
+    def size(response: str) -> float:
+        while response == "spin":
+            pass
+        return len(response) / 10
+
+    if __name__ == "__main__":
+        runner = GradingRunner({"size": size}, pool=ProcessPool(1), timeout_s=60)
+        print(runner.run_sync([Rollout(response="abc")])[0].reward, flush=True)
+        if len(sys.argv) > 1:
+            runner.run_sync([Rollout(response="spin")])
+"""
+
+
+def test_a_grader_of_the_main_script_works(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "0.3\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system must kill children with their parent")
+def test_a_spinning_worker_does_not_outlive_its_owner(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    owner = subprocess.Popen([sys.executable, script, "spin"], stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    owner.stdout.readline()
+    time.sleep(0.3)
+    (worker,) = _children(owner.pid)
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    deadline = time.monotonic() + 5
+    while _alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _alive(worker)
+
+
+def _children(pid: int | None = None) -> list[int]:
+    path = Path(f"/proc/{pid or os.getpid()}/task")
+    return [
+        int(child)
+        for task in path.iterdir()
+        for child in (task / "children").read_text().split()
+        if _alive(int(child))
+    ]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return b"judgekit.execution.pool_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False

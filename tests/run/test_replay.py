@@ -1,0 +1,116 @@
+"""Replay: other weights without a call, and only failures judged again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from judgekit import (
+    ConfigError,
+    DataError,
+    Gate,
+    GradingRunner,
+    JudgeUnavailable,
+    Ledger,
+    Rollout,
+    Score,
+    Weighted,
+    grader,
+)
+from judgekit.run.replay import replay
+
+calls: list[str] = []
+
+
+@grader
+def size(response: str) -> float:
+    calls.append(response)
+    return len(response) / 10
+
+
+@grader
+async def judge(response: str) -> float:
+    calls.append(response)
+    if response == "xx":
+        raise JudgeUnavailable("down")
+    return 1 - len(response) / 10
+
+
+class Quality:
+    name, version, score_range, outputs = "quality", "1", (0.0, 1.0), ("clear", "kind")
+
+    def grade(self, rollout: Rollout) -> dict[str, float]:
+        return {"clear": 0.25, "kind": 0.75}
+
+
+ROLLOUTS = [Rollout(group=i // 2, response="x" * i, prompt="p") for i in range(4)]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    path = tmp_path / "l.jsonl"
+    reward = Weighted({"size": 0.5, "judge": 0.5, "quality.clear": 0, "quality.kind": 0})
+    runner = GradingRunner(
+        {"size": size, "judge": judge, "quality": Quality()}, reward, ledger=Ledger(path, texts=True)
+    )
+    runner.run_sync(ROLLOUTS)
+    calls.clear()
+    return path
+
+
+def rewards(ledger: Path, *args: object, **options: object) -> list[float | None]:
+    found = replay(ledger, *args, **options)  # type: ignore[arg-type]
+    by_response = {e.response: r.reward for e, r in zip(found.entries, found.results, strict=True)}
+    return [by_response[r.response] for r in ROLLOUTS]
+
+
+def test_the_same_reward_comes_out_without_a_call(ledger: Path) -> None:
+    assert rewards(ledger) == [0.5, pytest.approx(0.5), None, pytest.approx(0.5)]
+    assert calls == []
+
+
+def test_other_weights_transforms_and_policies(ledger: Path) -> None:
+    assert rewards(ledger, {"size": 1.0}) == pytest.approx([0.0, 0.1, 0.2, 0.3])
+    assert rewards(ledger, {"quality.kind": 1, "quality.clear": 1}) == [1.0] * 4
+    assert rewards(ledger, on_missing="neutral") == pytest.approx([0.5, 0.5, 0.5, 0.5])
+    assert rewards(ledger, {"size": 1.0}, transform="rank") == [0.0, 1.0, 0.0, 1.0]
+    assert rewards(ledger, Gate(if_=Score("size") >= 0.2, then=0.5, otherwise="judge")) == pytest.approx(
+        [1.0, 0.9, 0.5, 0.5]
+    )
+    assert calls == []
+
+
+def test_a_grade_that_was_skipped_then_is_missing_now(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    reward = Gate(if_=Score("size") >= 0.2, then="judge", otherwise=0)
+    GradingRunner({"size": size, "judge": judge}, reward, ledger=Ledger(path)).run_sync(ROLLOUTS)
+    found = replay(path, {"judge": 1.0})
+    errors = {
+        e.index: getattr(r.grades["judge"], "error", None)
+        for e, r in zip(found.entries, found.results, strict=True)
+    }
+    assert errors == {0: "NotRecorded", 1: "NotRecorded", 2: "JudgeUnavailable", 3: None}
+
+
+def test_only_failures_are_judged_again(ledger: Path, tmp_path: Path) -> None:
+    @grader
+    async def better(response: str) -> float:
+        calls.append(response)
+        return 0.0
+
+    out = Ledger(tmp_path / "again.jsonl")
+    assert rewards(ledger, regrade={"judge": better}, to=out) == pytest.approx([0.5, 0.5, 0.1, 0.5])
+    assert calls == ["xx"]
+    assert (tmp_path / "again.jsonl").exists()
+
+
+def test_faults_are_said(ledger: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no grades of; did you mean 'judge'"):
+        replay(ledger, {"jugde": 1.0})
+    with pytest.raises(DataError, match="cannot read"):
+        replay(tmp_path / "none")
+    bare = tmp_path / "bare"
+    GradingRunner([size], ledger=Ledger(bare)).run_sync(ROLLOUTS)
+    with pytest.raises(DataError, match="needs the rollouts' texts"):
+        replay(bare, regrade={"size": size})
