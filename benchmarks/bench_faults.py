@@ -56,11 +56,15 @@ def rule(rollout: Any) -> float:
 
 
 def build(fault: str | None, policy: str) -> GradingRunner:
-    leaf, on_missing = POLICIES[policy]
+    leaf, missing_reward = POLICIES[policy]
     judge: Any = FaultyGroupJudge(fault) if fault == "wrong_number_of_group_grades" else FaultyJudge(fault)
-    tree = Weighted({"rule": WEIGHTS["rule"], "judge": (WEIGHTS["judge"], Score("judge", on_missing=leaf))})
+    tree = Weighted({"rule": WEIGHTS["rule"], "judge": (WEIGHTS["judge"], Score("judge", if_missing=leaf))})
     return GradingRunner(
-        {"rule": rule, "judge": judge}, tree, timeout_s=TIMEOUT_S, on_missing=on_missing, max_concurrency=8
+        {"rule": rule, "judge": judge},
+        tree,
+        timeout_s=TIMEOUT_S,
+        missing_reward=missing_reward,
+        max_concurrency=8,
     )
 
 
@@ -159,7 +163,7 @@ def expected(fault: str, policy: str) -> list[tuple[float | None, str]]:
         elif policy == "mask":
             out.append((None, "masked"))
         elif policy == "written":
-            out.append((-1.0, "written"))
+            out.append((-1.0, "constant"))
         elif policy == "renormalise":
             out.append((rules[i], "scored"))
         elif policy == "leaf number":

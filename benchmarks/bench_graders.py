@@ -132,7 +132,7 @@ async def stall(name: str, pool: ProcessPool) -> dict[str, Any]:
     graders = [g() for g in RULES.values()] + [g() for g in others]
     for number, grader in enumerate(graders):
         grader.name = f"{grader.name}_{number}"
-    runner = GradingRunner(graders, pool=pool, on_missing="mask")
+    runner = GradingRunner(graders, pool=pool, missing_reward="mask")
     rollout = make()
     ticker = Ticker()
     start = time.perf_counter()

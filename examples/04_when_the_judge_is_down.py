@@ -16,18 +16,18 @@ judge = JudgeGrader(ScriptedJudge({"crashes": JudgeUnavailable("engine died")}, 
 graders = {"correct": FinalAnswer(), "judge": judge}
 half = {"correct": 0.5, "judge": 0.5}
 
-for name, reward, on_missing in (
+for name, reward, missing_reward in (
     ("mask: no reward, the host masks its loss", Weighted(half), "mask"),
     ("neutral: the mean of its siblings, so its advantage is zero", Weighted(half), "neutral"),
     ("a number that you write", Weighted(half), -1.0),
     (
         "renormalise: the others take its weight",
-        Weighted({"correct": 0.5, "judge": (0.5, Score("judge", on_missing="renormalise"))}),
+        Weighted({"correct": 0.5, "judge": (0.5, Score("judge", if_missing="renormalise"))}),
         "mask",
     ),
     ("fallback: another grade in its place", Fallback(Weighted(half), "correct"), "mask"),
 ):
-    runner = GradingRunner(graders, reward, on_missing=on_missing)
+    runner = GradingRunner(graders, reward, missing_reward=missing_reward)
     results = runner.run_sync(rollouts)
     print(name)
     print(

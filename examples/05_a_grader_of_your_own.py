@@ -35,7 +35,7 @@ class AsksAService(CitesSources):
         return super().grade(rollout)
 
 
-runner = GradingRunner([CitesSources(), AsksAService()], on_missing="neutral")
+runner = GradingRunner([CitesSources(), AsksAService()], missing_reward="neutral")
 rollouts = [
     Rollout(prompt="p", response="As [1] says, and [2].", extra={"sources": 2}),
     Rollout(prompt="p", response="Nobody knows.", extra={"sources": 2}),

@@ -47,7 +47,7 @@ FULL = """
       local: {engine: "tests.test_config:scripted", answer: B, layers: {max_concurrency: 2, cache: {entries: 10}}}
     reward:
       gate: {if: "correct >= 1", then: {weighted: {judge: 0.5, polite: 0.25, long: 0.25}}, otherwise: 0}
-    runner: {max_concurrency: 3, timeout_s: 5, on_missing: neutral, transform: none, retry: {attempts: 2}}
+    runner: {max_concurrency: 3, timeout_s: 5, missing_reward: neutral, transform: none, retry: {attempts: 2}}
     ledger: {path: LEDGER, texts: true}
 """
 
@@ -60,7 +60,7 @@ def test_everything_in_one_file(tmp_path: Path) -> None:
     ]
     results = runner.run_sync(rollouts)
     assert [r.reward for r in results] == [pytest.approx(0.5 + 0.25 + 0.25 * 0.8), 0.0]
-    assert (runner.max_concurrency, runner.timeout_s, runner.on_missing) == (3, 5.0, "neutral")
+    assert (runner.max_concurrency, runner.timeout_s, runner.missing_reward) == (3, 5.0, "neutral")
     assert runner.retry.attempts == 2
     judge = runner.graders["judge"]
     assert isinstance(judge, JudgeGrader)

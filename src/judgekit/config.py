@@ -8,7 +8,7 @@
     judges:
       local: {engine: vllm, model: embedded, layers: {cache: {path: verdicts.sqlite}}}
     reward: {weighted: {correct: 0.6, judge: 0.3, brief: 0.1, mine: 0}}
-    runner: {max_concurrency: 512, timeout_s: 30, on_missing: neutral}
+    runner: {max_concurrency: 512, timeout_s: 30, missing_reward: neutral}
 
 `use` names a grader that judgekit or a plug-in (entry-point group `judgekit.graders`) ships, or one of yours
 as `package.module:object`. Its other keys are the grader's parameters; `fields` renames rollout fields for
@@ -57,7 +57,7 @@ class RunnerConfig(BaseModel):
     timeout_s: float = 60.0
     deadline_s: float | None = None
     transform: TransformName = "none"
-    on_missing: Policy = "mask"
+    missing_reward: Policy = "mask"
     max_failure_rate: float | None = None
     retry: dict[str, Any] | None = None
 

@@ -42,7 +42,7 @@ class DataError(JudgekitError, ValueError):
 
 
 class MissingRewardError(JudgekitError):
-    """A rollout has no reward and the runner's policy is ``on_missing="raise"``."""
+    """A rollout has no reward and the runner's policy is ``missing_reward="raise"``."""
 
 
 class FailureRateError(JudgekitError):

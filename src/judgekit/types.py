@@ -15,7 +15,7 @@ from judgekit.errors import DataError
 Message = Mapping[str, Any]
 """A chat message in OpenAI form: role, content, and tool_calls or tool_call_id where it has them."""
 
-Status = Literal["scored", "neutral", "masked", "written"]
+Status = Literal["scored", "neutral", "masked", "constant"]
 Cause = Literal["infrastructure", "rollout"]
 
 
@@ -125,7 +125,7 @@ class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
     """What to train on: after the group transform and the policy for missing rewards. None: mask it."""
     status: Status
     """"scored": from the grades. Where the reward is missing: "neutral", the mean of its group's valid
-    rewards; "masked", no number; "written", the number that the user wrote for this case."""
+    rewards; "masked", no number; "constant", the number that the user wrote for this case."""
     raw_reward: float | None
     """The tree's value before the group transform; None where it is missing."""
     contributions: Mapping[str, float]

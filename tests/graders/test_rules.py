@@ -106,7 +106,7 @@ def test_hostile_texts_end_as_a_grade(text: str, pool: ProcessPool) -> None:
             messages=[{"role": "assistant", "tool_calls": [{"function": {"name": text, "arguments": text}}]}],
         )
     )
-    check(GradingRunner(rules, pool=pool, on_missing="mask").run_sync(batch), rules)
+    check(GradingRunner(rules, pool=pool, missing_reward="mask").run_sync(batch), rules)
 
 
 @settings(deadline=None, max_examples=40)
@@ -114,14 +114,14 @@ def test_hostile_texts_end_as_a_grade(text: str, pool: ProcessPool) -> None:
 def test_any_text_ends_as_a_grade(text: str, truth: Any) -> None:
     extra = {"options": ["a", "b"], "steps": 2}
     batch = [Rollout(response=t, ground_truth=truth, extra=extra, group=0) for t in (text, text[::-1])]
-    check(GradingRunner(INLINE, on_missing="mask").run_sync(batch), INLINE)
+    check(GradingRunner(INLINE, missing_reward="mask").run_sync(batch), INLINE)
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=200), st.sampled_from(TRUTHS))
 def test_any_text_ends_as_a_grade_in_a_worker(pool: ProcessPool, text: str, truth: Any) -> None:
     rollout = Rollout(response=text, ground_truth=truth)
-    check(GradingRunner(KILLABLE, pool=pool, on_missing="mask").run_sync([rollout]), KILLABLE)
+    check(GradingRunner(KILLABLE, pool=pool, missing_reward="mask").run_sync([rollout]), KILLABLE)
 
 
 VALUES: Any = st.recursive(
@@ -153,7 +153,7 @@ def test_any_messages_end_as_a_grade(messages: Any, reference: Any) -> None:
         ground_truth=reference,
         extra={"calls": reference, "steps": reference},
     )
-    check(GradingRunner(INLINE, on_missing="mask").run_sync([rollout]), INLINE)
+    check(GradingRunner(INLINE, missing_reward="mask").run_sync([rollout]), INLINE)
 
 
 @pytest.mark.parametrize("name", sorted(RULES))

@@ -154,7 +154,7 @@ def test_every_kind_of_grade_survives_the_way_through_json(tmp_path: Path) -> No
     from judgekit import Gate, Score
 
     judge = grader(lambda response: Failed("VerdictError", "no line", metadata={"raw": "maybe"}))  # type: ignore[misc]
-    reward = Gate(if_=Score("first") >= 1, then=Score("judge", on_missing=0.25), otherwise=0)
+    reward = Gate(if_=Score("first") >= 1, then=Score("judge", if_missing=0.25), otherwise=0)
     runner = GradingRunner({"first": first, "judge": judge}, reward, ledger=Ledger(tmp_path / "l"))
     results = runner.run_sync([Rollout(response="", extra={"score": s}) for s in (0, 1, None)])
     entries = read_ledger(tmp_path / "l").entries

@@ -80,7 +80,7 @@ def test_a_missing_grade_makes_the_reward_missing() -> None:
 
 
 def test_renormalise_gives_the_weight_to_the_others_and_says_so() -> None:
-    root = Weighted({"a": (0.6, Score("a", on_missing="renormalise")), "b": 0.2, "c": 0.2})
+    root = Weighted({"a": (0.6, Score("a", if_missing="renormalise")), "b": 0.2, "c": 0.2})
     ev = tree(root, "a", "b", "c").evaluate(grades(a=DOWN, b=1.0, c=0.0))
     assert ev.value == pytest.approx(0.5)
     assert ev.policies == ["a: missing, its weight goes to the others"]
@@ -88,14 +88,14 @@ def test_renormalise_gives_the_weight_to_the_others_and_says_so() -> None:
 
 
 def test_renormalise_with_nothing_left_is_missing() -> None:
-    root = Weighted({"a": (1, Score("a", on_missing="renormalise"))})
+    root = Weighted({"a": (1, Score("a", if_missing="renormalise"))})
     ev = tree(root, "a").evaluate(grades(a=DOWN))
     assert ev.value is None
     assert ev.missing == ["a"]
 
 
 def test_a_written_number_counts_and_says_so() -> None:
-    ev = tree(Weighted({"a": (1, Score("a", on_missing=0.25)), "b": 1}), "a", "b").evaluate(
+    ev = tree(Weighted({"a": (1, Score("a", if_missing=0.25)), "b": 1}), "a", "b").evaluate(
         grades(a=DOWN, b=0.5)
     )
     assert ev.value == pytest.approx(0.75)
@@ -107,7 +107,7 @@ def test_a_rollout_that_breaks_its_grader_gets_the_low_end_not_neutral() -> None
     ev = bound.evaluate(grades(a=BROKE, b=0.5))
     assert ev.value == pytest.approx(-0.5)
     assert ev.policies == ["a: broken by the rollout, counts as -1"]
-    written = tree(Weighted({"a": (1, Score("a", on_broken=-3)), "b": 1}), "a", "b")
+    written = tree(Weighted({"a": (1, Score("a", if_broken=-3)), "b": 1}), "a", "b")
     assert written.evaluate(grades(a=BROKE, b=0.5)).value == pytest.approx(-2.5)
 
 
@@ -188,9 +188,9 @@ def test_a_sum_that_leaves_the_floats_is_missing_not_infinite() -> None:
             "can never pass: its value lies in 0..1",
         ),
         (lambda: Gate(if_="a is big", then="b", otherwise=0), "not a condition such as 'correct >= 1'"),
-        (lambda: tree(Score("a"), a=(-math.inf, math.inf)), "on_broken"),
-        (lambda: tree(Score("a", on_missing="renormalise"), "a"), "only has a meaning inside weighted"),
-        (lambda: Score("a", on_missing="ignore"), "'propagate', 'renormalise' or a number"),  # type: ignore[arg-type]
+        (lambda: tree(Score("a"), a=(-math.inf, math.inf)), "if_broken"),
+        (lambda: tree(Score("a", if_missing="renormalise"), "a"), "only has a meaning inside weighted"),
+        (lambda: Score("a", if_missing="ignore"), "'propagate', 'renormalise' or a number"),  # type: ignore[arg-type]
         (lambda: Clip("a", 1, 0), "must be below"),
         (lambda: Product(), "at least one node"),
         (lambda: Product(None), "not None"),
@@ -209,7 +209,7 @@ def test_a_gate_that_always_passes_is_a_warning() -> None:
 
 ROOTS = [
     Weighted({"a": 0.8, "b": 0.2}, normalize=True),
-    Weighted({"a": (0.5, Clip("a", 0, 0.5)), "b": (1, Score("b", on_missing=0.5, on_broken=-1))}),
+    Weighted({"a": (0.5, Clip("a", 0, 0.5)), "b": (1, Score("b", if_missing=0.5, if_broken=-1))}),
     Gate(if_="a >= 0.5", then=Product("a", "b"), otherwise=Max("a", Const(0.25))),
     Gate(if_=Min("a", "b") > 0.5, then="a", otherwise="b"),
     Fallback(Score("a"), Min("b", 1)),

@@ -73,7 +73,7 @@ def test_the_same_reward_comes_out_without_a_call(ledger: Path) -> None:
 def test_other_weights_transforms_and_policies(ledger: Path) -> None:
     assert rewards(ledger, {"size": 1.0}) == pytest.approx([0.0, 0.1, 0.2, 0.3])
     assert rewards(ledger, {"quality.kind": 1, "quality.clear": 1}) == [1.0] * 4
-    assert rewards(ledger, on_missing="neutral") == pytest.approx([0.5, 0.5, 0.5, 0.5])
+    assert rewards(ledger, missing_reward="neutral") == pytest.approx([0.5, 0.5, 0.5, 0.5])
     assert rewards(ledger, {"size": 1.0}, transform="rank") == [0.0, 1.0, 0.0, 1.0]
     assert rewards(ledger, Gate(if_=Score("size") >= 0.2, then=0.5, otherwise="judge")) == pytest.approx(
         [1.0, 0.9, 0.5, 0.5]

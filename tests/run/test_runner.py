@@ -317,7 +317,7 @@ async def test_a_group_grader_behind_a_gate_gets_those_who_pass() -> None:
         return [1.0] * len(rollouts)
 
     judge = Async(lambda r: int(r.response[-1]) / 10)
-    reward = Gate(if_=Score("judge") >= 0.2, then=Score("rank", on_missing=0.5), otherwise=0.0)
+    reward = Gate(if_=Score("judge") >= 0.2, then=Score("rank", if_missing=0.5), otherwise=0.0)
     results = await GradingRunner({"judge": judge, "rank": rank}, reward).run(numbered(4, 4))
     assert seen == [2]
     assert [r.reward for r in results] == [0.0, 0.0, 1.0, 1.0]
@@ -347,7 +347,7 @@ def failing(*ids: str, cause: str = "infrastructure") -> Async:
 
 
 async def test_neutral_is_the_mean_of_the_valid_members() -> None:
-    runner = GradingRunner({"judge": failing("1")}, on_missing="neutral")
+    runner = GradingRunner({"judge": failing("1")}, missing_reward="neutral")
     results = await runner.run(numbered(4))
     assert results[1].status == "neutral"
     assert results[1].reward == pytest.approx((0 + 0.2 + 0.3) / 3)
@@ -356,7 +356,7 @@ async def test_neutral_is_the_mean_of_the_valid_members() -> None:
 
 
 async def test_a_rollout_that_broke_its_grader_is_not_neutral() -> None:
-    results = await GradingRunner({"judge": failing("3", cause="rollout")}, on_missing="neutral").run(
+    results = await GradingRunner({"judge": failing("3", cause="rollout")}, missing_reward="neutral").run(
         numbered(4)
     )
     assert results[3].status == "scored"
@@ -365,29 +365,31 @@ async def test_a_rollout_that_broke_its_grader_is_not_neutral() -> None:
 
 
 async def test_a_group_without_any_reward_gets_one_number_that_is_like_the_others() -> None:
-    runner = GradingRunner({"judge": failing("4", "5", "6", "7")}, on_missing="neutral")
+    runner = GradingRunner({"judge": failing("4", "5", "6", "7")}, missing_reward="neutral")
     results = await runner.run(numbered(8))
     assert [r.reward for r in results[4:]] == pytest.approx([0.15] * 4)
     assert runner.metrics.empty_groups == 1
-    fresh = await GradingRunner({"judge": failing("0", "1")}, on_missing="neutral").run(numbered(2))
+    fresh = await GradingRunner({"judge": failing("0", "1")}, missing_reward="neutral").run(numbered(2))
     assert [r.reward for r in fresh] == [0.5, 0.5]
 
 
 async def test_mask_raise_and_a_written_number() -> None:
     masked = await GradingRunner({"judge": failing("1")}).run(numbered(4))
     assert (masked[1].reward, masked[1].status) == (None, "masked")
-    written = await GradingRunner({"judge": failing("1")}, on_missing=-1.0).run(numbered(4))
-    assert (written[1].reward, written[1].status) == (-1.0, "written")
+    written = await GradingRunner({"judge": failing("1")}, missing_reward=-1.0).run(numbered(4))
+    assert (written[1].reward, written[1].status) == (-1.0, "constant")
     with pytest.raises(
         MissingRewardError, match="rollout 1 of group 0 has no reward .judge: JudgeUnavailable: down"
     ):
-        await GradingRunner({"judge": failing("1")}, on_missing="raise").run(numbered(40))
+        await GradingRunner({"judge": failing("1")}, missing_reward="raise").run(numbered(40))
     assert len(asyncio.all_tasks()) == 1
 
 
 @pytest.mark.parametrize("transform", ["center", "zscore", "loo", "rank", "gdpo"])
 async def test_transforms_are_over_the_valid_members_and_fills_are_neutral(transform: Any) -> None:
-    runner = GradingRunner({"judge": failing("1")}, {"judge": 1}, transform=transform, on_missing="neutral")
+    runner = GradingRunner(
+        {"judge": failing("1")}, {"judge": 1}, transform=transform, missing_reward="neutral"
+    )
     results = await runner.run(numbered(4))
     rewards = [r.reward for r in results]
     assert None not in rewards
@@ -399,12 +401,15 @@ async def test_transforms_are_over_the_valid_members_and_fills_are_neutral(trans
 
 @pytest.mark.parametrize("transform", ["center", "zscore", "loo", "rank", "gdpo"])
 async def test_below_two_valid_members_the_whole_group_is_neutral_or_masked(transform: Any) -> None:
-    for on_missing, reward, status in (
+    for missing_reward, reward, status in (
         ("neutral", 0.5 if transform == "rank" else 0.0, "neutral"),
         ("mask", None, "masked"),
     ):
         runner = GradingRunner(
-            {"judge": failing("0", "1", "2")}, {"judge": 1}, transform=transform, on_missing=on_missing
+            {"judge": failing("0", "1", "2")},
+            {"judge": 1},
+            transform=transform,
+            missing_reward=missing_reward,
         )  # type: ignore[arg-type]
         results = await runner.run(numbered(4))
         assert {(r.reward, r.status) for r in results} == {(reward, status)}
@@ -426,7 +431,7 @@ def test_gdpo_needs_terms() -> None:
 async def test_max_failure_rate_raises_instead_of_training_on_noise() -> None:
     ids = tuple(str(i) for i in range(0, 40, 4))
     runner = GradingRunner(
-        {"judge": failing(*ids), "digit": digit}, max_failure_rate=0.2, on_missing="neutral"
+        {"judge": failing(*ids), "digit": digit}, max_failure_rate=0.2, missing_reward="neutral"
     )
     with pytest.raises(FailureRateError, match="judge 25.0 % .JudgeUnavailable"):
         await runner.run(numbered(40))
@@ -502,7 +507,7 @@ async def test_stream_with_neutral_fill_holds_back_only_the_missing_one() -> Non
         return 0.5
 
     seen: list[int] = []
-    async for result in GradingRunner({"judge": Async(act)}, on_missing="neutral").stream(numbered(4)):
+    async for result in GradingRunner({"judge": Async(act)}, missing_reward="neutral").stream(numbered(4)):
         seen.append(result.index)
         if len(seen) == 2:
             gate.set()
@@ -521,7 +526,7 @@ async def test_leaving_a_stream_early_cancels_the_rest() -> None:
 
 async def test_stream_raises_what_run_raises() -> None:
     with pytest.raises(MissingRewardError):
-        async for _ in GradingRunner({"judge": failing("1")}, on_missing="raise").stream(numbered(4)):
+        async for _ in GradingRunner({"judge": failing("1")}, missing_reward="raise").stream(numbered(4)):
             pass
 
 
@@ -630,7 +635,7 @@ async def test_a_long_batch_of_rules_lets_the_loop_have_its_turn() -> None:
     st.randoms(),
 )
 def test_permuting_the_batch_permutes_its_results(
-    members: list[tuple[int, float | None]], transform: Any, on_missing: Any, random: Any
+    members: list[tuple[int, float | None]], transform: Any, missing_reward: Any, random: Any
 ) -> None:
     """Order kept, no NaN, and nothing depends on where a rollout stands."""
     rollouts = [Rollout(group=g, response=str(i), extra={"s": s}) for i, (g, s) in enumerate(members)]
@@ -642,7 +647,7 @@ def test_permuting_the_batch_permutes_its_results(
             {"judge": judge, "rank": rank},
             {"judge": 1, "rank": 0},
             transform=transform,
-            on_missing=on_missing,
+            missing_reward=missing_reward,
         )
         results = runner.run_sync(batch)
         assert [r.index for r in results] == list(range(len(batch)))
@@ -700,8 +705,11 @@ def test_neutral_fill_leaves_the_groups_mean_and_the_siblings_order(valid: list[
         (lambda: GradingRunner({"d": digit}, timeout_s=0), "above 0"),
         (lambda: GradingRunner({"d": digit}, deadline_s=-1), "above 0"),
         (lambda: GradingRunner({"d": digit}, transform="z-score"), "did you mean 'zscore'"),
-        (lambda: GradingRunner({"d": digit}, on_missing="zero"), "'neutral', 'mask', 'raise' or a number"),
-        (lambda: GradingRunner({"d": digit}, on_missing=math.nan), "finite"),
+        (
+            lambda: GradingRunner({"d": digit}, missing_reward="zero"),
+            "'neutral', 'mask', 'raise' or a number",
+        ),
+        (lambda: GradingRunner({"d": digit}, missing_reward=math.nan), "finite"),
         (lambda: GradingRunner({"d": digit}, max_failure_rate=1.5), "share from 0"),
         (lambda: grader(score_range=(1, 0))(lambda response: 0), "score_range is .lowest, highest."),
         (lambda: grader(lambda answer: 0), "no field 'answer'"),
@@ -732,7 +740,7 @@ async def test_run_groups_keeps_the_nesting() -> None:
 
 
 async def test_metrics_are_a_flat_dict_of_finite_floats() -> None:
-    runner = GradingRunner({"digit": digit, "judge": failing("1")}, on_missing="neutral")
+    runner = GradingRunner({"digit": digit, "judge": failing("1")}, missing_reward="neutral")
     await runner.run(numbered(8))
     summary = runner.metrics.summary()
     assert all(isinstance(v, float) and math.isfinite(v) for v in summary.values())

@@ -92,7 +92,7 @@ async def test_when_all_leave_nothing_is_graded() -> None:
 
 
 async def test_after_the_timeout_who_is_there_is_graded_and_who_comes_late_is_alone() -> None:
-    meeting = Rendezvous(GradingRunner([rank], on_missing=0.25), timeout_s=0.02)
+    meeting = Rendezvous(GradingRunner([rank], missing_reward=0.25), timeout_s=0.02)
     first, second = await asyncio.gather(*(meeting.arrive("g", rollout(n), size=3) for n in (5, 1)))
     assert (first.reward, second.reward) == (1.0, 0.0)
     late = await meeting.arrive("g", rollout(9), size=3)
@@ -123,7 +123,7 @@ async def test_a_result_that_needs_nobody_else_does_not_wait() -> None:
     async def judge(response: str) -> float | None:
         return None if response == "x" else 0.5
 
-    meeting = Rendezvous(GradingRunner([judge], on_missing="neutral"))
+    meeting = Rendezvous(GradingRunner([judge], missing_reward="neutral"))
     assert (await meeting.arrive("g", rollout(2), size=3)).reward == 0.5
     missing = asyncio.create_task(meeting.arrive("g", rollout(1), size=3))
     await asyncio.sleep(0.01)
@@ -138,7 +138,7 @@ async def test_who_arrives_after_an_error_gets_it_too() -> None:
     async def down(response: str) -> float:
         raise JudgeUnavailable("down")
 
-    meeting = Rendezvous(GradingRunner([down], on_missing="raise"))
+    meeting = Rendezvous(GradingRunner([down], missing_reward="raise"))
     for _ in range(2):
         with pytest.raises(MissingRewardError):
             await meeting.arrive("g", rollout(1), size=2)
@@ -150,7 +150,7 @@ async def test_errors_reach_every_member() -> None:
     async def down(response: str) -> float:
         raise JudgeUnavailable("down")
 
-    meeting = Rendezvous(GradingRunner([down], on_missing="raise"))
+    meeting = Rendezvous(GradingRunner([down], missing_reward="raise"))
     found = await asyncio.gather(
         *(meeting.arrive("g", rollout(1), size=3) for _ in range(3)), return_exceptions=True
     )
@@ -194,7 +194,7 @@ async def test_closing_leaves_nobody_waiting() -> None:
 
 async def test_closing_ends_a_grading_that_has_not_begun() -> None:
     """The group is complete and its task is made, but has not had its first turn."""
-    meeting = Rendezvous(GradingRunner([rank], on_missing=0.0))
+    meeting = Rendezvous(GradingRunner([rank], missing_reward=0.0))
     member = asyncio.create_task(meeting.arrive("g", rollout(1), size=1))
     closing = asyncio.create_task(meeting.close())
     _, pending = await asyncio.wait([member, closing], timeout=5)
@@ -204,7 +204,7 @@ async def test_closing_ends_a_grading_that_has_not_begun() -> None:
 
 async def test_the_ledger_has_the_tags_where_another_member_left_first(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    meeting = Rendezvous(GradingRunner([rank], on_missing=0.0, ledger=ledger))
+    meeting = Rendezvous(GradingRunner([rank], missing_reward=0.0, ledger=ledger))
     meeting.leave("g", size=2)
     await asyncio.sleep(0)
     await meeting.arrive("g", rollout(1), size=2, tags={"step": 3})
@@ -214,7 +214,7 @@ async def test_the_ledger_has_the_tags_where_another_member_left_first(tmp_path:
 
 
 async def test_who_leaves_after_the_timeout_does_not_count_for_the_next_group_of_that_name() -> None:
-    meeting = Rendezvous(GradingRunner([rank], on_missing=0.25), timeout_s=0.02)
+    meeting = Rendezvous(GradingRunner([rank], missing_reward=0.25), timeout_s=0.02)
     await meeting.arrive("g", rollout(1), size=2)
     meeting.leave("g", size=2)
     assert meeting.waiting == 1
@@ -275,7 +275,7 @@ async def test_what_waits_for_a_slot_ends_with_the_deadline() -> None:
         await asyncio.sleep(3600)
         return 1.0
 
-    runner = GradingRunner([hangs], max_concurrency=2, timeout_s=60, deadline_s=0.2, on_missing=-1.0)
+    runner = GradingRunner([hangs], max_concurrency=2, timeout_s=60, deadline_s=0.2, missing_reward=-1.0)
     runner.share_slots()
     meeting = Rendezvous(runner)
     results = await asyncio.gather(*(meeting.arrive(g, rollout(1, g), size=1) for g in range(20)))

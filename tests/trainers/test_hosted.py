@@ -13,10 +13,10 @@ def one(response: str) -> float:
 
 def test_a_runner_that_is_named_twice_says_the_same_twice() -> None:
     """As where an environment is registered again: mask and the failure rate are not lost the second time."""
-    runner = GradingRunner([one], on_missing="mask", max_failure_rate=0.2)
+    runner = GradingRunner([one], missing_reward="mask", max_failure_rate=0.2)
     for _ in range(2):
         made = hosted_runner(runner=runner, grouped=True, can_mask=True, how_to_group="")
         assert (made.mask, made.max_failure_rate) == (True, 0.2)
-        assert (made.runner.on_missing, made.runner.max_failure_rate) == ("neutral", None)
+        assert (made.runner.missing_reward, made.runner.max_failure_rate) == ("neutral", None)
         assert made.runner.metrics is runner.metrics
-    assert (runner.on_missing, runner.max_failure_rate, runner.deadline_s) == ("mask", 0.2, None)
+    assert (runner.missing_reward, runner.max_failure_rate, runner.deadline_s) == ("mask", 0.2, None)

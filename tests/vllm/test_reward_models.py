@@ -49,7 +49,7 @@ async def test_in_process_and_over_http_it_pays_what_the_model_says(
     truth = expected(reward_model)
     assert len({round(v, 4) for v in truth}) > 1
     local = VLLMRewardModel(reward_model, max_model_len=512)
-    reward = Weighted({"rm": (1.0, Score("rm", on_broken=-10.0))})
+    reward = Weighted({"rm": (1.0, Score("rm", if_broken=-10.0))})
     results = await GradingRunner({"rm": RewardModelGrader(local)}, reward).run(ROLLOUTS)
     assert [r.reward for r in results] == pytest.approx(truth, abs=2e-3)
     squashed = await GradingRunner({"rm": RewardModelGrader(local, squash=True)}).run(ROLLOUTS)

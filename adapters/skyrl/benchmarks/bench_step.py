@@ -81,12 +81,12 @@ async def step(grade_and_generate: Callable[[], Awaitable[None]]) -> float:
 
 
 async def overheads(tokenizer: Any, rounds: int) -> dict[str, float]:
-    rules = GradingRunner({"format": format_kept}, on_missing=0.0)
+    rules = GradingRunner({"format": format_kept}, missing_reward=0.0)
     judged = GradingRunner(
-        {"format": format_kept, "judge": judge(SLOTS, LATENCY)}, on_missing=0.0, max_concurrency=64
+        {"format": format_kept, "judge": judge(SLOTS, LATENCY)}, missing_reward=0.0, max_concurrency=64
     )
     grouped = GradingRunner(
-        {"format": format_kept, "judge": judge(SLOTS, LATENCY)}, on_missing="neutral", max_concurrency=64
+        {"format": format_kept, "judge": judge(SLOTS, LATENCY)}, missing_reward="neutral", max_concurrency=64
     )
     ratios: dict[str, list[float]] = {"after": [], "env": [], "mixin": []}
     for number in range(-1, rounds):
@@ -136,12 +136,12 @@ async def many(tokenizer: Any) -> dict[str, float]:
             tokenizer, lambda prompt, call: f"#### {call}", delay_s=lambda call: delays[call - 1]
         )
 
-    register(runner=GradingRunner({"format": format_kept}, on_missing=0.0), grouped=False)
+    register(runner=GradingRunner({"format": format_kept}, missing_reward=0.0), grouped=False)
     start = time.perf_counter()
     made = generator(SkyRLGymGenerator, tokenizer, made_policy())
     await made.generate(input_of(512, 8), disable_tqdm=True)
     alone = time.perf_counter() - start
-    register(runner=GradingRunner({"judge": judge(256, 0.2)}, on_missing="neutral", max_concurrency=256))
+    register(runner=GradingRunner({"judge": judge(256, 0.2)}, missing_reward="neutral", max_concurrency=256))
     before = threading.active_count()
     peak = 0
 

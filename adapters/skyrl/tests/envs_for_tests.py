@@ -34,7 +34,7 @@ async def longest(rollouts: Sequence[Rollout]) -> list[float]:
 
 
 def right() -> GradingRunner:
-    return GradingRunner({"correct": FinalAnswer()}, on_missing=-1.0)
+    return GradingRunner({"correct": FinalAnswer()}, missing_reward=-1.0)
 
 
 class Guessing(BaseTextEnv):  # type: ignore[misc]

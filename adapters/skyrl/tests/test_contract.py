@@ -82,14 +82,14 @@ def batch(trajectories: bool = True) -> dict[str, Any]:
 
 async def test_the_legacy_generator() -> None:
     """Scalar and per-token rewards alike."""
-    register(runner=GradingRunner({"longest": longest}, on_missing="neutral"))
+    register(runner=GradingRunner({"longest": longest}, missing_reward="neutral"))
     out = await make_generator(LegacyGenerator)().generate(batch())
     assert out["rewards"] == [0.0, [0.0, 0.0, 1.0]] * 2
     assert all(m["judgekit/missing_mean"] == 0 for m in out["metrics"])
 
 
 async def test_before_trajectory_ids_only_alone() -> None:
-    register(runner=GradingRunner({"longest": longest}, on_missing="neutral"))
+    register(runner=GradingRunner({"longest": longest}, missing_reward="neutral"))
     with pytest.raises(ConfigError, match="no trajectory_ids.*grouped=False"):
         await make_generator(LegacyGenerator)().generate(batch(trajectories=False))
     register(runner=right(), grouped=False)

@@ -36,7 +36,7 @@ async def test_it_grades_in_step(tokenizer: Any) -> None:
 
 
 async def test_a_missing_reward_is_the_number_that_was_written(tokenizer: Any) -> None:
-    register(runner=GradingRunner({"flaky": flaky}, on_missing=-0.5), grouped=False)
+    register(runner=GradingRunner({"flaky": flaky}, missing_reward=-0.5), grouped=False)
     policy = ScriptedPolicy(tokenizer, lambda prompt, call: "down" if "q2" in prompt else "good")
     out = await generator(SkyRLGymGenerator, tokenizer, policy).generate(input_of(4, 1), disable_tqdm=True)
     assert totals(out) == [1, 1, -0.5, 1]
@@ -45,7 +45,7 @@ async def test_a_missing_reward_is_the_number_that_was_written(tokenizer: Any) -
 
 
 async def test_raise_raises(tokenizer: Any) -> None:
-    register(runner=GradingRunner({"flaky": flaky}, on_missing="raise"), grouped=False)
+    register(runner=GradingRunner({"flaky": flaky}, missing_reward="raise"), grouped=False)
     policy = ScriptedPolicy(tokenizer, lambda prompt, call: "down")
     with pytest.raises(MissingRewardError):
         await generator(SkyRLGymGenerator, tokenizer, policy).generate(input_of(1, 1), disable_tqdm=True)
@@ -53,7 +53,7 @@ async def test_raise_raises(tokenizer: Any) -> None:
 
 async def test_registering_again_replaces(tokenizer: Any) -> None:
     for number in (1.0, 2.0):
-        register(runner=GradingRunner({"flaky": flaky}, on_missing=number), grouped=False)
+        register(runner=GradingRunner({"flaky": flaky}, missing_reward=number), grouped=False)
         policy = ScriptedPolicy(tokenizer, lambda prompt, call: "down")
         out = await generator(SkyRLGymGenerator, tokenizer, policy).generate(
             input_of(1, 1), disable_tqdm=True
@@ -73,7 +73,7 @@ async def test_around_another_environment(tokenizer: Any, workers: int) -> None:
     from judgekit import grader
 
     register(
-        runner=GradingRunner({"judge": grader(judge)}, on_missing=0.0),
+        runner=GradingRunner({"judge": grader(judge)}, missing_reward=0.0),
         grouped=False,
         wraps="envs_for_tests:Guessing",
         wraps_kwargs={"turns": 3},
@@ -94,11 +94,11 @@ async def test_around_another_environment(tokenizer: Any, workers: int) -> None:
         ({}, "one of a reward.yaml and a GradingRunner"),
         ({"config": "/none.yaml"}, "cannot read /none.yaml"),
         ({"runner": "envs_for_tests:nobody"}, "cannot import"),
-        ({"runner": GradingRunner({"longest": longest}, on_missing=0.0)}, "together.*make_generator"),
-        ({"runner": GradingRunner({"flaky": flaky})}, "on_missing: <number>, or on_missing: raise"),
-        ({"runner": GradingRunner({"flaky": flaky}, on_missing="neutral")}, "pays the group's mean"),
+        ({"runner": GradingRunner({"longest": longest}, missing_reward=0.0)}, "together.*make_generator"),
+        ({"runner": GradingRunner({"flaky": flaky})}, "missing_reward: <number>, or missing_reward: raise"),
+        ({"runner": GradingRunner({"flaky": flaky}, missing_reward="neutral")}, "pays the group's mean"),
         (
-            {"runner": GradingRunner({"flaky": flaky}, on_missing=0.0, max_failure_rate=0.1)},
+            {"runner": GradingRunner({"flaky": flaky}, missing_reward=0.0, max_failure_rate=0.1)},
             "max_failure_rate",
         ),
         ({"runner": right(), "wraps": "nowhere:Env"}, "cannot import 'nowhere:Env'"),
@@ -114,7 +114,7 @@ def test_a_reward_file(tmp_path: Path) -> None:
     file = tmp_path / "reward.yaml"
     file.write_text("graders: {correct: final_answer}")
     register(config=file)
-    with pytest.raises(ConfigError, match="on_missing"):
+    with pytest.raises(ConfigError, match="missing_reward"):
         register(config=file, grouped=False)
 
 

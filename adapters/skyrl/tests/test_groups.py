@@ -20,7 +20,7 @@ from stand_ins import ScriptedPolicy, generator, input_of, totals
 
 
 def ranked(**options: Any) -> GradingRunner:
-    return GradingRunner({"longest": longest}, on_missing="neutral", **options)
+    return GradingRunner({"longest": longest}, missing_reward="neutral", **options)
 
 
 def by_call(prompt: str, call: int) -> str:
@@ -51,7 +51,7 @@ async def test_a_prompts_rollouts_compete(tokenizer: Any, workers: int, step_wis
 
 async def test_a_failure_is_its_groups_mean(tokenizer: Any, tmp_path: Any) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    register(runner=GradingRunner({"flaky": flaky}, on_missing="neutral", ledger=ledger))
+    register(runner=GradingRunner({"flaky": flaky}, missing_reward="neutral", ledger=ledger))
     policy = ScriptedPolicy(tokenizer, lambda prompt, call: ["down", "good", "bad", "good"][call % 4])
     out = await generator(make_generator(), tokenizer, policy, workers=0).generate(
         input_of(1, 4), disable_tqdm=True
@@ -65,7 +65,7 @@ async def test_a_failure_is_its_groups_mean(tokenizer: Any, tmp_path: Any) -> No
 
 
 async def test_a_masked_failure_has_no_loss(tokenizer: Any) -> None:
-    register(runner=GradingRunner({"flaky": flaky}, on_missing="mask"))
+    register(runner=GradingRunner({"flaky": flaky}, missing_reward="mask"))
     policy = ScriptedPolicy(tokenizer, lambda prompt, call: "down" if call == 2 else "good")
     out = await generator(make_generator(), tokenizer, policy).generate(input_of(1, 3), disable_tqdm=True)
     assert sorted(any(mask) for mask in out["loss_masks"]) == [False, True, True]
@@ -75,17 +75,17 @@ async def test_a_masked_failure_has_no_loss(tokenizer: Any) -> None:
 async def test_a_judge_that_is_down_everywhere(tokenizer: Any) -> None:
     """Neutral rewards, and the run goes on; with a failure rate it ends with the reason."""
     policy = ScriptedPolicy(tokenizer, lambda prompt, call: "down")
-    register(runner=GradingRunner({"flaky": flaky}, on_missing="neutral"))
+    register(runner=GradingRunner({"flaky": flaky}, missing_reward="neutral"))
     out = await generator(make_generator(), tokenizer, policy).generate(input_of(4, 4), disable_tqdm=True)
     for rewards in groups_of(out, 4):
         assert len(set(rewards)) == 1
-    register(runner=GradingRunner({"flaky": flaky}, on_missing="neutral", max_failure_rate=0.5))
+    register(runner=GradingRunner({"flaky": flaky}, missing_reward="neutral", max_failure_rate=0.5))
     with pytest.raises(FailureRateError, match="'flaky' failed on 16 of 16"):
         await generator(make_generator(), tokenizer, policy).generate(input_of(4, 4), disable_tqdm=True)
 
 
 async def test_a_judge_that_hangs(tokenizer: Any) -> None:
-    register(runner=GradingRunner({"hangs": hangs}, on_missing="neutral", timeout_s=0.3))
+    register(runner=GradingRunner({"hangs": hangs}, missing_reward="neutral", timeout_s=0.3))
     policy = ScriptedPolicy(tokenizer, lambda prompt, call: "hang" if call == 3 else "x")
     out = await generator(make_generator(), tokenizer, policy).generate(input_of(4, 4), disable_tqdm=True)
     assert totals(out) == [1] * 16
@@ -96,8 +96,8 @@ async def test_evaluation_with_one_rollout(tokenizer: Any) -> None:
     """A rank says nothing there: only what grades a rollout alone counts, if the reward says so."""
     from judgekit import Score, Weighted
 
-    reward = Weighted({"correct": 0.5, Score("longest", on_missing="renormalise"): 0.5})
-    runner = GradingRunner({"correct": FinalAnswer(), "longest": longest}, reward, on_missing="neutral")
+    reward = Weighted({"correct": 0.5, Score("longest", if_missing="renormalise"): 0.5})
+    runner = GradingRunner({"correct": FinalAnswer(), "longest": longest}, reward, missing_reward="neutral")
     register(runner=runner)
     policy = ScriptedPolicy(tokenizer, lambda prompt, call: "#### 1")
     out = await generator(make_generator(), tokenizer, policy).generate(
@@ -200,7 +200,7 @@ async def test_multi_turn_that_ends_without_its_last_step(tokenizer: Any) -> Non
 async def test_failures_that_cost_no_reward_are_told_too(tokenizer: Any, caplog: Any) -> None:
     """The reward comes from another grader; that the judge is down is not to be missed."""
     both = {"flaky": flaky, "correct": FinalAnswer()}
-    register(runner=GradingRunner(both, Fallback("flaky", "correct"), on_missing="neutral"))
+    register(runner=GradingRunner(both, Fallback("flaky", "correct"), missing_reward="neutral"))
     policy = ScriptedPolicy(tokenizer, lambda prompt, call: "down #### 0")
     await generator(make_generator(), tokenizer, policy).generate(input_of(1, 2), disable_tqdm=True)
     assert "2 rollouts graded; failures: flaky: 2 JudgeUnavailable" in caplog.text

@@ -27,7 +27,7 @@ VLLM = Path(sys.prefix).parent / "vllm" / "bin" / "python"
 REWARD = """graders: {{judge: {{use: judge, judge: local}}}}
 judges: {{local: {{engine: ray, name: judge, layers: {{retry: {{attempts: 1}}}}}}}}
 reward: judge
-runner: {{on_missing: neutral}}
+runner: {{missing_reward: neutral}}
 ledger: {{path: {ledger}}}
 """
 STEPS, KILLED, WAITED = 12, 4, 8

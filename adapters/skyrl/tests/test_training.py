@@ -28,7 +28,7 @@ def test_it_learns(tmp_path: Path, fully_async: bool) -> None:
 def test_it_outlives_its_judge(tmp_path: Path, fully_async: bool) -> None:
     """Down from the 4th step to the 8th: no number is made up, and the training goes on."""
     ledger = tmp_path / "ledger.jsonl"
-    runner = GradingRunner({"digits": digits}, on_missing="neutral", ledger=Ledger(ledger))
+    runner = GradingRunner({"digits": digits}, missing_reward="neutral", ledger=Ledger(ledger))
     try:
         rows = train(
             tmp_path / "run",
@@ -49,7 +49,7 @@ def test_it_outlives_its_judge(tmp_path: Path, fully_async: bool) -> None:
 
 
 def test_too_many_failures_end_it(tmp_path: Path) -> None:
-    runner = GradingRunner({"digits": digits}, on_missing="neutral", max_failure_rate=0.3)
+    runner = GradingRunner({"digits": digits}, missing_reward="neutral", max_failure_rate=0.3)
     set_judge(True)
     try:
         with pytest.raises(FailureRateError, match="'digits' failed on 32 of 32"):

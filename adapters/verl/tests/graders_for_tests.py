@@ -38,26 +38,26 @@ async def longest(rollouts: Sequence[Rollout]) -> list[float]:
 
 def pointwise() -> GradingRunner:
     return GradingRunner(
-        {"correct": FinalAnswer(), "letters": letters}, {"correct": 1.0, "letters": 0.0}, on_missing=-1.0
+        {"correct": FinalAnswer(), "letters": letters}, {"correct": 1.0, "letters": 0.0}, missing_reward=-1.0
     )
 
 
 def ranked() -> GradingRunner:
-    return GradingRunner({"longest": longest}, on_missing="neutral")
+    return GradingRunner({"longest": longest}, missing_reward="neutral")
 
 
 def down_at_times() -> GradingRunner:
     return GradingRunner(
-        {"flaky": flaky, "letters": letters}, {"flaky": 0.5, "letters": 0.5}, on_missing="neutral"
+        {"flaky": flaky, "letters": letters}, {"flaky": 0.5, "letters": 0.5}, missing_reward="neutral"
     )
 
 
 def strict() -> GradingRunner:
-    return GradingRunner({"flaky": flaky}, on_missing="raise")
+    return GradingRunner({"flaky": flaky}, missing_reward="raise")
 
 
 def down() -> GradingRunner:
-    return GradingRunner({"always_down": always_down}, on_missing="neutral", max_failure_rate=0.5)
+    return GradingRunner({"always_down": always_down}, missing_reward="neutral", max_failure_rate=0.5)
 
 
 @grader(score_range=(0.0, float("inf")))
@@ -67,4 +67,4 @@ def length(response: str) -> float:
 
 def trivial() -> GradingRunner:
     """The score of trivial_score.py."""
-    return GradingRunner({"length": length}, on_missing=0.0)
+    return GradingRunner({"length": length}, missing_reward=0.0)

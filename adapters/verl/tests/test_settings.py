@@ -20,17 +20,17 @@ def write(folder: Path, text: str) -> dict[str, str]:
 
 def test_with_the_hook_a_missing_reward_is_the_groups_mean(tmp_path: Path) -> None:
     made = settings(write(tmp_path, RULE), hook=True)
-    assert made.hosted.runner.on_missing == "neutral"
+    assert made.hosted.runner.missing_reward == "neutral"
     assert made.hosted.runner.deadline_s == 600
     assert made.extras == ("correct",)
 
 
 def test_without_the_hook_it_is_to_be_written(tmp_path: Path) -> None:
-    for text in (RULE, RULE + "runner: {on_missing: mask}", RULE + "runner: {on_missing: neutral}"):
-        with pytest.raises(ConfigError, match="agent_loop_manager_class.*<number>, or on_missing: raise"):
+    for text in (RULE, RULE + "runner: {missing_reward: mask}", RULE + "runner: {missing_reward: neutral}"):
+        with pytest.raises(ConfigError, match="agent_loop_manager_class.*<number>, or missing_reward: raise"):
             settings(write(tmp_path, text), hook=False)
     for value in ("0.0", "raise"):
-        settings(write(tmp_path, RULE + f"runner: {{on_missing: {value}}}"), hook=False)
+        settings(write(tmp_path, RULE + f"runner: {{missing_reward: {value}}}"), hook=False)
 
 
 def test_the_judges_limits_are_divided_by_the_workers() -> None:
@@ -42,7 +42,7 @@ def test_the_judges_limits_are_divided_by_the_workers() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (RULE + "runner: {on_missing: mask}", "leaves a rollout out of the loss.*neutral"),
+        (RULE + "runner: {missing_reward: mask}", "leaves a rollout out of the loss.*neutral"),
         (
             "graders: {judge: {use: judge, judge: local}}\njudges: {local: {engine: vllm}}",
             "each of verl's 8 reward workers would load the model",

@@ -138,7 +138,7 @@ def replay(
         loaded = load_config(config)
         if loaded.reward is not None:
             options["reward"] = parse(loaded.reward)
-        options |= {"transform": loaded.runner.transform, "on_missing": loaded.runner.on_missing}
+        options |= {"transform": loaded.runner.transform, "missing_reward": loaded.runner.missing_reward}
     found = again(ledger, **options)
     with whole_file(to) as file:
         for entry, result in zip(found.entries, found.results, strict=True):

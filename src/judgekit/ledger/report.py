@@ -98,7 +98,7 @@ def _facts(
 
 def _specs(specs: Mapping[str, Spec]) -> str:
     lines = [
-        f"<code>{html.escape(str(s.reward))}</code>, transform {html.escape(s.transform)}, missing rewards: {html.escape(str(s.on_missing))}"
+        f"<code>{html.escape(str(s.reward))}</code>, transform {html.escape(s.transform)}, missing rewards: {html.escape(str(s.missing_reward))}"
         for s in specs.values()
     ]
     return "<p>Reward tree: " + "<br>".join(lines) + "</p>" if lines else ""

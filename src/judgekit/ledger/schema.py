@@ -28,7 +28,7 @@ class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
     reward: Any
     """The reward tree, in its YAML form."""
     transform: str
-    on_missing: Any
+    missing_reward: Any
     judgekit: str
     """Version."""
 

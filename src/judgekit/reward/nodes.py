@@ -4,7 +4,7 @@
     Gate(if_=Score("correct") >= 1, then=Weighted({"correct": 0.5, "judge": 0.5}), otherwise=0.0)
 
 Wherever a node is expected, a grader's name stands for `Score(name)` and a number for `Const(number)`.
-A node over a missing grade (abstained or failed) is missing, unless that leaf's `on_missing` says
+A node over a missing grade (abstained or failed) is missing, unless that leaf's `if_missing` says
 otherwise. The tree also decides what is graded: a grader that only stands behind a gate is not asked for a
 rollout that does not pass it.
 """
@@ -20,7 +20,7 @@ from judgekit.errors import ConfigError
 from judgekit.reward.conditions import When, condition
 from judgekit.types import Failed, Grade, Graded
 
-OnMissing = Literal["propagate", "renormalise"] | float
+IfMissing = Literal["propagate", "renormalise"] | float
 """What a missing grade does: make its node missing; leave its term out and scale the other weights up to
 take its share; or count as this number, which the user wrote."""
 
@@ -101,24 +101,24 @@ class Node:
 class Score(Node):
     """The score of one grader (or `grader.part`, where one call gives several scores).
 
-    *on_missing*: see `OnMissing`. *on_broken*: the number for a rollout that broke its grader (a failure
+    *if_missing*: see `IfMissing`. *if_broken*: the number for a rollout that broke its grader (a failure
     with cause "rollout"); None: the low end of the grader's range.
     """
 
     name: str
-    on_missing: OnMissing = "propagate"
-    on_broken: float | None = None
+    if_missing: IfMissing = "propagate"
+    if_broken: float | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.on_missing, str):
-            if self.on_missing not in ("propagate", "renormalise"):
+        if isinstance(self.if_missing, str):
+            if self.if_missing not in ("propagate", "renormalise"):
                 raise ConfigError(
-                    f"{self.name}: on_missing is 'propagate', 'renormalise' or a number, not {self.on_missing!r}"
+                    f"{self.name}: if_missing is 'propagate', 'renormalise' or a number, not {self.if_missing!r}"
                 )
         else:
-            finite(self.on_missing, f"{self.name}: on_missing")
-        if self.on_broken is not None:
-            finite(self.on_broken, f"{self.name}: on_broken")
+            finite(self.if_missing, f"{self.name}: if_missing")
+        if self.if_broken is not None:
+            finite(self.if_broken, f"{self.name}: if_broken")
 
     def value(self, ev: Evaluation, top: bool = False) -> float | None:
         grade = ev.grades.get(self.name)
@@ -127,37 +127,37 @@ class Score(Node):
                 ev.terms, ev.contributions = {self.name: grade.score}, {self.name: grade.score}
             return grade.score
         if type(grade) is Failed and grade.cause == "rollout":
-            low = ev.low(self.name) if self.on_broken is None else self.on_broken
+            low = ev.low(self.name) if self.if_broken is None else self.if_broken
             if math.isfinite(low):
                 ev.policies.append(f"{self.name}: broken by the rollout, counts as {low:g}")
                 return low
-        if isinstance(self.on_missing, str):
+        if isinstance(self.if_missing, str):
             ev.missing.append(self.name)
             return None
-        ev.policies.append(f"{self.name}: missing, counts as {self.on_missing:g}")
-        return float(self.on_missing)
+        ev.policies.append(f"{self.name}: missing, counts as {self.if_missing:g}")
+        return float(self.if_missing)
 
     def wanted(self, ev: Evaluation) -> list[str]:
         return [] if self.name in ev.grades else [self.name]
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
         low, high = ranges.get(self.name, (-math.inf, math.inf))
-        written = [x for x in (self.on_broken, self.on_missing) if isinstance(x, int | float)]
+        written = [x for x in (self.if_broken, self.if_missing) if isinstance(x, int | float)]
         return min([low, *written]), max([high, *written])
 
     def spec(self) -> Any:
-        if self.on_missing == "propagate" and self.on_broken is None:
+        if self.if_missing == "propagate" and self.if_broken is None:
             return self.name
-        spec: dict[str, Any] = {"score": self.name, "on_missing": self.on_missing}
-        if self.on_broken is not None:
-            spec["on_broken"] = self.on_broken
+        spec: dict[str, Any] = {"score": self.name, "if_missing": self.if_missing}
+        if self.if_broken is not None:
+            spec["if_broken"] = self.if_broken
         return spec
 
     def label(self) -> str:
         return self.name
 
     def drops_out(self) -> bool:
-        return self.on_missing == "renormalise"
+        return self.if_missing == "renormalise"
 
 
 @dataclass(frozen=True, eq=False)

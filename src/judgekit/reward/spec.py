@@ -2,7 +2,7 @@
 
 reward: {weighted: {correct: 0.8, style: {weight: 0.2, of: {clip: {of: length, low: 0, high: 1}}}}}
 reward: {gate: {if: "correct >= 1", then: {weighted: {correct: 0.5, judge: 0.5}}, otherwise: 0}}
-reward: {fallback: [{score: judge, on_missing: propagate}, lexical]}
+reward: {fallback: [{score: judge, if_missing: propagate}, lexical]}
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ _PARSERS: Final[dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], N
     "clip": ((), _parse_clip),
     "const": ((), lambda spec: Const(finite(spec["const"], "const"))),
     "score": (
-        ("on_missing", "on_broken"),
-        lambda spec: Score(spec["score"], spec.get("on_missing", "propagate"), spec.get("on_broken")),
+        ("if_missing", "if_broken"),
+        lambda spec: Score(spec["score"], spec.get("if_missing", "propagate"), spec.get("if_broken")),
     ),
     "fallback": ((), _parse_several("fallback", Fallback, 2)),
 }

@@ -77,12 +77,12 @@ class RewardTree:
         for node in _walk(self.root):
             if (
                 isinstance(node, Score)
-                and node.on_broken is None
+                and node.if_broken is None
                 and not math.isfinite(self.ranges.get(node.name, (0, 0))[0])
             ):
                 problems.append(
                     f"{node.name!r} has no lowest score, so the reward must say what a rollout that breaks it is "
-                    f"paid: Score({node.name!r}, on_broken=…)"
+                    f"paid: Score({node.name!r}, if_broken=…)"
                 )
             if isinstance(node, Gate):
                 problems += _lint_gate(node, self.ranges)
@@ -179,7 +179,7 @@ def _lint_renormalise(node: Node, in_sum: bool) -> list[str]:
     if isinstance(node, Score):
         if node.drops_out() and not in_sum:
             return [
-                f"{node.name}: on_missing='renormalise' only has a meaning inside weighted, product, min or max"
+                f"{node.name}: if_missing='renormalise' only has a meaning inside weighted, product, min or max"
             ]
         return []
     passes = isinstance(node, Weighted | Several) or (in_sum and isinstance(node, Clip))

@@ -149,7 +149,7 @@ class Metrics:
             total = self.statuses.total()
             if total:
                 out["rollouts"] = total
-                for status in ("scored", "neutral", "masked", "written"):
+                for status in ("scored", "neutral", "masked", "constant"):
                     out[f"{status}_rate"] = self.statuses[status] / total
                 out["flat_group_rate"] = self.flat_groups / max(1, self.groups)
                 out["empty_group_rate"] = self.empty_groups / max(1, self.groups)

@@ -34,13 +34,13 @@ def replay(
     reward: Node | Mapping[str, float] | str | None = None,
     *,
     transform: TransformName | None = None,
-    on_missing: Policy | None = None,
+    missing_reward: Policy | None = None,
     regrade: Mapping[str, AnyGrader] | None = None,
     to: Ledger | None = None,
 ) -> Replay:
     """Compute the rewards of a ledger's rollouts anew, from the grades that it holds.
 
-    *reward*, *transform*, *on_missing*: as in GradingRunner; None keeps what the ledger says. A grade that
+    *reward*, *transform*, *missing_reward*: as in GradingRunner; None keeps what the ledger says. A grade that
     the new reward needs and a rollout does not have (its gate was not passed then) has failed with
     "NotRecorded". *regrade*: pointwise graders by name, which grade again where the ledger has a failure or
     nothing; the ledger must hold texts for that. *to*: a ledger for what comes out.
@@ -79,7 +79,7 @@ def replay(
         graders,
         root,
         transform=spec.transform if transform is None else transform,  # type: ignore[arg-type]
-        on_missing=spec.on_missing if on_missing is None else on_missing,
+        missing_reward=spec.missing_reward if missing_reward is None else missing_reward,
         ledger=to,
     )
     rollouts = [_rollout(entry, with_text=bool(live)) for entry in reading.entries]

@@ -42,7 +42,7 @@ class Payout:
         self.emit: Callable[[RewardResult], None] = lambda result: None
         self.relative = runner.transform != "none"
         """Whether every result waits for its group."""
-        self.fills = self.relative or runner.on_missing == "neutral"
+        self.fills = self.relative or runner.missing_reward == "neutral"
         """Whether a result without a reward waits for its group."""
         self.emitted = 0
         self.deferred: list[Item] = []
@@ -121,7 +121,7 @@ class Payout:
             for item, value in zip(valid, values, strict=True):
                 if not lone:
                     self._emit(item, value, "scored")
-                elif self.runner.on_missing == "mask":  # one member has no rank and no deviation
+                elif self.runner.missing_reward == "mask":  # one member has no rank and no deviation
                     self._emit(item, None, "masked")
                 else:
                     self._emit(item, fill, "neutral")
@@ -152,7 +152,7 @@ class Payout:
         return (low + high) / 2 if math.isfinite(low + high) else 0.0
 
     def _emit_missing(self, item: Item, fill: float | None) -> None:
-        policy = self.runner.on_missing
+        policy = self.runner.missing_reward
         if policy == "raise":
             why = "; ".join(
                 f"{name}: {_describe(item.grades.get(name))}" for name in dict.fromkeys(item.ev.missing)
@@ -163,7 +163,7 @@ class Payout:
         elif policy == "neutral":
             self._emit(item, fill, "neutral")
         else:
-            self._emit(item, float(policy), "written")
+            self._emit(item, float(policy), "constant")
 
     def _emit(self, item: Item, reward: float | None, status: Status) -> None:
         ev = item.ev

@@ -50,7 +50,7 @@ class GradingRunner:
     to weights, or None for the mean of all. *max_concurrency*: evaluations in flight in one run; an engine's
     own limit bounds an endpoint over all runners. *timeout_s*: seconds for one evaluation with its retries,
     from when it starts. *deadline_s*: seconds for one run; what is not graded by then has failed, what is,
-    counts. *transform*: see `judgekit.reward.transforms`. *on_missing*: see `Policy`. *max_failure_rate*: share
+    counts. *transform*: see `judgekit.reward.transforms`. *missing_reward*: see `Policy`. *max_failure_rate*: share
     (0..1) of one grader's evaluations that may fail for infrastructure causes before a run raises
     FailureRateError. *retry*: for graders that raise retryable errors (judges retry in their own layer).
     *ledger*: where every grade is kept. *pool*: worker processes for graders with `where="process"`.
@@ -68,7 +68,7 @@ class GradingRunner:
         timeout_s: float = 60.0,
         deadline_s: float | None = None,
         transform: TransformName = "none",
-        on_missing: Policy = "mask",
+        missing_reward: Policy = "mask",
         max_failure_rate: float | None = None,
         retry: Retry = NO_RETRY,
         ledger: Ledger | None = None,
@@ -96,12 +96,14 @@ class GradingRunner:
             raise ConfigError(
                 f"no group transform is called {transform!r}{did_you_mean(transform, (*TRANSFORMS, 'gdpo'))}"
             )
-        if isinstance(on_missing, str):
-            if on_missing not in ("neutral", "mask", "raise"):
-                raise ConfigError(f"on_missing is 'neutral', 'mask', 'raise' or a number, not {on_missing!r}")
-        elif isinstance(on_missing, bool) or not math.isfinite(on_missing):
+        if isinstance(missing_reward, str):
+            if missing_reward not in ("neutral", "mask", "raise"):
+                raise ConfigError(
+                    f"missing_reward is 'neutral', 'mask', 'raise' or a number, not {missing_reward!r}"
+                )
+        elif isinstance(missing_reward, bool) or not math.isfinite(missing_reward):
             raise ConfigError(
-                f"on_missing is 'neutral', 'mask', 'raise' or a finite number, not {on_missing!r}"
+                f"missing_reward is 'neutral', 'mask', 'raise' or a finite number, not {missing_reward!r}"
             )
         if max_failure_rate is not None and not 0 <= max_failure_rate < 1:
             raise ConfigError(f"max_failure_rate is a share from 0 to below 1, not {max_failure_rate!r}")
@@ -111,7 +113,7 @@ class GradingRunner:
         self.timeout_s = timeout_s
         self.deadline_s = deadline_s
         self.transform: TransformName = transform
-        self.on_missing: Policy = on_missing
+        self.missing_reward: Policy = missing_reward
         self.max_failure_rate = max_failure_rate
         self.retry = retry
         self.ledger = ledger
@@ -148,7 +150,7 @@ class GradingRunner:
         """Grade *rollouts*; one result each, in input order.
 
         *tags*: what the host knows (training step, policy version); kept in the ledger. A failing grader
-        costs its own grades only (a ConfigError of its own ends the run). Raises MissingRewardError under `on_missing="raise"` and FailureRateError
+        costs its own grades only (a ConfigError of its own ends the run). Raises MissingRewardError under `missing_reward="raise"` and FailureRateError
         under `max_failure_rate`; cancelling leaves no task behind.
         """
         batch = _checked(rollouts)
@@ -235,7 +237,7 @@ class GradingRunner:
         return (
             any(slot.mode == "group" for slot in self._slots)
             or self.transform != "none"
-            or self.on_missing == "neutral"
+            or self.missing_reward == "neutral"
         )
 
     @property
@@ -253,14 +255,14 @@ class GradingRunner:
             }
             reward = self.reward.root.spec()
             body = msgspec.json.encode(
-                [graders, reward, self.transform, self.on_missing], order="deterministic"
+                [graders, reward, self.transform, self.missing_reward], order="deterministic"
             )
             self._spec = Spec(
                 digest=hashlib.blake2b(body, digest_size=6).hexdigest(),
                 graders=graders,
                 reward=reward,
                 transform=self.transform,
-                on_missing=self.on_missing,
+                missing_reward=self.missing_reward,
                 judgekit=__version__,
             )
         return self._spec

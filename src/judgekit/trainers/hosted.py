@@ -57,16 +57,16 @@ def hosted_runner(
     else:
         # a copy, for it is adapted below: the same runner may be named once more
         made = copy.copy(runner if isinstance(runner, GradingRunner) else _from_object(str(runner)))
-    mask = made.on_missing == "mask"
+    mask = made.missing_reward == "mask"
     if mask and not (can_mask and grouped):
-        way = "write on_missing: neutral" if grouped else _written(how_to_group)
+        way = "write missing_reward: neutral" if grouped else _written(how_to_group)
         raise ConfigError(
-            f"on_missing: mask leaves a rollout out of the loss, which is not to be had here; {way}"
+            f"missing_reward: mask leaves a rollout out of the loss, which is not to be had here; {way}"
         )
     if not grouped:
         _check_alone(made, how_to_group)
     if mask:
-        made.on_missing = "neutral"
+        made.missing_reward = "neutral"
     rate, made.max_failure_rate = made.max_failure_rate, None
     if made.deadline_s is None:
         made.deadline_s = DEADLINE_S
@@ -79,8 +79,8 @@ def _from_file(
 ) -> GradingRunner:
     config = load_config(path)
     overrides: dict[str, Any] = {}
-    if grouped and "on_missing" not in config.runner.model_fields_set:
-        overrides["on_missing"] = "neutral"
+    if grouped and "missing_reward" not in config.runner.model_fields_set:
+        overrides["missing_reward"] = "neutral"
     try:
         prepare(config)
         return config.build(**overrides)
@@ -116,14 +116,14 @@ def _check_alone(runner: GradingRunner, how_to_group: str) -> None:
         raise ConfigError(
             f"transform: {runner.transform} needs the rollouts of a prompt together: {how_to_group}"
         )
-    if runner.on_missing == "neutral":
-        raise ConfigError(f"on_missing: neutral pays the group's mean; {_written(how_to_group)}")
+    if runner.missing_reward == "neutral":
+        raise ConfigError(f"missing_reward: neutral pays the group's mean; {_written(how_to_group)}")
 
 
 def _written(how_to_group: str) -> str:
     return (
         f"{how_to_group}, by which a missing reward is the mean of its group, or write what it is to be: "
-        "on_missing: <number>, or on_missing: raise"
+        "missing_reward: <number>, or missing_reward: raise"
     )
 
 

@@ -42,7 +42,7 @@ def register(
     Call it in the process that makes the generator: SkyRL's Ray entrypoint task, not the driver. *config*:
     path of a reward.yaml, or *runner*: a GradingRunner, or the `package.module:name` of one. *grouped*:
     rollouts are graded by the generator that `make_generator` makes, a prompt's together, and a missing
-    reward is its group's mean. With grouped=False each is graded in `step()`, and `on_missing` must be a
+    reward is its group's mean. With grouped=False each is graded in `step()`, and `missing_reward` must be a
     number or "raise". *wraps*: `package.module:Class` of a BaseTextEnv (multi-turn, tools) that is run as it
     is, with *wraps_kwargs*; the grade of the whole conversation is added to its last reward.
 
@@ -125,7 +125,7 @@ class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
             raise ConfigError(
                 f"the environment {env_id!r} is registered with grouped=True, but its rollouts are not made by a "
                 "generator of judgekit_skyrl.make_generator(): use it (python -m judgekit_skyrl.main does), or register "
-                "with grouped=False and a written on_missing"
+                "with grouped=False and a written missing_reward"
             )
         self._hosted = found
         self._deferred = slot is not None
@@ -146,7 +146,7 @@ class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
         return prompt, info
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Take the policy's turn. Raises MissingRewardError under on_missing="raise"."""
+        """Take the policy's turn. Raises MissingRewardError under missing_reward="raise"."""
         self.turns += 1
         record = self._transcript
         record.response = action
@@ -179,7 +179,9 @@ class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
 def reward_of(result: RewardResult) -> float:
     """The result's reward as SkyRL needs it: a finite number, or there is an error to see."""
     if result.reward is None or not math.isfinite(result.reward):
-        raise ConfigError("a rollout has no reward, and SkyRL must get a number: write on_missing: neutral")
+        raise ConfigError(
+            "a rollout has no reward, and SkyRL must get a number: write missing_reward: neutral"
+        )
     return float(result.reward)
 
 

@@ -71,7 +71,7 @@ class RunnerFunction:
             for sample, result in zip(group, results, strict=True):
                 if result.reward is None:
                     raise ConfigError(
-                        "verl cannot leave a rollout out of its loss: write on_missing: neutral"
+                        "verl cannot leave a rollout out of its loss: write missing_reward: neutral"
                     )
                 info: dict[str, Any] = {"judgekit/missing": float(result.status != "scored")}
                 info |= {f"{name}_score": result.score(name) for name in self.extras}

@@ -113,7 +113,7 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         """Grade a trajectory (its last output, where it has several), or a group.
 
         *data*: verl's DataProto, or what the hook sends. Raises MissingRewardError under
-        `on_missing: raise`, and ConfigError for a data set that the graders cannot read.
+        `missing_reward: raise`, and ConfigError for a data set that the graders cannot read.
         """
         if isinstance(data, Arrived):
             self._begin(data)

@@ -167,9 +167,9 @@ def _runner(
         )
     }
     reward: Any = "judge"
-    on_missing: Any = "raise"
+    missing_reward: Any = "raise"
     if isinstance(on_failure, int | float):
-        on_missing = float(on_failure)
+        missing_reward = float(on_failure)
     elif on_failure != "raise":
         other = RewardConfig.model_validate({"graders": {"other": str(on_failure)}}).build()
         graders["other"] = other.graders["other"]
@@ -177,7 +177,7 @@ def _runner(
     runner = GradingRunner(
         graders,
         reward,
-        on_missing=on_missing,
+        missing_reward=missing_reward,
         max_concurrency=max(batch_size, 1),
         timeout_s=timeout * 4,
     )

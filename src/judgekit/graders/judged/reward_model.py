@@ -14,7 +14,7 @@ class RewardModelGrader:
     """Pays a rollout what a reward model says of it: the prompt's messages, then the response.
 
     *score_range*: what the model can give; by default any number, and the reward must then say what a rollout
-    that breaks the grader is paid (`Score(name, on_broken=…)`). *squash*: the logistic function of the number,
+    that breaks the grader is paid (`Score(name, if_broken=…)`). *squash*: the logistic function of the number,
     0 to 1. *max_tokens*: the response is cut in its middle to so many.
     """
 
