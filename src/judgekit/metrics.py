@@ -206,7 +206,8 @@ class Metrics:
 
     def timings(self, name: str) -> tuple[deque[float], deque[float]]:
         """Latest durations of a grader's evaluations, and of their waits for a place, in seconds."""
-        return self._timings.setdefault(name, (deque(maxlen=_KEPT), deque(maxlen=_KEPT)))
+        found = self._timings.get(name)
+        return found or self._timings.setdefault(name, (deque(maxlen=_KEPT), deque(maxlen=_KEPT)))
 
     def add(self, result: RewardResult, rollout: Rollout) -> None:
         """Count a result."""

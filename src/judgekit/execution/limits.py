@@ -29,11 +29,18 @@ class Limiter:
         self._lock = Lock()
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
 
-    async def acquire(self) -> None:
+    def try_acquire(self) -> bool:
+        """Take a place if one is free and nobody waits."""
         with self._lock:
             if self.held < self.total and not self._waiters:
                 self.held += 1
-                return
+                return True
+            return False
+
+    async def acquire(self) -> None:
+        if self.try_acquire():
+            return
+        with self._lock:
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             self._waiters.append((loop, future))

@@ -53,6 +53,10 @@ class BoundGrader:
         if self.mode == "inline" and self.inline_limit:
             with suppress(ConfigError):  # it cannot be sent to a worker
                 self.pooled = BoundGrader(name, grader, timeout_s, "process")
+        self.timings: list[tuple[deque[float], deque[float]]] = []
+        """For each of its grades, latest durations and waits; see `Metrics.timings`."""
+        self.queue = 0
+        """Number of the queue in which its jobs wait; see `assign_queues`."""
         self.told_slow = False
 
     def too_big(self, state: RolloutState) -> bool:
@@ -94,25 +98,18 @@ class Job:
         """Loop time of its first attempt."""
 
 
-def make_queues(
-    graders: Sequence[BoundGrader], pool_workers: int
-) -> tuple[list[Queue], dict[BoundGrader, Queue]]:
-    """The queues of a run, and each grader's: its own where it has a limit, the pool's, or the common one."""
-    common = Queue(math.inf)
-    pool: Queue | None = None
-    queues: list[Queue] = []
-    of: dict[BoundGrader, Queue] = {}
-    for grader in graders:
-        for bound in (grader, grader.pooled) if grader.pooled else (grader,):
-            queue = common
-            if bound.limit is not None:
-                queue = Queue(bound.limit)
-                queues.append(queue)
-            elif bound.mode == "process":
-                if pool is None:
-                    pool = Queue(pool_workers)
-                    queues.append(pool)
-                queue = pool
-            of[bound] = queue
-    queues.append(common)
-    return queues, of
+def assign_queues(graders: Sequence[BoundGrader], pool_workers: int) -> list[float]:
+    """Give each grader the number of its queue: its own where it has a limit, the pool's, or the common one.
+    Returns the limits of the queues, by number."""
+    limits = [math.inf]
+    pool: int | None = None
+    for bound in [*graders, *(grader.pooled for grader in graders if grader.pooled)]:
+        if bound.limit is not None:
+            bound.queue = len(limits)
+            limits.append(bound.limit)
+        elif bound.mode == "process":
+            if pool is None:
+                pool = len(limits)
+                limits.append(pool_workers)
+            bound.queue = pool
+    return limits

@@ -19,16 +19,15 @@ from judgekit.types import Abstained, Failed, Grade, RewardResult, Status, Usage
 class Results:
     """Emits each result of a run once it is final.
 
-    *run* and *tags* are for the ledger; *wake* tells the run that there is a result.
+    *run* and *tags* are for the ledger.
     """
 
-    def __init__(self, plan: Plan, *, run: str, tags: Mapping[str, Any], wake: Callable[[], None]) -> None:
+    def __init__(self, plan: Plan, *, run: str, tags: Mapping[str, Any]) -> None:
         self.plan = plan
         self.transform = plan.settings.transform
         self.missing_reward = plan.settings.missing_reward
         self.run = run
         self.tags = tags
-        self.wake = wake
         self.emit: Callable[[RewardResult], None] = lambda result: None
         self.relative = self.transform != "none"
         """Whether every result waits for its group."""
@@ -90,7 +89,6 @@ class Results:
         if fill is None and len(valid) < len(group.members) and self.missing_reward == "neutral":
             if not values:
                 self.deferred += group.members
-                self.wake()
                 return
             fill = mean(values)
         if self.relative:
@@ -204,7 +202,6 @@ class Results:
         if self.bar is not None:
             self.bar.update()
         self.emit(result)
-        self.wake()
 
 
 _NO_USAGE = Usage()

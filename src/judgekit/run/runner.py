@@ -28,7 +28,7 @@ from judgekit.reward.nodes import Node, Weighted, as_node, equal_weights
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
 from judgekit.run.grouping import group_by_prompt
-from judgekit.run.jobs import RANK, BoundGrader
+from judgekit.run.jobs import RANK, BoundGrader, assign_queues
 from judgekit.run.scheduler import Run
 from judgekit.run.settings import MissingReward, Plan, Settings
 from judgekit.run.starting import Starter
@@ -101,18 +101,23 @@ class GradingRunner:
         tree = RewardTree(root, ranges)
         for problem in tree.warnings:
             logger.warning("reward: %s", problem)
+        metrics = Metrics(tree.bounds())
+        for grader in bound:
+            for way in (grader, grader.pooled) if grader.pooled else (grader,):
+                way.timings = [metrics.timings(key) for key in grader.keys]
         self._plan = Plan(
             settings=settings,
             graders=tuple(sorted(bound, key=lambda grader: RANK[grader.mode])),
             by_key={key: grader for grader in bound for key in grader.keys},
             by_name={grader.name: grader for grader in bound},
+            queue_limits=assign_queues(bound, (pool or default_pool()).workers),
             tree=tree,
             budget=RetryBudget(retry.budget),
             limits={},
             pool=pool or default_pool(),
             ledger=ledger,
             spec=_spec(bound, tree, settings),
-            metrics=Metrics(tree.bounds()),
+            metrics=metrics,
             progress=progress,
         )
         self._starter = Starter(self._resources, self._plan)

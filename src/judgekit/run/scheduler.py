@@ -8,7 +8,9 @@ belongs to this run.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import os
 import secrets
 import time
 from collections import deque
@@ -24,11 +26,11 @@ from collections.abc import (
 )
 from typing import Any
 
-from judgekit.errors import ConfigError, DataError, FailureRateError
+from judgekit.errors import ConfigError, DataError, FailureRateError, JudgekitError
 from judgekit.execution.threads import call_in_thread
 from judgekit.graders.protocol import as_grade, failure
 from judgekit.run.grouping import group_id
-from judgekit.run.jobs import SLOW_S, BoundGrader, Job, make_queues
+from judgekit.run.jobs import SLOW_S, BoundGrader, Job, Queue
 from judgekit.run.results import Results
 from judgekit.run.settings import Plan
 from judgekit.run.state import Group, Inbox, RolloutState
@@ -45,27 +47,40 @@ _OPEN = float("inf")
 """Size of a group whose last member is not known yet."""
 
 
+_numbers = itertools.count()
+_process = ""
+
+
+def _name_process() -> None:
+    """Run ids are unique over processes, forked ones included."""
+    global _process
+    _process = secrets.token_hex(4)
+
+
+_name_process()
+os.register_at_fork(after_in_child=_name_process)
+
+
 class Run:
     """One batch, stream or group of rollouts through one runner."""
 
     def __init__(self, plan: Plan, tags: Mapping[str, Any]) -> None:
         self.plan = plan
         self.tree = plan.tree
-        self.id = secrets.token_hex(6)
+        self.id = f"{_process}-{next(_numbers):x}"
         self.taken_in = 0
         """Rollouts that the feed has brought so far."""
-        self.results = Results(plan, run=self.id, tags=tags, wake=self.wake)
-        self.queues, self.queue_of = make_queues(plan.graders, plan.pool.workers)
+        self.results = Results(plan, run=self.id, tags=tags)
+        self.queues = [Queue(limit) for limit in plan.queue_limits]
         self.workers: Workers
-        self.unread: Callable[[], int] = lambda: 0
+        self.unread: Callable[[], int] = int
         """Results of a stream that its consumer has not taken."""
         self.live: set[Group] = set()
         """Groups with members that wait for a group grader to be started."""
         self.expired: Failed | None = None
         """Set at the run's deadline: the grade of all that is not graded."""
-        self.crash: BaseException | None = None
-        """What a timer's callback raised; it ends the run."""
         self.waiter: asyncio.Future[None] | None = None
+        self.waits_for: Callable[[], bool] = bool
         self.deadline: asyncio.TimerHandle | None = None
 
     # ---- what the runner calls
@@ -149,34 +164,40 @@ class Run:
                 try:
                     self.results.open(total)
                     await feed
-                    while self.results.settled < self.taken_in:
-                        await self._changed()
-                    self.results.finish()
-                finally:
-                    if self.deadline is not None:
-                        self.deadline.cancel()
-                    self.workers.close()  # before the group cancels them: see Workers._work
+                except BaseException:
+                    self.workers.stop()
+                    raise
+            if self.results.settled < self.taken_in:
+                raise JudgekitError("a task of this run was cancelled from outside before it began")
+            self.results.finish()
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
             feed.close()  # where it was not even begun
+            if self.deadline is not None:
+                self.deadline.cancel()
+            self.workers.close()
             CURRENT_RUN.reset(context)
             self.results.close()
             plan.metrics.tell(self.taken_in)
+            # a run refers to itself through its callbacks: hosts make thousands a minute, so that the garbage
+            # collector, which would have to find that out, takes more time than the grading
+            del self.workers
+            self.results.emit, self.waits_for = _ignore, bool
 
-    async def _changed(self) -> None:
-        """Wait for `wake`. Raises what ended the run meanwhile."""
-        self.waiter = asyncio.get_running_loop().create_future()
-        try:
-            if self.crash is None:
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait until *condition* holds, which `wake` looks at."""
+        while not condition():
+            self.waits_for = condition
+            self.waiter = asyncio.get_running_loop().create_future()
+            try:
                 await self.waiter
-        finally:
-            self.waiter = None
-        if self.crash is not None:
-            raise self.crash
+            finally:
+                self.waiter = None
 
     def wake(self) -> None:
-        if self.waiter is not None and not self.waiter.done():
+        """Something changed: go on where that is what the feed waits for."""
+        if self.waiter is not None and not self.waiter.done() and self.waits_for():
             self.waiter.set_result(None)
 
     # ---- feeds: how rollouts come in
@@ -189,8 +210,8 @@ class Run:
             self._take_in(RolloutState(index, rollouts[index], group))
             if self.workers.queued:
                 self.workers.start()
-            if self._is_full():
-                await self._room()
+            if not self._has_room():
+                await self._until(self._has_room)
                 turn_ends = time.perf_counter() + _SLICE_S
             elif time.perf_counter() > turn_ends:
                 await asyncio.sleep(0)
@@ -210,8 +231,7 @@ class Run:
                 group = Group(id_, _OPEN)
             self._take_in(RolloutState(self.taken_in, rollout, group))
             self.workers.start()
-            if self._is_full():
-                await self._room()
+            await self._until(self._has_room)
         if group is not None:
             self._complete(group)
 
@@ -226,7 +246,7 @@ class Run:
                 self.workers.start()
             if self.taken_in >= inbox.expected:
                 break
-            await self._changed()
+            await self._until(lambda: bool(inbox.arrived) or self.taken_in >= inbox.expected)
         if group is not None:
             self._start_deadline()
             self._complete(group)
@@ -244,13 +264,9 @@ class Run:
         else:
             self._start_group_graders(group)
 
-    def _is_full(self) -> bool:
+    def _has_room(self) -> bool:
         backlog = max(4 * self.plan.settings.max_concurrency, 64)
-        return self.workers.queued + self.unread() >= backlog or self.crash is not None
-
-    async def _room(self) -> None:
-        while self._is_full():
-            await self._changed()
+        return self.workers.queued + self.unread() < backlog
 
     def _start_deadline(self) -> None:
         if (deadline_s := self.plan.settings.deadline_s) is not None:
@@ -267,43 +283,43 @@ class Run:
                 for name, members in wanted.items():
                     self._answer_group(self.plan.by_name[name], members, [self.expired] * len(members))
             self.live.clear()
-        except BaseException as error:  # MissingRewardError; raised in a timer it would be lost
-            self.crash = error
-        self.wake()
+        except BaseException as error:  # MissingRewardError
+            self.workers.fail(error)
 
     # ---- what the workers call
 
-    async def _perform(self, job: Job) -> Any:
+    def _perform(self, job: Job) -> Awaitable[Any]:
         grader = job.grader
-        rollout = job.states[0].rollout
         if job.awaitable is not None:
             awaitable, job.awaitable = job.awaitable, None
-            return await awaitable
+            return awaitable
+        rollout = job.states[0].rollout
         if grader.mode == "async":
-            return await grader.call(rollout)
+            return grader.call(rollout)  # type: ignore[no-any-return]
         if grader.mode == "group":
-            return await grader.call([state.rollout for state in job.states])
+            return grader.call([state.rollout for state in job.states])  # type: ignore[no-any-return]
         if grader.mode == "process":
-            return await self.plan.pool.grade(grader.pickled, rollout, timeout_s=grader.timeout_s)
-        if grader.mode == "thread":
-            value = await call_in_thread(grader.call, rollout)
-        else:  # a rule whose awaitable failed and is tried again
-            value = grader.call(rollout)
-        return await value if hasattr(value, "__await__") else value
+            return self.plan.pool.grade(grader.pickled, rollout, timeout_s=grader.timeout_s)
+        return _grade_sync(grader, rollout)
 
     def _answer(self, job: Job, value: Any, seconds: float | None) -> None:
         if isinstance(value, ConfigError):  # every other rollout would meet it too
             raise value
         if isinstance(value, BaseException):
             value = failure(value)
-        values = _per_member(value, len(job.states)) if job.grader.mode == "group" else [value]
         for state in job.states:
             state.pending.discard(job.grader.name)
-        self._keep_all(job.grader, job.states, values, seconds)
+        if job.grader.mode == "group":
+            self._keep_all(job.grader, job.states, _per_member(value, len(job.states)), seconds)
+            return
+        state = job.states[0]
+        self._keep(state, job.grader, value, seconds)
+        if self.tree.lazy or not state.pending:
+            self._advance(state)
 
     def _job_taken(self, job: Job, waited_s: float) -> None:
-        for key in job.grader.keys:
-            self.plan.metrics.timings(key)[1].append(waited_s)
+        for _, waits in job.grader.timings:
+            waits.append(waited_s)
 
     # ---- from rollout to jobs
 
@@ -370,7 +386,7 @@ class Run:
         self, state: RolloutState, grader: BoundGrader, awaitable: Awaitable[Any] | None = None
     ) -> None:
         state.pending.add(grader.name)
-        self.workers.add(Job(grader, (state,), self.queue_of[grader], awaitable))
+        self.workers.add(Job(grader, (state,), self.queues[grader.queue], awaitable))
 
     def _start_group_graders(self, group: Group) -> None:
         """Start the group graders that no member can still join."""
@@ -395,7 +411,7 @@ class Run:
             else:
                 for state in members:
                     state.blocked -= 1
-                self.workers.add(Job(grader, members, self.queue_of[grader]))
+                self.workers.add(Job(grader, members, self.queues[grader.queue]))
         if not group.wanted:
             self.live.discard(group)
         self.workers.start()
@@ -430,8 +446,8 @@ class Run:
         else:
             state.grades[grader.name] = as_grade(value, grader.score_range)
         if seconds is not None:
-            for key in grader.keys:
-                self.plan.metrics.timings(key)[0].append(seconds)
+            for durations, _ in grader.timings:
+                durations.append(seconds)
 
     def _finish(self, state: RolloutState) -> None:
         """All grades are there: evaluate the tree."""
@@ -444,6 +460,16 @@ class Run:
         state.ended = time.perf_counter()
         state.done = True
         self.results.graded(state)
+
+
+def _ignore(result: RewardResult) -> None:
+    pass
+
+
+async def _grade_sync(grader: BoundGrader, rollout: Rollout) -> Any:
+    """Call a synchronous grader in a thread, or in place where its awaitable failed and is tried again."""
+    value = await call_in_thread(grader.call, rollout) if grader.mode == "thread" else grader.call(rollout)
+    return await value if hasattr(value, "__await__") else value
 
 
 def _in_fair_order(rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> Iterator[tuple[Group, int]]:

@@ -75,6 +75,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     by_key: Mapping[str, BoundGrader]
     """By the names of their grades."""
     by_name: Mapping[str, BoundGrader]
+    queue_limits: Sequence[float]
+    """See `judgekit.run.jobs.assign_queues`."""
     tree: RewardTree
     budget: RetryBudget
     limits: Mapping[str, Sequence[Limiter]]

@@ -14,7 +14,7 @@ import math
 import threading
 import time
 import types
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -50,7 +50,7 @@ class _Worker:
 class Workers:
     """Runs jobs of one run in tasks of *tasks*; belongs to the running event loop.
 
-    *perform*: does a job. *answer*: takes its value, or the exception or Failed that it ended with, and the
+    *perform*: begins a job; what it returns is awaited. *answer*: takes its value, or the exception or Failed that it ended with, and the
     seconds that it took. *taken*: a job was started after so many seconds in its queue. *wake*: there is room
     for more jobs. Only *perform* may fail for a rollout's sake; what the others raise ends the run.
     """
@@ -60,7 +60,7 @@ class Workers:
         tasks: asyncio.TaskGroup,
         queues: Sequence[Queue],
         *,
-        perform: Callable[[Job], Coroutine[Any, Any, Any]],
+        perform: Callable[[Job], Awaitable[Any]],
         answer: Callable[[Job, Any, float | None], None],
         taken: Callable[[Job, float], None],
         wake: Callable[[], None],
@@ -77,17 +77,22 @@ class Workers:
         self._wake = wake
         self._max = max_concurrency
         self._retry = retry
-        self._budget = budget
+        self._budget = budget if retry.attempts > 1 else None
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self.queued = 0
         """Jobs that wait for a worker."""
+        self._suspends = False
+        """Whether a grader of this run has been seen to wait: until then, one worker does as well as many."""
         self._workers: set[_Worker] = set()
-        self._delayed: dict[Job, asyncio.TimerHandle] = {}
+        self._delayed: dict[Job, asyncio.Task[None]] = {}
+        """Jobs that wait for another try."""
         self._clock: asyncio.TimerHandle | None = None
         self._clock_at = math.inf
         self._expired = False
         self._closing = False
+        self._run = asyncio.current_task()
+        self._cancels = self._run.cancelling() if self._run is not None else 0
 
     def add(self, job: Job) -> None:
         """Queue a job; `start` gets it going."""
@@ -96,10 +101,17 @@ class Workers:
 
     def start(self) -> None:
         """Make workers for the jobs that may run now."""
-        while not self._closing and len(self._workers) < self._max and (job := self._take()) is not None:
+        while self.queued and not self.closing and len(self._workers) < (self._max if self._suspends else 1):
+            job = self._take()
+            if job is None:
+                return
             worker = _Worker(job)
             self._workers.add(worker)
             worker.task = self._tasks.create_task(self._work(worker, job))
+
+    def _saw_wait(self) -> None:
+        self._suspends = True
+        self.start()
 
     def expire(self, why: Failed) -> None:
         """End everything now: what runs is cancelled, and it and what waits is answered with *why*."""
@@ -111,26 +123,41 @@ class Workers:
         for job in self._drop_waiting():
             self._answer(job, why, None)
 
-    def close(self) -> None:
-        """Cancel what is left. The task group waits for it, and the clock bounds how long that takes."""
+    def fail(self, error: BaseException) -> None:
+        """End the run with *error*, from a timer's callback, where raising it would only log it."""
+
+        async def raise_it() -> None:
+            raise error
+
+        self.stop()
+        self._tasks.create_task(raise_it())
+
+    def stop(self) -> None:
+        """The run ends early: answer nothing more."""
         self._closing = True
+
+    @property
+    def closing(self) -> bool:
+        """Whether the run ends early: its own task is cancelled, or a worker has failed. The task group then
+        cancels the workers, and what they are cancelled for is no grader's doing."""
+        if not self._closing and self._run is not None and self._run.cancelling() > self._cancels:
+            self._closing = True
+        return self._closing
+
+    def close(self) -> None:
+        """Forget what waits, once the task group has ended the workers."""
         self._drop_waiting()
-        for worker in list(self._workers):
-            if worker.running:
-                self._cancel(worker, worker.why)
-            else:
-                self._workers.discard(worker)
-                discard(worker.job and worker.job.awaitable)
-        self._set_clock()
-        if not self._workers and self._clock is not None:
+        for worker in self._workers:  # cancelled before they began
+            discard(worker.job and worker.job.awaitable)
+        if self._clock is not None:
             self._clock.cancel()
 
     def _drop_waiting(self) -> list[Job]:
         jobs = [job for queue in self._queues for job in queue.jobs] + list(self._delayed)
         for queue in self._queues:
             queue.jobs.clear()
-        for handle in self._delayed.values():
-            handle.cancel()
+        for task in self._delayed.values():
+            task.cancel()
         self._delayed.clear()
         self.queued = 0
         for job in jobs:
@@ -140,8 +167,6 @@ class Workers:
     def _take(self) -> Job | None:
         """The next job of the queue that uses least of its share: slow calls must not keep the few places of a
         worker pool empty, nor one queue take every worker."""
-        if not self.queued:
-            return None
         best: Queue | None = None
         least = math.inf
         for queue in self._queues:
@@ -161,9 +186,10 @@ class Workers:
             while job is not None:
                 await self._execute(worker, job)
                 job.queue.active -= 1
-                worker.job = job = self._take()
+                worker.job = job = self._take() if self.queued else None
                 worker.why, worker.forced = None, False
-                self.start()
+                if self.queued:
+                    self.start()
                 self._wake()
         except BaseException:
             # the task group now cancels the other workers: theirs is no grader's own cancellation
@@ -172,8 +198,6 @@ class Workers:
         finally:
             self._workers.discard(worker)
             _release(worker)
-            if self._closing and not self._workers and self._clock is not None:
-                self._clock.cancel()
 
     async def _execute(self, worker: _Worker, job: Job) -> None:
         """Do one job and answer it. Whatever its grader does, this ends, and with an answer unless the run is
@@ -186,13 +210,14 @@ class Workers:
                 return self._answer(job, value, None)
             if self._limits:
                 for limit in self._limits.get(job.grader.name, ()):
-                    await limit.acquire()
+                    if not limit.try_acquire():
+                        await limit.acquire()
                     worker.held.append(limit)
                 start = time.perf_counter()
             self._begin(worker, job, start)
-            value = await _stepped(self._perform(job), worker)
+            value = await self._stepped(self._perform(job), worker)
         except BaseException as error:  # panics of native code are no Exception
-            if is_interrupt(error) or (isinstance(error, asyncio.CancelledError) and self._closing):
+            if is_interrupt(error) or (isinstance(error, asyncio.CancelledError) and self.closing):
                 raise
             value = error  # the grader's own, or what the clock's cancellation made of it
         finally:
@@ -203,17 +228,44 @@ class Workers:
             await self._take_in_cancellation(task)
         if worker.why is not None:
             value = worker.why
-        if self._closing:  # nobody waits for it any more
+        if self.closing:  # nobody waits for it any more
             return
         if not (isinstance(value, BaseException) and self._try_again(job, value)):
             self._answer(job, value, time.perf_counter() - start)
+
+    @types.coroutine
+    def _stepped(self, awaitable: Awaitable[Any], worker: _Worker) -> Generator[Any, Any, Any]:
+        """Await a grader a step at a time, so that one that ignores its cancellation can be closed: a task
+        group would wait for it for ever."""
+        coroutine: Any = awaitable if hasattr(awaitable, "send") else _awaited(awaitable)
+        try:
+            step = coroutine.send(None)
+            if not self._suspends:
+                self._saw_wait()
+            while True:
+                try:
+                    yield step
+                except BaseException as error:
+                    if worker.forced or isinstance(error, GeneratorExit):
+                        raise
+                    if self.closing:
+                        worker.deadline = self._loop.time() + GRACE_S
+                        self._set_clock()
+                    step = coroutine.throw(error)
+                else:
+                    step = coroutine.send(None)
+        except StopIteration as end:
+            return end.value
+        finally:
+            with suppress(RuntimeError):  # it ignores even that; it will not run again
+                coroutine.close()
 
     async def _take_in_cancellation(self, task: asyncio.Task[None]) -> None:
         """End a cancellation that was meant for the job alone, so that it does not reach the worker's next."""
         try:
             await asyncio.sleep(0)  # where the job returned all the same, it is still to be delivered
         except asyncio.CancelledError:
-            if self._closing:
+            if self.closing:
                 raise
         while task.uncancel():
             pass
@@ -223,7 +275,8 @@ class Workers:
         if job.started is None:
             job.started = self._loop.time()
             self._taken(job, now - job.queued)
-            self._budget.call()
+            if self._budget is not None:
+                self._budget.call()
         if job.grader.mode != "process":  # the pool keeps time itself, from when a worker has the rollout
             worker.deadline = job.started + job.grader.timeout_s
             if worker.deadline < self._clock_at:
@@ -240,13 +293,16 @@ class Workers:
         ):
             return False
         wait = self._retry.wait_s(job.attempt, error)
-        if self._loop.time() + wait >= job.started + job.grader.timeout_s or not self._budget.allow():
+        if self._loop.time() + wait >= job.started + job.grader.timeout_s:
+            return False
+        if self._budget is None or not self._budget.allow():
             return False
         job.attempt += 1
-        self._delayed[job] = self._loop.call_later(wait, self._requeue, job)
+        self._delayed[job] = self._tasks.create_task(self._requeue(job, wait))
         return True
 
-    def _requeue(self, job: Job) -> None:
+    async def _requeue(self, job: Job, wait: float) -> None:
+        await asyncio.sleep(wait)
         del self._delayed[job]
         self.add(job)
         self.start()
@@ -267,7 +323,7 @@ class Workers:
         for worker in self._workers:
             if worker.deadline > now or worker.job is None:
                 continue
-            if worker.why is None and not self._closing:
+            if worker.why is None and not self.closing:
                 timeout_s = worker.job.grader.timeout_s
                 self._cancel(worker, Failed("GraderTimeout", f"no grade within {timeout_s:g} s"))
             elif worker.task is not None:
@@ -286,26 +342,8 @@ class Workers:
             worker.task.cancel()
 
 
-@types.coroutine
-def _stepped(coroutine: Coroutine[Any, Any, Any], worker: _Worker) -> Generator[Any, Any, Any]:
-    """Await *coroutine*, a step at a time, so that one that ignores its cancellation can be closed: a task
-    group would wait for it for ever."""
-    try:
-        step = coroutine.send(None)
-        while True:
-            try:
-                yield step
-            except BaseException as error:
-                if worker.forced or isinstance(error, GeneratorExit):
-                    raise
-                step = coroutine.throw(error)
-            else:
-                step = coroutine.send(None)
-    except StopIteration as end:
-        return end.value
-    finally:
-        with suppress(RuntimeError):  # it ignores even that; it will not run again
-            coroutine.close()
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
 
 
 def is_interrupt(error: BaseException) -> bool:
