@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import platform
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -47,8 +48,35 @@ def spread(values: Sequence[float]) -> str:
     return f"{median(values):.3g} ({min(values):.3g} … {max(values):.3g})"
 
 
-def finish(figures: dict[str, Any]) -> None:
-    """The last line: one JSON object."""
+_HOLDS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+def missed(figures: Mapping[str, Any], goals: Mapping[str, tuple[str, float]]) -> list[str]:
+    """The goals that the figures miss, in words; a figure that is not there misses its goal.
+
+    *goals*: `{"silent_numbers": ("==", 0), "cells": (">=", 2000)}`.
+    """
+    found = []
+    for name, (relation, bound) in goals.items():
+        figure = figures.get(name)
+        if not isinstance(figure, int | float) or not _HOLDS[relation](figure, bound):
+            found.append(f"{name} is {figure}, the goal is {relation} {bound}")
+    return found
+
+
+def finish(figures: dict[str, Any], goals: Mapping[str, tuple[str, float]] | None = None) -> None:
+    """Print the figures as one JSON object, the last line; exit with 1 where they miss a goal."""
+    failures = missed(figures, goals or {})
+    for line in failures:
+        print(f"MISSED: {line}")
     sys.stdout.flush()
     rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
     print(json.dumps(rounded), flush=True)
+    if failures:
+        sys.exit(1)

@@ -137,8 +137,6 @@ def test_a_forked_child_does_not_write_its_parents_lines_again(tmp_path: Path) -
     runner.run_sync([Rollout(response="")])
     result = runner.run_sync([Rollout(response="")])[0]
     ledger.write([ledger.entry(result, Rollout(response="b"), spec="s", run="r", tags={})])
-    script = "import os"
-    assert script
     pid = os.fork()
     if pid == 0:
         ledger.write([ledger.entry(result, Rollout(response="child"), spec="s", run="r", tags={})])

@@ -668,26 +668,32 @@ def test_permuting_the_batch_permutes_its_results(
             assert other == pytest.approx(reward)
 
 
-@given(st.lists(st.floats(-100, 100), min_size=2, max_size=12), st.integers(1, 4))
-def test_neutral_fill_leaves_the_groups_mean_and_the_siblings_order(valid: list[float], gone: int) -> None:
-    """GRPO's advantages: same mean, same sign and order for the siblings; the std shrinks."""
-    fill = math.fsum(valid) / len(valid)
-    filled = valid + [fill] * gone
-    assert math.fsum(filled) / len(filled) == pytest.approx(fill, abs=1e-9)
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 8), min_size=2, max_size=12), st.integers(1, 4), st.randoms())
+def test_neutral_fill_leaves_the_groups_mean_and_its_siblings_advantages_in_proportion(
+    valid: list[int], gone: int, random: Any
+) -> None:
+    """GRPO's advantages: 0 for who is filled in, and the siblings' all times sqrt((n-1)/(k-1))."""
+    scores = [*(v / 8 for v in valid), *[None] * gone]
+    random.shuffle(scores)
+    rollouts = [Rollout(group=0, response="", extra={"s": s}) for s in scores]
+    judge = grader(lambda rollout: rollout.extra["s"])  # type: ignore[misc]
+    results = GradingRunner({"judge": judge}, missing_reward="neutral").run_sync(rollouts)
+    rewards = [r.reward for r in results]
+    assert [r for r, s in zip(rewards, scores, strict=True) if s is not None] == [
+        s for s in scores if s is not None
+    ]
 
-    def advantages(rewards: list[float]) -> list[float]:
+    def advantages(rewards: list[Any]) -> list[float]:
         middle = math.fsum(rewards) / len(rewards)
         std = math.sqrt(math.fsum((r - middle) ** 2 for r in rewards) / (len(rewards) - 1))
-        return [(r - middle) / (std + 1e-6) for r in rewards]
+        return [(r - middle) / (std or 1.0) for r in rewards]
 
-    before, after = advantages(valid), advantages(filled)[: len(valid)]
-    for b, a in zip(before, after, strict=True):
-        assert (
-            a == pytest.approx(0, abs=1e-6) if abs(b) < 1e-9 else (a > -1e-6) == (b > -1e-6) or abs(a) < 1e-6
-        )
-    assert sorted(range(len(valid)), key=valid.__getitem__) == sorted(
-        range(len(valid)), key=valid.__getitem__
-    )
+    alone = iter(advantages([s for s in scores if s is not None]))
+    growth = math.sqrt((len(scores) - 1) / (len(valid) - 1))
+    for score, advantage in zip(scores, advantages(rewards), strict=True):
+        expected = 0.0 if score is None else next(alone) * growth
+        assert advantage == pytest.approx(expected, abs=1e-9)
 
 
 # ---- construction

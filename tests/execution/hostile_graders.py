@@ -1,0 +1,202 @@
+"""Graders that worker processes load for test_pool_faults."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+import weakref
+from pathlib import Path
+from typing import Any, ClassVar
+
+from judgekit import Rollout, RolloutError
+
+PARENT = int(os.environ.setdefault("JUDGEKIT_TEST_PARENT", str(os.getpid())))
+"""The process of the tests; workers inherit the variable."""
+
+
+def in_worker() -> bool:
+    return os.getpid() != PARENT
+
+
+def wait_for(path: Path) -> None:
+    """Wait until the test makes this file."""
+    while not path.exists():
+        time.sleep(0.002)
+
+
+def say(path: Path) -> None:
+    """Tell the test who is there: the file appears with this process's id in it."""
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.write_text(str(os.getpid()))
+    draft.rename(path)
+
+
+class Pooled:
+    name, version, score_range, where = "act", "1", (0.0, 100.0), "process"
+
+
+class Echo(Pooled):
+    """Grades a rollout with its own number, so that nobody else's grade can pass for it."""
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        return float(rollout.id)
+
+
+class Waits(Pooled):
+    """Says that it has begun, then waits for its release; every worker that takes a rollout says so."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        begun = len(list(self.folder.glob("begun-*")))
+        say(self.folder / f"begun-{begun}")
+        wait_for(self.folder / "release")
+        return float(rollout.id)
+
+
+class Loads(Echo):
+    """What happens to it where a worker loads it, which is when a grader's module is imported."""
+
+    def __init__(self, how: str, folder: Path | None = None) -> None:
+        self.how = how
+        self.folder = folder
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if not in_worker():
+            return
+        if self.how == "not there":
+            import no_such_module  # type: ignore[import-not-found]  # noqa: F401
+        elif self.how == "too large":
+            bytearray(1 << 40)
+        elif self.how == "too deep":
+            self.__setstate__(state)
+        elif self.how == "rollout's":
+            raise RolloutError("no rollout has been seen yet")
+        elif self.how == "exits":
+            os._exit(3)
+        elif self.how == "slow":
+            assert self.folder is not None
+            say(self.folder / "loading")
+            wait_for(self.folder / "release")
+
+
+class Warm(Echo):
+    """Warms up, slowly or in vain, before its first rollout."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+        self.warm = False
+
+    def warm_up(self) -> None:
+        if self.how == "slow":
+            time.sleep(0.8)
+        elif self.how == "fails":
+            raise OSError("the model is not there")
+        self.warm = True
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        return float(rollout.id) if self.warm else None
+
+
+class Cold(Pooled):
+    """Does what the response says, and has no `warm_up`."""
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        match rollout.response:
+            case "memory":
+                return float(len(bytearray(1 << 40)))
+            case "recursion":
+                return self.grade(rollout)
+        return float(rollout.id)
+
+
+class Dies(Pooled):
+    """Crashes the worker, on every rollout that says so or only the first time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def warm_up(self) -> None:
+        """Nothing to do."""
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        how, _, once = rollout.response.partition(" ")
+        if once and (self.folder / rollout.id).exists():
+            how = ""
+        (self.folder / rollout.id).touch()
+        match how:
+            case "segfault":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case "exit":
+                os._exit(9)
+            case "abort":
+                os.abort()
+            case "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+        return float(rollout.id)
+
+
+class Slow(Pooled):
+    """Uses a part of its time on the CPU, then waits."""
+
+    def __init__(self, cpu_s: float) -> None:
+        self.cpu_s = cpu_s
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        if rollout.id == "1":
+            end = time.process_time() + self.cpu_s
+            while time.process_time() < end:
+                pass
+            time.sleep(3600)
+        return float(rollout.id)
+
+
+class Talks(Pooled):
+    """Writes where replies are written, or returns what cannot be sent or read."""
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        match rollout.response:
+            case "print":
+                print("x" * 100_000)  # noqa: T201
+            case "write":
+                os.write(1, b"\x08\x00\x00\x00garbage!" * 1000)
+            case "close":
+                sys.stdout.close()
+            case "no more input":
+                with contextlib.suppress(OSError):
+                    os.close(0)
+            case "unsendable":
+                return lambda: 1.0
+            case "unreadable":
+                return Unreadable()
+            case "large":
+                return "x" * (8 << 20)
+        return float(rollout.id)
+
+
+class Unreadable:
+    """Travels well, and cannot be put together again at the other end."""
+
+    def __reduce__(self) -> Any:
+        return float, ("no number",)
+
+
+class Holds(Pooled):
+    """A grader with a configuration of a megabyte; its grade is the number of such graders that live."""
+
+    alive: ClassVar[weakref.WeakSet[Holds]] = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        self.table = os.urandom(1 << 20)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        Holds.alive.add(self)
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        return float(len(Holds.alive)) / 1000

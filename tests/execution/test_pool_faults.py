@@ -1,0 +1,337 @@
+"""Worker processes under faults: right grades for the right rollouts, and the right one to blame."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import resource
+import signal
+import sys
+import time
+import weakref
+from collections.abc import Awaitable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from judgekit import Failed, Graded, GradingRunner, RewardResult, Rollout
+from judgekit.execution.pool import ProcessPool
+
+from ..run.hostile import PLACES, hostile
+from .hostile_graders import Cold, Dies, Echo, Holds, Loads, Slow, Talks, Waits, Warm
+
+pytestmark = pytest.mark.timeout(60)
+T = TypeVar("T")
+
+
+@pytest.fixture
+def pool() -> Iterator[ProcessPool]:
+    pool = ProcessPool(1, memory_mb=1024)
+    yield pool
+    pool.close()
+    gc.collect()
+
+
+def rollouts(*responses: str) -> list[Rollout]:
+    return [Rollout(response=response, group=0, id=str(i)) for i, response in enumerate(responses)]
+
+
+def runner(grader: Any, pool: ProcessPool, **options: Any) -> GradingRunner:
+    return GradingRunner(
+        {"act": grader}, pool=pool, **{"timeout_s": 30.0, "missing_reward": "mask", **options}
+    )
+
+
+async def ends(work: Awaitable[T]) -> T:
+    try:
+        return await asyncio.wait_for(work, 20)
+    except TimeoutError:
+        raise AssertionError("the run does not end") from None
+
+
+async def until(path: Path) -> int:
+    """The id of the process that has made this file."""
+    while not path.exists():
+        await asyncio.sleep(0.002)
+    return int(path.read_text())
+
+
+async def until_dead(pid: int) -> None:
+    while True:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        except OSError:
+            return
+        if state in (b"Z", b"X"):
+            return
+        await asyncio.sleep(0.002)
+
+
+def children() -> set[int]:
+    found: set[int] = set()
+    for task in Path(f"/proc/{os.getpid()}/task").iterdir():
+        found |= set(map(int, (task / "children").read_text().split()))
+    return found
+
+
+def outcome(results: list[RewardResult]) -> list[Any]:
+    """Per rollout its score, or who is to blame for there being none."""
+    grades = [r.grades["act"] for r in results]
+    return [g.score if isinstance(g, Graded) else getattr(g, "cause", g) for g in grades]
+
+
+# ---- a worker that is lost
+
+
+async def test_an_idle_worker_that_was_killed_is_replaced(pool: ProcessPool) -> None:
+    """As the kernel does when memory is short: the next run does not hear of it, however often."""
+    before = children()
+    echo = runner(Echo(), pool)
+    for _ in range(3):
+        assert outcome(await ends(echo.run(rollouts(*"abcd")))) == [0.0, 1.0, 2.0, 3.0]
+        (worker,) = children() - before
+        os.kill(worker, signal.SIGKILL)
+        await until_dead(worker)
+    assert outcome(await ends(echo.run(rollouts(*"abcd")))) == [0.0, 1.0, 2.0, 3.0]
+
+
+async def test_a_busy_worker_that_was_killed_once_costs_nothing(pool: ProcessPool, tmp_path: Path) -> None:
+    run = asyncio.create_task(ends(runner(Waits(tmp_path), pool).run(rollouts(*"ab"))))
+    os.kill(await until(tmp_path / "begun-0"), signal.SIGKILL)
+    (tmp_path / "release").touch()
+    assert outcome(await run) == [0.0, 1.0]
+
+
+async def test_a_busy_worker_that_is_killed_twice_is_the_machines_fault(
+    pool: ProcessPool, tmp_path: Path
+) -> None:
+    run = asyncio.create_task(ends(runner(Waits(tmp_path), pool).run(rollouts(*"ab"))))
+    for attempt in range(2):
+        os.kill(await until(tmp_path / f"begun-{attempt}"), signal.SIGKILL)
+    (tmp_path / "release").touch()
+    assert outcome(await run) == ["infrastructure", 1.0]
+
+
+@pytest.mark.parametrize("how", ["segfault", "exit", "abort"])
+async def test_a_crash_that_repeats_is_the_rollouts(how: str, pool: ProcessPool, tmp_path: Path) -> None:
+    results = await ends(runner(Dies(tmp_path), pool).run(rollouts("a", how, f"{how} once", "b")))
+    assert outcome(results) == [0.0, "rollout", 2.0, 3.0]
+    grade = results[1].grades["act"]
+    assert isinstance(grade, Failed)
+    assert grade.error == "WorkerDied"
+    assert (results[1].reward, results[1].status) == (0.0, "scored")
+
+
+async def test_a_worker_that_kills_itself_without_a_trace_is_not_the_rollouts(
+    pool: ProcessPool, tmp_path: Path
+) -> None:
+    """From outside it looks as if the kernel had: no rollout is charged on such evidence."""
+    results = await ends(runner(Dies(tmp_path), pool).run(rollouts("a", "killed", "b")))
+    assert outcome(results) == [0.0, "infrastructure", 2.0]
+
+
+# ---- a worker that loads
+
+
+async def test_a_load_that_takes_too_long_does_not_shift_the_grades(
+    pool: ProcessPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock runs past every limit while the worker still loads; its late answer belongs to nobody."""
+    real, ahead = time.monotonic, 0.0
+    slow = runner(Loads("slow", tmp_path), pool, timeout_s=1e9)
+    monkeypatch.setattr(time, "monotonic", lambda: real() + ahead)
+    run = asyncio.create_task(slow.run(rollouts(*"abcdefgh")))
+    await until(tmp_path / "loading")
+    ahead = 1e6
+    await asyncio.sleep(0.3)  # a pool that gives up does so now
+    (tmp_path / "release").touch()
+    for results in (await ends(run), await ends(slow.run(rollouts(*"abcdefgh")))):
+        for i, found in enumerate(outcome(results)):
+            assert found in (float(i), "infrastructure")
+    assert outcome(results) == [float(i) for i in range(8)]
+
+
+async def test_loading_is_not_charged_to_the_rollout(pool: ProcessPool, tmp_path: Path) -> None:
+    run = asyncio.create_task(
+        ends(runner(Loads("slow", tmp_path), pool, timeout_s=0.2).run(rollouts(*"abcd")))
+    )
+    await until(tmp_path / "loading")
+    await asyncio.sleep(0.5)
+    (tmp_path / "release").touch()
+    assert outcome(await run) == [0.0, 1.0, 2.0, 3.0]
+
+
+async def test_a_run_that_is_cancelled_while_a_worker_loads_does_not_shift_the_next(
+    pool: ProcessPool, tmp_path: Path
+) -> None:
+    slow = runner(Loads("slow", tmp_path), pool)
+    run = asyncio.create_task(slow.run(rollouts(*"abcd")))
+    await until(tmp_path / "loading")
+    run.cancel()
+    await asyncio.wait([run])
+    (tmp_path / "release").touch()
+    assert outcome(await ends(slow.run(rollouts(*"abcd")))) == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("how", ["not there", "too large", "too deep", "rollout's", "exits"])
+async def test_what_happens_before_a_rollout_is_seen_is_nobodys_but_the_machines(
+    how: str, pool: ProcessPool
+) -> None:
+    """Also what would be the rollout's in `grade`, and for each of the rollouts alike."""
+    results = await ends(runner(Loads(how), pool).run(rollouts(*"abc")))
+    assert outcome(results) == ["infrastructure"] * 3
+    assert len({r.grades["act"].error for r in results}) == 1  # type: ignore[union-attr]
+    assert [r.reward for r in results] == [None] * 3
+    assert outcome(await ends(runner(Echo(), pool).run(rollouts(*"ab")))) == [0.0, 1.0]
+
+
+async def test_warming_up_is_not_charged_to_the_rollout(pool: ProcessPool) -> None:
+    results = await ends(runner(Warm("slow"), pool, timeout_s=0.3).run(rollouts(*"abcd")))
+    assert outcome(results) == [0.0, 1.0, 2.0, 3.0]
+
+
+async def test_a_warm_up_that_fails_is_infrastructure(pool: ProcessPool) -> None:
+    results = await ends(runner(Warm("fails"), pool).run(rollouts(*"ab")))
+    assert outcome(results) == ["infrastructure"] * 2
+    assert {r.grades["act"].error for r in results} == {"OSError"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("how", ["memory", "recursion"])
+async def test_memory_is_the_rollouts_only_in_a_worker_that_has_graded(how: str, pool: ProcessPool) -> None:
+    """A first rollout may meet what is really the grader's loading."""
+    act = runner(Cold(), pool)
+    assert outcome(await ends(act.run(rollouts(how)))) == ["infrastructure"]
+    assert outcome(await ends(act.run(rollouts("fine", how, "fine")))) == [0.0, "rollout", 2.0]
+
+
+# ---- time
+
+
+async def test_a_worker_that_is_kept_from_computing_has_not_run_away(
+    pool: ProcessPool, tmp_path: Path
+) -> None:
+    """Stopped by somebody, as a starved one is by the scheduler: no rollout pays for it."""
+    run = asyncio.create_task(ends(runner(Waits(tmp_path), pool, timeout_s=0.3).run(rollouts("a"))))
+    pid = await until(tmp_path / "begun-0")
+    os.kill(pid, signal.SIGSTOP)
+    (result,) = await run
+    grade = result.grades["act"]
+    assert isinstance(grade, Failed)
+    assert (grade.error, grade.cause) == ("WorkerTimeout", "infrastructure")
+    assert result.reward is None
+    await until_dead(pid)
+
+
+async def test_half_of_its_time_on_the_cpu_is_no_runaway(pool: ProcessPool) -> None:
+    """Where the rest went is not known: a wait, or other processes on the core."""
+    assert outcome(await ends(runner(Echo(), pool).run(rollouts("a")))) == [0.0]
+    results = await ends(runner(Slow(cpu_s=0.3), pool, timeout_s=0.5).run(rollouts(*"abc")))
+    assert outcome(results) == [0.0, "infrastructure", 2.0]
+
+
+async def test_all_of_its_time_on_the_cpu_is_one(pool: ProcessPool) -> None:
+    results = await ends(runner(Slow(cpu_s=3600.0), pool, timeout_s=0.3).run(rollouts(*"abc")))
+    assert outcome(results) == [0.0, "rollout", 2.0]
+    assert results[1].grades["act"].error == "WorkerRanAway"  # type: ignore[union-attr]
+
+
+# ---- what travels between
+
+
+@pytest.mark.parametrize(
+    "how", ["print", "write", "close", "no more input", "unsendable", "unreadable", "large"]
+)
+async def test_what_a_grader_does_to_its_pipes_shifts_no_grade(how: str, pool: ProcessPool) -> None:
+    """Output is not mistaken for replies; a reply that cannot be sent or read costs its own rollout."""
+    results = await ends(runner(Talks(), pool, timeout_s=5).run(rollouts("a", how, "b", "c")))
+    own = outcome(results)[1]
+    assert own in (1.0, "infrastructure")
+    assert own == "infrastructure" or how not in ("unsendable", "unreadable", "large")
+    assert [outcome(results)[i] for i in (0, 2, 3)] == [0.0, 2.0, 3.0]
+    assert outcome(await ends(runner(Echo(), pool).run(rollouts("a", "b")))) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("fault", ["interrupt", "exit", "panic", "unprintable error", "stop"])
+async def test_whatever_a_grader_raises_in_a_worker_costs_its_own_grade(
+    fault: str, pool: ProcessPool
+) -> None:
+    act = runner(hostile(fault, PLACES[2]), pool)
+    batch = [Rollout(response="", group=0, id=str(i)) for i in (4, 5, 6)]
+    assert outcome(await ends(act.run(batch))) == [0.0, "infrastructure", 0.5]
+
+
+# ---- a long-lived process
+
+
+async def test_a_process_with_two_thousand_open_files_has_a_pool_too(pool: ProcessPool) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2300:
+        pytest.skip(f"this process may open {hard} files only")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    opened: list[int] = []
+    try:
+        opened.append(os.open(os.devnull, os.O_RDONLY))
+        opened += [os.dup(opened[0]) for _ in range(2000)]
+        results = await ends(runner(Echo(), pool).run(rollouts(*"abcd")))
+        results += await ends(runner(hostile("rollout", "process"), pool).run(rollouts("a")))
+    finally:
+        for number in opened:
+            os.close(number)
+        pool.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [r.reward for r in results] == [0.0, 1.0, 2.0, 3.0, 0.0]
+
+
+async def test_graders_of_runners_that_are_gone_are_released(pool: ProcessPool) -> None:
+    """A notebook or a sweep makes runner after runner on the process's one pool."""
+    held: list[weakref.ref[Holds]] = []
+    in_worker = 0.0
+    for _ in range(120):
+        grader = Holds()
+        held.append(weakref.ref(grader))
+        (result,) = await ends(runner(grader, pool).run(rollouts("a")))
+        in_worker = (result.reward or 0.0) * 1000
+        del grader, result
+    gc.collect()
+    assert 1 <= in_worker <= 40
+    assert sum(ref() is not None for ref in held) <= 40
+
+
+async def test_a_pool_that_was_closed_starts_again(pool: ProcessPool) -> None:
+    before = children()
+    echo = runner(Echo(), pool)
+    for _ in range(2):
+        assert outcome(await ends(echo.run(rollouts(*"ab")))) == [0.0, 1.0]
+        assert len(children() - before) == 1
+        pool.close()
+        assert children() - before == set()
+
+
+async def test_a_run_whose_pool_is_closed_ends(pool: ProcessPool, tmp_path: Path) -> None:
+    """Whatever its grades are then; and the pool serves the next run."""
+    run = asyncio.create_task(ends(runner(Waits(tmp_path), pool).run(rollouts(*"abcd"))))
+    await until(tmp_path / "begun-0")
+    closing = asyncio.create_task(asyncio.to_thread(pool.close))
+    await asyncio.sleep(0.05)
+    (tmp_path / "release").touch()
+    await closing
+    for i, found in enumerate(outcome(await run)):
+        assert found in (float(i), "infrastructure")
+    assert outcome(await ends(runner(Echo(), pool).run(rollouts(*"ab")))) == [0.0, 1.0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells who our children are")
+async def test_cancelling_runs_leaves_no_worker_busy(pool: ProcessPool, tmp_path: Path) -> None:
+    """What a cancelled run computes is computed for nobody: its worker is ended."""
+    for attempt in range(3):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        run = asyncio.create_task(runner(Waits(folder), pool).run(rollouts(*"ab")))
+        pid = await until(folder / "begun-0")
+        run.cancel()
+        await asyncio.wait([run], timeout=20)
+        assert run.cancelled()
+        await until_dead(pid)
+    assert outcome(await ends(runner(Echo(), pool).run(rollouts(*"ab")))) == [0.0, 1.0]

@@ -1,0 +1,155 @@
+"""Threads of graders that block: bounded over the whole process, and with their caller's context."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import threading
+from typing import Any
+
+import pytest
+
+from judgekit import Failed, GradingRunner, Rollout, grader
+
+pytestmark = pytest.mark.timeout(60)
+
+CALLER: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="nobody")
+
+
+def rollouts(n: int) -> list[Rollout]:
+    return [Rollout(response="x" * i, group=i // 4, id=str(i)) for i in range(n)]
+
+
+def hanging(release: threading.Event) -> Any:
+    """A grader whose calls hang until they are released, and are given up long before."""
+
+    @grader(where="thread", timeout_s=0.02)
+    def hangs(response: str) -> float:
+        release.wait()
+        return 1.0
+
+    return hangs
+
+
+@grader(where="thread")
+def length(response: str) -> float:
+    return len(response) / 100
+
+
+def test_threads_that_were_given_up_are_bounded_over_all_runs_and_loops() -> None:
+    """No thread can be stopped: past the bound, calls fail at once instead of making more of them."""
+    release = threading.Event()
+    before = set(threading.enumerate())
+    results: list[Any] = []
+    try:
+        for _ in range(3):
+            runner = GradingRunner({"hangs": hanging(release)}, max_concurrency=64, missing_reward="mask")
+            results += asyncio.run(runner.run(rollouts(200)))
+        stuck = set(threading.enumerate()) - before
+        assert len(stuck) < 400
+        errors = [r.grades["hangs"] for r in results]
+        assert all(isinstance(e, Failed) and e.cause == "infrastructure" for e in errors)
+        refused = [e for e in errors if e.error != "GraderTimeout"]
+        assert refused
+        assert all("thread" in e.detail for e in refused)
+    finally:
+        release.set()
+    for thread in stuck:
+        thread.join(20)
+        assert not thread.is_alive()
+    found = asyncio.run(GradingRunner({"length": length}).run(rollouts(8)))
+    assert [r.reward for r in found] == [i / 100 for i in range(8)]
+
+
+def test_what_is_given_up_and_then_ends_makes_room_again() -> None:
+    for _ in range(3):
+        release = threading.Event()
+        before = set(threading.enumerate())
+        try:
+            asyncio.run(GradingRunner({"hangs": hanging(release)}, max_concurrency=64).run(rollouts(100)))
+        finally:
+            release.set()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(20)
+    found = asyncio.run(GradingRunner({"length": length}).run(rollouts(8)))
+    assert [r.reward for r in found] == [i / 100 for i in range(8)]
+
+
+def test_the_other_graders_of_a_run_are_graded_beside_hung_threads() -> None:
+    release = threading.Event()
+    try:
+        runner = GradingRunner(
+            {"hangs": hanging(release), "length": length}, {"hangs": 0.0, "length": 1.0}, max_concurrency=4
+        )
+        results = asyncio.run(runner.run(rollouts(12)))
+    finally:
+        release.set()
+    assert [r.score("length") for r in results] == [i / 100 for i in range(12)]
+    assert {r.grades["hangs"].error for r in results} == {"GraderTimeout"}  # type: ignore[union-attr]
+
+
+async def test_the_callers_context_reaches_the_thread_and_stays_its_own() -> None:
+    seen: list[str] = []
+
+    @grader(where="thread")
+    def look(rollout: Rollout) -> float:
+        seen.append(CALLER.get())
+        CALLER.set("changed in a thread")
+        return 1.0
+
+    CALLER.set("here")
+    await GradingRunner({"look": look}).run(rollouts(20))
+    assert seen == ["here"] * 20
+    assert CALLER.get() == "here"
+
+
+def test_two_callers_do_not_see_each_others_context() -> None:
+    seen: dict[str, set[str]] = {"a": set(), "b": set()}
+
+    @grader(where="thread")
+    def look(rollout: Rollout) -> float:
+        seen[rollout.data_source].add(CALLER.get())
+        return 1.0
+
+    runner = GradingRunner({"look": look})
+
+    async def call(who: str) -> None:
+        CALLER.set(who)
+        await runner.run([Rollout(response="", data_source=who, group=i) for i in range(20)])
+
+    async def both() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(call("a"))
+            tasks.create_task(call("b"))
+
+    asyncio.run(both())
+    assert seen == {"a": {"a"}, "b": {"b"}}
+
+
+def test_no_thread_outlives_its_loop() -> None:
+    before = set(threading.enumerate())
+    for _ in range(3):
+        asyncio.run(GradingRunner({"length": length}).run(rollouts(40)))
+    for thread in set(threading.enumerate()) - before:
+        thread.join(20)
+        assert not thread.is_alive(), thread.name
+
+
+def test_a_loop_that_was_closed_meanwhile_is_no_error() -> None:
+    """The thread ends after its loop: nothing is raised where nobody would see it."""
+    release = threading.Event()
+    raised: list[Any] = []
+    before, hook = set(threading.enumerate()), threading.excepthook
+    threading.excepthook = raised.append
+    try:
+        asyncio.run(GradingRunner({"hangs": hanging(release)}).run(rollouts(4)))
+        late = set(threading.enumerate()) - before
+        release.set()
+        for thread in late:
+            thread.join(20)
+    finally:
+        release.set()
+        threading.excepthook = hook
+    gc.collect()
+    assert raised == []
