@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Literal
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -200,6 +201,19 @@ def look_up(rollout: Rollout, path: str, default: Any = _NOTHING) -> Any:
         else:
             return default
     return value
+
+
+_Case = TypeVar("_Case")
+
+
+def first_match(cases: Mapping[str, _Case], value: Any) -> _Case | None:
+    """The first of *cases* whose shell pattern fits *value* as text; None where none does."""
+    if not isinstance(value, str):
+        try:
+            value = "" if value is None else str(value)
+        except Exception:  # a value of the data set whose __str__ raises
+            value = ""
+    return next((case for pattern, case in cases.items() if fnmatchcase(value, pattern)), None)
 
 
 CURRENT_RUN: ContextVar[str] = ContextVar("judgekit_run", default="")

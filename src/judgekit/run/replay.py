@@ -14,10 +14,9 @@ from judgekit.graders.protocol import AnyGrader, is_group_grader
 from judgekit.ledger.reader import Reading, read_ledger
 from judgekit.ledger.schema import Entry
 from judgekit.ledger.writer import Ledger
-from judgekit.reward.nodes import Node, Range, Weighted, as_node
+from judgekit.reward.nodes import Node, Range, Weighted, as_node, score_names
 from judgekit.reward.spec import parse
 from judgekit.reward.transforms import TransformName
-from judgekit.reward.tree import score_names
 from judgekit.run.runner import GradingRunner, Policy
 from judgekit.types import Failed, Grade, RewardResult, Rollout, Skipped
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from judgekit.errors import MissingRewardError
+from judgekit.reward.explain import why_missing
 from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import NEUTRAL, TRANSFORMS, gdpo, is_flat, mean
 from judgekit.run.metrics import RunMetrics
 from judgekit.run.state import Group, Item
-from judgekit.types import Abstained, Failed, Grade, RewardResult, Status, Usage
+from judgekit.types import RewardResult, Status, Usage
 
 if TYPE_CHECKING:
     from judgekit.ledger.schema import Entry
@@ -154,10 +155,9 @@ class Payout:
     def _emit_missing(self, item: Item, fill: float | None) -> None:
         policy = self.runner.missing_reward
         if policy == "raise":
-            why = "; ".join(
-                f"{name}: {_describe(item.grades.get(name))}" for name in dict.fromkeys(item.ev.missing)
+            raise MissingRewardError(
+                f"rollout {item.index} of group {item.group.id!r} has no reward ({why_missing(item.ev)})"
             )
-            raise MissingRewardError(f"rollout {item.index} of group {item.group.id!r} has no reward ({why})")
         if policy == "mask":
             self._emit(item, None, "masked")
         elif policy == "neutral":
@@ -201,11 +201,3 @@ class Payout:
 
 
 _NO_USAGE = Usage()
-
-
-def _describe(grade: Grade | None) -> str:
-    if isinstance(grade, Failed):
-        return f"{grade.error}: {grade.detail}" if grade.detail else grade.error
-    if isinstance(grade, Abstained):
-        return f"abstained, {grade.reason}"
-    return "not graded"

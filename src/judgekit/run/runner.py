@@ -8,6 +8,7 @@ made in that call (`judgekit.run.scheduler.Run`) and is gone with it.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from judgekit.execution.pool import ProcessPool, check_picklable, default_pool
 from judgekit.graders.protocol import AnyGrader, check_grader
 from judgekit.ledger.schema import GraderSpec, Spec
 from judgekit.ledger.writer import Ledger
+from judgekit.reward.explain import explain_result
 from judgekit.reward.nodes import Node, Weighted, as_node, equal_weights
 from judgekit.reward.transforms import TRANSFORMS, TransformName
 from judgekit.reward.tree import RewardTree
@@ -31,6 +33,8 @@ from judgekit.run.scheduler import Run
 from judgekit.run.state import Arrivals
 from judgekit.types import RewardResult, Rollout
 from judgekit.version import __version__
+
+logger = logging.getLogger("judgekit")
 
 Policy = Literal["neutral", "mask", "raise"] | float
 """What becomes of a rollout whose reward is missing: the mean of its group's valid rewards, so that its
@@ -135,6 +139,8 @@ class GradingRunner:
         else:
             root = as_node(reward)
         self.reward = RewardTree(root, ranges)
+        for warning in self.reward.warnings:
+            logger.warning("reward: %s", warning)
         if transform == "gdpo" and not isinstance(root, Weighted):
             raise ConfigError(
                 "transform 'gdpo' normalises the terms of a Weighted, so the reward's root must be one"
@@ -228,7 +234,7 @@ class GradingRunner:
 
     def explain(self, result: RewardResult) -> str:
         """How a result's reward came about: the reward tree with its numbers, a line a node."""
-        return self.reward.explain(result.grades)
+        return explain_result(self.reward, result, self.transform)
 
     @property
     def needs_group(self) -> bool:

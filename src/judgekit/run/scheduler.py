@@ -312,7 +312,7 @@ class Run:
         tree = self.tree
         while True:
             if tree.lazy:
-                wanted = {self.by_key[key] for key in tree.wanted(item.grades)}
+                wanted = {self.by_key[key] for key in tree.wanted(item.grades, item.rollout)}
                 slots = [slot for slot in self.slots if slot in wanted and slot.name not in item.pending]
             else:
                 slots = [] if item.grades else self.slots
@@ -440,7 +440,7 @@ class Run:
                 if key not in grades:
                     grades[key] = skipped = Skipped(self.tree.gate_of.get(key, ""))
                     self.metrics.graders[key].add(skipped)
-        item.ev = self.tree.evaluate(grades)
+        item.ev = self.tree.evaluate(grades, item.rollout)
         item.ended = time.perf_counter()
         item.done = True
         self.payout.graded(item)
