@@ -85,7 +85,9 @@ def _encoded(value: Any) -> bytes | str:
     except (TypeError, OverflowError, UnicodeError):  # keys that are no text, huge ints, lone surrogates
         return repr(msgspec.to_builtins(value, enc_hook=_plain, builtin_types=(bytes,)))
     except RecursionError:
-        raise DataError("a prompt or ground truth that holds itself: give the rollouts their `group`") from None
+        raise DataError(
+            "a prompt or ground truth that holds itself: give the rollouts their `group`"
+        ) from None
 
 
 def _plain(value: Any) -> Any:

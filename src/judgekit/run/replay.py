@@ -98,12 +98,11 @@ class _Recorded:
         self._live: Any = live
 
     def grade(self, rollout: Rollout, /) -> Any:
-        grades: Mapping[str, Grade] = rollout.extra[_GRADES]
+        recorded: Mapping[str, Grade] = rollout.extra[_GRADES]
+        grades = {name: grade for name, grade in recorded.items() if not isinstance(grade, Skipped)}
         if self.outputs:
             return {part: grades.get(f"{self.name}.{part}", _NOT_RECORDED) for part in self.outputs}
         grade = grades.get(self.name, _NOT_RECORDED)
-        if isinstance(grade, Skipped):
-            grade = _NOT_RECORDED
         if self._live is not None and isinstance(grade, Failed):
             return self._live.grade(rollout)
         return grade

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal
 
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.text import after_think, at_least, last_boxed, needs, one_of
+from judgekit.graders.rules.text import after_think, at_least, last_boxed, needs, one_of, reads_rollout
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 TAIL_CHARS = 65_536
@@ -92,6 +92,7 @@ class MathEquivalence:
             return Graded(1.0, f"{shown} is right")
         return Graded(0.0, f"{shown} instead of {str(golds[0][-1])[:80]}")
 
+    @reads_rollout
     def _equal(self, gold: list[Any], answer: list[Any]) -> bool:
         from math_verify import verify
 
