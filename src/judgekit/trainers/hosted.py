@@ -79,7 +79,7 @@ def _from_file(
 ) -> GradingRunner:
     config = load_config(path)
     overrides: dict[str, Any] = {}
-    if grouped and "missing_reward" not in config.runner.model_fields_set:
+    if grouped and "missing_reward" not in config.runner:
         overrides["missing_reward"] = "neutral"
     try:
         prepare(config)
