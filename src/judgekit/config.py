@@ -120,7 +120,7 @@ def load_config(path: str | os.PathLike[str]) -> RewardConfig:
                 f"{path}: there is no section {place[0]!r}{did_you_mean(place[0], names)}"
             ) from None
         raise ConfigError(f"{path}: {'.'.join(place)}: {problem['msg']}") from None
-    config._folder = Path(path).absolute().parent
+    config._folder = Path(os.path.abspath(path)).parent
     return config
 
 
