@@ -399,7 +399,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert runner.ledger is not None
     assert runner.ledger.path == folder / "out" / "l.jsonl"
     assert (folder / "sub" / "c.sqlite").exists()
-    assert runner.graders["own"].folder == str(folder / "data")  # type: ignore[union-attr]
+    assert str(runner.graders["own"].folder) == str(folder / "data")  # type: ignore[union-attr]
     assert not list(Path().iterdir())
     assert RewardConfig(
         graders={"a": "final_answer"}, ledger={"path": "l.jsonl"}
