@@ -253,7 +253,7 @@ SCRIPTED = "judges: {j: {engine: 'tests.test_config:scripted', layers: LAYERS}}"
     [
         (
             "runner: {missing_reward: no}",
-            "runner.missing_reward: expected 'neutral'.* or a valid number .got 'no'",
+            "runner.missing_reward: expected 'exclude', 'neutral'.* or a valid number .got 'no'",
         ),
         ("runner: {missing_reward: true}", "runner.missing_reward: expected .*got True"),
         ("runner: {missing_reward: '0.5'}", "runner.missing_reward: expected .*got '0.5'"),

@@ -61,6 +61,7 @@ RUNNER_KEYS: Final = (
     "max_concurrency",
     "timeout_s",
     "deadline_s",
+    "start_timeout_s",
     "transform",
     "missing_reward",
     "max_failure_rate",

@@ -66,7 +66,7 @@ def test_grade_writes_results_ledger_and_report(files: Path) -> None:
     assert "&lt;script&gt;alert(&#x27;x&#x27;)" in page
     assert "no reward" in page
     assert "<svg" in page
-    for word in ("correct", "brief", "mean", "2 scored", "1 masked", "o/g.jsonl", "o/r.html"):
+    for word in ("correct", "brief", "mean", "2 scored", "1 excluded", "o/g.jsonl", "o/r.html"):
         assert word in done.stdout
 
 
