@@ -320,7 +320,7 @@ def test_what_the_file_does_not_say_has_the_runners_default(tmp_path: Path) -> N
         "max_failure_rate",
         "retry",
     ):
-        assert getattr(made, name) == getattr(plain, name)
+        assert getattr(made.settings, name) == getattr(plain.settings, name)
     assert load_config(write(tmp_path, "graders: {a: final_answer}\nrunner: {timeout_s: 3}")).runner == {
         "timeout_s": 3
     }

@@ -180,7 +180,8 @@ def test_v1_a_judge_that_is_down_pays_nobody_zero(v1: Callable[..., V1], caplog:
 
 
 def test_v1_too_many_failures_end_the_training(v1: Callable[..., V1]) -> None:
-    from judgekit import FailureRateError
+    from judgekit.trainers import Counts
+from judgekit import FailureRateError
 
     trainer = v1("down", lambda prompt, call: "x")
     rows = trainer.step(["a", "b"])
@@ -265,16 +266,14 @@ def test_v1_a_baseline_with_its_prompts_uid_is_a_group_of_its_own(v1: Callable[.
     )
     trainer.manager.generate_sequences(made)
     end = time.time() + 60
-    counts: dict[str, int] = {}
-    while counts.get("rollouts", 0) < 4:
-        assert time.time() < end, counts
+    counts = Counts()
+    while counts.rollouts < 4:
+        assert time.time() < end, counts.statuses
         time.sleep(0.2)
         import ray
 
-        for key, n in ray.get(trainer.manager._judgekit_tally.take.remote())[0].items():
-            counts[key] = counts.get(key, 0) + n
-    assert counts["status:scored"] == 3
-    assert counts["status:neutral"] == 1  # alone, where a rank says nothing
+        counts.merge(ray.get(trainer.manager._judgekit_counts.take.remote())[0])
+    assert counts.statuses == {"scored": 3, "neutral": 1}  # alone, where a rank says nothing
 
 
 @pytest.mark.parametrize("fault", ["not sent", "not received"])

@@ -13,18 +13,17 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from skyrl_gym.envs.registration import registry
 
 from judgekit import ConfigError, GradingRunner, RewardResult, Rollout
-from judgekit.execution.background import run_blocking
-from judgekit.trainers.hosted import Hosted, hosted_runner
+from judgekit.trainers import HostedRunner, hosted_runner, run_blocking
 
 SLOT = "judgekit_slot"
 """In a sample's extras, put there by the generator: a `Transcript` to record into."""
 PREFIX = "judgekit/"
-HOW_TO_GROUP = (
+GROUPING_HINT = (
     "register with grouped=True and build the generator with judgekit_skyrl.make_generator() (or start with "
     "python -m judgekit_skyrl.main)"
 )
 
-_HOSTED: dict[str, Hosted] = {}
+_HOSTED: dict[str, HostedRunner] = {}
 """Runners by environment id; skyrl_gym deep-copies what is registered with an environment, so not there."""
 
 
@@ -51,10 +50,10 @@ def register(
     if wraps is not None:
         _load(wraps)
     hosted = hosted_runner(
-        config=config, runner=runner, grouped=grouped, can_mask=True, how_to_group=HOW_TO_GROUP
+        config=config, runner=runner, grouped=grouped, can_mask=True, grouping_hint=GROUPING_HINT
     )
     if hosted.max_failure_rate is not None and not grouped:
-        raise ConfigError(f"max_failure_rate is counted by the generator: {HOW_TO_GROUP}")
+        raise ConfigError(f"max_failure_rate is counted by the generator: {GROUPING_HINT}")
     _HOSTED[id] = hosted
     registry.pop(id, None)
     skyrl_gym.register(
@@ -64,7 +63,7 @@ def register(
     )
 
 
-def hosted(env_id: str) -> Hosted | None:
+def hosted(env_id: str) -> HostedRunner | None:
     """The runner of a registered environment, None for environments of others."""
     return _HOSTED.get(env_id)
 

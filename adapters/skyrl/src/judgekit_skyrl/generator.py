@@ -12,9 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from judgekit import ConfigError, RewardResult, Rollout
-from judgekit.execution.background import background_loop
-from judgekit.trainers.collector import Rendezvous
-from judgekit.trainers.hosted import Tally
+from judgekit.trainers import Counts, GroupCollector, background_loop, check_failure_rate
 from judgekit_skyrl.env import PREFIX, SLOT, Transcript, hosted, metrics_of, reward_of
 
 logger = logging.getLogger("judgekit")
@@ -34,17 +32,17 @@ class _Session:
         self.sizes = sizes
         self.tags = tags
         self.number = next(_numbers)
-        self.tallies: dict[str, Tally] = {}
-        self._meetings: dict[str, Rendezvous] = {}
+        self.counts: dict[str, Counts] = {}
+        self._collectors: dict[str, GroupCollector] = {}
         self._loop = background_loop()
         self._closed = False
 
-    def _rendezvous(self, env_id: str) -> Rendezvous:
-        if env_id not in self._meetings:
+    def _collector(self, env_id: str) -> GroupCollector:
+        if env_id not in self._collectors:
             found = hosted(env_id)
             assert found is not None
-            self._meetings[env_id] = Rendezvous(found.runner)
-        return self._meetings[env_id]
+            self._collectors[env_id] = GroupCollector(found.runner)
+        return self._collectors[env_id]
 
     async def arrive(self, env_id: str, instance: Hashable, rollout: Rollout) -> RewardResult:
         """The rollout's result, once its group is there and graded."""
@@ -53,12 +51,12 @@ class _Session:
         size = self.sizes[env_id, instance]
 
         async def meet() -> RewardResult:
-            return await self._rendezvous(env_id).arrive(
+            return await self._collector(env_id).arrive(
                 (self.number, instance), rollout, size=size, tags=self.tags
             )
 
         result = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(meet(), self._loop))
-        self.tallies.setdefault(env_id, Tally()).add([result])
+        self.counts.setdefault(env_id, Counts()).add(result)
         return result
 
     def leave(self, env_id: str, instance: Hashable) -> None:
@@ -66,7 +64,7 @@ class _Session:
         size = self.sizes[env_id, instance]
 
         def gone() -> None:
-            self._rendezvous(env_id).leave((self.number, instance), size=size)
+            self._collector(env_id).leave((self.number, instance), size=size)
 
         self._loop.call_soon_threadsafe(gone)
 
@@ -75,19 +73,19 @@ class _Session:
         self._closed = True
 
         async def end() -> None:
-            for meeting in self._meetings.values():
+            for meeting in self._collectors.values():
                 await meeting.close()
 
         asyncio.run_coroutine_threadsafe(end(), self._loop)
 
     def report(self) -> None:
         """Log what is unusual, and raise FailureRateError where too much of it failed."""
-        for env_id, tally in self.tallies.items():
-            if tally.unusual:
-                logger.warning("%s", tally.line())
+        for env_id, counts in self.counts.items():
+            if counts.unusual:
+                logger.warning("%s", counts.line())
             found = hosted(env_id)
             if found is not None:
-                tally.check(found.max_failure_rate)
+                check_failure_rate(counts, found.max_failure_rate)
 
 
 class JudgeKitGeneratorMixin:

@@ -17,7 +17,7 @@ from skyrl.train.entrypoints.main_base import BasePPOExp, validate_cfg
 from skyrl.train.utils import initialize_ray
 
 from judgekit import ConfigError
-from judgekit.execution.background import run_blocking
+from judgekit.trainers import run_blocking
 from judgekit_skyrl.env import register
 from judgekit_skyrl.generator import make_generator
 

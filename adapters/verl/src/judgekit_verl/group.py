@@ -14,7 +14,6 @@ import asyncio
 import random
 import time
 import uuid
-from collections import Counter
 from contextvars import ContextVar
 from typing import Any
 
@@ -26,10 +25,11 @@ from verl.experimental.agent_loop import AgentLoopManager
 from verl.utils.ray_utils import auto_await
 
 from judgekit import ConfigError
+from judgekit.trainers import Counts
 from judgekit_verl.manager import GROUP, Arrived, Complete
 from judgekit_verl.samples import rollout_of, tags_of
 from judgekit_verl.settings import check_asked, settings
-from judgekit_verl.tally import report, tally_actor
+from judgekit_verl.step_counts import counts_actor, report
 
 
 class _DriverSide:
@@ -50,17 +50,17 @@ class _DriverSide:
         self._max_failure_rate = settings(
             dict(config.reward.get("reward_kwargs", None) or {}), hook=True, router=router
         ).hosted.max_failure_rate
-        self._judgekit_tally = tally_actor()
-        self._counted: Counter[str] = Counter()
+        self._judgekit_counts = counts_actor()
+        self._counted = Counts()
         self._step: Any = None
 
     def _tell(self, step: Any) -> None:
         """At the first batch of a step: what came of the step before. A step may have many batches (refilled
         groups, asynchronous modes), of few rollouts each: their failures are one rate."""
-        counts, fatal = ray.get(self._judgekit_tally.take.remote())
-        self._counted.update(counts)
+        counts, fatal = ray.get(self._judgekit_counts.take.remote())
+        self._counted.merge(counts)
         if fatal or step != self._step:
-            self._step, told, self._counted = step, self._counted, Counter()
+            self._step, told, self._counted = step, self._counted, Counts()
             report(told, fatal, self._max_failure_rate)
 
 
@@ -210,7 +210,7 @@ class _GroupManagerV0(_DriverSide, AgentLoopManager):  # type: ignore[misc]
             raise ConfigError("verl's batch has no uid, by which rollouts of one prompt are known")
         out = await super().generate_sequences(prompts)
         await self._grade_groups(prompts, out)
-        counts, fatal = await self._judgekit_tally.take.remote()
+        counts, fatal = await self._judgekit_counts.take.remote()
         report(counts, fatal, self._max_failure_rate)
         return out
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from judgekit import ConfigError
-from judgekit.execution.background import run_blocking
+from judgekit.trainers import run_blocking
 from judgekit.types import content_text
 from judgekit_verl.functions import RewardFunction, RewardSample, RunnerFunction, checked
 from judgekit_verl.samples import plain, rollout_of_row
@@ -131,8 +131,8 @@ class JudgeKitLegacyRewardManager:
 
     def _from_settings(self) -> RunnerFunction:
         made = settings(self._kwargs, hook=True)
-        runner = made.hosted.runner
-        runner.max_failure_rate = made.hosted.max_failure_rate  # here a run is a batch: it counts them itself
+        # here a run is a batch: it counts its failures itself
+        runner = made.hosted.runner.with_settings(max_failure_rate=made.hosted.max_failure_rate)
         return RunnerFunction(runner, made.extras)
 
     def _scored_already(self, data: Any, return_dict: bool) -> Any:

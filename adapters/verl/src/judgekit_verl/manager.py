@@ -14,8 +14,7 @@ from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from judgekit import ConfigError, MissingRewardError, RewardResult, Rollout
-from judgekit.trainers.collector import Rendezvous
-from judgekit.trainers.hosted import Tally
+from judgekit.trainers import Counts, GroupCollector
 from judgekit_verl.samples import rollout_of_row, tags_of
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.versions import DROPS_NONE, verl_version
@@ -104,8 +103,8 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         self.runner = made.hosted.runner
         self._extras = made.extras
         self._none: float | None = None if verl_version() >= DROPS_NONE else math.nan
-        self._tally: Any = None
-        self._rendezvous: Rendezvous | None = None
+        self._steps: Any = None
+        self._collector: GroupCollector | None = None
         self._members: dict[tuple[str, int], asyncio.Future[asyncio.Task[RewardResult]]] = {}
         """Who has arrived of groups that are not complete."""
 
@@ -138,14 +137,14 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
 
     def _begin(self, member: Arrived) -> None:
         """Grade what can be told of this member alone; nothing waits here for the others."""
-        coroutine = self._meeting().arrive(member.group, member.rollout, size=member.size, tags=member.tags)
+        coroutine = self._groups().arrive(member.group, member.rollout, size=member.size, tags=member.tags)
         self._member(member.group, member.session).set_result(
             asyncio.get_running_loop().create_task(coroutine)
         )
 
     async def _finish(self, group: Complete) -> list[RewardResult]:
         for _ in range(group.size - len(group.sessions)):
-            self._meeting().leave(group.group, size=group.size)
+            self._groups().leave(group.group, size=group.size)
         try:
             tasks = [await self._member(group.group, session) for session in group.sessions]
             return list(await asyncio.gather(*tasks))
@@ -160,27 +159,30 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             self._members[key] = asyncio.get_running_loop().create_future()
         return self._members[key]
 
-    def _meeting(self) -> Rendezvous:
-        if self._rendezvous is None:
-            self._rendezvous = Rendezvous(self.runner)
-        return self._rendezvous
+    def _groups(self) -> GroupCollector:
+        if self._collector is None:
+            self._collector = GroupCollector(self.runner)
+        return self._collector
 
     async def _answers(self, grading: Awaitable[list[RewardResult]], count: int) -> list[dict[str, Any]]:
         try:
             results = await grading
         except MissingRewardError:
             if self.hook:
-                self._tally_actor().add.remote({"rollouts": count, "status:raised": count})
+                counts = Counts()
+                counts.statuses["raised"] = count
+                self._step_counts().add.remote(counts)
             raise
         except Exception as error:
             # V1 only drops the rollouts whose call raises: the driver has to hear of it
             if self.hook:
-                self._tally_actor().fatal.remote(f"{type(error).__name__}: {error}")
+                self._step_counts().fatal.remote(f"{type(error).__name__}: {error}")
             raise
         if self.hook:
-            tally = Tally()
-            tally.add(results)
-            await self._tally_actor().add.remote(dict(tally.counts))  # there before the rewards are used
+            counts = Counts()
+            for result in results:
+                counts.add(result)
+            await self._step_counts().add.remote(counts)  # there before the rewards are used
         return [self._answer(result) for result in results]
 
     def _answer(self, result: RewardResult) -> dict[str, Any]:
@@ -195,12 +197,12 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             extra[PREFIX + name] = self._none if score is None else float(score)
         return {"reward_score": float(result.reward), "reward_extra_info": extra}
 
-    def _tally_actor(self) -> Any:
-        if self._tally is None:
-            from judgekit_verl.tally import tally_actor
+    def _step_counts(self) -> Any:
+        if self._steps is None:
+            from judgekit_verl.step_counts import counts_actor
 
-            self._tally = tally_actor()
-        return self._tally
+            self._steps = counts_actor()
+        return self._steps
 
 
 def has_hook(config: Any) -> bool:

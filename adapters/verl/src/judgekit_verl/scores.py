@@ -181,8 +181,7 @@ def _runner(
         max_concurrency=max(batch_size, 1),
         timeout_s=timeout * 4,
     )
-    runner.share_slots()  # verl asks row by row: each is a run of its own
-    return runner
+    return runner.with_settings(shared=True)  # verl asks row by row: each is a run of its own
 
 
 def _template(given: str) -> Template:

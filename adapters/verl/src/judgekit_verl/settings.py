@@ -9,9 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit import ConfigError
-from judgekit.config import RewardConfig
-from judgekit.errors import did_you_mean
-from judgekit.trainers.hosted import Hosted, hosted_runner
+from judgekit.trainers import HostedRunner, RewardConfig, did_you_mean, hosted_runner
 
 KEYS = ("judgekit_config", "judgekit_runner", "judgekit_extras")
 ROUTER = "verl-router"
@@ -22,7 +20,7 @@ HOOK_LINE = "+actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_
 class Settings(Struct, frozen=True, kw_only=True):
     """The runner of one worker and how it is used."""
 
-    hosted: Hosted
+    hosted: HostedRunner
     extras: tuple[str, ...]
     """Graders whose scores go into `reward_extra_info`."""
 
@@ -57,14 +55,14 @@ def settings(
         runner=runner,
         grouped=hook,
         can_mask=False,
-        how_to_group=f"add {HOOK_LINE}",
+        grouping_hint=f"add {HOOK_LINE}",
         prepare=prepare,
     )
     if hosted.max_failure_rate is not None and not hook:
         raise ConfigError(
             f"max_failure_rate is counted over all workers and raised in the driver, by the hook: add {HOOK_LINE}"
         )
-    known = tuple(hosted.runner.spec().graders)
+    known = tuple(hosted.runner.spec.graders)
     extras = tuple(kwargs.get("judgekit_extras") or known)
     for name in extras:
         if name not in known:
