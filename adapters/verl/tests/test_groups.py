@@ -180,8 +180,7 @@ def test_v1_a_judge_that_is_down_pays_nobody_zero(v1: Callable[..., V1], caplog:
 
 
 def test_v1_too_many_failures_end_the_training(v1: Callable[..., V1]) -> None:
-    from judgekit.trainers import Counts
-from judgekit import FailureRateError
+    from judgekit import FailureRateError
 
     trainer = v1("down", lambda prompt, call: "x")
     rows = trainer.step(["a", "b"])
@@ -266,6 +265,8 @@ def test_v1_a_baseline_with_its_prompts_uid_is_a_group_of_its_own(v1: Callable[.
     )
     trainer.manager.generate_sequences(made)
     end = time.time() + 60
+    from judgekit.trainers import Counts
+
     counts = Counts()
     while counts.rollouts < 4:
         assert time.time() < end, counts.statuses
