@@ -81,7 +81,6 @@ class Run:
         """Set at the run's deadline: the grade of all that is not graded."""
         self.waiter: asyncio.Future[None] | None = None
         self.waits_for: Callable[[], bool] = bool
-        self.deadline: asyncio.TimerHandle | None = None
 
     # ---- what the runner calls
 
@@ -156,6 +155,7 @@ class Run:
                     answer=self._answer,
                     taken=self._job_taken,
                     wake=self.wake,
+                    out_of_time=self._expire,
                     max_concurrency=settings.max_concurrency,
                     retry=settings.retry,
                     budget=plan.budget,
@@ -174,8 +174,6 @@ class Run:
             raise errors.exceptions[0] from None
         finally:
             feed.close()  # where it was not even begun
-            if self.deadline is not None:
-                self.deadline.cancel()
             self.workers.close()
             CURRENT_RUN.reset(context)
             self.results.close()
@@ -270,7 +268,7 @@ class Run:
 
     def _start_deadline(self) -> None:
         if (deadline_s := self.plan.settings.deadline_s) is not None:
-            self.deadline = asyncio.get_running_loop().call_later(deadline_s, self._expire)
+            self.workers.end_after(deadline_s)
 
     def _expire(self) -> None:
         """The run's deadline: what is graded counts, the rest has failed."""

@@ -18,6 +18,8 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from msgspec import Struct, field
+
 from judgekit.errors import attribute
 from judgekit.execution.limits import Limiter, Retry, RetryBudget
 from judgekit.run.jobs import Job, Queue
@@ -29,23 +31,20 @@ GRACE_S = 0.5
 """How long a cancelled grader may take to clean up before its coroutine is closed."""
 
 
-class _Worker:
+class _Worker(Struct, gc=False, eq=False):
     """What one worker is doing, for the clock."""
 
-    __slots__ = ("deadline", "forced", "held", "job", "running", "task", "why")
-
-    def __init__(self, job: Job) -> None:
-        self.job: Job | None = job
-        self.task: asyncio.Task[None] | None = None
-        self.running = False
-        """Whether its task has begun: one that is cancelled before never runs, and would answer nothing."""
-        self.held: list[Limiter] = []
-        """Limits shared between runs of which it holds a place."""
-        self.deadline = math.inf
-        self.why: Failed | None = None
-        """Set when the clock has cancelled its job: the grade that this makes."""
-        self.forced = False
-        """Set when the job ignored that: its coroutine is closed."""
+    job: Job | None
+    task: asyncio.Task[None] | None = None
+    running: bool = False
+    """Whether its task has begun: one that is cancelled before never runs, and would answer nothing."""
+    held: list[Limiter] = field(default_factory=list)
+    """Limits shared between runs of which it holds a place."""
+    deadline: float = math.inf
+    why: Failed | None = None
+    """Set when the clock has cancelled its job: the grade that this makes."""
+    forced: bool = False
+    """Set when the job ignored that: its coroutine is closed."""
 
 
 class Workers:
@@ -53,7 +52,7 @@ class Workers:
 
     *perform*: begins a job; what it returns is awaited. *answer*: takes its value, or the exception or Failed that it ended with, and the
     seconds that it took. *taken*: a job was started after so many seconds in its queue. *wake*: there is room
-    for more jobs. Only *perform* may fail for a rollout's sake; what the others raise ends the run.
+    for more jobs. *out_of_time*: the time given by `end_after` is up. Only *perform* may fail for a rollout's sake; what the others raise ends the run.
     """
 
     def __init__(
@@ -65,6 +64,7 @@ class Workers:
         answer: Callable[[Job, Any, float | None], None],
         taken: Callable[[Job, float], None],
         wake: Callable[[], None],
+        out_of_time: Callable[[], None],
         max_concurrency: int,
         retry: Retry,
         budget: RetryBudget,
@@ -76,6 +76,7 @@ class Workers:
         self._answer = answer
         self._taken = taken
         self._wake = wake
+        self._out_of_time = out_of_time
         self._max = max_concurrency
         self._retry = retry
         self._budget = budget if retry.attempts > 1 else None
@@ -90,6 +91,7 @@ class Workers:
         """Jobs that wait for another try."""
         self._clock: asyncio.TimerHandle | None = None
         self._clock_at = math.inf
+        self._run_ends = math.inf
         self._expired = False
         self._closing = False
         self._run = asyncio.current_task()
@@ -113,6 +115,11 @@ class Workers:
     def _saw_wait(self) -> None:
         self._suspends = True
         self.start()
+
+    def end_after(self, seconds: float) -> None:
+        """Start the run's own time limit."""
+        self._run_ends = self._loop.time() + seconds
+        self._set_clock()
 
     def expire(self, why: Failed) -> None:
         """End everything now: what runs is cancelled, and it and what waits is answered with *why*."""
@@ -280,8 +287,8 @@ class Workers:
                 self._budget.call()
         if job.grader.mode != "process":  # the pool keeps time itself, from when a worker has the rollout
             worker.deadline = job.started + job.grader.timeout_s
-            if worker.deadline < self._clock_at:
-                self._set_clock()
+            if worker.deadline < self._clock_at:  # the nearest deadline there is
+                self._set_clock(worker.deadline)
 
     def _try_again(self, job: Job, error: BaseException) -> bool:
         """Queue the job for another try, without a worker meanwhile; False where this was its last."""
@@ -310,8 +317,10 @@ class Workers:
 
     # ---- the clock: one timer, set to the nearest deadline
 
-    def _set_clock(self) -> None:
-        when = min((worker.deadline for worker in self._workers), default=math.inf)
+    def _set_clock(self, when: float | None = None) -> None:
+        if when is None:
+            when = min((worker.deadline for worker in self._workers), default=math.inf)
+            when = min(when, self._run_ends)
         if when == self._clock_at:
             return
         if self._clock is not None:
@@ -321,6 +330,9 @@ class Workers:
 
     def _tick(self) -> None:
         now = self._loop.time()
+        if now >= self._run_ends:
+            self._run_ends = math.inf
+            self._out_of_time()
         for worker in self._workers:
             if worker.deadline > now or worker.job is None:
                 continue
