@@ -95,7 +95,7 @@ async def test_around_another_environment(tokenizer: Any, workers: int) -> None:
         ({"config": "/none.yaml"}, "cannot read /none.yaml"),
         ({"runner": "envs_for_tests:nobody"}, "cannot import"),
         ({"runner": GradingRunner({"longest": longest}, missing_reward=0.0)}, "together.*make_generator"),
-        ({"runner": GradingRunner({"flaky": flaky})}, "missing_reward: <number>, or missing_reward: raise"),
+        ({"runner": GradingRunner({"flaky": flaky})}, "missing_reward: <number> or missing_reward: raise"),
         ({"runner": GradingRunner({"flaky": flaky}, missing_reward="neutral")}, "needs the rollout's group"),
         (
             {"runner": GradingRunner({"flaky": flaky}, missing_reward=0.0, max_failure_rate=0.1)},

@@ -27,7 +27,7 @@ def test_with_the_hook_a_missing_reward_is_the_groups_mean(tmp_path: Path) -> No
 
 def test_without_the_hook_it_is_to_be_written(tmp_path: Path) -> None:
     for text in (RULE, RULE + "runner: {missing_reward: mask}", RULE + "runner: {missing_reward: neutral}"):
-        with pytest.raises(ConfigError, match="agent_loop_manager_class.*<number>, or missing_reward: raise"):
+        with pytest.raises(ConfigError, match="agent_loop_manager_class.*<number> or missing_reward: raise"):
             settings(write(tmp_path, text), hook=False)
     for value in ("0.0", "raise"):
         settings(write(tmp_path, RULE + f"runner: {{missing_reward: {value}}}"), hook=False)
