@@ -34,13 +34,11 @@ from judgekit.run.jobs import SLOW_S, BoundGrader, Job, Queue
 from judgekit.run.results import Results
 from judgekit.run.settings import Plan
 from judgekit.run.state import Group, Inbox, RolloutState
-from judgekit.run.workers import Workers, is_interrupt
+from judgekit.run.workers import SLICE_S, Workers, is_interrupt
 from judgekit.types import CURRENT_RUN, Abstained, Failed, RewardResult, Rollout, Skipped
 
 logger = logging.getLogger("judgekit")
 
-_SLICE_S = 0.005
-"""How long rules may hold the event loop before it gets a turn."""
 _WINDOW = 8
 """Groups that are expanded in turn, so that a huge one does not hold up the others."""
 _OPEN = float("inf")
@@ -203,17 +201,17 @@ class Run:
     async def _feed(self, rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> None:
         """Bring in a batch, no faster than it is graded and its results are taken."""
         self._start_deadline()
-        turn_ends = time.perf_counter() + _SLICE_S
+        turn_ends = time.perf_counter() + SLICE_S
         for group, index in _in_fair_order(rollouts, groups):
             self._take_in(RolloutState(index, rollouts[index], group))
             if self.workers.queued:
                 self.workers.start()
             if not self._has_room():
                 await self._until(self._has_room)
-                turn_ends = time.perf_counter() + _SLICE_S
+                turn_ends = time.perf_counter() + SLICE_S
             elif time.perf_counter() > turn_ends:
                 await asyncio.sleep(0)
-                turn_ends = time.perf_counter() + _SLICE_S
+                turn_ends = time.perf_counter() + SLICE_S
 
     async def _feed_stream(self, rollouts: AsyncIterable[Rollout]) -> None:
         """Bring in rollouts as an iterator gives them; a group ends where the next one begins."""

@@ -27,6 +27,8 @@ from judgekit.types import Failed
 
 logger = logging.getLogger("judgekit")
 
+SLICE_S = 0.005
+"""How long graders may hold the event loop before it gets a turn."""
 GRACE_S = 0.5
 """How long a cancelled grader may take to clean up before its coroutine is closed."""
 
@@ -190,8 +192,14 @@ class Workers:
 
     async def _work(self, worker: _Worker, job: Job | None) -> None:
         worker.running = True
+        turn_ends = time.perf_counter() + SLICE_S
         try:
             while job is not None:
+                if (
+                    time.perf_counter() > turn_ends
+                ):  # graders that never wait would keep the loop for themselves
+                    await asyncio.sleep(0)
+                    turn_ends = time.perf_counter() + SLICE_S
                 await self._execute(worker, job)
                 job.queue.active -= 1
                 worker.job = job = self._take() if self.queued else None
