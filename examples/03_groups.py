@@ -38,4 +38,4 @@ groups = [
 results = runner.run_sync([rollout for group in groups for rollout in group])
 for result in results:
     print(result.group, f"{result.reward:+.3f}", dict(result.contributions))
-print(f"{runner.metrics.flat_groups} of {runner.metrics.groups} groups teach nothing")
+print(f"{runner.metrics.counts.flat_groups} of {runner.metrics.counts.groups} groups teach nothing")

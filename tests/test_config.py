@@ -60,8 +60,12 @@ def test_everything_in_one_file(tmp_path: Path) -> None:
     ]
     results = runner.run_sync(rollouts)
     assert [r.reward for r in results] == [pytest.approx(0.5 + 0.25 + 0.25 * 0.8), 0.0]
-    assert (runner.max_concurrency, runner.timeout_s, runner.missing_reward) == (3, 5.0, "neutral")
-    assert runner.retry.attempts == 2
+    assert (runner.settings.max_concurrency, runner.settings.timeout_s, runner.settings.missing_reward) == (
+        3,
+        5.0,
+        "neutral",
+    )
+    assert runner.settings.retry.attempts == 2
     judge = runner.graders["judge"]
     assert isinstance(judge, JudgeGrader)
     assert isinstance(judge.verdict, ChoiceVerdict)

@@ -45,7 +45,8 @@ from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.ledger.writer import Ledger
 from judgekit.reward.spec import parse
 from judgekit.reward.transforms import TransformName
-from judgekit.run.runner import GradingRunner, Policy
+from judgekit.run.runner import GradingRunner
+from judgekit.run.settings import MissingReward
 
 
 class RunnerConfig(BaseModel):
@@ -57,7 +58,7 @@ class RunnerConfig(BaseModel):
     timeout_s: float = 60.0
     deadline_s: float | None = None
     transform: TransformName = "none"
-    missing_reward: Policy = "mask"
+    missing_reward: MissingReward = "exclude"
     max_failure_rate: float | None = None
     retry: dict[str, Any] | None = None
 

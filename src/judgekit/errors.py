@@ -3,7 +3,7 @@
     JudgekitError
     ├── ConfigError(ValueError)      a wrong argument, name, file or line; says what to do
     ├── DataError(ValueError)        a rollout or a file of rollouts that cannot be read
-    ├── MissingRewardError           a reward is missing and the policy is "raise"
+    ├── MissingRewardError           a reward is missing and the setting is "raise"
     ├── FailureRateError             more grades failed than `max_failure_rate` allows
     ├── VerdictError                 the judge answered, but not with a verdict
     ├── RolloutError                 the rollout itself broke the grader (cause "rollout")
@@ -19,15 +19,15 @@ All arguments go to `Exception.__init__`, so that every error survives pickling 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any, ClassVar
+from typing import Any
 
 
 class JudgekitError(Exception):
     """Base of every error of this package."""
 
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
     """Whether the same call may succeed when it is made again."""
     exhausted: bool = False
     """Whether it was already tried again as often as allowed."""
@@ -42,11 +42,18 @@ class DataError(JudgekitError, ValueError):
 
 
 class MissingRewardError(JudgekitError):
-    """A rollout has no reward and the runner's policy is ``missing_reward="raise"``."""
+    """A rollout has no reward and the runner's setting is ``missing_reward="raise"``."""
 
 
 class FailureRateError(JudgekitError):
-    """The share of failed grades in a batch passed ``max_failure_rate``."""
+    """The share of failed grades passed ``max_failure_rate``. `results`: what was graded all the same."""
+
+    def __init__(self, message: str, results: Sequence[Any] = ()) -> None:
+        super().__init__(message, results)
+        self.results = results
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class VerdictError(JudgekitError):
@@ -64,7 +71,7 @@ class VerdictError(JudgekitError):
 
 
 class RolloutError(JudgekitError):
-    """The rollout broke its grader; the policy is answerable for it, not the infrastructure."""
+    """The rollout broke its grader: a length bomb, an expression that never ends. Not an infrastructure failure."""
 
 
 ROLLOUT_ERRORS = (RolloutError, RecursionError, MemoryError, UnicodeError)
@@ -74,10 +81,11 @@ ROLLOUT_ERRORS = (RolloutError, RecursionError, MemoryError, UnicodeError)
 class GraderRaised(JudgekitError):
     """The grader raised in its worker. `error` is the class name of what it raised."""
 
-    def __init__(self, error: str, detail: str, from_rollout: bool) -> None:
-        super().__init__(error, detail, from_rollout)
+    def __init__(self, error: str, detail: str, retryable: bool, from_rollout: bool) -> None:
+        super().__init__(error, detail, retryable, from_rollout)
         self.error = error
         self.detail = detail
+        self.retryable = retryable
         self.from_rollout = from_rollout
 
 
@@ -109,6 +117,14 @@ class JudgeTimeout(JudgeError):
 
 class JudgeRejected(JudgeError):
     """The engine refuses this request (too long, unknown model, bad key): asking again is no use."""
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """An exception's class name and its text, also where its `__str__` raises."""
+    try:
+        return type(error).__name__, str(error)[:1000]
+    except BaseException as worse:
+        return type(error).__name__, f"(its text cannot be had: str() raised {type(worse).__name__})"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

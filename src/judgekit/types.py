@@ -15,7 +15,7 @@ from judgekit.errors import DataError
 Message = Mapping[str, Any]
 """A chat message in OpenAI form: role, content, and tool_calls or tool_call_id where it has them."""
 
-Status = Literal["scored", "neutral", "masked", "constant"]
+Status = Literal["scored", "neutral", "excluded", "masked", "constant"]
 Cause = Literal["infrastructure", "rollout"]
 
 
@@ -42,8 +42,9 @@ class Rollout(Struct, frozen=True, kw_only=True):
     """The host's id of this sample, kept in the ledger."""
 
     def __post_init__(self) -> None:
-        if type(self.response) is not str:
-            raise DataError(f"a rollout's response is text, not {type(self.response).__name__}")
+        for field, kinds, wanted in _ROLLOUT_FIELDS:
+            if not isinstance(getattr(self, field), kinds):
+                raise DataError(f"a rollout's {field} is {wanted}, not {type(getattr(self, field)).__name__}")
 
     @property
     def prompt_text(self) -> str:
@@ -54,6 +55,18 @@ class Rollout(Struct, frozen=True, kw_only=True):
             if message.get("role") == "user":
                 return content_text(message.get("content"))
         return ""
+
+
+_ROLLOUT_FIELDS: tuple[tuple[str, Any, str], ...] = (
+    ("response", str, "text"),
+    ("prompt", (str, list, tuple), "text or a list of messages"),
+    ("messages", (list, tuple), "a list of messages"),
+    ("data_source", str, "text"),
+    ("finish_reason", (str, type(None)), "text or None"),
+    ("response_tokens", (int, type(None)), "a whole number or None"),
+    ("extra", Mapping, "a mapping"),
+    ("id", str, "text"),
+)
 
 
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -83,6 +96,9 @@ class Graded(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind"
     usage: Usage | None = None
     """What judges consumed for it."""
 
+    def __post_init__(self) -> None:
+        _check_grade(self.reason, self.metadata, self.usage)
+
 
 class Abstained(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="abstained"):
     """The grader has no opinion on this rollout: no reference, not applicable."""
@@ -90,6 +106,9 @@ class Abstained(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="ki
     reason: str
     metadata: Mapping[str, Any] | None = None
     usage: Usage | None = None
+
+    def __post_init__(self) -> None:
+        _check_grade(self.reason, self.metadata, self.usage)
 
 
 class Skipped(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="skipped"):
@@ -111,21 +130,36 @@ class Failed(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind"
     """For a verdict that could not be read: the reply under "raw"."""
     usage: Usage | None = None
 
+    def __post_init__(self) -> None:
+        _check_grade(self.error, self.metadata, self.usage)
+        _check_grade(self.detail, None, None)
+
 
 Grade = Graded | Abstained | Skipped | Failed
 
 
+def _check_grade(text: Any, metadata: Any, usage: Any) -> None:
+    """Refuse what the ledger could not read back: one odd grade must not make a whole file unreadable."""
+    if type(text) is not str and not isinstance(text, str):
+        raise TypeError(f"a grade's reason is text, not {type(text).__name__}")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"a grade's metadata is a mapping, not {type(metadata).__name__}")
+    if usage is not None and type(usage) is not Usage:
+        raise TypeError(f"a grade's usage is a judgekit.Usage, not {type(usage).__name__}")
+
+
 class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
-    """The reward of one rollout, with the account of how it came about."""
+    """The reward of one rollout and how it was computed."""
 
     index: int
     """Place of the rollout in the input."""
     group: Hashable
     reward: float | None
-    """What to train on: after the group transform and the policy for missing rewards. None: mask it."""
+    """What to train on, after the group transform and the setting for missing rewards. None: no number."""
     status: Status
-    """"scored": from the grades. Where the reward is missing: "neutral", the mean of its group's valid
-    rewards; "masked", no number; "constant", the number that the user wrote for this case."""
+    """"scored": from the grades. Where the reward is missing: "excluded", no number and no part in its
+    group's statistics; "masked", no number; "neutral", the mean of its group's valid rewards; "constant",
+    the number that the user wrote for this case."""
     raw_reward: float | None
     """The tree's value before the group transform; None where it is missing."""
     contributions: Mapping[str, float]
@@ -133,9 +167,9 @@ class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
     normalisation changed. They sum to `raw_reward`; empty where it is missing."""
     grades: Mapping[str, Grade]
     missing: tuple[str, ...] = ()
-    """Names of the grades for whose sake the reward is missing."""
+    """Names of the missing grades."""
     policies: tuple[str, ...] = ()
-    """What was done about missing grades on the way, in words."""
+    """Which settings for missing grades were applied, in words."""
     usage: Usage = Usage()
     wall_s: float = 0.0
     """Seconds from the rollout's first evaluation to its last."""

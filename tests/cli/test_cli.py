@@ -53,7 +53,7 @@ def test_grade_writes_results_ledger_and_report(files: Path) -> None:
         "--report",
         "o/r.html",
     )
-    assert (done.returncode, done.stderr) == (0, "1 of 3 rewards are missing: 1 masked\n")
+    assert (done.returncode, done.stderr) == (0, "1 of 3 rewards are missing (1 excluded)\n")
     rows = [json.loads(line) for line in (files / "o/g.jsonl").read_text().splitlines()]
     assert [r["reward"] for r in rows] == [1.0, 0.0, None]
     assert rows[0]["extra"] == {"level": "easy"}

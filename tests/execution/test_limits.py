@@ -10,7 +10,8 @@ import time
 import pytest
 
 from judgekit import ConfigError, JudgeUnavailable, Retry
-from judgekit.execution.limits import Breaker, Limiter, RateLimit, RetryBudget
+from judgekit.execution.limits import Limiter, RetryBudget
+from judgekit.judges.layers.pressure import Breaker, RateLimit
 
 
 def test_a_limiter_holds_over_loops_and_threads() -> None:

@@ -20,11 +20,11 @@ from judgekit import (
     Retry,
     Rollout,
 )
-from judgekit.execution.limits import Breaker
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict, Piece, Sampling, Turn
 from judgekit.judges.layers.cache import Cached, DiskCache, request_key
 from judgekit.judges.layers.coalescing import Coalescing
+from judgekit.judges.layers.pressure import Breaker
 from judgekit.judges.layers.routed import Routed
 from judgekit.judges.layers.stack import (
     BreakerOptions,

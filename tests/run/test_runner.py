@@ -179,7 +179,7 @@ async def test_a_fault_is_a_failed_grade_and_costs_nobody_else(fault: Any, error
     assert isinstance(bad.grades["judge"], Failed)
     assert bad.grades["judge"].error == error
     assert bad.reward is None
-    assert bad.status == "masked"
+    assert bad.status == "excluded"
     assert bad.missing == ("judge",)
     for i, result in enumerate(results):
         if i != 5:
@@ -245,7 +245,7 @@ async def test_timeout_counts_from_the_slot_and_is_a_failed_grade() -> None:
     """Four slots, one hung call: those that queue behind it are not charged for its time."""
     judge = Async(lambda r: asyncio.sleep(3600) if r.id == "0" else 0.5)
     results = await GradingRunner({"judge": judge}, max_concurrency=1, timeout_s=0.05).run(numbered(4))
-    assert results[0].grades["judge"] == Failed("GraderTimeout", "no grade within 0.05 s", retryable=True)
+    assert results[0].grades["judge"] == Failed("GraderTimeout", "no grade within 0.05 s")
     assert [r.reward for r in results[1:]] == [0.5, 0.5, 0.5]
 
 
@@ -333,7 +333,7 @@ async def test_fallback_runs_only_where_needed() -> None:
     results = await runner.run(numbered(4))
     assert lexical.calls == 1
     assert [r.reward for r in results] == [0.5, 0.25, 0.5, 0.5]
-    assert runner.metrics.policies == {"judge: missing, fallback to lexical": 1}
+    assert runner.metrics.counts.policies == {"judge: missing, fallback to lexical": 1}
 
 
 # ---- what is done about missing rewards
@@ -368,13 +368,13 @@ async def test_a_group_without_any_reward_gets_one_number_that_is_like_the_other
     runner = GradingRunner({"judge": failing("4", "5", "6", "7")}, missing_reward="neutral")
     results = await runner.run(numbered(8))
     assert [r.reward for r in results[4:]] == pytest.approx([0.15] * 4)
-    assert runner.metrics.empty_groups == 1
+    assert runner.metrics.counts.empty_groups == 1
     fresh = await GradingRunner({"judge": failing("0", "1")}, missing_reward="neutral").run(numbered(2))
     assert [r.reward for r in fresh] == [0.5, 0.5]
 
 
 async def test_mask_raise_and_a_written_number() -> None:
-    masked = await GradingRunner({"judge": failing("1")}).run(numbered(4))
+    masked = await GradingRunner({"judge": failing("1")}, missing_reward="mask").run(numbered(4))
     assert (masked[1].reward, masked[1].status) == (None, "masked")
     written = await GradingRunner({"judge": failing("1")}, missing_reward=-1.0).run(numbered(4))
     assert (written[1].reward, written[1].status) == (-1.0, "constant")
@@ -413,7 +413,7 @@ async def test_below_two_valid_members_the_whole_group_is_neutral_or_masked(tran
         )  # type: ignore[arg-type]
         results = await runner.run(numbered(4))
         assert {(r.reward, r.status) for r in results} == {(reward, status)}
-        assert runner.metrics.empty_groups == 1
+        assert runner.metrics.counts.empty_groups == 1
 
 
 async def test_gdpo_normalises_each_term_before_it_is_weighted() -> None:
@@ -707,13 +707,13 @@ def test_neutral_fill_leaves_the_groups_mean_and_its_siblings_advantages_in_prop
         (lambda: GradingRunner({"a.b": digit}), "without a dot"),
         (lambda: GradingRunner({"f": len}), "decorate the function with @judgekit.grader"),
         (lambda: GradingRunner({"d": digit}, {"e": 1}), "no grader gives; there is 'd'"),
-        (lambda: GradingRunner({"d": digit}, max_concurrency=0), "at least 1"),
+        (lambda: GradingRunner({"d": digit}, max_concurrency=0), "a whole number from 1"),
         (lambda: GradingRunner({"d": digit}, timeout_s=0), "above 0"),
         (lambda: GradingRunner({"d": digit}, deadline_s=-1), "above 0"),
         (lambda: GradingRunner({"d": digit}, transform="z-score"), "did you mean 'zscore'"),
         (
             lambda: GradingRunner({"d": digit}, missing_reward="zero"),
-            "'neutral', 'mask', 'raise' or a number",
+            "'exclude', 'neutral', 'mask', 'raise' or a finite number",
         ),
         (lambda: GradingRunner({"d": digit}, missing_reward=math.nan), "finite"),
         (lambda: GradingRunner({"d": digit}, max_failure_rate=1.5), "share from 0"),
@@ -765,14 +765,14 @@ async def test_warnings_about_what_looks_wrong(caplog: pytest.LogCaptureFixture)
     caplog.clear()
     same = grader(lambda response: 1.0)  # type: ignore[misc]
     await GradingRunner({"same": same}).run(numbered(80))
-    assert "are the highest there is" in caplog.text
+    assert "are the highest possible" in caplog.text
     assert "20 of 20 groups have equal rewards" in caplog.text
 
 
 async def test_make_groups_is_grouped_by_its_id() -> None:
     runner = GradingRunner({"one": grader(lambda response: 1.0)})  # type: ignore[misc]
     await runner.run(make_groups(5, 3))
-    assert runner.metrics.groups == 5
+    assert runner.metrics.counts.groups == 5
 
 
 async def test_slow_calls_do_not_keep_a_small_lane_empty() -> None:

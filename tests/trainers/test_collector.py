@@ -20,7 +20,7 @@ from judgekit import (
     group_grader,
     read_ledger,
 )
-from judgekit.trainers.collector import Rendezvous
+from judgekit.trainers.collector import GroupCollector
 
 
 @group_grader
@@ -35,7 +35,7 @@ def rollout(n: int, group: int = 0) -> Rollout:
 
 
 async def test_members_get_their_own_results_when_the_last_has_come() -> None:
-    meeting = Rendezvous(GradingRunner([rank]))
+    meeting = GroupCollector(GradingRunner([rank]))
     waiting = [asyncio.create_task(meeting.arrive("g", rollout(n), size=3)) for n in (5, 1)]
     await asyncio.sleep(0.01)
     assert not any(t.done() for t in waiting)
@@ -47,7 +47,7 @@ async def test_members_get_their_own_results_when_the_last_has_come() -> None:
 
 
 async def test_a_member_that_leaves_is_not_waited_for_and_the_group_says_so() -> None:
-    meeting = Rendezvous(GradingRunner([rank]))
+    meeting = GroupCollector(GradingRunner([rank]))
     waiting = [asyncio.create_task(meeting.arrive("g", rollout(n), size=3)) for n in (5, 1)]
     await asyncio.sleep(0)
     meeting.leave("g", size=3)
@@ -57,7 +57,7 @@ async def test_a_member_that_leaves_is_not_waited_for_and_the_group_says_so() ->
 
 
 async def test_a_member_that_is_cancelled_still_counts_for_the_others() -> None:
-    meeting = Rendezvous(GradingRunner([rank]))
+    meeting = GroupCollector(GradingRunner([rank]))
     tasks = [asyncio.create_task(meeting.arrive("g", rollout(n), size=3)) for n in (5, 1)]
     await asyncio.sleep(0)
     tasks[0].cancel()
@@ -76,7 +76,7 @@ async def test_cancelling_the_last_one_does_not_cost_the_others_their_grades() -
         await gate.wait()
         return 0.5
 
-    meeting = Rendezvous(GradingRunner([slow]))
+    meeting = GroupCollector(GradingRunner([slow]))
     first, last = (asyncio.create_task(meeting.arrive("g", rollout(1), size=2)) for _ in range(2))
     await asyncio.sleep(0.01)
     last.cancel()
@@ -85,14 +85,14 @@ async def test_cancelling_the_last_one_does_not_cost_the_others_their_grades() -
 
 
 async def test_when_all_leave_nothing_is_graded() -> None:
-    meeting = Rendezvous(GradingRunner([rank]))
+    meeting = GroupCollector(GradingRunner([rank]))
     meeting.leave("g", size=2)
     meeting.leave("g", size=2)
     assert meeting.waiting == 0
 
 
 async def test_after_the_timeout_who_is_there_is_graded_and_who_comes_late_is_alone() -> None:
-    meeting = Rendezvous(GradingRunner([rank], missing_reward=0.25), timeout_s=0.02)
+    meeting = GroupCollector(GradingRunner([rank], missing_reward=0.25), timeout_s=0.02)
     first, second = await asyncio.gather(*(meeting.arrive("g", rollout(n), size=3) for n in (5, 1)))
     assert (first.reward, second.reward) == (1.0, 0.0)
     late = await meeting.arrive("g", rollout(9), size=3)
@@ -108,7 +108,7 @@ async def test_what_grades_a_rollout_alone_begins_when_it_arrives() -> None:
         asked.append(len(response))
         return 0.5
 
-    meeting = Rendezvous(GradingRunner([judge, rank], {"judge": 0.5, "rank": 0.5}))
+    meeting = GroupCollector(GradingRunner([judge, rank], {"judge": 0.5, "rank": 0.5}))
     waiting = [asyncio.create_task(meeting.arrive("g", rollout(n), size=3)) for n in (5, 1)]
     await asyncio.sleep(0.01)
     assert sorted(asked) == [1, 5]
@@ -123,7 +123,7 @@ async def test_a_result_that_needs_nobody_else_does_not_wait() -> None:
     async def judge(response: str) -> float | None:
         return None if response == "x" else 0.5
 
-    meeting = Rendezvous(GradingRunner([judge], missing_reward="neutral"))
+    meeting = GroupCollector(GradingRunner([judge], missing_reward="neutral"))
     assert (await meeting.arrive("g", rollout(2), size=3)).reward == 0.5
     missing = asyncio.create_task(meeting.arrive("g", rollout(1), size=3))
     await asyncio.sleep(0.01)
@@ -138,7 +138,7 @@ async def test_who_arrives_after_an_error_gets_it_too() -> None:
     async def down(response: str) -> float:
         raise JudgeUnavailable("down")
 
-    meeting = Rendezvous(GradingRunner([down], missing_reward="raise"))
+    meeting = GroupCollector(GradingRunner([down], missing_reward="raise"))
     for _ in range(2):
         with pytest.raises(MissingRewardError):
             await meeting.arrive("g", rollout(1), size=2)
@@ -150,7 +150,7 @@ async def test_errors_reach_every_member() -> None:
     async def down(response: str) -> float:
         raise JudgeUnavailable("down")
 
-    meeting = Rendezvous(GradingRunner([down], missing_reward="raise"))
+    meeting = GroupCollector(GradingRunner([down], missing_reward="raise"))
     found = await asyncio.gather(
         *(meeting.arrive("g", rollout(1), size=3) for _ in range(3)), return_exceptions=True
     )
@@ -160,7 +160,7 @@ async def test_errors_reach_every_member() -> None:
 async def test_two_thousand_groups_at_once_without_a_thread() -> None:
     """Members arrive in the worst order: all the first ones, then all the second ones."""
     before = threading.active_count()
-    meeting = Rendezvous(GradingRunner([rank]))
+    meeting = GroupCollector(GradingRunner([rank]))
     tasks = [
         asyncio.create_task(meeting.arrive(g, rollout(n, g), size=2)) for n in (1, 2) for g in range(2000)
     ]
@@ -170,7 +170,7 @@ async def test_two_thousand_groups_at_once_without_a_thread() -> None:
 
 
 async def test_sizes_must_agree() -> None:
-    meeting = Rendezvous(GradingRunner([rank]))
+    meeting = GroupCollector(GradingRunner([rank]))
     task = asyncio.create_task(meeting.arrive("g", rollout(1), size=3))
     await asyncio.sleep(0)
     with pytest.raises(ConfigError, match="has 3 members, but one of them says 4"):
@@ -183,7 +183,7 @@ async def test_sizes_must_agree() -> None:
 
 
 async def test_closing_leaves_nobody_waiting() -> None:
-    meeting = Rendezvous(GradingRunner([rank]), timeout_s=60)
+    meeting = GroupCollector(GradingRunner([rank]), timeout_s=60)
     tasks = [asyncio.create_task(meeting.arrive(g, rollout(1), size=2)) for g in range(5)]
     await asyncio.sleep(0)
     await meeting.close()
@@ -194,7 +194,7 @@ async def test_closing_leaves_nobody_waiting() -> None:
 
 async def test_closing_ends_a_grading_that_has_not_begun() -> None:
     """The group is complete and its task is made, but has not had its first turn."""
-    meeting = Rendezvous(GradingRunner([rank], missing_reward=0.0))
+    meeting = GroupCollector(GradingRunner([rank], missing_reward=0.0))
     member = asyncio.create_task(meeting.arrive("g", rollout(1), size=1))
     closing = asyncio.create_task(meeting.close())
     _, pending = await asyncio.wait([member, closing], timeout=5)
@@ -204,7 +204,7 @@ async def test_closing_ends_a_grading_that_has_not_begun() -> None:
 
 async def test_the_ledger_has_the_tags_where_another_member_left_first(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    meeting = Rendezvous(GradingRunner([rank], missing_reward=0.0, ledger=ledger))
+    meeting = GroupCollector(GradingRunner([rank], missing_reward=0.0, ledger=ledger))
     meeting.leave("g", size=2)
     await asyncio.sleep(0)
     await meeting.arrive("g", rollout(1), size=2, tags={"step": 3})
@@ -214,7 +214,7 @@ async def test_the_ledger_has_the_tags_where_another_member_left_first(tmp_path:
 
 
 async def test_who_leaves_after_the_timeout_does_not_count_for_the_next_group_of_that_name() -> None:
-    meeting = Rendezvous(GradingRunner([rank], missing_reward=0.25), timeout_s=0.02)
+    meeting = GroupCollector(GradingRunner([rank], missing_reward=0.25), timeout_s=0.02)
     await meeting.arrive("g", rollout(1), size=2)
     meeting.leave("g", size=2)
     assert meeting.waiting == 1
@@ -240,8 +240,8 @@ async def test_waiting_for_a_slot_is_not_timed() -> None:
         return 1.0
 
     runner = GradingRunner([judge], max_concurrency=8, timeout_s=0.3)
-    runner.share_slots()
-    meeting = Rendezvous(runner)
+    runner = runner.with_settings(shared=True)
+    meeting = GroupCollector(runner)
     results = await asyncio.gather(
         *(meeting.arrive(g, rollout(1, g), size=2) for g in range(100) for _ in range(2))
     )
@@ -262,8 +262,8 @@ async def test_a_grader_keeps_its_own_limit_over_all_groups() -> None:
         return 1.0
 
     runner = GradingRunner([scarce])
-    runner.share_slots()
-    meeting = Rendezvous(runner)
+    runner = runner.with_settings(shared=True)
+    meeting = GroupCollector(runner)
     results = await asyncio.gather(*(meeting.arrive(g, rollout(1, g), size=1) for g in range(40)))
     assert {r.reward for r in results} == {1.0}
     assert peak == 3
@@ -276,8 +276,8 @@ async def test_what_waits_for_a_slot_ends_with_the_deadline() -> None:
         return 1.0
 
     runner = GradingRunner([hangs], max_concurrency=2, timeout_s=60, deadline_s=0.2, missing_reward=-1.0)
-    runner.share_slots()
-    meeting = Rendezvous(runner)
+    runner = runner.with_settings(shared=True)
+    meeting = GroupCollector(runner)
     results = await asyncio.gather(*(meeting.arrive(g, rollout(1, g), size=1) for g in range(20)))
     assert {r.reward for r in results} == {-1.0}
-    assert runner.gates["hangs"][-1].held == 0
+    assert runner._plan.limits["hangs"][-1].held == 0

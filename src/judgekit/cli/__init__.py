@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from judgekit.errors import JudgekitError
-from judgekit.run.metrics import Metrics
+from judgekit.metrics import Metrics
 from judgekit.types import RewardResult, Rollout
 from judgekit.version import __version__
 
@@ -358,36 +358,37 @@ def check(
 def _print_summary(
     metrics: Metrics, results: Sequence[RewardResult], batch: Sequence[Rollout], seconds: float
 ) -> None:
-    failed = any(g.failed for g in metrics.graders.values())
+    counts = metrics.counts
+    failed = any(g.failed for g in counts.graders.values())
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("grader", "graded", "mean", "std", "abstained", "skipped", "failed", "p50", "p95"):
         table.add_column(column, justify="left" if column == "grader" else "right", no_wrap=True)
     if failed:
         table.add_column("failures")
-    for name, g in metrics.graders.items():
+    for name, g in counts.graders.items():
         cells = [
             name,
             str(g.graded),
-            _number(g.mean),
+            _number(g.mean if g.graded else math.nan),
             _number(g.std),
             str(g.abstained),
             str(g.skipped),
             str(g.failed),
         ]
-        cells += [_duration(g.percentile(0.5)), _duration(g.percentile(0.95))]
+        cells += [_duration(metrics.percentile(name, 0.5)), _duration(metrics.percentile(name, 0.95))]
         if failed:
-            cells.append(", ".join(f"{error} × {count}" for error, count in g.errors.most_common(3)))
+            cells.append(g.top_errors())
         table.add_row(*cells)
     out.print()
     out.print(table)
     rewards = [r.reward for r in results if r.reward is not None]
-    statuses = ", ".join(f"{count} {status}" for status, count in metrics.statuses.items())
+    statuses = ", ".join(f"{count} {status}" for status, count in counts.statuses.items())
     out.print(
-        f"\n{len(results)} rollouts in {metrics.groups} groups, {seconds:.1f} s: {statuses}", markup=False
+        f"\n{len(results)} rollouts in {counts.groups} groups, {seconds:.1f} s: {statuses}", markup=False
     )
     if rewards:
         out.print(
-            f"reward: mean {sum(rewards) / len(rewards):.3f}, {metrics.flat_groups} groups without spread"
+            f"reward: mean {sum(rewards) / len(rewards):.3f}, {counts.flat_groups} zero-variance groups"
         )
         for line in histogram(rewards):
             out.print(line, markup=False)

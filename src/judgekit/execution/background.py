@@ -1,86 +1,141 @@
-"""One background event loop per process, for synchronous callers.
+"""One background event loop per process, for synchronous callers and for what outlives a run.
 
 `asyncio.run` per call would build and tear down every connection each time, and cannot be called where a
-loop already runs (notebooks, Ray actors). Everything synchronous in judgekit runs on this one loop instead.
+loop already runs (notebooks, Ray actors). Synchronous calls, worker processes and grader threads all live on
+this one loop, in a daemon thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
+
+import anyio
+from anyio.from_thread import BlockingPortal
 
 from judgekit.errors import ConfigError
 
 T = TypeVar("T")
 
+_CLEAN_UP_S = 5.0
+"""How long an interrupted call or a closing loop may take to clean up."""
+
+
+class _Background:
+    """A running loop: its portal and its thread."""
+
+    def __init__(self) -> None:
+        self.ready: Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]] = Future()
+        # a daemon, and so are the threads it starts: a grader that blocks for ever must not hold the process
+        self.thread = threading.Thread(target=self._serve, name="judgekit-loop", daemon=True)
+        self.thread.start()
+        self.portal, self.loop = self.ready.result()
+
+    def _serve(self) -> None:
+        async def main() -> None:
+            async with BlockingPortal() as portal:
+                self.ready.set_result((portal, asyncio.get_running_loop()))
+                await portal.sleep_until_stopped()
+
+        anyio.run(main)
+
+    def close(self) -> None:
+        self.portal.start_task_soon(self.portal.stop, True)
+        self.thread.join(_CLEAN_UP_S)
+
+
 _lock = threading.Lock()
-_loop: asyncio.AbstractEventLoop | None = None
-_thread: threading.Thread | None = None
-_pid = 0
+_running: _Background | None = None
+
+
+def _background() -> _Background:
+    global _running
+    with _lock:
+        if _running is None or not _running.thread.is_alive():
+            _running = _Background()
+        return _running
+
+
+def _forget() -> None:
+    """In a forked child: the loop's thread is the parent's, and so is whoever held the lock."""
+    global _lock, _running
+    _lock, _running = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The process's background loop, started on first use and anew in a forked child."""
-    global _loop, _thread, _pid
+    """The process's background loop, started on first use and in every forked child."""
+    return _background().loop
+
+
+@atexit.register
+def close_background_loop() -> None:
+    """Cancel what runs on the background loop and stop it; the next use starts another."""
+    global _running
     with _lock:
-        if _loop is None or _pid != os.getpid() or _loop.is_closed():
-            loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=_serve, args=(loop,), name="judgekit-loop", daemon=True)
-            thread.start()
-            _loop, _thread, _pid = loop, thread, os.getpid()
-        return _loop
+        ended, _running = _running, None
+    if ended is not None and ended.thread.is_alive():
+        ended.close()
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run *coroutine* on the background loop and wait for it.
 
     Works from any thread, inside and outside a running loop (whose thread is blocked meanwhile). An
-    interrupt (KeyboardInterrupt) cancels the coroutine, gives it a second to clean up, and is raised.
+    interrupt (KeyboardInterrupt) cancels the coroutine, waits up to 5 s for its clean-up, and is raised.
     Raises ConfigError when called on the background loop itself, which would wait for ever.
     """
-    if threading.current_thread() is _thread:
+    running = _background()
+    if threading.current_thread() is running.thread:
         coroutine.close()
         raise ConfigError(
             "this synchronous call was made from judgekit's own loop (inside a grader?): await the async form"
         )
-    future = asyncio.run_coroutine_threadsafe(coroutine, background_loop())
+    ended = threading.Event()
+
+    async def tracked() -> tuple[Any, BaseException | None]:
+        try:
+            return await _outcome(coroutine)
+        finally:
+            ended.set()
+
+    future = running.portal.start_task_soon(tracked)
     try:
-        return future.result()
+        value, error = future.result()
     except BaseException:
-        if not future.done():
-            future.cancel()
-            finished = threading.Event()
-            future.add_done_callback(lambda _: finished.set())
-            finished.wait(1.0)
+        # the future counts as done once it is cancelled: only the event tells when the clean-up is over
+        future.cancel()
+        ended.wait(_CLEAN_UP_S)
         raise
+    if error is not None:
+        raise error
+    return value  # type: ignore[no-any-return]
 
 
-def close_background_loop() -> None:
-    """Stop the background loop and its thread; the next use starts another. For tests and clean exits."""
-    global _loop, _thread
-    with _lock:
-        loop, thread = _loop, _thread
-        _loop = _thread = None
-    if loop is not None and thread is not None and _pid == os.getpid():
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(5.0)
+async def in_background(function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    """Await `function(*args)` on the background loop, from any loop. Cancelling it cancels the call there."""
+    loop = background_loop()
+    if loop is asyncio.get_running_loop():
+        return await function(*args)
+    future = asyncio.run_coroutine_threadsafe(_outcome(function(*args)), loop)
+    value, error = await asyncio.wrap_future(future)
+    if error is not None:
+        raise error
+    return value  # type: ignore[no-any-return]
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
+async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+    """What *coroutine* returns, or raises: a SystemExit raised there would end the loop that serves everybody."""
     try:
-        loop.run_forever()
-    finally:
-        pending = asyncio.all_tasks(loop)
-        for task in pending:
-            task.cancel()
-        if pending:
-            loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
-
-__all__ = ["background_loop", "close_background_loop", "run_blocking"]
+        return await coroutine, None
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return None, error

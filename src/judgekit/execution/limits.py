@@ -1,4 +1,4 @@
-"""Limits, retries and breakers that may be shared by many event loops and threads of a process.
+"""Limits and retries that many event loops and threads of a process may share.
 
 asyncio's own primitives belong to one loop; a runner is called from loops that come and go.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from judgekit.errors import ConfigError, JudgeUnavailable
+from judgekit.errors import ConfigError
 
 
 class Limiter:
@@ -29,11 +29,18 @@ class Limiter:
         self._lock = Lock()
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
 
-    async def acquire(self) -> None:
+    def try_acquire(self) -> bool:
+        """Take a place if one is free and nobody waits."""
         with self._lock:
             if self.held < self.total and not self._waiters:
                 self.held += 1
-                return
+                return True
+            return False
+
+    async def acquire(self) -> None:
+        if self.try_acquire():
+            return
+        with self._lock:
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             self._waiters.append((loop, future))
@@ -79,40 +86,6 @@ def _grant(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class RateLimit:
-    """At most `per_minute` starts a minute, evenly spaced after a burst of up to *burst* (GCRA)."""
-
-    def __init__(self, per_minute: float, *, burst: int = 1) -> None:
-        if not per_minute > 0 or burst < 1:
-            raise ConfigError(
-                "a rate limit is a number of requests per minute above 0, with a burst of 1 or more"
-            )
-        self.per_minute = per_minute
-        self.burst = burst
-        self._interval = 60.0 / per_minute
-        self._next = 0.0
-        self._lock = Lock()
-
-    def reserve(self, now: float) -> float:
-        """Take the next start; returns the seconds to wait for it from *now* (monotonic clock)."""
-        with self._lock:
-            start = max(self._next, now - self._interval * (self.burst - 1))
-            self._next = start + self._interval
-            return max(0.0, start - now)
-
-    async def wait(self) -> None:
-        """Wait for the next start."""
-        if delay := self.reserve(time.monotonic()):
-            await asyncio.sleep(delay)
-
-    def __reduce__(self) -> Any:
-        return _rate_limit, (self.per_minute, self.burst)
-
-
-def _rate_limit(per_minute: float, burst: int) -> RateLimit:
-    return RateLimit(per_minute, burst=burst)
-
-
 class Retry(Struct, frozen=True, forbid_unknown_fields=True):
     """How often and how soon a retryable failure is tried again.
 
@@ -148,87 +121,42 @@ NO_RETRY = Retry(attempts=1)
 
 
 class RetryBudget:
-    """Counts calls and retries, and says whether another retry is allowed."""
+    """Allows retries as a share of the calls of the last minute, so that an outage is not met by a storm.
+
+    A minute is two halves, of which the older is forgotten when the newer is full. At least 10 calls are
+    assumed, so that a first failure may be tried again.
+    """
+
+    _HALF_S = 30.0
 
     def __init__(self, share: float) -> None:
         self._share = share
         self._lock = Lock()
-        self.calls = 0
-        self.retries = 0
+        self._halves = [[0, 0], [0, 0]]
+        """Calls and retries of the half minute before this one, and of this one."""
+        self._half = 0
 
     def call(self) -> None:
         """A first try was made."""
         with self._lock:
-            self.calls += 1
+            self._now()[0] += 1
 
     def allow(self) -> bool:
         """Take one retry from the budget; False where it is spent."""
         with self._lock:
-            if self.retries + 1 > self._share * max(self.calls, 10):
+            now = self._now()
+            calls, retries = map(sum, zip(*self._halves, strict=True))
+            if retries + 1 > self._share * max(calls, 10):
                 return False
-            self.retries += 1
+            now[1] += 1
             return True
+
+    def _now(self) -> list[int]:
+        half = int(time.monotonic() / self._HALF_S)
+        if half != self._half:
+            self._halves = [self._halves[1] if half == self._half + 1 else [0, 0], [0, 0]]
+            self._half = half
+        return self._halves[1]
 
     def __reduce__(self) -> Any:
         return RetryBudget, (self._share,)
-
-
-class Breaker:
-    """Stops calling an engine that fails again and again.
-
-    After `failures` consecutive failures it opens: calls raise JudgeUnavailable at once. After `open_s`
-    seconds one call is let through as a probe; it closes the breaker when it succeeds, else the wait begins
-    anew.
-    """
-
-    def __init__(self, *, failures: int = 8, open_s: float = 10.0) -> None:
-        if failures < 1 or not open_s > 0:
-            raise ConfigError("a breaker needs failures of 1 or more and open_s above 0")
-        self.failures = failures
-        self.open_s = open_s
-        self._lock = Lock()
-        self._row = 0
-        self._open_until: float | None = None
-        self._probing = False
-
-    @property
-    def is_open(self) -> bool:
-        return self._open_until is not None
-
-    def before(self, what: str = "the judge") -> None:
-        """Raise JudgeUnavailable where the breaker is open and this call is not its probe."""
-        with self._lock:
-            if self._open_until is None:
-                return
-            wait = self._open_until - time.monotonic()
-            if wait <= 0 and not self._probing:
-                self._probing = True
-                return
-        raise JudgeUnavailable(
-            f"{what} failed {self.failures} times in a row and is given a rest", retry_after=max(wait, 0.1)
-        )
-
-    def succeeded(self) -> None:
-        with self._lock:
-            self._row = 0
-            self._open_until = None
-            self._probing = False
-
-    def failed(self) -> None:
-        with self._lock:
-            self._row += 1
-            if self._row >= self.failures or self._probing:
-                self._open_until = time.monotonic() + self.open_s
-            self._probing = False
-
-    def left(self) -> None:
-        """The call ended without saying anything about the engine (it was cancelled)."""
-        with self._lock:
-            self._probing = False
-
-    def __reduce__(self) -> Any:
-        return _breaker, (self.failures, self.open_s)
-
-
-def _breaker(failures: int, open_s: float) -> Breaker:
-    return Breaker(failures=failures, open_s=open_s)

@@ -1,75 +1,97 @@
 """Killable worker processes, for graders that burn CPU or that hostile input can hang.
 
 A thread cannot be stopped and a signal only reaches the main thread; a process can be killed. Workers start
-once and stay, take one rollout at a time over a pipe, have a memory cap, and are replaced when they die or
-are killed at their timeout. The pool may be used from any thread and event loop.
+when they are needed and stay, take one rollout at a time over their pipes, and have a memory cap. They live on
+the background loop, so the pool may be used from any thread and event loop.
+
+A worker is trusted only while it is idle: whatever interrupts a request, or answers it oddly, ends the worker.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import io
+import itertools
 import os
 import pickle
-import select
-import struct
-import subprocess
+import signal
 import sys
-import threading
 import time
-from concurrent.futures import Future
-from queue import SimpleQueue
-from typing import IO, Any
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from subprocess import PIPE
+from typing import Any
+
+import anyio
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from judgekit.errors import ConfigError, GraderRaised, JudgekitError, RolloutError
+from judgekit.execution.background import in_background, run_blocking
+from judgekit.execution.pool_worker import HEADER
 from judgekit.types import Rollout
 
-_HEADER = struct.Struct("<I")
+LOADING_S = 300.0
+"""How long a worker may take to import and warm up a grader."""
+_UNLOADABLE_S = 30.0
+"""How long a grader that could not be loaded is not tried again."""
+_STARVED = 5
+"""A worker that computes but does not get the CPU may take so many times its timeout."""
+_KEPT_GRADERS = 16
+"""Graders that one worker holds."""
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS)
+"""Signals that a process brings on itself; any other came from outside."""
 
 
 class WorkerDied(RolloutError):
-    """The worker process died over this rollout (out of memory, a crash in native code)."""
+    """Two worker processes crashed over this rollout: native code that it breaks."""
+
+
+class WorkerLost(JudgekitError):
+    """The worker process ended, was killed from outside, or answered oddly: not the rollout's fault."""
+
+    def __init__(self, message: str, crashed: bool = False) -> None:
+        super().__init__(message, crashed)
+        self.crashed = crashed
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class WorkerTimeout(JudgekitError):
-    """The worker got nowhere before its timeout without using the CPU: the machine's fault, or a wait."""
+    """Timed out while idle, starved or still loading: not the rollout's fault."""
 
 
 class WorkerRanAway(RolloutError):
-    """The worker computed until its timeout and was killed: the rollout's fault."""
+    """The rollout used up its timeout in CPU time, and the worker was killed."""
 
 
-class _Task:
-    __slots__ = ("abandoned", "future", "grader", "rollout", "timeout_s")
+class PickledGrader:
+    """A grader as the workers get it. Raises ConfigError where it cannot be sent to one."""
 
-    def __init__(self, grader: Any, rollout: Rollout, timeout_s: float) -> None:
-        self.grader = grader
-        self.rollout = rollout
-        self.timeout_s = timeout_s
-        self.future: Future[Any] = Future()
-        self.abandoned = False
-
-    def payload(self) -> bytes:
-        """The rollout, pickled. A large one is kept until the next large one: pickling it for each of its
-        graders would hold up every other thread."""
-        global _kept
-        rollout, data = _kept
-        if rollout is not self.rollout:
-            data = pickle.dumps(self.rollout)
-            if len(data) > 1 << 20:
-                _kept = (self.rollout, data)
-        return data
-
-
-_kept: tuple[Rollout | None, bytes] = (None, b"")
+    def __init__(self, name: str, grader: Any) -> None:
+        try:
+            buffer = io.BytesIO()
+            _Pickler(buffer).dump(grader)
+        except Exception as error:
+            raise ConfigError(
+                f"grader {name!r} runs in a worker process, so it must be picklable: {error}; define it at the top level of a module"
+            ) from None
+        self.payload = buffer.getvalue()
+        self.key = blake2b(self.payload, digest_size=16).digest()
+        if b"__main__" in self.payload and _main_path() is None:
+            raise ConfigError(
+                f"grader {name!r} runs in a worker process, so it cannot be defined in an interactive session: move it into a module"
+            )
 
 
 class ProcessPool:
     """`workers` processes that run synchronous graders.
 
     *memory_mb*: address space of one worker, in MiB; a rollout that needs more is its own fault. Workers
-    start on first use. `close` ends them; a pool that is not closed ends with the process.
+    start on first use. `close` ends them; those of a pool that is not closed end with the process.
     """
 
     def __init__(self, workers: int | None = None, *, memory_mb: int = 4096) -> None:
@@ -79,69 +101,113 @@ class ProcessPool:
         self.memory_mb = memory_mb
         self.started = 0
         """Worker processes started so far, replacements included."""
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self._proven: set[bytes] = set()
+        """Graders that were warmed up, or graded a rollout: what breaks one now is the rollout."""
+        self._unloadable: dict[bytes, tuple[float, Exception]] = {}
+        self._crew: _Crew | None = None
 
     async def grade(self, grader: Any, rollout: Rollout, *, timeout_s: float) -> Any:
-        """What `grader.grade(rollout)` returns, from a worker.
+        """What `grader.grade(rollout)` returns, from a worker; *grader* may be a PickledGrader.
 
-        *timeout_s* counts from when a worker takes it; then the worker is killed and WorkerRanAway raised
-        (WorkerTimeout where it did not use the CPU). Cancelling kills the worker too.
+        *timeout_s*: seconds from when a worker has the rollout; loading the grader is not counted, and a
+        worker that does not get the CPU has up to five times as long. Raises GraderRaised, WorkerRanAway,
+        WorkerDied, WorkerTimeout, WorkerLost. Cancelling kills the worker.
         """
-        task = _Task(grader, rollout, timeout_s)
-        self._start()
-        self._tasks.put(task)
-        try:
-            return await asyncio.wrap_future(task.future)
-        finally:
-            task.abandoned = True  # has a meaning only where we were cancelled
+        if not isinstance(grader, PickledGrader):
+            grader = PickledGrader(getattr(grader, "name", ""), grader)
+        return await in_background(self._grade, grader, _pickled(rollout), timeout_s)
+
+    async def warm_up(self, graders: Sequence[PickledGrader]) -> None:
+        """Start the workers and load *graders* in each. Raises what loading raises."""
+        await in_background(self._warm_up, graders)
 
     def close(self) -> None:
         """End the workers. The pool starts new ones when it is used again."""
-        with self._lock:
-            threads, self._threads = self._threads, []
-        for _ in threads:
-            self._tasks.put(None)
-        for thread in threads:
-            thread.join(5.0)
+        crew, self._crew = self._crew, None
+        if crew is not None and crew.pid == os.getpid() and crew.loop.is_running():
+            run_blocking(crew.close())
 
-    def _start(self) -> None:
-        with self._lock:
-            if self._pid != os.getpid():  # we are a forked child: threads and pipes are our parent's
-                self._pid = os.getpid()
-                self._threads, self._tasks = [], SimpleQueue()
-            while len(self._threads) < self.workers:
-                thread = threading.Thread(
-                    target=self._serve, name=f"judgekit-pool-{len(self._threads)}", daemon=True
-                )
-                self._threads.append(thread)
-                thread.start()
+    # ---- on the background loop
 
-    def _serve(self) -> None:
-        """One thread per worker: hands it tasks, waits, kills and replaces it."""
-        worker: _Worker | None = None
-        try:
-            while (task := self._tasks.get()) is not None:
-                if task.abandoned or not task.future.set_running_or_notify_cancel():
-                    continue
+    async def _grade(self, grader: PickledGrader, rollout: bytes, timeout_s: float) -> Any:
+        crew = self._current_crew()
+        async with crew.limiter:
+            for attempt in (1, 2):
+                worker = await self._worker_with(crew, grader)
                 try:
-                    if worker is None:
-                        worker = _Worker(self.memory_mb)
-                        self.started += 1
-                    result = worker.grade(task)
-                except BaseException as error:
-                    if worker is not None and worker.broken:
-                        worker.kill()
-                        worker = None
-                    if not task.future.cancelled():
-                        task.future.set_exception(error)
-                else:
-                    task.future.set_result(result)
-        finally:
-            if worker is not None:
-                worker.kill()
+                    value = await worker.grade(grader, rollout, timeout_s)
+                    self._proven.add(grader.key)
+                    return value
+                except (GraderRaised, WorkerRanAway, WorkerLost) as error:
+                    # losing a worker once is bad luck and tried again; to lose two takes a reason
+                    if not isinstance(error, WorkerLost) or attempt == 2:
+                        raise self._blame(error, grader) from None
+                finally:
+                    await crew.put_back(worker)
+            raise AssertionError("not reached")
+
+    def _blame(
+        self, error: GraderRaised | WorkerRanAway | WorkerLost, grader: PickledGrader
+    ) -> JudgekitError:
+        """The rollout is to blame only where the grader is known to get by with its time and memory otherwise."""
+        proven = grader.key in self._proven
+        if isinstance(error, WorkerLost):
+            return WorkerDied(f"{error}, twice") if error.crashed and proven else error
+        if isinstance(error, WorkerRanAway):
+            return error if proven else WorkerTimeout(f"{error}, and the grader may have been loading")
+        blamed = error.from_rollout and (proven or error.error not in ("MemoryError", "RecursionError"))
+        return GraderRaised(error.error, error.detail, error.retryable, blamed)
+
+    async def _worker_with(self, crew: _Crew, grader: PickledGrader) -> _Worker:
+        """An idle worker, or a new one, that holds *grader*."""
+        until, failed = self._unloadable.get(grader.key, (0.0, None))
+        if failed is not None and time.monotonic() < until:
+            raise failed
+        while True:
+            worker = crew.idle_worker(grader)
+            fresh = worker is None
+            if worker is None:
+                worker = await crew.hire(self.memory_mb)
+                self.started += 1
+            try:
+                if grader.key not in worker.graders and await worker.load(grader):
+                    self._proven.add(grader.key)
+                return worker
+            except BaseException as error:
+                await crew.put_back(worker)
+                if isinstance(error, WorkerLost) and not fresh:
+                    continue  # it had died while it was idle
+                if isinstance(error, GraderRaised | WorkerTimeout | WorkerLost):
+                    now = time.monotonic()
+                    self._unloadable = {k: v for k, v in self._unloadable.items() if v[0] > now}
+                    self._unloadable[grader.key] = (now + _UNLOADABLE_S, error)
+                raise
+
+    async def _warm_up(self, graders: Sequence[PickledGrader]) -> None:
+        crew = self._current_crew()
+
+        async def one() -> None:
+            async with crew.limiter:
+                worker = await self._worker_with(crew, graders[0])
+                try:
+                    for grader in graders[1:]:
+                        if grader.key not in worker.graders and await worker.load(grader):
+                            self._proven.add(grader.key)
+                finally:
+                    await crew.put_back(worker)
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(self.workers):
+                    tasks.start_soon(one)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    def _current_crew(self) -> _Crew:
+        """The workers of this loop: those of a parent before a fork, or of a loop that was closed, are not ours."""
+        if self._crew is None or self._crew.loop is not asyncio.get_running_loop():
+            self._crew = _Crew(self.workers)
+        return self._crew
 
     def __reduce__(self) -> Any:
         return _pool, (self.workers, self.memory_mb)
@@ -151,111 +217,148 @@ def _pool(workers: int, memory_mb: int) -> ProcessPool:
     return ProcessPool(workers, memory_mb=memory_mb)
 
 
-_default: ProcessPool | None = None
-_default_lock = threading.Lock()
+_default = ProcessPool()
 
 
 def default_pool() -> ProcessPool:
     """The process's shared pool."""
-    global _default
-    with _default_lock:
-        if _default is None:
-            _default = ProcessPool()
-            atexit.register(_default.close)
-        return _default
+    return _default
+
+
+class _Crew:
+    """The workers of a pool on one background loop."""
+
+    def __init__(self, size: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.pid = os.getpid()
+        self.limiter = anyio.CapacityLimiter(size)
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self._owner = self.loop.create_task(self._own(), name="judgekit-pool")
+
+    async def _own(self) -> None:
+        """Own the workers until the loop or the pool is closed, then end them."""
+        try:
+            await anyio.sleep_forever()
+        finally:
+            for worker in list(self._all):
+                await self._end(worker)
+
+    async def close(self) -> None:
+        self._owner.cancel()
+        await asyncio.wait([self._owner])
+
+    async def hire(self, memory_mb: int) -> _Worker:
+        """Start a worker."""
+        if self._owner.done():
+            raise WorkerLost("the pool was closed")
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        main = "from judgekit.execution.pool_worker import main; main()"
+        program = [sys.executable, "-c", main, str(os.getpid()), str(memory_mb)]
+        worker = _Worker(await anyio.open_process(program, stdin=PIPE, stdout=PIPE, stderr=None, env=env))
+        self._all.add(worker)
+        return worker
+
+    def idle_worker(self, grader: PickledGrader) -> _Worker | None:
+        """An idle worker that lives, one that holds *grader* first."""
+        self._idle.sort(key=lambda worker: grader.key in worker.graders)
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.process.returncode is None:
+                return worker
+            self._all.discard(worker)
+        return None
+
+    async def put_back(self, worker: _Worker) -> None:
+        """Keep a worker for the next request, or end it where its last one was not answered whole."""
+        if worker.trusted and worker.process.returncode is None and not self._owner.done():
+            self._idle.append(worker)
+        else:
+            await self._end(worker)
+
+    async def _end(self, worker: _Worker) -> None:
+        with anyio.move_on_after(5.0, shield=True):
+            with suppress(ProcessLookupError):
+                worker.process.kill()
+            await worker.process.aclose()
+        self._all.discard(worker)
 
 
 class _Worker:
     """One child process and what it has been given."""
 
-    def __init__(self, memory_mb: int) -> None:
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "judgekit.execution.pool_worker", str(memory_mb)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=env,
-        )
-        self.broken = False
-        self._graders: dict[int, Any] = {}
-        """Graders that the worker holds, by id; the reference keeps the id from being reused."""
-        self._main_sent = False
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.trusted = True
+        """Whether its last request was answered whole."""
+        self.graders: OrderedDict[bytes, None] = OrderedDict()
+        """Keys of the graders that it holds, the one used last at the end."""
+        self._replies = BufferedByteReceiveStream(process.stdout)  # type: ignore[arg-type]
+        self._numbers = itertools.count(1)
+        self._head: tuple[int, int] | None = None
 
-    def grade(self, task: _Task) -> Any:
-        key = id(task.grader)
-        if key not in self._graders:
-            payload = _pickled(task.grader)
-            if b"__main__" in payload and not self._main_sent:
-                self._send(("main", _main_path()))
-                self._main_sent = True
-            self._send(("grader", key, payload))
-            self._graders[key] = task.grader
-            # the import that this may need is start-up, not the rollout's time
-            self._receive(time.monotonic() + 60.0, task)
-        payload = task.payload()
-        before, _ = self._cpu()
-        self._send(("grade", key))
-        self._send_bytes(payload)
-        try:
-            return self._receive(time.monotonic() + task.timeout_s, task)
-        except TimeoutError:
+    async def load(self, grader: PickledGrader) -> bool:
+        """Send the grader; whether the worker warmed it up. Import and warm-up are start-up, not a rollout's
+        time."""
+        drop = list(self.graders)[: max(0, len(self.graders) - _KEPT_GRADERS + 1)]
+        number = await self._send(("load", grader.key, grader.payload, _main_path(), drop))
+        with anyio.move_on_after(LOADING_S):
+            warmed: bool = await self._answer(number)
+            for key in drop:
+                del self.graders[key]
+            self.graders[grader.key] = None
+            return warmed
+        raise WorkerTimeout(f"the grader was not loaded within {LOADING_S:g} s")
+
+    async def grade(self, grader: PickledGrader, rollout: bytes, timeout_s: float) -> Any:
+        self.graders.move_to_end(grader.key)
+        before = self._cpu()[0]
+        number = await self._send(("grade", grader.key, rollout))
+        for _ in range(_STARVED):
+            with anyio.move_on_after(timeout_s):
+                return await self._answer(number)
             after, computing = self._cpu()
-            self.broken = True
-            used = after - before
-            # on a busy machine a runaway may have had little of the CPU: that it wants more tells it apart
-            if computing or used >= 0.5 * task.timeout_s:
-                raise WorkerRanAway(f"still computing after {task.timeout_s:g} s") from None
-            raise WorkerTimeout(
-                f"no grade within {task.timeout_s:g} s, of which {used:.2g} s were computing"
-            ) from None
+            if after - before >= 0.95 * timeout_s:  # the system counts in ticks of 10 ms
+                raise WorkerRanAway(f"still computing after {timeout_s:g} s of CPU time")
+            if not computing:
+                break
+        raise WorkerTimeout(
+            f"no grade within {timeout_s:g} s, of which {after - before:.2g} s were computing"
+        )
 
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
-
-    def _send(self, message: Any) -> None:
-        self._send_bytes(pickle.dumps(message))
-
-    def _send_bytes(self, data: bytes) -> None:
-        stdin: IO[bytes] = self.process.stdin  # type: ignore[assignment]
+    async def _send(self, request: Any) -> int:
+        self.trusted = False
+        data, number = pickle.dumps(request), next(self._numbers)
         try:
-            stdin.write(_HEADER.pack(len(data)))
-            stdin.write(data)  # not joined: copying megabytes would hold up the event loop
-            stdin.flush()
-        except OSError:
-            self._died()
+            await self.process.stdin.send(HEADER.pack(len(data), number) + data)  # type: ignore[union-attr]
+        except (OSError, RuntimeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise await self._lost() from None
+        return number
 
-    def _receive(self, deadline: float, task: _Task) -> Any:
-        size = _HEADER.unpack(self._read(_HEADER.size, deadline, task))[0]
-        kind, *rest = pickle.loads(self._read(size, deadline, task))
+    async def _answer(self, number: int) -> Any:
+        """The reply to request *number*; may be cancelled and asked again."""
+        try:
+            if self._head is None:
+                self._head = HEADER.unpack(await self._replies.receive_exactly(HEADER.size))
+            size, answered = self._head
+            data = await self._replies.receive_exactly(size)
+        except (OSError, RuntimeError, anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
+            raise await self._lost() from None
+        if answered != number:
+            raise WorkerLost(f"the worker process answered request {answered} in place of {number}")
+        self._head, self.trusted = None, True
+        kind, *reply = pickle.loads(data)
         if kind == "ok":
-            return rest[0]
-        raise GraderRaised(*rest)
+            return reply[0]
+        name, detail, retryable, blame = reply
+        raise GraderRaised(name, detail, retryable, blame != "")
 
-    def _read(self, size: int, deadline: float, task: _Task) -> bytes:
-        fd = self.process.stdout.fileno()  # type: ignore[union-attr]
-        data = b""
-        while len(data) < size:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            if task.abandoned:
-                self.broken = True
-                raise asyncio.CancelledError
-            if select.select([fd], [], [], min(left, 0.05))[0]:
-                chunk = os.read(fd, size - len(data))
-                if not chunk:
-                    self._died()
-                data += chunk
-        return data
-
-    def _died(self) -> None:
-        self.broken = True
-        code = self.process.wait()
-        raise WorkerDied(f"the worker process died (exit code {code})")
+    async def _lost(self) -> WorkerLost:
+        """What became of the process."""
+        with anyio.move_on_after(1.0):
+            code = await self.process.wait()
+            return WorkerLost(f"the worker process ended (exit code {code})", code >= 0 or -code in _CRASHES)
+        return WorkerLost("the worker process closed its pipes")
 
     def _cpu(self) -> tuple[float, bool]:
         """CPU seconds that the worker has used, and whether it is computing now; where the system does not
@@ -268,33 +371,19 @@ class _Worker:
             return time.monotonic(), False
 
 
-def check_picklable(name: str, grader: Any) -> None:
-    """Raise ConfigError where *grader* cannot be sent to a worker."""
-    try:
-        payload = _pickled(grader)
-    except Exception as error:
-        raise ConfigError(
-            f"grader {name!r} runs in a worker process, so it must be picklable: {error}; define it at the top level of a module"
-        ) from None
-    if b"__main__" in payload and _main_path() is None:
-        raise ConfigError(
-            f"grader {name!r} runs in a worker process, so it cannot be defined in an interactive session: move it into a module"
-        )
+_kept: tuple[Rollout | None, bytes] = (None, b"")
 
 
-def is_picklable(grader: Any) -> bool:
-    """Whether *grader* can be sent to a worker."""
-    try:
-        check_picklable("", grader)
-    except ConfigError:
-        return False
-    return True
-
-
-def _pickled(grader: Any) -> bytes:
-    buffer = io.BytesIO()
-    _Pickler(buffer).dump(grader)
-    return buffer.getvalue()
+def _pickled(rollout: Rollout) -> bytes:
+    """The rollout, pickled. A large one is kept until the next large one: pickling it for each of its graders
+    would hold up the caller's loop."""
+    global _kept
+    kept, data = _kept
+    if kept is not rollout:
+        data = pickle.dumps(rollout)
+        if len(data) > 1 << 20:
+            _kept = (rollout, data)
+    return data
 
 
 class _Pickler(pickle.Pickler):

@@ -1,4 +1,7 @@
-"""The program of a pool worker: reads graders and rollouts from its standard input, answers on its output."""
+"""The program of a pool worker: reads graders and rollouts from its standard input, answers on its output.
+
+Every request has a number, and its reply carries the same. Sizes and numbers are 8 bytes, little-endian.
+"""
 
 from __future__ import annotations
 
@@ -10,48 +13,74 @@ import struct
 import sys
 from typing import IO, Any
 
-_HEADER = struct.Struct("<I")
+HEADER = struct.Struct("<QQ")
+"""Size of what follows, and the number of the request."""
 
 
 def main() -> None:
-    memory_mb = int(sys.argv[1])
+    parent, memory_mb = int(sys.argv[1]), int(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
-    die_with_parent()
+    die_with_parent(parent)
     cap_memory(memory_mb)
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a grader prints must not stand between replies
-    graders: dict[int, Any] = {}
-    requests = sys.stdin.buffer
-    while (message := read(requests)) is not None:
-        kind, *rest = message
-        if kind == "main":
-            load_main(rest[0])
-            continue
+    graders: dict[bytes, Any] = {}
+    while (request := read(sys.stdin.buffer)) is not None:
+        number, data = request
+        rollout: Any = None
         try:
-            if kind == "grader":
-                graders[rest[0]] = pickle.loads(rest[1])
-                reply: tuple[Any, ...] = ("ok", None)
+            kind, key, *rest = pickle.loads(data)
+            if kind == "load":
+                for old in rest[2]:
+                    graders.pop(old, None)
+                graders[key] = load(*rest[:2])
+                reply: tuple[Any, ...] = ("ok", callable(getattr(graders[key], "warm_up", None)))
             else:
-                rollout = read(requests)  # before anything can fail, so that the next message is one
-                reply = ("ok", graders[rest[0]].grade(rollout))
-            data = pickle.dumps(reply)
+                rollout = pickle.loads(rest[0])
+                reply = ("ok", graders[key].grade(rollout))
+            out = pickle.dumps(reply)
         except BaseException as error:  # SystemExit too: a grader that exits costs its own grade
-            data = failure(error)
-        replies.write(_HEADER.pack(len(data)) + data)
-        replies.flush()
+            out = failure(error, grading=rollout is not None)
+        try:
+            replies.write(HEADER.pack(len(out), number) + out)
+            replies.flush()
+        except BrokenPipeError:  # the parent is gone
+            return
 
 
-def failure(error: BaseException) -> bytes:
-    from judgekit.errors import ROLLOUT_ERRORS
+def load(payload: bytes, main_path: str | None) -> Any:
+    """Unpickle a grader and warm it up."""
+    if b"__main__" in payload and "__mp_main__" not in sys.modules:
+        load_main(main_path)
+    grader = pickle.loads(payload)
+    if callable(warm_up := getattr(grader, "warm_up", None)):
+        warm_up()
+    return grader
 
-    return pickle.dumps(("error", type(error).__name__, str(error)[:500], isinstance(error, ROLLOUT_ERRORS)))
+
+def failure(error: BaseException, *, grading: bool) -> bytes:
+    """An exception as a reply: its name, its text, whether another try may help, and what it may be blamed on.
+
+    "rollout": the grader says so. "memory": the rollout's, if the grader is known to fit otherwise. "": not
+    the rollout's.
+    """
+    from judgekit.errors import RolloutError, describe
+
+    blame = ""
+    if grading and isinstance(error, RolloutError):
+        blame = "rollout"
+    elif grading and isinstance(error, MemoryError | RecursionError):
+        blame = "memory"
+    name, detail = describe(error)
+    return pickle.dumps(("error", name, detail, getattr(error, "retryable", False) is True, blame))
 
 
-def read(stream: IO[bytes]) -> Any:
-    header = stream.read(_HEADER.size)
-    if len(header) < _HEADER.size:
+def read(stream: IO[bytes]) -> tuple[int, bytes] | None:
+    header = stream.read(HEADER.size)
+    if len(header) < HEADER.size:
         return None
-    return pickle.loads(stream.read(_HEADER.unpack(header)[0]))
+    size, number = HEADER.unpack(header)
+    return number, stream.read(size)
 
 
 def load_main(path: str | None) -> None:
@@ -74,15 +103,12 @@ def cap_memory(megabytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def die_with_parent() -> None:
-    """Have Linux kill this process when its parent is gone, however busy it is then."""
+def die_with_parent(parent: int) -> None:
+    """Have Linux kill this process when its parent ends, however busy it is then."""
     if sys.platform == "linux":
         import ctypes
 
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-if __name__ == "__main__":
-    with contextlib.suppress(BrokenPipeError):
-        main()
+    if os.getppid() != parent:  # it ended before we could ask
+        sys.exit()

@@ -1,75 +1,75 @@
-"""Threads for synchronous graders that block: made on demand for one run, and gone with it."""
+"""Threads for synchronous graders that block."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
+import math
 from collections.abc import Callable
-from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
-_Task = tuple[Callable[[Any], Any], Any, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+import anyio
+
+from judgekit.errors import JudgekitError
+from judgekit.execution.background import in_background
+
+MAX_ABANDONED = 64
+"""Calls that may go on after their caller gave up, over the whole process."""
 
 
-class Threads:
-    """Runs one blocking call per thread; the caller bounds how many at once.
+class ThreadsExhausted(JudgekitError):
+    """Too many blocking graders ignored their timeout and still hold a thread."""
 
-    A thread cannot be stopped: one whose caller gave up is left to end by itself (a daemon, so that it does
-    not hold the process), and a fresh one takes the next call.
-    """
+
+class _Abandoned:
+    """Counts calls whose caller gave up: a thread cannot be stopped, only outlived."""
 
     def __init__(self) -> None:
-        self._idle: list[SimpleQueue[_Task | None]] = []
-        self._lock = threading.Lock()
-        self._closed = False
-
-    async def call(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        """What `function(argument)` returns or raises."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        with self._lock:
-            inbox = self._idle.pop() if self._idle else None
-        if inbox is None:
-            inbox = SimpleQueue()
-            threading.Thread(target=self._serve, args=(inbox,), name="judgekit-grader", daemon=True).start()
-        inbox.put((function, argument, loop, future))
-        return await future
-
-    def close(self) -> None:
-        """Let idle threads end now and busy ones after their call."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for inbox in idle:
-            inbox.put(None)
-
-    def _serve(self, inbox: SimpleQueue[_Task | None]) -> None:
-        while (task := inbox.get()) is not None:
-            function, argument, loop, future = task
-            value: Any = None
-            error: BaseException | None = None
-            try:
-                value = function(argument)
-            except BaseException as raised:
-                error = raised
-            with self._lock:
-                closed = self._closed
-                if not closed:
-                    self._idle.append(inbox)
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(_settle, future, value, error)
-            del task, future, value, error
-            if closed:
-                return
+        self.count = 0
+        self.lock = Lock()
 
 
-def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(value)
-    elif isinstance(error, StopIteration):  # a future cannot hold one
-        future.set_exception(RuntimeError(f"StopIteration: {error}"))
-    else:
-        future.set_exception(error)
+_abandoned = _Abandoned()
+
+
+def abandoned_threads() -> int:
+    """Calls of blocking graders that still run although their caller gave up."""
+    return _abandoned.count
+
+
+async def call_in_thread(function: Callable[[Any], Any], argument: Any) -> Any:
+    """What `function(argument)` returns or raises, called in a daemon thread with the caller's context.
+
+    Cancelling returns at once and leaves the thread to end by itself. Raises ThreadsExhausted where
+    MAX_ABANDONED of those still run: one more hung call would only add to them.
+    """
+    if _abandoned.count >= MAX_ABANDONED:
+        raise ThreadsExhausted(
+            f"{_abandoned.count} calls of blocking graders ran past their timeout and never returned; give their "
+            'clients a timeout, or write where="process", which can be killed'
+        )
+    return await in_background(_call, function, argument)
+
+
+async def _call(function: Callable[[Any], Any], argument: Any) -> Any:
+    running = given_up = False
+
+    def work() -> Any:
+        nonlocal running
+        running = True
+        try:
+            return function(argument)
+        finally:
+            with _abandoned.lock:
+                running = False
+                _abandoned.count -= given_up
+
+    try:
+        # the runner bounds how many run at once, so the limiter, which belongs to one loop, need not
+        return await anyio.to_thread.run_sync(
+            work, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(math.inf)
+        )
+    except anyio.get_cancelled_exc_class():
+        with _abandoned.lock:
+            given_up = running
+            _abandoned.count += given_up
+        raise

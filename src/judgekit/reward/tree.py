@@ -29,13 +29,13 @@ class RewardTree:
         problems = self.lint()
         if errors := [text for text in problems if not text.startswith("warning: ")]:
             raise ConfigError("; ".join(errors))
-        self.warnings = problems
+        self.warnings = [text for text in problems if text.startswith("warning")]
         self.lazy = any(isinstance(node, Gate | Fallback) for node in _walk(root))
         """Whether what is graded depends on grades."""
         self.gate_of = dict(_gates(root, ""))
         """For each grade that may be skipped, the gate that decides."""
 
-    def evaluate(self, grades: Mapping[str, Grade]) -> Evaluation:
+    def evaluate(self, grades: Mapping[str, Grade], rollout: object = None) -> Evaluation:
         """The reward of one rollout from its *grades*."""
         ev = Evaluation(grades, self._lows)
         try:
@@ -52,7 +52,7 @@ class RewardTree:
         ev.value = value
         return ev
 
-    def wanted(self, grades: Mapping[str, Grade]) -> list[str]:
+    def wanted(self, grades: Mapping[str, Grade], rollout: object = None) -> list[str]:
         """Names of the grades to get next, in the tree's order; empty when the reward can be told."""
         if not self.lazy:
             return [name for name in self.names if name not in grades]

@@ -1,41 +1,29 @@
-"""Graders as a run uses them, and the lanes in which their jobs wait."""
+"""Graders as a run uses them, and the queues in which their jobs wait."""
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Literal
 
 from judgekit.errors import ConfigError
-from judgekit.execution.pool import is_picklable
+from judgekit.execution.pool import PickledGrader
 from judgekit.graders.protocol import is_group_grader
-from judgekit.run.workers import Lane
-
-if TYPE_CHECKING:
-    from judgekit.run.state import Item
+from judgekit.run.state import RolloutState
 
 Mode = Literal["inline", "process", "thread", "async", "group"]
 RANK: dict[Mode, int] = {"inline": 0, "process": 1, "thread": 2, "async": 3, "group": 4}
 """Order in which a rollout's graders are asked: rules before judges."""
+SLOW_S = 0.05
+"""A synchronous grader that holds the event loop for longer is reported, once."""
 
 
-class GraderSlot:
-    """A grader as a runner uses it."""
-
-    __slots__ = (
-        "call",
-        "grader",
-        "inline_limit",
-        "keys",
-        "limit",
-        "mode",
-        "name",
-        "outputs",
-        "pooled",
-        "score_range",
-        "timeout_s",
-    )
+class BoundGrader:
+    """A grader with its execution mode, limits and timeout."""
 
     def __init__(self, name: str, grader: Any, timeout_s: float, mode: Mode | None = None) -> None:
         self.name = name
@@ -58,34 +46,70 @@ class GraderSlot:
         self.outputs: tuple[str, ...] = tuple(getattr(grader, "outputs", ()) or ())
         self.keys = tuple(f"{name}.{part}" for part in self.outputs) or (name,)
         """Names of its grades: its own, or `name.part` where one call gives several."""
-        self.pooled: GraderSlot | None = None
-        """The same rule in a worker process, for rollouts larger than its `inline_limit`."""
+        self.pickled = PickledGrader(name, grader) if self.mode == "process" else None
         self.inline_limit: int = getattr(grader, "inline_limit", None) or 0
-        if self.mode == "inline" and self.inline_limit and is_picklable(grader):
-            self.pooled = GraderSlot(name, grader, timeout_s, "process")
+        self.pooled: BoundGrader | None = None
+        """The same rule in a worker process, for rollouts larger than its `inline_limit`."""
+        if self.mode == "inline" and self.inline_limit:
+            with suppress(ConfigError):  # it cannot be sent to a worker
+                self.pooled = BoundGrader(name, grader, timeout_s, "process")
+        self.timings: list[tuple[deque[float], deque[float]]] = []
+        """For each of its grades, latest durations and waits; see `Metrics.timings`."""
+        self.queue = 0
+        """Number of the queue in which its jobs wait; see `assign_queues`."""
+        self.told_slow = False
 
-    def too_big(self, item: Item) -> bool:
-        """Whether this rollout would keep the event loop from its work for too long."""
-        return self.pooled is not None and item.size() > self.inline_limit
+    def too_big(self, state: RolloutState) -> bool:
+        """Whether this rollout would hold up the event loop for too long."""
+        return self.pooled is not None and state.size() > self.inline_limit
 
 
-def lanes_of(
-    slots: Sequence[GraderSlot], pool_workers: Callable[[], int]
-) -> tuple[list[Lane], dict[GraderSlot, Lane]]:
-    """The lanes of a run, and each grader's: its own where it has a limit, the pool's, or the common one."""
-    common = Lane(math.inf)
-    pool: Lane | None = None
-    lanes: list[Lane] = []
-    of: dict[GraderSlot, Lane] = {}
-    for slot in [*slots, *(slot.pooled for slot in slots if slot.pooled is not None)]:
-        lane = common
-        if slot.limit is not None:
-            lane = Lane(slot.limit)
-            lanes.append(lane)
-        elif slot.mode == "process":
+class Queue:
+    """Jobs that share a limit."""
+
+    __slots__ = ("active", "jobs", "limit")
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.active = 0
+        self.jobs: deque[Job] = deque()
+
+
+class Job:
+    """One evaluation: a grader and the rollout, or the group's rollouts, that it is to grade."""
+
+    __slots__ = ("attempt", "awaitable", "grader", "queue", "queued", "started", "states")
+
+    def __init__(
+        self,
+        grader: BoundGrader,
+        states: Sequence[RolloutState],
+        queue: Queue,
+        awaitable: Awaitable[Any] | None = None,
+    ) -> None:
+        self.grader = grader
+        self.states = states
+        self.queue = queue
+        self.awaitable = awaitable
+        """What a synchronous grader returned to be awaited."""
+        self.attempt = 1
+        self.queued = time.perf_counter()
+        self.started: float | None = None
+        """Loop time of its first attempt."""
+
+
+def assign_queues(graders: Sequence[BoundGrader], pool_workers: int) -> list[float]:
+    """Give each grader the number of its queue: its own where it has a limit, the pool's, or the common one.
+    Returns the limits of the queues, by number."""
+    limits = [math.inf]
+    pool: int | None = None
+    for bound in [*graders, *(grader.pooled for grader in graders if grader.pooled)]:
+        if bound.limit is not None:
+            bound.queue = len(limits)
+            limits.append(bound.limit)
+        elif bound.mode == "process":
             if pool is None:
-                pool = Lane(pool_workers())
-                lanes.append(pool)
-            lane = pool
-        of[slot] = lane
-    return [*lanes, common], of
+                pool = len(limits)
+                limits.append(pool_workers)
+            bound.queue = pool
+    return limits

@@ -18,7 +18,8 @@ from judgekit.reward.nodes import Node, Range, Weighted, as_node
 from judgekit.reward.spec import parse
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import score_names
-from judgekit.run.runner import GradingRunner, Policy
+from judgekit.run.runner import GradingRunner
+from judgekit.run.settings import MissingReward
 from judgekit.types import Failed, Grade, RewardResult, Rollout, Skipped
 
 
@@ -34,7 +35,7 @@ def replay(
     reward: Node | Mapping[str, float] | str | None = None,
     *,
     transform: TransformName | None = None,
-    missing_reward: Policy | None = None,
+    missing_reward: MissingReward | None = None,
     regrade: Mapping[str, AnyGrader] | None = None,
     to: Ledger | None = None,
 ) -> Replay:

@@ -2,39 +2,41 @@
 
 A runner holds configuration and counts, and nothing that belongs to an event loop: one runner serves a whole
 training run and may be called from many loops, threads and Ray actors at once. What a single call needs is
-made in that call (`judgekit.run.scheduler.Run`) and is gone with it.
+made in that call (`judgekit.run.scheduler.Run`) and ends with it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
 
-from judgekit.errors import ConfigError, DataError, did_you_mean
+from judgekit.errors import ConfigError, DataError
 from judgekit.execution.background import run_blocking
 from judgekit.execution.limits import NO_RETRY, Limiter, Retry, RetryBudget
-from judgekit.execution.pool import ProcessPool, check_picklable, default_pool
+from judgekit.execution.pool import ProcessPool, default_pool
 from judgekit.graders.protocol import AnyGrader, check_grader
 from judgekit.ledger.schema import GraderSpec, Spec
 from judgekit.ledger.writer import Ledger
+from judgekit.metrics import Metrics
 from judgekit.reward.nodes import Node, Weighted, as_node, equal_weights
-from judgekit.reward.transforms import TRANSFORMS, TransformName
+from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
 from judgekit.run.grouping import group_by_prompt
-from judgekit.run.jobs import GraderSlot
-from judgekit.run.metrics import Metrics
+from judgekit.run.jobs import RANK, BoundGrader, assign_queues
 from judgekit.run.scheduler import Run
-from judgekit.run.state import Arrivals
+from judgekit.run.settings import MissingReward, Plan, Settings
+from judgekit.run.starting import Starter
+from judgekit.run.state import Inbox
 from judgekit.types import RewardResult, Rollout
 from judgekit.version import __version__
 
-Policy = Literal["neutral", "mask", "raise"] | float
-"""What becomes of a rollout whose reward is missing: the mean of its group's valid rewards, so that its
-advantage is zero; no reward, for hosts that mask its loss; MissingRewardError; or a number that you write."""
+logger = logging.getLogger("judgekit")
 
 
 class GradingRunner:
@@ -47,14 +49,9 @@ class GradingRunner:
         results = await runner.run(rollouts)          # or runner.run_sync(rollouts)
 
     *graders*: by the names that the reward and the results use. *reward*: a reward tree, a mapping of names
-    to weights, or None for the mean of all. *max_concurrency*: evaluations in flight in one run; an engine's
-    own limit bounds an endpoint over all runners. *timeout_s*: seconds for one evaluation with its retries,
-    from when it starts. *deadline_s*: seconds for one run; what is not graded by then has failed, what is,
-    counts. *transform*: see `judgekit.reward.transforms`. *missing_reward*: see `Policy`. *max_failure_rate*: share
-    (0..1) of one grader's evaluations that may fail for infrastructure causes before a run raises
-    FailureRateError. *retry*: for graders that raise retryable errors (judges retry in their own layer).
-    *ledger*: where every grade is kept. *pool*: worker processes for graders with `where="process"`.
-    *progress*: show a progress bar. *resources*: judges and the like that `close` ends.
+    to weights, or None for the mean of all. *ledger*: where every grade is kept. *pool*: worker processes for
+    graders with `where="process"`. *progress*: show a progress bar. *resources*: judges and the like that
+    `start` starts and `close` ends. All else: see `judgekit.run.settings.Settings`.
 
     Raises ConfigError for whatever is wrong with any of it.
     """
@@ -67,8 +64,9 @@ class GradingRunner:
         max_concurrency: int = 32,
         timeout_s: float = 60.0,
         deadline_s: float | None = None,
+        start_timeout_s: float = 900.0,
         transform: TransformName = "none",
-        missing_reward: Policy = "mask",
+        missing_reward: MissingReward = "exclude",
         max_failure_rate: float | None = None,
         retry: Retry = NO_RETRY,
         ledger: Ledger | None = None,
@@ -76,73 +74,53 @@ class GradingRunner:
         progress: bool = False,
         resources: Sequence[Any] = (),
     ) -> None:
-        if not isinstance(graders, Mapping):
-            names = [grader.name for grader in graders]
-            if len(set(names)) < len(names):
-                raise ConfigError(f"two graders have one name among {names}; give them names in a mapping")
-            graders = dict(zip(names, graders, strict=True))
-        if not graders:
-            raise ConfigError("give the runner at least one grader")
-        for name, grader in graders.items():
-            if not isinstance(name, str) or not name or "." in name:
-                raise ConfigError(f"a grader's name is text without a dot, not {name!r}")
-            check_grader(name, grader)
-        if max_concurrency < 1:
-            raise ConfigError(f"max_concurrency is at least 1, not {max_concurrency}")
-        _positive(timeout_s, "timeout_s")
-        if deadline_s is not None:
-            _positive(deadline_s, "deadline_s")
-        if transform not in (*TRANSFORMS, "gdpo"):
-            raise ConfigError(
-                f"no group transform is called {transform!r}{did_you_mean(transform, (*TRANSFORMS, 'gdpo'))}"
-            )
-        if isinstance(missing_reward, str):
-            if missing_reward not in ("neutral", "mask", "raise"):
-                raise ConfigError(
-                    f"missing_reward is 'neutral', 'mask', 'raise' or a number, not {missing_reward!r}"
-                )
-        elif isinstance(missing_reward, bool) or not math.isfinite(missing_reward):
-            raise ConfigError(
-                f"missing_reward is 'neutral', 'mask', 'raise' or a finite number, not {missing_reward!r}"
-            )
-        if max_failure_rate is not None and not 0 <= max_failure_rate < 1:
-            raise ConfigError(f"max_failure_rate is a share from 0 to below 1, not {max_failure_rate!r}")
-
-        self.graders = dict(graders)
-        self.max_concurrency = max_concurrency
-        self.timeout_s = timeout_s
-        self.deadline_s = deadline_s
-        self.transform: TransformName = transform
-        self.missing_reward: Policy = missing_reward
-        self.max_failure_rate = max_failure_rate
-        self.retry = retry
-        self.ledger = ledger
-        self.progress = progress
+        settings = Settings(
+            max_concurrency=max_concurrency,
+            timeout_s=timeout_s,
+            deadline_s=deadline_s,
+            start_timeout_s=start_timeout_s,
+            transform=transform,
+            missing_reward=missing_reward,
+            max_failure_rate=max_failure_rate,
+            retry=retry,
+        )
+        self.graders = _named(graders)
         self._resources = tuple(resources)
-        self.metrics = Metrics()
-        """Counts over all runs so far; `metrics.summary(reset=True)` once a training step."""
-
-        self._slots = [GraderSlot(name, grader, timeout_s) for name, grader in self.graders.items()]
-        for slot in self._slots:
-            if slot.mode == "process":
-                check_picklable(slot.name, slot.grader)
-        self._pool = pool
-        ranges = {key: slot.score_range for slot in self._slots for key in slot.keys}
+        bound = [BoundGrader(name, grader, timeout_s) for name, grader in self.graders.items()]
+        ranges = {key: grader.score_range for grader in bound for key in grader.keys}
         if reward is None:
             root = equal_weights(tuple(ranges))
         elif isinstance(reward, Mapping):
             root = Weighted(reward)
         else:
             root = as_node(reward)
-        self.reward = RewardTree(root, ranges)
         if transform == "gdpo" and not isinstance(root, Weighted):
             raise ConfigError(
                 "transform 'gdpo' normalises the terms of a Weighted, so the reward's root must be one"
             )
-        self.budget = RetryBudget(retry.budget)
-        self.gates: Mapping[str, Sequence[Limiter]] = {}
-        """By a grader's name, slots that all runs share; see `share_slots`."""
-        self._spec: Spec | None = None
+        tree = RewardTree(root, ranges)
+        for problem in tree.warnings:
+            logger.warning("reward: %s", problem)
+        metrics = Metrics(tree.bounds())
+        for grader in bound:
+            for way in (grader, grader.pooled) if grader.pooled else (grader,):
+                way.timings = [metrics.timings(key) for key in grader.keys]
+        self._plan = Plan(
+            settings=settings,
+            graders=tuple(sorted(bound, key=lambda grader: RANK[grader.mode])),
+            by_key={key: grader for grader in bound for key in grader.keys},
+            by_name={grader.name: grader for grader in bound},
+            queue_limits=assign_queues(bound, (pool or default_pool()).workers),
+            tree=tree,
+            budget=RetryBudget(retry.budget),
+            limits={},
+            pool=pool or default_pool(),
+            ledger=ledger,
+            spec=_spec(bound, tree, settings),
+            metrics=metrics,
+            progress=progress,
+        )
+        self._starter = Starter(self._resources, self._plan)
 
     async def run(
         self, rollouts: Iterable[Rollout], *, tags: Mapping[str, Any] | None = None
@@ -150,11 +128,12 @@ class GradingRunner:
         """Grade *rollouts*; one result each, in input order.
 
         *tags*: what the host knows (training step, policy version); kept in the ledger. A failing grader
-        costs its own grades only (a ConfigError of its own ends the run). Raises MissingRewardError under `missing_reward="raise"` and FailureRateError
-        under `max_failure_rate`; cancelling leaves no task behind.
+        costs its own grades only (a ConfigError of its own ends the run). Raises MissingRewardError under
+        `missing_reward="raise"` and FailureRateError, which has the results, under `max_failure_rate`.
+        Cancelling leaves no task behind.
         """
         batch = _checked(rollouts)
-        return await self._run(batch, group_by_prompt(batch), tags).collect()
+        return await (await self._new_run(tags)).collect(batch, group_by_prompt(batch))
 
     async def run_groups(
         self, groups: Sequence[Sequence[Rollout]], *, tags: Mapping[str, Any] | None = None
@@ -166,29 +145,40 @@ class GradingRunner:
         for group in groups:
             members.append(list(range(start, start + len(group))))
             start += len(group)
-        results = await self._run(batch, [m for m in members if m], tags).collect()
+        results = await (await self._new_run(tags)).collect(batch, [m for m in members if m])
         return [[results[i] for i in m] for m in members]
 
-    def follow(
+    async def stream(
         self,
-        arrivals: Arrivals,
+        rollouts: Iterable[Rollout] | AsyncIterable[Rollout],
+        *,
+        tags: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[RewardResult, None]:
+        """Grade *rollouts* and yield each result once it is final; `index` tells which it is.
+
+        A result waits for its group only where the transform or a neutral fill needs it. Grading goes only a
+        little ahead of whoever takes the results. In an asynchronous input the members of a group stand
+        together. Leaving the iteration early cancels the rest (use `contextlib.aclosing` to have it done at
+        once).
+        """
+        source = rollouts if isinstance(rollouts, AsyncIterable) else _checked(rollouts)
+        run = await self._new_run(tags)
+        results = run.stream(source, [] if isinstance(source, AsyncIterable) else group_by_prompt(source))
+        try:
+            async for result in results:
+                yield result
+        finally:
+            await results.aclose()
+
+    async def follow(
+        self,
+        inbox: Inbox,
         emit: Callable[[RewardResult], None],
         *,
         tags: Mapping[str, Any] | None = None,
-    ) -> Coroutine[Any, Any, None]:
+    ) -> None:
         """Grade one group whose members come one after another; see `judgekit.trainers.collector`."""
-        return Run(self, self._slots, [], [], dict(tags or {})).follow(arrivals, emit)
-
-    def stream(
-        self, rollouts: Iterable[Rollout], *, tags: Mapping[str, Any] | None = None
-    ) -> AsyncGenerator[RewardResult, None]:
-        """Grade *rollouts* and yield each result as soon as it is final; `index` tells which it is.
-
-        A result waits for its group only where the transform or a neutral fill needs it. Leaving the
-        iteration early cancels the rest (use `contextlib.aclosing` to have it done at once).
-        """
-        batch = _checked(rollouts)
-        return self._run(batch, group_by_prompt(batch), tags).stream()
+        await (await self._new_run(tags)).follow(inbox, emit)
 
     def run_sync(
         self, rollouts: Iterable[Rollout], *, tags: Mapping[str, Any] | None = None
@@ -202,87 +192,151 @@ class GradingRunner:
         return bool(self._resources)
 
     async def start(self) -> None:
-        """Start what the runner owns (`resources`: judge engines); else the first request does."""
-        for resource in self._resources:
-            if start := getattr(resource, "start", None):
-                await start()
+        """Start the judges that the runner owns and warm up its graders.
+
+        A run does this itself where nobody has, outside every rollout's time. Raises what starting raises,
+        and JudgeUnavailable where it takes longer than `start_timeout_s`.
+        """
+        await self._starter.start()
 
     async def close(self) -> None:
         """End what the runner owns (`resources`) and close its ledger; the pool of processes stays."""
-        for resource in self._resources:
-            if close := getattr(resource, "close", None):
-                ended = close()
-                if hasattr(ended, "__await__"):
-                    await ended
-        if self.ledger is not None:
-            self.ledger.close()
+        await self._starter.close()
+        self._plan.metrics.tell(0, now=True)
+        if self._plan.ledger is not None:
+            self._plan.ledger.close()
 
-    def share_slots(self) -> None:
-        """Let all runs together have `max_concurrency` slots, and each grader its own limit, for hosts whose
-        runs are single rollouts or groups, thousands at once. What waits for a slot is not timed yet."""
-        common = Limiter(self.max_concurrency)
-        self.gates = {
-            slot.name: (common,) if slot.limit is None else (Limiter(slot.limit), common)
-            for slot in self._slots
-        }
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def with_settings(self, *, shared: bool = False, **changes: Any) -> GradingRunner:
+        """This runner with other settings (see `Settings`): the same graders, resources, ledger and metrics.
+
+        *shared*: let all its runs together have `max_concurrency` places, and each grader its own limit, for
+        hosts whose runs are single rollouts or groups, thousands at once. What waits for a place is not timed
+        yet.
+        """
+        made: GradingRunner = object.__new__(GradingRunner)
+        made.__dict__.update(self.__dict__)
+        plan = self._plan
+        settings = msgspec.structs.replace(plan.settings, **changes)
+        limits = plan.limits
+        if shared:
+            common = Limiter(settings.max_concurrency)
+            limits = {
+                name: (common,) if grader.limit is None else (Limiter(grader.limit), common)
+                for name, grader in plan.by_name.items()
+            }
+        spec = _spec(list(plan.by_name.values()), plan.tree, settings)
+        made._plan = msgspec.structs.replace(plan, settings=settings, limits=limits, spec=spec)
+        return made
 
     def explain(self, result: RewardResult) -> str:
-        """How a result's reward came about: the reward tree with its numbers, a line a node."""
+        """How a result's reward was computed: the reward tree with its numbers, a line a node."""
         return self.reward.explain(result.grades)
+
+    @property
+    def settings(self) -> Settings:
+        return self._plan.settings
+
+    @property
+    def reward(self) -> RewardTree:
+        return self._plan.tree
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counts over all runs so far; `metrics.summary(reset=True)` once a training step."""
+        return self._plan.metrics
+
+    @property
+    def ledger(self) -> Ledger | None:
+        return self._plan.ledger
+
+    @property
+    def spec(self) -> Spec:
+        """What the ledger says of this runner."""
+        return self._plan.spec
 
     @property
     def needs_group(self) -> bool:
         """Whether a reward depends on the other rollouts of its prompt (group graders, transforms, neutral
         fills): hosts that hand over one rollout at a time then need their group hook."""
         return (
-            any(slot.mode == "group" for slot in self._slots)
-            or self.transform != "none"
-            or self.missing_reward == "neutral"
+            any(grader.mode == "group" for grader in self._plan.graders)
+            or self.settings.transform != "none"
+            or self.settings.missing_reward == "neutral"
         )
 
-    @property
-    def pool(self) -> ProcessPool:
-        """Worker processes for graders with `where="process"`."""
-        return self._pool or default_pool()
+    def __reduce__(self) -> Any:
+        plan = self._plan
+        options = {name: getattr(plan.settings, name) for name in Settings.__struct_fields__}
+        options |= {"ledger": plan.ledger, "progress": plan.progress, "resources": self._resources}
+        options["pool"] = None if plan.pool is default_pool() else plan.pool
+        return _runner, (self.graders, plan.tree.root, options, bool(plan.limits))
 
-    def spec(self) -> Spec:
-        """What the ledger says of this runner."""
-        if self._spec is None:
-            graders = {
-                key: GraderSpec(str(slot.grader.version), tuple(_bound(x) for x in slot.score_range))
-                for slot in self._slots
-                for key in slot.keys
-            }
-            reward = self.reward.root.spec()
-            body = msgspec.json.encode(
-                [graders, reward, self.transform, self.missing_reward], order="deterministic"
-            )
-            self._spec = Spec(
-                digest=hashlib.blake2b(body, digest_size=6).hexdigest(),
-                graders=graders,
-                reward=reward,
-                transform=self.transform,
-                missing_reward=self.missing_reward,
-                judgekit=__version__,
-            )
-        return self._spec
+    async def _new_run(self, tags: Mapping[str, Any] | None) -> Run:
+        if not self._starter.done:
+            await self._starter.start_for_run()
+        return Run(self._plan, dict(tags or {}))
 
-    def _run(self, rollouts: list[Rollout], groups: list[list[int]], tags: Mapping[str, Any] | None) -> Run:
-        return Run(self, self._slots, rollouts, groups, dict(tags or {}))
+
+def _runner(graders: Any, root: Node, options: dict[str, Any], shared: bool) -> GradingRunner:
+    made = GradingRunner(graders, root, **options)
+    return made.with_settings(shared=True) if shared else made
+
+
+def _named(graders: Mapping[str, AnyGrader] | Sequence[AnyGrader]) -> dict[str, AnyGrader]:
+    """Graders by name, each one usable."""
+    if not isinstance(graders, Mapping):
+        if not isinstance(graders, Sequence) or isinstance(graders, str):
+            raise ConfigError(
+                f"give graders as a mapping of names or as a list, not {type(graders).__name__}: "
+                '{"correct": FinalAnswer()}'
+            )
+        names = [str(getattr(grader, "name", i)) for i, grader in enumerate(graders)]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"two graders have one name among {names}; give them names in a mapping")
+        graders = dict(zip(names, graders, strict=True))
+    if not graders:
+        raise ConfigError("give the runner at least one grader")
+    for name, grader in graders.items():
+        if not isinstance(name, str) or not name or "." in name:
+            raise ConfigError(f"a grader's name is text without a dot, not {name!r}")
+        check_grader(name, grader)
+    return dict(graders)
+
+
+def _spec(graders: Sequence[BoundGrader], tree: RewardTree, settings: Settings) -> Spec:
+    described = {
+        key: GraderSpec(str(grader.grader.version), tuple(map(_bound, grader.score_range)))
+        for grader in graders
+        for key in grader.keys
+    }
+    reward = tree.root.spec()
+    body = [described, reward, settings.transform, settings.missing_reward]
+    return Spec(
+        digest=hashlib.blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=6).hexdigest(),
+        graders=described,
+        reward=reward,
+        transform=settings.transform,
+        missing_reward=settings.missing_reward,
+        judgekit=__version__,
+    )
 
 
 def _checked(rollouts: Iterable[Rollout]) -> list[Rollout]:
     batch = list(rollouts)
     for index, rollout in enumerate(batch):
-        if type(rollout) is not Rollout:
+        if not isinstance(rollout, Rollout):
             raise DataError(f"item {index} is a {type(rollout).__name__}, not a judgekit.Rollout")
     return batch
 
 
 def _bound(x: float) -> Any:
     return x if math.isfinite(x) else str(x)
-
-
-def _positive(value: float, what: str) -> None:
-    if not (isinstance(value, int | float) and value > 0):
-        raise ConfigError(f"{what} is a number of seconds above 0, not {value!r}")

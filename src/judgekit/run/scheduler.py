@@ -1,110 +1,139 @@
 """One call of a runner: from rollouts to jobs, from grades to results.
 
-The driver expands rollouts in a fair order: rules run in place, everything else becomes a job for the
-workers. When a rollout has the grades that the reward tree asks for it is evaluated, and paid out. All state is
-touched by one event loop only and belongs to this run.
+A feed brings in rollouts: rules run in place, everything else becomes a job for the workers. When a rollout has
+the grades that the reward tree asks for, the tree is evaluated. All state is touched by one event loop only and
+belongs to this run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
+import os
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any
 
-from judgekit.errors import ConfigError, FailureRateError
-from judgekit.execution.threads import Threads
+from judgekit.errors import ConfigError, DataError, FailureRateError, JudgekitError
+from judgekit.execution.threads import call_in_thread
 from judgekit.graders.protocol import as_grade, failure
 from judgekit.run.grouping import group_id
-from judgekit.run.jobs import RANK, GraderSlot, lanes_of
-from judgekit.run.metrics import RunMetrics
-from judgekit.run.results import Payout
-from judgekit.run.state import Arrivals, Group, Item
-from judgekit.run.workers import Job, Workers
-from judgekit.types import CURRENT_RUN, Abstained, Failed, Grade, RewardResult, Rollout, Skipped
+from judgekit.run.jobs import SLOW_S, BoundGrader, Job, Queue
+from judgekit.run.results import Results
+from judgekit.run.settings import Plan
+from judgekit.run.state import Group, Inbox, RolloutState
+from judgekit.run.workers import Workers, is_interrupt
+from judgekit.types import CURRENT_RUN, Abstained, Failed, RewardResult, Rollout, Skipped
 
-if TYPE_CHECKING:
-    from judgekit.run.runner import GradingRunner
+logger = logging.getLogger("judgekit")
 
 _SLICE_S = 0.005
 """How long rules may hold the event loop before it gets a turn."""
 _WINDOW = 8
 """Groups that are expanded in turn, so that a huge one does not hold up the others."""
+_OPEN = float("inf")
+"""Size of a group whose last member is not known yet."""
+
+
+_numbers = itertools.count()
+_process = ""
+
+
+def _name_process() -> None:
+    """Run ids are unique over processes, forked ones included."""
+    global _process
+    _process = secrets.token_hex(4)
+
+
+_name_process()
+os.register_at_fork(after_in_child=_name_process)
 
 
 class Run:
-    """One batch of rollouts through one runner."""
+    """One batch, stream or group of rollouts through one runner."""
 
-    def __init__(
-        self,
-        runner: GradingRunner,
-        slots: Sequence[GraderSlot],
-        rollouts: list[Rollout],
-        groups: list[list[int]],
-        tags: Mapping[str, Any],
-    ) -> None:
-        self.runner = runner
-        self.tree = runner.reward
-        self.slots = sorted(slots, key=lambda slot: RANK[slot.mode])
-        self.by_key = {key: slot for slot in slots for key in slot.keys}
-        self.by_name = {slot.name: slot for slot in slots}
-        self.rollouts = rollouts
-        self.groups = groups
-        self.id = secrets.token_hex(6)
-        self.metrics = RunMetrics(self.by_key, self.tree.bounds())
-        self.lanes, self.lane_of = lanes_of(self.slots, lambda: runner.pool.workers)
-        self.threads: Threads | None = None
-
-        self.payout = Payout(runner, self.metrics, run=self.id, tags=tags, wake=self.wake)
+    def __init__(self, plan: Plan, tags: Mapping[str, Any]) -> None:
+        self.plan = plan
+        self.tree = plan.tree
+        self.id = f"{_process}-{next(_numbers):x}"
+        self.taken_in = 0
+        """Rollouts that the feed has brought so far."""
+        self.results = Results(plan, run=self.id, tags=tags)
+        self.queues = [Queue(limit) for limit in plan.queue_limits]
+        self.workers: Workers
+        self.unread: Callable[[], int] = int
+        """Results of a stream that its consumer has not taken."""
         self.live: set[Group] = set()
         """Groups with members that wait for a group grader to be started."""
         self.expired: Failed | None = None
-        """Set at the batch's deadline: the grade of all that is not graded."""
-        self.crash: BaseException | None = None
+        """Set at the run's deadline: the grade of all that is not graded."""
         self.waiter: asyncio.Future[None] | None = None
+        self.waits_for: Callable[[], bool] = bool
         self.deadline: asyncio.TimerHandle | None = None
 
     # ---- what the runner calls
 
-    async def collect(self) -> list[RewardResult]:
+    async def collect(self, rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> list[RewardResult]:
         """All results, in input order."""
-        results: list[Any] = [None] * len(self.rollouts)
+        results: list[Any] = [None] * len(rollouts)
 
         def keep(result: RewardResult) -> None:
             results[result.index] = result
 
-        self.payout.emit = keep
-        await self._drive(self._feed())
+        self.results.emit = keep
+        await self._drive(self._feed(rollouts, groups), len(rollouts))
+        if excess := self.results.excess_failures():
+            raise FailureRateError(excess, results)
         return results
 
-    async def follow(self, arrivals: Arrivals, emit: Callable[[RewardResult], None]) -> None:
-        """Grade the members of one group as they come; *emit* gets each result as soon as it is final."""
-        self.payout.emit = emit
-        arrivals.news = self.wake
-        await self._drive(self._feed_arrivals(arrivals))
+    async def follow(self, inbox: Inbox, emit: Callable[[RewardResult], None]) -> None:
+        """Grade the members of one group as they arrive; *emit* gets each result once it is final."""
+        self.results.emit = emit
+        inbox.changed = self.wake
+        await self._drive(self._feed_inbox(inbox), None)
 
-    async def stream(self) -> AsyncGenerator[RewardResult, None]:
-        """Each result as soon as it is final."""
+    async def stream(
+        self, rollouts: Sequence[Rollout] | AsyncIterable[Rollout], groups: Sequence[list[int]]
+    ) -> AsyncGenerator[RewardResult, None]:
+        """Each result once it is final; no faster than they are taken."""
         ready: deque[RewardResult] = deque()
-        news = asyncio.Event()
+        changed = asyncio.Event()
 
         def keep(result: RewardResult) -> None:
             ready.append(result)
-            news.set()
+            changed.set()
 
-        self.payout.emit = keep
-        driver = asyncio.create_task(self._drive(self._feed()))
-        driver.add_done_callback(lambda _: news.set())
+        self.results.emit = keep
+        self.unread = lambda: len(ready)
+        if isinstance(rollouts, AsyncIterable):
+            driving = self._drive(self._feed_stream(rollouts), None)
+        else:
+            driving = self._drive(self._feed(rollouts, groups), len(rollouts))
+        driver = asyncio.create_task(driving)
+        driver.add_done_callback(lambda _: changed.set())
         try:
             while not driver.done() or ready:
                 while ready:
                     yield ready.popleft()
+                    self.wake()
                 if not driver.done():
-                    await news.wait()
-                    news.clear()
+                    await changed.wait()
+                    changed.clear()
             await driver
+            if excess := self.results.excess_failures():
+                raise FailureRateError(excess)
         finally:
             if not driver.done():
                 driver.cancel()
@@ -114,343 +143,374 @@ class Run:
 
     # ---- the driver
 
-    async def _drive(self, feed: Coroutine[Any, Any, None]) -> None:
-        """Grade what *feed* brings, to the last result."""
-        runner = self.runner
+    async def _drive(self, feed: Coroutine[Any, Any, None], total: int | None) -> None:
+        """Grade what *feed* brings, to the last result. Owns the workers: none outlives it."""
+        plan, settings = self.plan, self.plan.settings
         context = CURRENT_RUN.set(self.id)
-        self.workers = Workers(
-            self,
-            self.lanes,
-            max_concurrency=runner.max_concurrency,
-            retry=runner.retry,
-            budget=runner.budget,
-            gates=runner.gates,
-        )
         try:
-            self.payout.open(len(self.rollouts))
-            await feed
-            while self.payout.done < len(self.rollouts) and self.crash is None:
-                await self._news()
-            if self.crash is not None:
-                raise self.crash
-            self.payout.rest()
+            async with asyncio.TaskGroup() as tasks:
+                self.workers = Workers(
+                    tasks,
+                    self.queues,
+                    perform=self._perform,
+                    answer=self._answer,
+                    taken=self._job_taken,
+                    wake=self.wake,
+                    max_concurrency=settings.max_concurrency,
+                    retry=settings.retry,
+                    budget=plan.budget,
+                    limits=plan.limits,
+                )
+                try:
+                    self.results.open(total)
+                    await feed
+                except BaseException:
+                    self.workers.stop()
+                    raise
+            if self.results.settled < self.taken_in:
+                raise JudgekitError("a task of this run was cancelled from outside before it began")
+            self.results.finish()
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
         finally:
             feed.close()  # where it was not even begun
-            CURRENT_RUN.reset(context)
             if self.deadline is not None:
                 self.deadline.cancel()
-            try:
-                await self.workers.close()
-            finally:
-                self._close()
-        self._check_failure_rate()
+            self.workers.close()
+            CURRENT_RUN.reset(context)
+            self.results.close()
+            plan.metrics.tell(self.taken_in)
+            # a run refers to itself through its callbacks: hosts make thousands a minute, so that the garbage
+            # collector, which would have to find that out, takes more time than the grading
+            del self.workers
+            self.results.emit, self.waits_for = _ignore, bool
 
-    async def _feed(self) -> None:
-        """Bring in all rollouts, no faster than they are graded."""
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait until *condition* holds, which `wake` looks at."""
+        while not condition():
+            self.waits_for = condition
+            self.waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self.waiter
+            finally:
+                self.waiter = None
+
+    def wake(self) -> None:
+        """Something changed: go on where that is what the feed waits for."""
+        if self.waiter is not None and not self.waiter.done() and self.waits_for():
+            self.waiter.set_result(None)
+
+    # ---- feeds: how rollouts come in
+
+    async def _feed(self, rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> None:
+        """Bring in a batch, no faster than it is graded and its results are taken."""
         self._start_deadline()
-        backlog = max(4 * self.runner.max_concurrency, 64)
         turn_ends = time.perf_counter() + _SLICE_S
-        for item in self._in_fair_order():
-            self._advance(item)
+        for group, index in _in_fair_order(rollouts, groups):
+            self._take_in(RolloutState(index, rollouts[index], group))
             if self.workers.queued:
                 self.workers.start()
-            while self.workers.queued >= backlog and self.crash is None:
-                await self._news()
+            if not self._has_room():
+                await self._until(self._has_room)
                 turn_ends = time.perf_counter() + _SLICE_S
-            if self.crash is not None:
-                raise self.crash
-            if time.perf_counter() > turn_ends:
+            elif time.perf_counter() > turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = time.perf_counter() + _SLICE_S
 
-    async def _feed_arrivals(self, arrivals: Arrivals) -> None:
-        """Bring in the members of one group as they come; the deadline begins with the last of them."""
+    async def _feed_stream(self, rollouts: AsyncIterable[Rollout]) -> None:
+        """Bring in rollouts as an iterator gives them; a group ends where the next one begins."""
+        self._start_deadline()
+        group: Group | None = None
+        async for rollout in rollouts:
+            if not isinstance(rollout, Rollout):
+                raise DataError(f"item {self.taken_in} is a {type(rollout).__name__}, not a judgekit.Rollout")
+            id_ = group_id(rollout)
+            if group is None or (type(id_), id_) != (type(group.id), group.id):
+                if group is not None:
+                    self._complete(group)
+                group = Group(id_, _OPEN)
+            self._take_in(RolloutState(self.taken_in, rollout, group))
+            self.workers.start()
+            await self._until(self._has_room)
+        if group is not None:
+            self._complete(group)
+
+    async def _feed_inbox(self, inbox: Inbox) -> None:
+        """Bring in the members of one group as they arrive; the deadline begins with the last of them."""
         group: Group | None = None
         while True:
-            while arrivals.came:
-                rollout = arrivals.came.popleft()
-                if group is None:
-                    group = Group(group_id(rollout), arrivals.expected)
-                item = Item(len(self.rollouts), rollout, group)
-                self.rollouts.append(rollout)
-                group.items.append(item)
-                group.expanded += 1
-                group.size = max(arrivals.expected, group.expanded)
-                self._advance(item)
+            while inbox.arrived:
+                rollout = inbox.arrived.popleft()
+                group = group or Group(group_id(rollout), _OPEN)
+                self._take_in(RolloutState(self.taken_in, rollout, group))
                 self.workers.start()
-            if self.crash is not None:
-                raise self.crash
-            if len(self.rollouts) >= arrivals.expected:
+            if self.taken_in >= inbox.expected:
                 break
-            await self._news()
-        if group is None:
-            return
-        self._start_deadline()
-        if group.size != group.expanded:  # some left: what waited for them need not any longer
-            group.size = group.expanded
-            if group.finished == group.size:
-                self.payout.settle(group)
-            else:
-                self._start_group_graders(group)
+            await self._until(lambda: bool(inbox.arrived) or self.taken_in >= inbox.expected)
+        if group is not None:
+            self._start_deadline()
+            self._complete(group)
+
+    def _take_in(self, state: RolloutState) -> None:
+        self.taken_in += 1
+        state.group.add(state)
+        self._advance(state)
+
+    def _complete(self, group: Group) -> None:
+        """Nobody else joins the group: what waits for others need not any longer."""
+        group.size = group.expanded
+        if group.finished == group.size:
+            self.results.settle(group)
+        else:
+            self._start_group_graders(group)
+
+    def _has_room(self) -> bool:
+        backlog = max(4 * self.plan.settings.max_concurrency, 64)
+        return self.workers.queued + self.unread() < backlog
 
     def _start_deadline(self) -> None:
-        if self.runner.deadline_s is not None:
-            loop = asyncio.get_running_loop()
-            self.deadline = loop.call_later(self.runner.deadline_s, self._expire)
-
-    def _in_fair_order(self) -> Iterator[Item]:
-        """Rollouts, a few groups in turn: early groups end early, and a huge one does not hold up the rest."""
-        waiting = iter(self.groups)
-        window: deque[tuple[Group, Iterator[int]]] = deque()
-        while True:
-            while len(window) < _WINDOW and (members := next(waiting, None)) is not None:
-                window.append((Group(group_id(self.rollouts[members[0]]), len(members)), iter(members)))
-            if not window:
-                return
-            group, left = window.popleft()
-            index = next(left, None)
-            if index is None:
-                continue
-            window.append((group, left))
-            item = Item(index, self.rollouts[index], group)
-            group.items.append(item)
-            group.expanded += 1
-            yield item
-
-    async def _news(self) -> None:
-        self.waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self.waiter
-        finally:
-            self.waiter = None
-
-    def _close(self) -> None:
-        if self.threads is not None:
-            self.threads.close()
-        self.payout.close()
-        self.runner.metrics.add_run(self.metrics)
-        self.metrics.warn()
-
-    def _check_failure_rate(self) -> None:
-        allowed = self.runner.max_failure_rate
-        if allowed is None:
-            return
-        shown = ", ".join(
-            f"{name} {100 * rate:.1f} % ({', '.join(self.metrics.graders[name].errors)})"
-            for name, rate in self.metrics.failure_rates().items()
-            if rate > allowed
-        )
-        if shown:
-            raise FailureRateError(f"more grades failed than max_failure_rate={allowed:g} allows: {shown}")
+        if (deadline_s := self.plan.settings.deadline_s) is not None:
+            self.deadline = asyncio.get_running_loop().call_later(deadline_s, self._expire)
 
     def _expire(self) -> None:
-        """The batch's deadline: what is graded counts, the rest has failed."""
-        self.expired = Failed(
-            "DeadlineExceeded", f"not graded within the batch's {self.runner.deadline_s:g} s"
-        )
-        self.workers.expire(self.expired)
-        for group in list(self.live):
-            asked, group.asked = group.asked, {}
-            for name, members in asked.items():
-                self._answer_group(self.by_name[name], members, [self.expired] * len(members), None)
-        self.live.clear()
-        self.wake()
+        """The run's deadline: what is graded counts, the rest has failed."""
+        deadline_s = self.plan.settings.deadline_s
+        self.expired = Failed("DeadlineExceeded", f"not graded within the run's {deadline_s:g} s")
+        try:
+            self.workers.expire(self.expired)
+            for group in list(self.live):
+                wanted, group.wanted = group.wanted, {}
+                for name, members in wanted.items():
+                    self._answer_group(self.plan.by_name[name], members, [self.expired] * len(members))
+            self.live.clear()
+        except BaseException as error:  # MissingRewardError
+            self.workers.fail(error)
 
     # ---- what the workers call
 
-    async def perform(self, job: Job) -> Any:
-        slot = job.slot
-        rollout = job.items[0].rollout
+    def _perform(self, job: Job) -> Awaitable[Any]:
+        grader = job.grader
         if job.awaitable is not None:
             awaitable, job.awaitable = job.awaitable, None
-            return await awaitable
-        if slot.mode == "async":
-            return await slot.call(rollout)
-        if slot.mode == "group":
-            return await slot.call([item.rollout for item in job.items])
-        if slot.mode == "process":
-            return await self.runner.pool.grade(slot.grader, rollout, timeout_s=slot.timeout_s)
-        if slot.mode == "thread":
-            if self.threads is None:
-                self.threads = Threads()
-            value = await self.threads.call(slot.call, rollout)
-        else:  # a rule whose awaitable failed and is tried again
-            value = slot.call(rollout)
-        return await value if hasattr(value, "__await__") else value
+            return awaitable
+        rollout = job.states[0].rollout
+        if grader.mode == "async":
+            return grader.call(rollout)  # type: ignore[no-any-return]
+        if grader.mode == "group":
+            return grader.call([state.rollout for state in job.states])  # type: ignore[no-any-return]
+        if grader.mode == "process":
+            return self.plan.pool.grade(grader.pickled, rollout, timeout_s=grader.timeout_s)
+        return _grade_sync(grader, rollout)
 
-    def answer(self, job: Job, value: Any, seconds: float | None) -> None:
+    def _answer(self, job: Job, value: Any, seconds: float | None) -> None:
         if isinstance(value, ConfigError):  # every other rollout would meet it too
-            self._fail(value)
-            return
+            raise value
         if isinstance(value, BaseException):
             value = failure(value)
-        try:
-            values = _per_member(value, len(job.items)) if job.slot.mode == "group" else [value]
-            for item in job.items:
-                item.pending.discard(job.slot.name)
-            self._keep_all(job.slot, job.items, values, seconds)
-        except Exception as error:  # MissingRewardError, or a fault of ours: it ends the run
-            self._fail(error)
+        for state in job.states:
+            state.pending.discard(job.grader.name)
+        if job.grader.mode == "group":
+            self._keep_all(job.grader, job.states, _per_member(value, len(job.states)), seconds)
+            return
+        state = job.states[0]
+        self._keep(state, job.grader, value, seconds)
+        if self.tree.lazy or not state.pending:
+            self._advance(state)
 
-    def taken(self, job: Job, waited_s: float) -> None:
-        for key in job.slot.keys:
-            self.metrics.graders[key].waits.append(waited_s)
-
-    def wake(self) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
-
-    def _fail(self, error: BaseException) -> None:
-        if self.crash is None:
-            self.crash = error
-        self.wake()
+    def _job_taken(self, job: Job, waited_s: float) -> None:
+        for _, waits in job.grader.timings:
+            waits.append(waited_s)
 
     # ---- from rollout to jobs
 
-    def _advance(self, item: Item) -> None:
+    def _advance(self, state: RolloutState) -> None:
         """Ask the graders that the rollout needs next; finish it where it needs none."""
-        tree = self.tree
+        lazy = self.tree.lazy
         while True:
-            if tree.lazy:
-                wanted = {self.by_key[key] for key in tree.wanted(item.grades)}
-                slots = [slot for slot in self.slots if slot in wanted and slot.name not in item.pending]
+            if lazy:
+                wanted = {self.plan.by_key[key] for key in self.tree.wanted(state.grades, state.rollout)}
+                graders = [g for g in self.plan.graders if g in wanted and g.name not in state.pending]
             else:
-                slots = [] if item.grades else self.slots
-            again = False
-            for slot in slots:
+                graders = () if state.grades else self.plan.graders  # type: ignore[assignment]
+            graded = False
+            for grader in graders:
                 if self.expired is not None:
-                    self._keep(item, slot, self.expired, None)
-                    again = True
-                elif slot.mode == "inline" and not slot.too_big(item):
-                    again |= self._grade_inline(item, slot)
-                elif again and tree.lazy:
+                    self._keep(state, grader, self.expired, None)
+                    graded = True
+                elif grader.mode == "inline" and not grader.too_big(state):
+                    graded |= self._grade_inline(state, grader)
+                elif graded and lazy:
                     break  # a rule may have decided that this one is not needed
-                elif slot.mode == "group":
-                    item.pending.add(slot.name)
-                    item.blocked += 1
-                    item.group.asked.setdefault(slot.name, []).append(item)
-                    self.live.add(item.group)
+                elif grader.mode == "group":
+                    state.pending.add(grader.name)
+                    state.blocked += 1
+                    state.group.wanted.setdefault(grader.name, []).append(state)
+                    self.live.add(state.group)
                 else:
-                    self._enqueue(item, slot.pooled or slot)
-            if not (again and tree.lazy):
+                    self._enqueue(state, grader.pooled or grader)
+            if not (graded and lazy):
                 break
-        if not item.pending:
-            self._finish(item)
-        if item.group.asked:
-            self._start_group_graders(item.group)
+        if not state.pending:
+            self._finish(state)
+        if state.group.wanted:
+            self._start_group_graders(state.group)
 
-    def _grade_inline(self, item: Item, slot: GraderSlot) -> bool:
+    def _grade_inline(self, state: RolloutState, grader: BoundGrader) -> bool:
         """Run a rule in place; False where it turned out to be awaitable and became a job."""
         start = time.perf_counter()
         try:
-            value = slot.call(item.rollout)
+            value = grader.call(state.rollout)
         except ConfigError:
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # panics of native code are no Exception
+            if is_interrupt(error):
+                raise
             value = failure(error)
         else:
             if hasattr(value, "__await__"):
-                self._enqueue(item, slot, value)
+                self._enqueue(state, grader, value)
                 return False
-        self._keep(item, slot, value, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        if seconds > SLOW_S and not grader.told_slow:
+            grader.told_slow = True
+            logger.warning(
+                'grader %r held the event loop for %.0f ms, and everything else with it: give it where="thread" if '
+                'it waits, where="process" if it computes',
+                grader.name,
+                1000 * seconds,
+            )
+        self._keep(state, grader, value, seconds)
         return True
 
-    def _enqueue(self, item: Item, slot: GraderSlot, awaitable: Awaitable[Any] | None = None) -> None:
-        item.pending.add(slot.name)
-        self.workers.add(Job(slot, [item], self.lane_of[slot], awaitable))
+    def _enqueue(
+        self, state: RolloutState, grader: BoundGrader, awaitable: Awaitable[Any] | None = None
+    ) -> None:
+        state.pending.add(grader.name)
+        self.workers.add(Job(grader, (state,), self.queues[grader.queue], awaitable))
 
     def _start_group_graders(self, group: Group) -> None:
         """Start the group graders that no member can still join."""
         if group.expanded < group.size:
             return
-        for name in list(group.asked):
-            members = group.asked.get(name)
+        for name in list(group.wanted):
+            members = group.wanted.get(name)
             if members is None:
                 continue
-            asked = {id(item) for item in members}
-            if any(not i.done and id(i) not in asked and len(i.pending) > i.blocked for i in group.items):
+            asked = {id(state) for state in members}
+            if any(not s.done and id(s) not in asked and len(s.pending) > s.blocked for s in group.members):
                 continue  # a member that is still being graded may want it too
-            del group.asked[name]
-            slot = self.by_name[name]
+            del group.wanted[name]
+            grader = self.plan.by_name[name]
             if len(members) == 1:
                 why = (
                     "the group has one member"
                     if group.size == 1
                     else "one member of the group was to be graded"
                 )
-                self._answer_group(slot, members, [Abstained(why)], None)
+                self._answer_group(grader, members, [Abstained(why)])
             else:
-                for item in members:
-                    item.blocked -= 1
-                self.workers.add(Job(slot, members, self.lane_of[slot]))
-        if not group.asked:
+                for state in members:
+                    state.blocked -= 1
+                self.workers.add(Job(grader, members, self.queues[grader.queue]))
+        if not group.wanted:
             self.live.discard(group)
         self.workers.start()
 
-    def _answer_group(
-        self, slot: GraderSlot, members: list[Item], values: list[Any], seconds: float | None
-    ) -> None:
+    def _answer_group(self, grader: BoundGrader, members: list[RolloutState], values: list[Any]) -> None:
         """Answer members whose group grader was not even started."""
-        for item in members:
-            item.blocked -= 1
-            item.pending.discard(slot.name)
-        try:
-            self._keep_all(slot, members, values, seconds)
-        except Exception as error:
-            self._fail(error)
+        for state in members:
+            state.blocked -= 1
+            state.pending.discard(grader.name)
+        self._keep_all(grader, members, values, None)
 
     # ---- from grades to results
 
     def _keep_all(
-        self, slot: GraderSlot, items: list[Item], values: Sequence[Any], seconds: float | None
+        self,
+        grader: BoundGrader,
+        states: Sequence[RolloutState],
+        values: Sequence[Any],
+        seconds: float | None,
     ) -> None:
-        for item, value in zip(items, values, strict=True):
-            self._keep(item, slot, value, seconds)
-        for item in items:
-            if not item.done and (self.tree.lazy or not item.pending):
-                self._advance(item)
+        for state, value in zip(states, values, strict=True):
+            self._keep(state, grader, value, seconds)
+        for state in states:
+            if not state.done and (self.tree.lazy or not state.pending):
+                self._advance(state)
 
-    def _keep(self, item: Item, slot: GraderSlot, value: Any, seconds: float | None) -> None:
-        """Keep a grader's answer as a grade, and count it."""
-        if not slot.outputs:
-            self._keep_one(item, slot.name, as_grade(value, slot.score_range), seconds)
-            return
-        for part, key in zip(slot.outputs, slot.keys, strict=True):
-            if isinstance(value, Mapping):
-                part_value = value[part] if part in value else Failed("KeyError", f"no score {part!r}")
-            elif value is None or isinstance(value, Abstained | Failed):
-                part_value = value
-            else:
-                names = ", ".join(slot.outputs)
-                part_value = Failed("TypeError", f"expected scores for {names}, not {type(value).__name__}")
-            self._keep_one(item, key, as_grade(part_value, slot.score_range), seconds)
-
-    def _keep_one(self, item: Item, key: str, grade: Grade, seconds: float | None) -> None:
-        item.grades[key] = grade
-        metrics = self.metrics.graders[key]
-        metrics.add(grade)
+    def _keep(self, state: RolloutState, grader: BoundGrader, value: Any, seconds: float | None) -> None:
+        """Keep a grader's answer as a grade, or as one for each of its outputs."""
+        if grader.outputs:
+            for part, key in zip(grader.outputs, grader.keys, strict=True):
+                state.grades[key] = as_grade(_part(value, part, grader.outputs), grader.score_range)
+        else:
+            state.grades[grader.name] = as_grade(value, grader.score_range)
         if seconds is not None:
-            metrics.seconds.append(seconds)
+            for durations, _ in grader.timings:
+                durations.append(seconds)
 
-    def _finish(self, item: Item) -> None:
-        """All grades are there: evaluate the tree, and hand the result on as soon as nothing else can change it."""
-        grades = item.grades
-        if len(grades) < len(self.by_key):
-            for key in self.by_key:
+    def _finish(self, state: RolloutState) -> None:
+        """All grades are there: evaluate the tree."""
+        grades = state.grades
+        if len(grades) < len(self.plan.by_key):
+            for key in self.plan.by_key:
                 if key not in grades:
-                    grades[key] = skipped = Skipped(self.tree.gate_of.get(key, ""))
-                    self.metrics.graders[key].add(skipped)
-        item.ev = self.tree.evaluate(grades)
-        item.ended = time.perf_counter()
-        item.done = True
-        self.payout.graded(item)
+                    grades[key] = Skipped(self.tree.gate_of.get(key, ""))
+        state.ev = self.tree.evaluate(grades, state.rollout)
+        state.ended = time.perf_counter()
+        state.done = True
+        self.results.graded(state)
+
+
+def _ignore(result: RewardResult) -> None:
+    pass
+
+
+async def _grade_sync(grader: BoundGrader, rollout: Rollout) -> Any:
+    """Call a synchronous grader in a thread, or in place where its awaitable failed and is tried again."""
+    value = await call_in_thread(grader.call, rollout) if grader.mode == "thread" else grader.call(rollout)
+    return await value if hasattr(value, "__await__") else value
+
+
+def _in_fair_order(rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> Iterator[tuple[Group, int]]:
+    """Rollouts, a few groups in turn: early groups end early, and a huge one does not hold up the rest."""
+    waiting = iter(groups)
+    window: deque[tuple[Group, Iterator[int]]] = deque()
+    while True:
+        while len(window) < _WINDOW and (members := next(waiting, None)) is not None:
+            window.append((Group(group_id(rollouts[members[0]]), len(members)), iter(members)))
+        if not window:
+            return
+        group, left = window.popleft()
+        index = next(left, None)
+        if index is not None:
+            window.append((group, left))
+            yield group, index
 
 
 def _per_member(value: Any, count: int) -> Sequence[Any]:
     """What a group grader answered, one grade per member."""
     if isinstance(value, Failed | Abstained):
         return [value] * count
-    if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == count:
-        return value
-    got = f"{len(value)} grades" if isinstance(value, Sequence) else type(value).__name__
+    try:
+        values = None if isinstance(value, str | Mapping) else list(value)
+    except Exception:
+        values = None
+    if values is not None and len(values) == count:
+        return values
+    got = type(value).__name__ if values is None else f"{len(values)} grades"
     return [Failed("WrongGroupGrades", f"{got} for {count} members")] * count
+
+
+def _part(value: Any, part: str, outputs: Sequence[str]) -> Any:
+    """One of several scores that a call gave."""
+    if value is None or isinstance(value, Abstained | Failed):
+        return value
+    if not isinstance(value, Mapping):
+        return Failed("TypeError", f"expected scores for {', '.join(outputs)}, not {type(value).__name__}")
+    try:
+        return value[part]
+    except KeyError:
+        return Failed("KeyError", f"no score {part!r}")
+    except Exception as error:
+        return failure(error)

@@ -1,4 +1,4 @@
-"""Rollouts on their way through a run, in their groups."""
+"""Per-run state of rollouts and groups."""
 
 from __future__ import annotations
 
@@ -13,20 +13,26 @@ from judgekit.types import Grade, Rollout, text_size
 class Group:
     """Rollouts that compete with each other."""
 
-    __slots__ = ("asked", "expanded", "finished", "id", "items", "size")
+    __slots__ = ("expanded", "finished", "id", "members", "size", "wanted")
 
-    def __init__(self, id_: Hashable, size: int) -> None:
+    def __init__(self, id_: Hashable, size: float) -> None:
         self.id = id_
         self.size = size
+        """Members, those still to come included; infinite while that is not known."""
         self.expanded = 0
+        """Members whose grading has begun."""
         self.finished = 0
-        self.items: list[Item] = []
-        self.asked: dict[str, list[Item]] = {}
+        self.members: list[RolloutState] = []
+        self.wanted: dict[str, list[RolloutState]] = {}
         """Members that want a group grader that has not been started yet."""
 
+    def add(self, state: RolloutState) -> None:
+        self.members.append(state)
+        self.expanded += 1
 
-class Item:
-    """A rollout on its way."""
+
+class RolloutState:
+    """One rollout being graded."""
 
     __slots__ = (
         "blocked",
@@ -67,12 +73,12 @@ class Item:
 _NOT_YET = Evaluation({}, {})
 
 
-class Arrivals:
-    """The members of one group, whose grading begins as each of them comes."""
+class Inbox:
+    """Members of one group that arrive one by one."""
 
     def __init__(self, size: int) -> None:
         self.expected = size
         """Members that have come or are still to come."""
-        self.came: deque[Rollout] = deque()
-        self.news: Callable[[], None] = lambda: None
-        """Wakes the run that takes them in; to be called after every change."""
+        self.arrived: deque[Rollout] = deque()
+        self.changed: Callable[[], None] = lambda: None
+        """Wakes the run; call it after every change."""

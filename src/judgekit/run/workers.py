@@ -1,267 +1,286 @@
-"""The workers of one run: bounded, on time, and cleaned up after.
+"""The workers of one run: bounded, on time, and owned by a task group.
 
-Jobs wait in lanes; a lane is what shares a limit. Up to `max_concurrency` tasks take jobs whose lane has
-room; they are made when there is work and end when there is none. One timer watches all of them, so that a
-job costs no timer of its own.
+Jobs wait in queues; a queue is what shares a limit. Up to `max_concurrency` workers take jobs whose queue has
+room; they are made when there is work and end when there is none. One timer watches all of them, so that an
+evaluation costs neither a task nor a timer of its own. A worker that raises ends the run with its error.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 import math
+import threading
 import time
-from collections import deque
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+import types
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 from judgekit.execution.limits import Limiter, Retry, RetryBudget
+from judgekit.run.jobs import Job, Queue
 from judgekit.types import Failed
-
-if TYPE_CHECKING:
-    from judgekit.run.jobs import GraderSlot
-    from judgekit.run.state import Item
 
 logger = logging.getLogger("judgekit")
 
 GRACE_S = 0.5
-"""How long a cancelled grader may take to end before it is left behind."""
-
-_stuck: set[asyncio.Task[None]] = set()
-"""Tasks of graders that ignore cancellation, kept from being collected while they still run."""
+"""How long a cancelled grader may take to clean up before its coroutine is closed."""
 
 
-class Lane:
-    """Jobs that share a limit."""
-
-    __slots__ = ("active", "limit", "queue")
-
-    def __init__(self, limit: float) -> None:
-        self.limit = limit
-        self.active = 0
-        self.queue: deque[Job] = deque()
-
-
-class Job:
-    """One evaluation: a grader and the rollout, or the group's rollouts, that it is to grade."""
-
-    __slots__ = ("attempt", "awaitable", "items", "lane", "queued", "slot", "started")
-
-    def __init__(
-        self, slot: GraderSlot, items: list[Item], lane: Lane, awaitable: Awaitable[Any] | None = None
-    ) -> None:
-        self.slot = slot
-        self.items = items
-        self.lane = lane
-        self.awaitable = awaitable
-        """What a synchronous grader returned to be awaited."""
-        self.attempt = 1
-        self.queued = time.perf_counter()
-        self.started: float | None = None
-        """Loop time of its first attempt."""
-
-
-class Owner(Protocol):
-    """Who the workers work for. None of these may raise but `perform`."""
-
-    async def perform(self, job: Job) -> Any:
-        """Do the job."""
-        ...
-
-    def answer(self, job: Job, value: Any, seconds: float | None) -> None:
-        """The job is done: what `perform` returned, or the exception or Failed that it ended with."""
-        ...
-
-    def taken(self, job: Job, waited_s: float) -> None:
-        """A worker took the job for the first time."""
-        ...
-
-    def wake(self) -> None:
-        """There is room for more jobs."""
-        ...
-
-
-class _Flight:
+class _Worker:
     """What one worker is doing, for the clock."""
 
-    __slots__ = ("abandoned", "deadline", "held", "job", "task", "why")
+    __slots__ = ("deadline", "forced", "held", "job", "running", "task", "why")
 
-    def __init__(self) -> None:
-        self.held: list[Limiter] = []
-        """Slots that it has of those which runs share."""
+    def __init__(self, job: Job) -> None:
+        self.job: Job | None = job
         self.task: asyncio.Task[None] | None = None
-        self.job: Job | None = None
+        self.running = False
+        """Whether its task has begun: one that is cancelled before never runs, and would answer nothing."""
+        self.held: list[Limiter] = []
+        """Limits shared between runs of which it holds a place."""
         self.deadline = math.inf
         self.why: Failed | None = None
-        """Set when the clock has cancelled it."""
-        self.abandoned = False
+        """Set when the clock has cancelled its job: the grade that this makes."""
+        self.forced = False
+        """Set when the job ignored that: its coroutine is closed."""
 
 
 class Workers:
-    """Runs jobs for *owner*; belongs to the running event loop."""
+    """Runs jobs of one run in tasks of *tasks*; belongs to the running event loop.
+
+    *perform*: begins a job; what it returns is awaited. *answer*: takes its value, or the exception or Failed that it ended with, and the
+    seconds that it took. *taken*: a job was started after so many seconds in its queue. *wake*: there is room
+    for more jobs. Only *perform* may fail for a rollout's sake; what the others raise ends the run.
+    """
 
     def __init__(
         self,
-        owner: Owner,
-        lanes: list[Lane],
+        tasks: asyncio.TaskGroup,
+        queues: Sequence[Queue],
         *,
+        perform: Callable[[Job], Awaitable[Any]],
+        answer: Callable[[Job, Any, float | None], None],
+        taken: Callable[[Job, float], None],
+        wake: Callable[[], None],
         max_concurrency: int,
         retry: Retry,
         budget: RetryBudget,
-        gates: Mapping[str, Sequence[Limiter]],
+        limits: Mapping[str, Sequence[Limiter]],
     ) -> None:
-        """*gates*: by a grader's name, the slots that all runs share and that its jobs need to begin."""
-        self._owner = owner
-        self._lanes = lanes
+        self._tasks = tasks
+        self._queues = queues
+        self._perform = perform
+        self._answer = answer
+        self._taken = taken
+        self._wake = wake
         self._max = max_concurrency
         self._retry = retry
-        self._budget = budget
-        self._gates = gates
+        self._budget = budget if retry.attempts > 1 else None
+        self._limits = limits
         self._loop = asyncio.get_running_loop()
         self.queued = 0
         """Jobs that wait for a worker."""
-        self._active = 0
-        self._flights: set[_Flight] = set()
-        self._delayed: dict[Job, asyncio.TimerHandle] = {}
+        self._suspends = False
+        """Whether a grader of this run has been seen to wait: until then, one worker does as well as many."""
+        self._workers: set[_Worker] = set()
+        self._delayed: dict[Job, asyncio.Task[None]] = {}
+        """Jobs that wait for another try."""
         self._clock: asyncio.TimerHandle | None = None
         self._clock_at = math.inf
         self._expired = False
+        self._closing = False
+        self._run = asyncio.current_task()
+        self._cancels = self._run.cancelling() if self._run is not None else 0
 
     def add(self, job: Job) -> None:
         """Queue a job; `start` gets it going."""
-        job.lane.queue.append(job)
+        job.queue.jobs.append(job)
         self.queued += 1
 
     def start(self) -> None:
         """Make workers for the jobs that may run now."""
-        while self._active < self._max and (job := self._take()) is not None:
-            self._active += 1
-            flight = _Flight()
-            self._flights.add(flight)
-            flight.task = self._loop.create_task(self._work(flight, job))
+        while self.queued and not self.closing and len(self._workers) < (self._max if self._suspends else 1):
+            job = self._take()
+            if job is None:
+                return
+            worker = _Worker(job)
+            self._workers.add(worker)
+            worker.task = self._tasks.create_task(self._work(worker, job))
+
+    def _saw_wait(self) -> None:
+        self._suspends = True
+        self.start()
 
     def expire(self, why: Failed) -> None:
-        """End everything now: what is in flight is cancelled, and it and what waits is answered with *why*."""
+        """End everything now: what runs is cancelled, and it and what waits is answered with *why*."""
         self._expired = True
-        for flight in list(self._flights):
-            if flight.why is None and flight.job is not None:
-                self._cancel(flight, why)
+        for worker in self._workers:
+            if worker.why is None and worker.job is not None:
+                self._cancel(worker, why)
         self._set_clock()
-        jobs = [job for lane in self._lanes for job in lane.queue] + list(self._delayed)
-        self._forget_waiting()
-        for job in jobs:
-            discard(job.awaitable)
-            self._owner.answer(job, why, None)
+        for job in self._drop_waiting():
+            self._answer(job, why, None)
 
-    async def close(self) -> None:
-        """Cancel what is left and wait for it; a task that ignores its cancellation is left behind, and said so."""
+    def fail(self, error: BaseException) -> None:
+        """End the run with *error*, from a timer's callback, where raising it would only log it."""
+
+        async def raise_it() -> None:
+            raise error
+
+        self.stop()
+        self._tasks.create_task(raise_it())
+
+    def stop(self) -> None:
+        """The run ends early: answer nothing more."""
+        self._closing = True
+
+    @property
+    def closing(self) -> bool:
+        """Whether the run ends early: its own task is cancelled, or a worker has failed. The task group then
+        cancels the workers, and what they are cancelled for is no grader's doing."""
+        if not self._closing and self._run is not None and self._run.cancelling() > self._cancels:
+            self._closing = True
+        return self._closing
+
+    def close(self) -> None:
+        """Forget what waits, once the task group has ended the workers."""
+        self._drop_waiting()
+        for worker in self._workers:  # cancelled before they began
+            discard(worker.job and worker.job.awaitable)
         if self._clock is not None:
             self._clock.cancel()
-        for job in [job for lane in self._lanes for job in lane.queue] + list(self._delayed):
-            discard(job.awaitable)
-        self._forget_waiting()
-        tasks = {flight.task for flight in self._flights if flight.task is not None}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            _, stuck = await asyncio.wait(tasks, timeout=GRACE_S)
-            for task in stuck:
-                _leave_behind(task)
 
-    def _forget_waiting(self) -> None:
-        for lane in self._lanes:
-            lane.queue.clear()
-        self.queued = 0
-        for handle in self._delayed.values():
-            handle.cancel()
+    def _drop_waiting(self) -> list[Job]:
+        jobs = [job for queue in self._queues for job in queue.jobs] + list(self._delayed)
+        for queue in self._queues:
+            queue.jobs.clear()
+        for task in self._delayed.values():
+            task.cancel()
         self._delayed.clear()
+        self.queued = 0
+        for job in jobs:
+            discard(job.awaitable)
+        return jobs
 
     def _take(self) -> Job | None:
-        """The next job of the lane that uses least of what it may: a few slow calls must not keep the few slots
-        of a worker pool empty, nor one lane take all that there is."""
-        if not self.queued:
-            return None
-        best: Lane | None = None
+        """The next job of the queue that uses least of its share: slow calls must not keep the few places of a
+        worker pool empty, nor one queue take every worker."""
+        best: Queue | None = None
         least = math.inf
-        for lane in self._lanes:
-            if lane.queue and lane.active < lane.limit:
-                used = lane.active / min(lane.limit, self._max)
+        for queue in self._queues:
+            if queue.jobs and queue.active < queue.limit:
+                used = queue.active / min(queue.limit, self._max)
                 if used < least:
-                    best, least = lane, used
+                    best, least = queue, used
         if best is None:
             return None
         best.active += 1
         self.queued -= 1
-        return best.queue.popleft()
+        return best.jobs.popleft()
 
-    async def _work(self, flight: _Flight, first: Job) -> None:
-        job: Job | None = first
+    async def _work(self, worker: _Worker, job: Job | None) -> None:
+        worker.running = True
         try:
             while job is not None:
-                await self._execute(flight, job)
-                if flight.abandoned:
-                    return
-                job.lane.active -= 1
-                flight.job = None
-                self.start()
-                self._owner.wake()
-                job = self._take()
+                await self._execute(worker, job)
+                job.queue.active -= 1
+                worker.job = job = self._take() if self.queued else None
+                worker.why, worker.forced = None, False
+                if self.queued:
+                    self.start()
+                self._wake()
+        except BaseException:
+            # the task group now cancels the other workers: theirs is no grader's own cancellation
+            self._closing = True
+            raise
         finally:
-            if not flight.abandoned:
-                self._active -= 1
-                self._flights.discard(flight)
+            self._workers.discard(worker)
+            _release(worker)
 
-    async def _execute(self, flight: _Flight, job: Job) -> None:
-        flight.job, flight.why = job, None
+    async def _execute(self, worker: _Worker, job: Job) -> None:
+        """Do one job and answer it. Whatever its grader does, this ends, and with an answer unless the run is
+        being cancelled."""
         start = time.perf_counter()
-        value: Any
+        value: Any = worker.why
         try:
-            if self._gates:
-                for gate in self._gates.get(job.slot.name, ()):
-                    await gate.acquire()
-                    flight.held.append(gate)
+            if value is not None:  # the deadline came before it began
+                discard(job.awaitable)
+                return self._answer(job, value, None)
+            if self._limits:
+                for limit in self._limits.get(job.grader.name, ()):
+                    if not limit.try_acquire():
+                        await limit.acquire()
+                    worker.held.append(limit)
                 start = time.perf_counter()
-            self._begin(flight, job, start)
-            value = await self._owner.perform(job)
-        except asyncio.CancelledError as error:
-            if flight.abandoned:
-                return
-            if flight.why is None and flight.task is not None and flight.task.cancelling():
-                raise  # the run is being cancelled
-            value = error  # the clock's, or the grader's own
-        except (Exception, SystemExit) as error:
-            value = error
+            self._begin(worker, job, start)
+            value = await self._stepped(self._perform(job), worker)
+        except BaseException as error:  # panics of native code are no Exception
+            if is_interrupt(error) or (isinstance(error, asyncio.CancelledError) and self.closing):
+                raise
+            value = error  # the grader's own, or what the clock's cancellation made of it
         finally:
-            _let_go(flight)
-        if flight.abandoned:
+            _release(worker)
+            worker.deadline = math.inf
+        task = worker.task
+        if task is not None and task.cancelling():
+            await self._take_in_cancellation(task)
+        if worker.why is not None:
+            value = worker.why
+        if self.closing:  # nobody waits for it any more
             return
-        flight.deadline = math.inf
-        if flight.why is not None:
-            await self._absorb_cancel(flight)
-            value = flight.why
-        if isinstance(value, BaseException) and self._try_again(job, value):
-            return
-        self._owner.answer(job, value, time.perf_counter() - start)
+        if not (isinstance(value, BaseException) and self._try_again(job, value)):
+            self._answer(job, value, time.perf_counter() - start)
 
-    def _begin(self, flight: _Flight, job: Job, now: float) -> None:
-        """The job has its slot: from here on its time counts."""
+    @types.coroutine
+    def _stepped(self, awaitable: Awaitable[Any], worker: _Worker) -> Generator[Any, Any, Any]:
+        """Await a grader a step at a time, so that one that ignores its cancellation can be closed: a task
+        group would wait for it for ever."""
+        coroutine: Any = awaitable if hasattr(awaitable, "send") else _awaited(awaitable)
+        try:
+            step = coroutine.send(None)
+            if not self._suspends:
+                self._saw_wait()
+            while True:
+                try:
+                    yield step
+                except BaseException as error:
+                    if worker.forced or isinstance(error, GeneratorExit):
+                        raise
+                    if self.closing:
+                        worker.deadline = self._loop.time() + GRACE_S
+                        self._set_clock()
+                    step = coroutine.throw(error)
+                else:
+                    step = coroutine.send(None)
+        except StopIteration as end:
+            return end.value
+        finally:
+            with suppress(RuntimeError):  # it ignores even that; it will not run again
+                coroutine.close()
+
+    async def _take_in_cancellation(self, task: asyncio.Task[None]) -> None:
+        """End a cancellation that was meant for the job alone, so that it does not reach the worker's next."""
+        try:
+            await asyncio.sleep(0)  # where the job returned all the same, it is still to be delivered
+        except asyncio.CancelledError:
+            if self.closing:
+                raise
+        while task.uncancel():
+            pass
+
+    def _begin(self, worker: _Worker, job: Job, now: float) -> None:
+        """The job has its place: from here on its time counts."""
         if job.started is None:
             job.started = self._loop.time()
-            self._owner.taken(job, now - job.queued)
-            self._budget.call()
-        if job.slot.mode != "process":  # the pool keeps time itself, from when a worker has the rollout
-            flight.deadline = job.started + job.slot.timeout_s
-        if flight.deadline < self._clock_at:
-            self._set_clock()
-
-    async def _absorb_cancel(self, flight: _Flight) -> None:
-        """Take in the clock's cancellation where the grader did not, and undo its count."""
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
-        if flight.task is not None and flight.task.uncancel() > 0:
-            raise asyncio.CancelledError
+            self._taken(job, now - job.queued)
+            if self._budget is not None:
+                self._budget.call()
+        if job.grader.mode != "process":  # the pool keeps time itself, from when a worker has the rollout
+            worker.deadline = job.started + job.grader.timeout_s
+            if worker.deadline < self._clock_at:
+                self._set_clock()
 
     def _try_again(self, job: Job, error: BaseException) -> bool:
         """Queue the job for another try, without a worker meanwhile; False where this was its last."""
@@ -269,26 +288,29 @@ class Workers:
             job.attempt >= self._retry.attempts
             or self._expired
             or job.started is None
-            or not getattr(error, "retryable", False)
-            or getattr(error, "exhausted", False)
+            or getattr(error, "retryable", False) is not True
+            or getattr(error, "exhausted", False) is True
         ):
             return False
         wait = self._retry.wait_s(job.attempt, error)
-        if self._loop.time() + wait >= job.started + job.slot.timeout_s or not self._budget.allow():
+        if self._loop.time() + wait >= job.started + job.grader.timeout_s:
+            return False
+        if self._budget is None or not self._budget.allow():
             return False
         job.attempt += 1
-        self._delayed[job] = self._loop.call_later(wait, self._requeue, job)
+        self._delayed[job] = self._tasks.create_task(self._requeue(job, wait))
         return True
 
-    def _requeue(self, job: Job) -> None:
+    async def _requeue(self, job: Job, wait: float) -> None:
+        await asyncio.sleep(wait)
         del self._delayed[job]
         self.add(job)
         self.start()
 
-    # ---- the clock
+    # ---- the clock: one timer, set to the nearest deadline
 
     def _set_clock(self) -> None:
-        when = min((flight.deadline for flight in self._flights), default=math.inf)
+        when = min((worker.deadline for worker in self._workers), default=math.inf)
         if when == self._clock_at:
             return
         if self._clock is not None:
@@ -298,46 +320,38 @@ class Workers:
 
     def _tick(self) -> None:
         now = self._loop.time()
-        for flight in list(self._flights):
-            if flight.deadline > now or flight.job is None:
+        for worker in self._workers:
+            if worker.deadline > now or worker.job is None:
                 continue
-            if flight.why is None:
-                timeout_s = flight.job.slot.timeout_s
-                self._cancel(
-                    flight, Failed("GraderTimeout", f"no grade within {timeout_s:g} s", retryable=True)
-                )
-            else:
-                self._abandon(flight)
+            if worker.why is None and not self.closing:
+                timeout_s = worker.job.grader.timeout_s
+                self._cancel(worker, Failed("GraderTimeout", f"no grade within {timeout_s:g} s"))
+            elif worker.task is not None:
+                if not worker.forced:
+                    name = worker.job.grader.name
+                    logger.error("grader %r ignores its cancellation; its coroutine is closed", name)
+                worker.forced, worker.deadline = True, now + GRACE_S
+                worker.task.cancel()
         self._clock, self._clock_at = None, math.inf
         self._set_clock()
 
-    def _cancel(self, flight: _Flight, why: Failed) -> None:
-        flight.why = why
-        flight.deadline = self._loop.time() + GRACE_S
-        if flight.task is not None:
-            flight.task.cancel()
-
-    def _abandon(self, flight: _Flight) -> None:
-        """Go on without a grader that ignores its cancellation."""
-        job, task = flight.job, flight.task
-        flight.abandoned = True
-        flight.deadline = math.inf
-        self._flights.discard(flight)
-        self._active -= 1
-        _let_go(flight)
-        if task is not None:
-            _leave_behind(task)
-        if job is not None:
-            job.lane.active -= 1
-            self._owner.answer(job, flight.why, None)
-        self.start()
-        self._owner.wake()
+    def _cancel(self, worker: _Worker, why: Failed | None) -> None:
+        worker.why = why
+        if worker.running and worker.task is not None:
+            worker.deadline = self._loop.time() + GRACE_S
+            worker.task.cancel()
 
 
-def _let_go(flight: _Flight) -> None:
-    """Give back the slots that runs share."""
-    while flight.held:
-        flight.held.pop().release()
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether *error* is the user's Ctrl-C, which only the main thread gets, or the end of the interpreter's
+    generators; neither is a grader's."""
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread()
+    return isinstance(error, GeneratorExit)
 
 
 def discard(awaitable: Any) -> None:
@@ -346,7 +360,7 @@ def discard(awaitable: Any) -> None:
         awaitable.close()
 
 
-def _leave_behind(task: asyncio.Task[None]) -> None:
-    logger.error("a grader ignores its cancellation; its task %s is left to end by itself", task.get_name())
-    _stuck.add(task)
-    task.add_done_callback(_stuck.discard)
+def _release(worker: _Worker) -> None:
+    """Give back the places that runs share."""
+    while worker.held:
+        worker.held.pop().release()

@@ -1,4 +1,4 @@
-"""Where rollouts that arrive one by one are graded as the group that they are.
+"""Grades groups whose rollouts arrive one at a time.
 
 Hosts such as verl and SkyRL hand over one rollout at a time, while group graders, group transforms and
 neutral fills need all of a prompt's rollouts. In the hook that sees a group's size, each member awaits
@@ -16,18 +16,18 @@ import msgspec
 
 from judgekit.errors import ConfigError
 from judgekit.run.runner import GradingRunner
-from judgekit.run.state import Arrivals
+from judgekit.run.state import Inbox
 from judgekit.types import RewardResult, Rollout
 
 
-class Rendezvous:
+class GroupCollector:
     """Grades groups whose members arrive one by one.
 
         async def member(rollout):
             try:
-                result = await rendezvous.arrive(uid, rollout, size=8)
+                result = await collector.arrive(uid, rollout, size=8)
             ...
-        rendezvous.leave(uid, size=8)      # a member that will not come: the others no longer wait for it
+        collector.leave(uid, size=8)      # a member that will not come: the others no longer wait for it
 
     *timeout_s*: seconds from a group's first arrival after which those who have not come are no longer
     waited for. A result that was waiting for members who did not come says so in its `policies`. The
@@ -36,11 +36,11 @@ class Rendezvous:
 
     def __init__(self, runner: GradingRunner, *, timeout_s: float | None = None) -> None:
         if timeout_s is not None and not timeout_s > 0:
-            raise ConfigError(f"rendezvous: timeout_s is a number of seconds above 0, not {timeout_s!r}")
+            raise ConfigError(f"group collector: timeout_s is a number of seconds above 0, not {timeout_s!r}")
         self.runner = runner
         self.timeout_s = timeout_s
-        self._groups: dict[Hashable, _Meeting] = {}
-        self._tasks: dict[asyncio.Task[None], _Meeting] = {}
+        self._groups: dict[Hashable, _Collection] = {}
+        self._tasks: dict[asyncio.Task[None], _Collection] = {}
 
     @property
     def waiting(self) -> int:
@@ -56,33 +56,33 @@ class Rendezvous:
         ledger. Raises what the grading raises. A member that is cancelled while it waits still counts for
         the others.
         """
-        meeting = self._meeting(group, size)
+        collection = self._collection(group, size)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[RewardResult] = loop.create_future()
-        if not meeting.futures:  # the first to come
-            self._limit_waiting(group, meeting)
-            task = loop.create_task(self._grade(meeting, tags))
-            self._tasks[task] = meeting
+        if not collection.futures:  # the first to come
+            self._limit_waiting(group, collection)
+            task = loop.create_task(self._grade(collection, tags))
+            self._tasks[task] = collection
             task.add_done_callback(self._tasks.pop)
-        meeting.futures.append(future)
-        meeting.arrivals.came.append(rollout)
-        self._tell(group, meeting)
-        if meeting.error is not None:  # its grading has ended already
-            future.set_exception(meeting.error)
+        collection.futures.append(future)
+        collection.inbox.arrived.append(rollout)
+        self._notify(group, collection)
+        if collection.error is not None:  # its grading has ended already
+            future.set_exception(collection.error)
         return await future
 
     def leave(self, group: Hashable, *, size: int) -> None:
         """Say that one member of the group will not come."""
-        meeting = self._meeting(group, size)
-        if meeting.timer is None:  # of a group that was given up: nobody else may come
-            self._limit_waiting(group, meeting)
-        meeting.arrivals.expected -= 1
-        self._tell(group, meeting)
+        collection = self._collection(group, size)
+        if collection.timer is None:  # of a group that was given up: nobody else may come
+            self._limit_waiting(group, collection)
+        collection.inbox.expected -= 1
+        self._notify(group, collection)
 
     async def close(self) -> None:
         """Cancel the gradings that run and everybody who waits."""
-        for meeting in (*self._groups.values(), *self._tasks.values()):
-            meeting.cancel()
+        for collection in (*self._groups.values(), *self._tasks.values()):
+            collection.cancel()
         self._groups.clear()
         tasks = list(self._tasks)
         for task in tasks:
@@ -90,71 +90,73 @@ class Rendezvous:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _meeting(self, group: Hashable, size: int) -> _Meeting:
+    def _collection(self, group: Hashable, size: int) -> _Collection:
         if size < 1:
-            raise ConfigError(f"rendezvous: a group has at least 1 member, not {size}")
-        meeting = self._groups.get(group)
-        if meeting is None:
-            self._groups[group] = meeting = _Meeting(size)
-        elif meeting.size != size:
+            raise ConfigError(f"group collector: a group has at least 1 member, not {size}")
+        collection = self._groups.get(group)
+        if collection is None:
+            self._groups[group] = collection = _Collection(size)
+        elif collection.size != size:
             raise ConfigError(
-                f"rendezvous: group {group!r} has {meeting.size} members, but one of them says {size}"
+                f"group collector: group {group!r} has {collection.size} members, but one of them says {size}"
             )
-        return meeting
+        return collection
 
-    def _tell(self, group: Hashable, meeting: _Meeting) -> None:
+    def _notify(self, group: Hashable, collection: _Collection) -> None:
         """Pass on who came or left; a complete group makes place for another of its name."""
-        if len(meeting.futures) >= meeting.arrivals.expected:
-            if meeting.timer is not None:
-                meeting.timer.cancel()
-            if self._groups.get(group) is meeting:
+        if len(collection.futures) >= collection.inbox.expected:
+            if collection.timer is not None:
+                collection.timer.cancel()
+            if self._groups.get(group) is collection:
                 del self._groups[group]
-        meeting.arrivals.news()
+        collection.inbox.changed()
 
-    def _limit_waiting(self, group: Hashable, meeting: _Meeting) -> None:
-        if meeting.timer is not None:
-            meeting.timer.cancel()
+    def _limit_waiting(self, group: Hashable, collection: _Collection) -> None:
+        if collection.timer is not None:
+            collection.timer.cancel()
         if self.timeout_s is not None:
             loop = asyncio.get_running_loop()
-            meeting.timer = loop.call_later(self.timeout_s, self._end_waiting, group, meeting)
+            collection.timer = loop.call_later(self.timeout_s, self._end_waiting, group, collection)
 
-    def _end_waiting(self, group: Hashable, meeting: _Meeting) -> None:
-        meeting.arrivals.expected = len(meeting.futures)
-        self._tell(group, meeting)
+    def _end_waiting(self, group: Hashable, collection: _Collection) -> None:
+        collection.inbox.expected = len(collection.futures)
+        self._notify(group, collection)
 
-    async def _grade(self, meeting: _Meeting, tags: Mapping[str, Any] | None) -> None:
+    async def _grade(self, collection: _Collection, tags: Mapping[str, Any] | None) -> None:
         try:
-            await self.runner.follow(meeting.arrivals, meeting.deliver, tags=tags)
+            await self.runner.follow(collection.inbox, collection.deliver, tags=tags)
         except asyncio.CancelledError:
-            meeting.cancel()
+            collection.cancel()
             raise
-        except Exception as error:
-            meeting.fail(error)
+        except BaseException as error:  # whatever it is, nobody must wait for it for ever
+            collection.fail(error)
+            if not isinstance(error, Exception):
+                raise
 
 
-class _Meeting:
-    """One group on its way."""
+class _Collection:
+    """One group whose members are arriving."""
 
-    __slots__ = ("arrivals", "error", "futures", "size", "timer")
+    __slots__ = ("error", "futures", "inbox", "size", "timer")
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.arrivals = Arrivals(size)
+        self.inbox = Inbox(size)
         self.futures: list[asyncio.Future[RewardResult]] = []
         self.timer: asyncio.TimerHandle | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def deliver(self, result: RewardResult) -> None:
         future = self.futures[result.index]
         if future.done():
             return
-        came, size = self.arrivals.expected, self.size
+        came, size = self.inbox.expected, self.size
         if came < size:
             note = f"partial group: {came} of {size} members"
             result = msgspec.structs.replace(result, policies=(*result.policies, note))
         future.set_result(result)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         self.error = error
         for future in self.futures:
             if not future.done():

@@ -18,7 +18,7 @@ from judgekit.graders.judged.voting import ask_all
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import JsonVerdict, Verdict
 from judgekit.judges.base import Judge, JudgeReply, Sampling
-from judgekit.judges.layers.routes import JudgeRoutes
+from judgekit.judges.layers.routes import JudgeRoutes, start_judges
 from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
 
 
@@ -72,6 +72,10 @@ class Listwise:
         self._nonce = nonce
         self._reply_tokens = reply_tokens
         self._askings: dict[int, Asking] = {}
+
+    async def warm_up(self) -> None:
+        """Start the judge, outside any rollout's time."""
+        await start_judges(self.judge)
 
     async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Grade]:
         size = len(rollouts)

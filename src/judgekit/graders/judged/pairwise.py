@@ -15,7 +15,7 @@ from judgekit.graders.judged.voting import ask_all
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
-from judgekit.judges.layers.routes import JudgeRoutes
+from judgekit.judges.layers.routes import JudgeRoutes, start_judges
 from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
 
 LABELS = {"A": 1.0, "C": 0.5, "B": 0.0}
@@ -78,6 +78,10 @@ class Pairwise:
             asker=f"{name}@{version}",
             given=("RESPONSE_A", "RESPONSE_B"),
         )
+
+    async def warm_up(self) -> None:
+        """Start the judge, outside any rollout's time."""
+        await start_judges(self.judge)
 
     async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Grade]:
         base = self._asking.prepare(rollouts[0])

@@ -12,6 +12,7 @@ from judgekit.graders.judged.voting import Combine, ask_all, combined
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import VerdictFormat
 from judgekit.judges.base import Judge, Sampling
+from judgekit.judges.layers.routes import start_judges
 from judgekit.types import Abstained, Grade, Rollout
 
 
@@ -69,6 +70,10 @@ class Panel:
         self._combine = combined(
             combine, len(named), score_range=self.score_range, quorum=quorum, max_spread=max_spread, name=name
         )
+
+    async def warm_up(self) -> None:
+        """Start the judges, outside any rollout's time."""
+        await start_judges(*(member.judge for member in self.members.values()))
 
     async def grade(self, rollout: Rollout, /) -> Grade:
         async def one(member: JudgeGrader) -> Grade:

@@ -16,7 +16,7 @@ from judgekit.judges.asking.material import as_text, select_references, trajecto
 from judgekit.judges.asking.prompt import Material, Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, Verdict, VerdictFormat
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
-from judgekit.judges.layers.routes import JudgeRoutes
+from judgekit.judges.layers.routes import JudgeRoutes, start_judges
 from judgekit.types import Abstained, Grade, Graded, Rollout, Usage, look_up
 
 FIELDS: Mapping[str, str] = {
@@ -94,6 +94,10 @@ class JudgeGrader:
         self._combine = combined(
             combine, votes, score_range=self.score_range, quorum=quorum, max_spread=max_spread, name=name
         )
+
+    async def warm_up(self) -> None:
+        """Start the judge, outside any rollout's time."""
+        await start_judges(self.judge)
 
     async def grade(self, rollout: Rollout, /) -> Grade | Mapping[str, Grade]:
         prepared = self.asking.prepare(rollout)

@@ -7,6 +7,7 @@ import math
 from judgekit.errors import ConfigError
 from judgekit.judges.base import Piece, Role, Turn
 from judgekit.judges.engines.reward_models import RewardModel
+from judgekit.judges.layers.routes import start_judges
 from judgekit.types import Abstained, Grade, Graded, Rollout, content_text
 
 
@@ -42,6 +43,10 @@ class RewardModelGrader:
         self.squash = squash
         self.max_tokens = max_tokens
         self.score_range = (0.0, 1.0) if squash else score_range or (-math.inf, math.inf)
+
+    async def warm_up(self) -> None:
+        """Start the judge, outside any rollout's time."""
+        await start_judges(self.model)
 
     async def grade(self, rollout: Rollout, /) -> Grade:
         if not rollout.prompt:

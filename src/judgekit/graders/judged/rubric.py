@@ -33,7 +33,7 @@ from judgekit.graders.judged.voting import ask_all
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
-from judgekit.judges.layers.routes import JudgeRoutes
+from judgekit.judges.layers.routes import JudgeRoutes, start_judges
 from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
 
 
@@ -156,6 +156,10 @@ class RubricGrader:
             "max_tokens": max_tokens,
         }
         self._askings = {c.id: self._asking(c) for c in self.rubric.criteria}
+
+    async def warm_up(self) -> None:
+        """Start the judge, outside any rollout's time."""
+        await start_judges(self.judge)
 
     async def grade(self, rollout: Rollout, /) -> Grade:
         criteria = self._criteria(rollout)

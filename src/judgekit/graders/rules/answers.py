@@ -7,10 +7,11 @@ from fractions import Fraction
 
 from judgekit.errors import ConfigError
 from judgekit.graders.rules.numbers import final_answer, read_number, shown
+from judgekit.graders.rules.text import Rule
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 
-class FinalAnswer:
+class FinalAnswer(Rule):
     """1 where the final number of the rollout equals the reference's, else 0.
 
     Which number counts is defined in `judgekit.graders.rules.numbers`. The reference is a number, a text, a worked

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from judgekit.errors import ConfigError
-from judgekit.graders.rules.text import after_think, last_boxed, normalised
+from judgekit.graders.rules.text import Rule, after_think, last_boxed, normalised
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 TAIL_CHARS = 65_536
 """Only this many characters at the end of a response are searched."""
 
 
-class MultipleChoice:
+class MultipleChoice(Rule):
     """1 where the response chose the right option, else 0.
 
     The reference is the option's letter ("B", "(b)"), its text, or its number (0 is the first; `first=1` where

@@ -12,14 +12,14 @@ from typing import Any, Literal
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
 from judgekit.graders.rules.sandbox import Finished, Limits, SandboxError, best_way, run_program
-from judgekit.graders.rules.text import after_think, at_least, code_blocks, one_of
+from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, one_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Compare = Literal["lines", "exact", "tokens", "numbers"]
 COMPARE = ("lines", "exact", "tokens", "numbers")
 
 
-class Code:
+class Code(Rule):
     """Share of the cases that the response's Python code passes, 0 to 1.
 
     The code is the last fenced Python block, or, with *whole*, a response without any fence. *cases*: dotted

@@ -8,10 +8,11 @@ from typing import Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
+from judgekit.graders.rules.text import Rule
 from judgekit.types import Grade, Graded, Rollout
 
 
-class TagFormat:
+class TagFormat(Rule):
     """1 where the tags stand in this order, each opened and closed once, with nothing but space around and
     between them, else 0.
 
@@ -67,7 +68,7 @@ class TagFormat:
         return Graded(1.0)
 
 
-class RegexFormat:
+class RegexFormat(Rule):
     """1 where the pattern matches the rollout, else 0.
 
     *match*: "full" (the whole text), "search" (anywhere), "start". *flags*: letters of Python's inline flags,

@@ -14,7 +14,7 @@ from judgekit.graders.judged.voting import ask_all
 from judgekit.graders.protocol import Grader, as_grade, check_grader, failure
 from judgekit.graders.rules.length import Unit, check_unit, measured
 from judgekit.graders.rules.numbers import final_answer
-from judgekit.graders.rules.text import PARTS, Part, at_least, normalised, one_of, part_of
+from judgekit.graders.rules.text import PARTS, Part, Rule, at_least, normalised, one_of, part_of
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 _WORD = re.compile(r"\w+")
@@ -224,7 +224,7 @@ _INLINE_CHARS = 100_000
 """Groups of more characters are compared in a worker process."""
 
 
-class _Job:
+class _Job(Rule):
     """Work on a group, here or in a worker process; to the pool it is a grader of one rollout."""
 
     def __init__(self, worker: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.graders.protocol import Where
 from judgekit.graders.rules.constraints import CONSTRAINTS, RELATIONS
-from judgekit.graders.rules.text import PARTS, Part, needs, one_of, part_of
+from judgekit.graders.rules.text import PARTS, Part, Rule, needs, one_of, part_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 _LANGUAGE = ("language:", "change_case:english")
@@ -18,7 +18,7 @@ _BY_END: Mapping[str, str] = {id_.partition(":")[2]: id_ for id_ in CONSTRAINTS}
 Given = tuple[str, Mapping[str, Any]]
 
 
-class Instructions:
+class Instructions(Rule):
     """Share of the constraints that the response keeps to, 0 to 1.
 
     *constraints*: a list of mappings, each with an `id` of IFEval ("keywords:existence", or without its family
@@ -72,7 +72,7 @@ class Instructions:
                 )
         asks_language = self.path is not None or any(id_.startswith(_LANGUAGE) for id_, _ in self.fixed)
         if asks_language:
-            needs(name, "langdetect", "lang")
+            self.libraries = (*self.libraries, needs(name, "langdetect", "lang"))
         self.where: Where = "process" if asks_language else "inline"
 
     def grade(self, rollout: Rollout, /) -> Grade:

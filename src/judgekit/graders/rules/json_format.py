@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError, RolloutError
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.text import after_think, at_least, code_blocks, needs, one_of
+from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, needs, one_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Found = Literal["fenced", "whole", "anywhere"]
@@ -92,7 +92,7 @@ def _last_value(text: str) -> Any:
     return found
 
 
-class JsonFormat:
+class JsonFormat(Rule):
     """1 where the response is JSON, and fits the schema if there is one, else 0.
 
     *where*: "fenced" (all of the answer, or a fenced block in it: the default), "whole" (nothing but JSON, not
@@ -136,7 +136,7 @@ class JsonFormat:
         self.path: str | None = None
         self.schema: Any = None
         if schema is not None:
-            needs(name, "jsonschema", "json")
+            self.libraries = (*self.libraries, needs(name, "jsonschema", "json"))
             self._take_schema(schema)
             self.inline_limit = 8_000
         elif where == "anywhere":
@@ -216,7 +216,7 @@ def misfit(value: Any, schema: Any) -> str | None:
     return f"{place + ': ' if place else ''}{error.message}"[:200]
 
 
-class JsonMatch:
+class JsonMatch(Rule):
     """How much of the reference's JSON the response's has: 1 where they are equal, else 0, or the share.
 
     *where*: see `read_json`. *score*: "exact" (equal or not), or "leaves": F1 over the leaves, each a path and

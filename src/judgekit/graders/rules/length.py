@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Grader, Where, as_grade, check_grader
-from judgekit.graders.rules.text import at_least
+from judgekit.graders.rules.text import Rule, at_least
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 Unit = Literal["characters", "words", "tokens"]
 
 
-class Length:
+class Length(Rule):
     """1 for a rollout of at most `soft_max`, falling in a straight line to 0 at `hard_max`; the same below
     `soft_min` down to `hard_min`.
 
@@ -67,7 +67,7 @@ class Length:
         return Graded(score, "" if score == 1.0 else f"{size} {self.unit}")
 
 
-class SoftOverlong:
+class SoftOverlong(Rule):
     """0 for a rollout of at most `max_length - cache`, falling in a straight line to -1 at `max_length`.
 
     *unit*: see `Length`; tokens by default. Meant to be added to the reward of correctness. Abstains where the
@@ -115,7 +115,7 @@ class SoftOverlong:
         return Graded(score, f"{size} {self.unit}")
 
 
-class CosineLength:
+class CosineLength(Rule):
     """A reward for being right, scaled by length along a half cosine.
 
     A right rollout gets *right*, a pair: the value at length 0 and the one at *max_length*; a wrong one gets
@@ -167,6 +167,10 @@ class CosineLength:
         self.where: Where = getattr(correct, "where", "inline")
         self.timeout_s: float | None = getattr(correct, "timeout_s", None)
         self.inline_limit: int | None = getattr(correct, "inline_limit", None)
+
+    def warm_up(self) -> Any:
+        inner = getattr(self.correct, "warm_up", None)
+        return inner() if inner else None
 
     def grade(self, rollout: Rollout, /) -> Grade | Awaitable[Grade]:
         verdict = self.correct.grade(rollout)

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
-from judgekit.graders.rules.text import at_least, one_of
+from judgekit.graders.rules.text import Rule, at_least, one_of
 from judgekit.graders.rules.trajectory import Call, read_trajectory
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
@@ -16,7 +16,7 @@ PIECES = 64
 """An action of more words is compared in so many pieces."""
 
 
-class ActionLoop:
+class ActionLoop(Rule):
     """How little a trajectory repeats its actions: 1 (no action twice) to 0 (always the same).
 
     An action is a tool call: the name and the arguments, the order of words and values included, the order of

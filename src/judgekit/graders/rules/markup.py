@@ -14,12 +14,21 @@ from typing import Any, Literal
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.graders.protocol import Where
 from judgekit.graders.rules.json_format import loads, may_match_patterns, misfit, schema_problem
-from judgekit.graders.rules.text import after_think, at_least, code_blocks, last_boxed, needs, one_of, share
+from judgekit.graders.rules.text import (
+    Rule,
+    after_think,
+    at_least,
+    code_blocks,
+    last_boxed,
+    needs,
+    one_of,
+    share,
+)
 from judgekit.graders.rules.trajectory import Call, read_trajectory
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 
-class Boxed:
+class Boxed(Rule):
     """1 where the response, after its thinking, puts an answer into `\\boxed{…}`, else 0.
 
     *once*: more than one box is as bad as none. *at_end*: nothing but punctuation and math signs may follow.
@@ -84,7 +93,7 @@ _LANGUAGES = {
 }
 
 
-class CodeBlock:
+class CodeBlock(Rule):
     """1 where the response has a fenced block of code whose syntax is right, else 0.
 
     *language*: "python", "json", "yaml", "toml", or "any": a block of whatever language, of which only those
@@ -192,7 +201,7 @@ _NOT_PROSE = re.compile(
 )
 
 
-class Script:
+class Script(Rule):
     """Share of the response's letters that are of the wanted scripts, 0 to 1.
 
     *scripts*: names such as "Latin", "Han", "Cyrillic"; *language*: a code such as "zh" in their place, which
@@ -257,7 +266,7 @@ class Script:
         return Graded(score, f"{part:.0%} of the letters are {' or '.join(self.scripts)}")
 
 
-class ToolCallFormat:
+class ToolCallFormat(Rule):
     """Share of the rollout's tool calls that are well formed, 0 to 1.
 
     A call is well formed where it has a name, its arguments are a JSON object, and, where the tools are known,
@@ -289,7 +298,7 @@ class ToolCallFormat:
         one_of(name, "check", check, ("schema", "required", "none"))
         one_of(name, "without", without, ("abstain", "zero"))
         if check == "schema":
-            needs(name, "jsonschema", "json")
+            self.libraries = (*self.libraries, needs(name, "jsonschema", "json"))
         self.name = name
         self.path = tools if isinstance(tools, str) else None
         self.tools = None if isinstance(tools, str) else _tools(tools)

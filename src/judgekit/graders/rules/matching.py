@@ -187,7 +187,7 @@ class EditSimilarity(Compared):
     ) -> None:
         super().__init__(name, part, several)
         one_of(name, "distance", distance, _DISTANCES)
-        needs(name, "rapidfuzz.distance", "text")
+        self.libraries = (*self.libraries, needs(name, "rapidfuzz.distance", "text"))
         self.distance = distance
         self.ignore_case = ignore_case
         self.normalise = normalise
@@ -231,7 +231,7 @@ class Bleu(Compared):
         super().__init__(name, part, several)
         at_least(name, "max_order", max_order, 1, whole=True)
         one_of(name, "smoothing", smoothing, ("exp", "floor", "add-k", "none"))
-        needs(name, "sacrebleu", "text")
+        self.libraries = (*self.libraries, needs(name, "sacrebleu", "text"))
         from sacrebleu.metrics.bleu import BLEU
 
         one_of(name, "tokenize", tokenize, sorted(BLEU.TOKENIZERS))
@@ -275,7 +275,7 @@ class ChrF(Compared):
         at_least(name, "char_order", char_order, 1, whole=True)
         at_least(name, "word_order", word_order, 0, whole=True)
         at_least(name, "beta", beta, 1, whole=True)
-        needs(name, "sacrebleu", "text")
+        self.libraries = (*self.libraries, needs(name, "sacrebleu", "text"))
         from sacrebleu.metrics.chrf import CHRF
 
         self.metric = CHRF(char_order, word_order, beta, lowercase=lowercase, whitespace=whitespace)
@@ -312,8 +312,8 @@ class Rouge(Compared):
         super().__init__(name, part, several)
         one_of(name, "variant", variant, (*(f"rouge{n}" for n in range(1, 10)), "rougeL", "rougeLsum"))
         one_of(name, "of", of, ("f1", "precision", "recall"))
-        needs(name, "rouge_score.rouge_scorer", "text")
-        needs(name, "rapidfuzz.distance", "text")
+        self.libraries = (*self.libraries, needs(name, "rouge_score.rouge_scorer", "text"))
+        self.libraries = (*self.libraries, needs(name, "rapidfuzz.distance", "text"))
         from rouge_score.rouge_scorer import RougeScorer
         from rouge_score.tokenizers import DefaultTokenizer
 

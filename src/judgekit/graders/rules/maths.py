@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal
 
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.text import after_think, at_least, last_boxed, needs, one_of
+from judgekit.graders.rules.text import Rule, after_think, at_least, last_boxed, needs, one_of
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 TAIL_CHARS = 65_536
@@ -19,7 +19,7 @@ TAIL_CHARS = 65_536
 MAX_REFERENCE_CHARS = 20_000
 
 
-class MathEquivalence:
+class MathEquivalence(Rule):
     """1 where the response's answer is mathematically equal to the reference, else 0.
 
     The answer is what math-verify reads: the last `\\boxed{…}`, else LaTeX or an expression that the text
@@ -60,7 +60,7 @@ class MathEquivalence:
         one_of(name, "thinking", thinking, ("strip", "keep"))
         one_of(name, "boxes", boxes, ("joined", "last"))
         at_least(name, "precision", precision, 0, whole=True)
-        needs(name, "math_verify", "math")
+        self.libraries = (*self.libraries, needs(name, "math_verify", "math"))
         self.name = name
         self.extract = tuple(extract) or ("latex", "expr")
         self.precision = precision
@@ -91,6 +91,10 @@ class MathEquivalence:
         if any(self._equal(gold, answer) for gold in golds):
             return Graded(1.0, f"{shown} is right")
         return Graded(0.0, f"{shown} instead of {str(golds[0][-1])[:80]}")
+
+    def warm_up(self) -> None:
+        super().warm_up()
+        self._parse("\\boxed{1}")  # the first parse builds its grammar
 
     def _equal(self, gold: list[Any], answer: list[Any]) -> bool:
         from math_verify import verify

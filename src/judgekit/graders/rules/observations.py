@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Literal
 
-from judgekit.graders.rules.text import at_least, one_of, share
+from judgekit.graders.rules.text import Rule, at_least, one_of, share
 from judgekit.graders.rules.tools import expected_calls
 from judgekit.graders.rules.trajectory import Trajectory, read_trajectory
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
@@ -16,7 +16,7 @@ from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 _WORD = re.compile(r"\S+")
 
 
-class InformationGain:
+class InformationGain(Rule):
     """How much new information the observations of a trajectory brought, 0 to 1.
 
     An observation's gain is 1 minus its greatest likeness to an earlier one, times
@@ -89,7 +89,7 @@ def _jaccard(a: set[Any], b: set[Any]) -> float:
     return common / union if union else 0.0
 
 
-class ToolEfficiency:
+class ToolEfficiency(Rule):
     """Share of the tool calls that were of use, 0 to 1.
 
     A call is of no use where its answer is an error, where the same call (name and arguments) had already
@@ -142,7 +142,7 @@ class ToolEfficiency:
         return Graded((len(calls) - wasted) / len(calls), f"{wasted} of {len(calls)} calls wasted", metadata)
 
 
-class StepEfficiency:
+class StepEfficiency(Rule):
     """How few steps a trajectory took, beside the reference: 1 where no more, else reference over taken.
 
     *count*: "calls" (tool calls) or "turns" (messages of the assistant). The reference stands at the dotted

@@ -7,11 +7,11 @@ import zlib
 from typing import Literal
 
 from judgekit.errors import ConfigError
-from judgekit.graders.rules.text import at_least, one_of
+from judgekit.graders.rules.text import Rule, at_least, one_of
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 
-class Repetition:
+class Repetition(Rule):
     """A penalty for repeated n-grams: *max_penalty* times the share of n-grams that had stood before.
 
     0 without repeats, close to *max_penalty* for one thing over and over. *unit*: "words" (between spaces, in
@@ -58,7 +58,7 @@ class Repetition:
         return Graded(repeated * self.max_penalty or 0.0, f"{repeated:.0%} of the {self.n}-grams are repeats")
 
 
-class Compression:
+class Compression(Rule):
     """How little a response can be compressed: 1 up to a ratio of *soft_max*, in a straight line to 0 at
     *hard_max*.
 

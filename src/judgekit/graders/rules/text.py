@@ -46,14 +46,27 @@ def share(grader: str, setting: str, value: Any) -> None:
         raise ConfigError(f"{grader}: {setting} is a number from 0 to 1, not {value!r}")
 
 
-def needs(grader: str, module: str, extra: str) -> None:
-    """Raise ConfigError where the library of an extra is not installed."""
+class Rule:
+    """Base of the shipped rules: once warmed up, only a rollout can make one slow or large."""
+
+    libraries: tuple[str, ...] = ()
+    """Modules that it imports when it grades."""
+
+    def warm_up(self) -> None:
+        """Import them now, outside any rollout's time."""
+        for module in self.libraries:
+            importlib.import_module(module)
+
+
+def needs(grader: str, module: str, extra: str) -> str:
+    """The name of a module of an extra. Raises ConfigError where it is not installed."""
     try:
         importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
             f"{grader} needs {module.partition('.')[0]} ({error}): pip install 'judgekit-rl[{extra}]'"
         ) from None
+    return module
 
 
 def after_think(text: str) -> str | None:
@@ -117,7 +130,7 @@ def references(truth: Any) -> list[str]:
 NO_REFERENCE = Abstained("there is no reference text")
 
 
-class Compared:
+class Compared(Rule):
     """A rule that scores a response beside each of its references, 0 to 1."""
 
     score_range = (0.0, 1.0)

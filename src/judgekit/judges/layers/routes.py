@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from typing import Any
 
 from judgekit.errors import ConfigError
 from judgekit.judges.base import Judge
@@ -35,3 +36,12 @@ class JudgeRoutes:
             if fnmatchcase(value, pattern):
                 return judge
         return self.default or Abstained(f"no judge is routed to {self.by} {value!r}")
+
+
+async def start_judges(*judges: Any) -> None:
+    """Start each judge that can be started, those behind routes included. Starting one twice does nothing."""
+    for judge in judges:
+        if isinstance(judge, JudgeRoutes):
+            await start_judges(*judge.routes.values(), judge.default)
+        elif start := getattr(judge, "start", None):
+            await start()

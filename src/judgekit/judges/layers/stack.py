@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout
-from judgekit.execution.limits import Breaker, Limiter, RateLimit, Retry, RetryBudget
+from judgekit.execution.limits import Limiter, Retry, RetryBudget
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 from judgekit.judges.layers.cache import Cached, DiskCache
+from judgekit.judges.layers.pressure import Breaker, RateLimit
 
 
 class Limited:

@@ -1,0 +1,105 @@
+"""What a judge under load is spared: a rate of requests, and a breaker that stops asking one that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from threading import Lock
+from typing import Any
+
+from judgekit.errors import ConfigError, JudgeUnavailable
+
+
+class RateLimit:
+    """At most `per_minute` starts a minute, evenly spaced after a burst of up to *burst* (GCRA)."""
+
+    def __init__(self, per_minute: float, *, burst: int = 1) -> None:
+        if not per_minute > 0 or burst < 1:
+            raise ConfigError(
+                "a rate limit is a number of requests per minute above 0, with a burst of 1 or more"
+            )
+        self.per_minute = per_minute
+        self.burst = burst
+        self._interval = 60.0 / per_minute
+        self._next = 0.0
+        self._lock = Lock()
+
+    def reserve(self, now: float) -> float:
+        """Take the next start; returns the seconds to wait for it from *now* (monotonic clock)."""
+        with self._lock:
+            start = max(self._next, now - self._interval * (self.burst - 1))
+            self._next = start + self._interval
+            return max(0.0, start - now)
+
+    async def wait(self) -> None:
+        """Wait for the next start."""
+        if delay := self.reserve(time.monotonic()):
+            await asyncio.sleep(delay)
+
+    def __reduce__(self) -> Any:
+        return _rate_limit, (self.per_minute, self.burst)
+
+
+def _rate_limit(per_minute: float, burst: int) -> RateLimit:
+    return RateLimit(per_minute, burst=burst)
+
+
+class Breaker:
+    """Stops calling an engine that fails again and again.
+
+    After `failures` consecutive failures it opens: calls raise JudgeUnavailable at once. After `open_s`
+    seconds one call is let through as a probe; it closes the breaker when it succeeds, else the wait begins
+    anew.
+    """
+
+    def __init__(self, *, failures: int = 8, open_s: float = 10.0) -> None:
+        if failures < 1 or not open_s > 0:
+            raise ConfigError("a breaker needs failures of 1 or more and open_s above 0")
+        self.failures = failures
+        self.open_s = open_s
+        self._lock = Lock()
+        self._row = 0
+        self._open_until: float | None = None
+        self._probing = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._open_until is not None
+
+    def before(self, what: str = "the judge") -> None:
+        """Raise JudgeUnavailable where the breaker is open and this call is not its probe."""
+        with self._lock:
+            if self._open_until is None:
+                return
+            wait = self._open_until - time.monotonic()
+            if wait <= 0 and not self._probing:
+                self._probing = True
+                return
+        raise JudgeUnavailable(
+            f"{what} failed {self.failures} times in a row and is given a rest", retry_after=max(wait, 0.1)
+        )
+
+    def succeeded(self) -> None:
+        with self._lock:
+            self._row = 0
+            self._open_until = None
+            self._probing = False
+
+    def failed(self) -> None:
+        with self._lock:
+            self._row += 1
+            if self._row >= self.failures or self._probing:
+                self._open_until = time.monotonic() + self.open_s
+            self._probing = False
+
+    def left(self) -> None:
+        """The call ended without saying anything about the engine (it was cancelled)."""
+        with self._lock:
+            self._probing = False
+
+    def __reduce__(self) -> Any:
+        return _breaker, (self.failures, self.open_s)
+
+
+def _breaker(failures: int, open_s: float) -> Breaker:
+    return Breaker(failures=failures, open_s=open_s)

@@ -1,0 +1,92 @@
+"""How a runner grades: the settings that a user writes, and the plan that all its runs share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from msgspec import Struct
+
+from judgekit.errors import ConfigError, did_you_mean
+from judgekit.execution.limits import NO_RETRY, Limiter, Retry, RetryBudget
+from judgekit.execution.pool import ProcessPool
+from judgekit.ledger.schema import Spec
+from judgekit.ledger.writer import Ledger
+from judgekit.metrics import Metrics
+from judgekit.reward.transforms import TransformName
+from judgekit.reward.tree import RewardTree
+from judgekit.run.jobs import BoundGrader
+
+MissingReward = Literal["exclude", "neutral", "mask", "raise"] | float
+"""What a rollout without a reward gets. "exclude": no reward, and no part in its group's statistics. "neutral":
+the mean of its group's valid rewards. "mask": no reward, for hosts that mask its loss. "raise":
+MissingRewardError. Or a number."""
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """The options of GradingRunner, checked. Raises ConfigError."""
+
+    max_concurrency: int = 32
+    """Evaluations in flight in one run; an engine's own limit bounds an endpoint over all runs."""
+    timeout_s: float = 60.0
+    """Seconds for one evaluation with its retries, from when it starts."""
+    deadline_s: float | None = None
+    """Seconds for one run: what is not graded by then has failed, what is, counts."""
+    start_timeout_s: float = 900.0
+    """Seconds that judges and graders may take to load; never charged to a rollout."""
+    transform: TransformName = "none"
+    """See `judgekit.reward.transforms`."""
+    missing_reward: MissingReward = "exclude"
+    max_failure_rate: float | None = None
+    """Share (0..1) of one grader's evaluations that may fail for infrastructure causes before a run raises
+    FailureRateError; at least 16 evaluations are assumed."""
+    retry: Retry = NO_RETRY
+    """For graders that raise retryable errors; judges retry in their own layer."""
+
+    def __post_init__(self) -> None:
+        if type(self.max_concurrency) is not int or self.max_concurrency < 1:
+            raise ConfigError(f"max_concurrency is a whole number from 1, not {self.max_concurrency!r}")
+        for name in ("timeout_s", "deadline_s", "start_timeout_s"):
+            value = getattr(self, name)
+            if not ((value is None and name == "deadline_s") or (_is_number(value) and value > 0)):
+                raise ConfigError(f"{name} is a number of seconds above 0, not {value!r}")
+        transforms = get_args(TransformName)
+        if self.transform not in transforms:
+            raise ConfigError(
+                f"no group transform is called {self.transform!r}{did_you_mean(str(self.transform), transforms)}"
+            )
+        words = get_args(get_args(MissingReward)[0])
+        if not (self.missing_reward in words or _is_number(self.missing_reward)):
+            raise ConfigError(
+                f"missing_reward is {', '.join(map(repr, words))} or a finite number, not {self.missing_reward!r}"
+            )
+        rate = self.max_failure_rate
+        if rate is not None and not (_is_number(rate) and 0 <= rate < 1):
+            raise ConfigError(f"max_failure_rate is a share from 0 to below 1, not {rate!r}")
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What all runs of a runner share. Nothing of it belongs to an event loop."""
+
+    settings: Settings
+    graders: Sequence[BoundGrader]
+    """Rules before judges: the order in which they are asked."""
+    by_key: Mapping[str, BoundGrader]
+    """By the names of their grades."""
+    by_name: Mapping[str, BoundGrader]
+    queue_limits: Sequence[float]
+    """See `judgekit.run.jobs.assign_queues`."""
+    tree: RewardTree
+    budget: RetryBudget
+    limits: Mapping[str, Sequence[Limiter]]
+    """By a grader's name, limits that all runs share; see `GradingRunner.share_limits`."""
+    pool: ProcessPool
+    ledger: Ledger | None
+    spec: Spec
+    metrics: Metrics
+    progress: bool
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

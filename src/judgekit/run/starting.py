@@ -1,0 +1,98 @@
+"""Starts the judges and graders of a runner, outside every rollout's time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from threading import Lock
+from typing import Any
+
+from judgekit.errors import ConfigError, JudgeUnavailable
+from judgekit.execution.threads import call_in_thread
+from judgekit.run.settings import Plan
+
+logger = logging.getLogger("judgekit")
+
+_AGAIN_S = 60.0
+"""After a run could not start its judges, the next attempt waits for so long."""
+
+
+class Starter:
+    """Starts once what *resources* and the graders of *plan* need; safe to use from many loops at once."""
+
+    def __init__(self, resources: Sequence[Any], plan: Plan) -> None:
+        self._resources = resources
+        self._plan = plan
+        self._lock = Lock()
+        self._starting: Future[None] | None = None
+        self._not_before = 0.0
+        self._needed = bool(resources) or any(hasattr(g.grader, "warm_up") for g in plan.graders)
+        self.done = not self._needed
+
+    async def start(self) -> None:
+        """Start everything, or wait for whoever does. Raises what starting raises."""
+        while not self.done:
+            with self._lock:
+                others = self._starting
+                if others is None:
+                    ours: Future[None] = Future()
+                    self._starting = ours
+                    ours.set_running_or_notify_cancel()  # a caller that gives up must not cancel the others
+            if others is not None:
+                await asyncio.wrap_future(others)
+                continue
+            try:
+                await self._start()
+                self.done = True
+            finally:
+                with self._lock:
+                    self._starting = None
+                ours.set_result(None)
+
+    async def start_for_run(self) -> None:
+        """`start` for a run that found it undone: a judge that is away costs its own grades, not the run."""
+        if time.monotonic() < self._not_before:
+            return
+        try:
+            await self.start()
+        except ConfigError:
+            raise
+        except Exception as error:
+            self._not_before = time.monotonic() + _AGAIN_S
+            logger.error("a judge or grader could not be started: %s: %s", type(error).__name__, error)
+
+    async def close(self) -> None:
+        """End the resources; the next run starts them again."""
+        self.done = not self._needed
+        for resource in self._resources:
+            if close := getattr(resource, "close", None):
+                ended = close()
+                if hasattr(ended, "__await__"):
+                    await ended
+
+    async def _start(self) -> None:
+        limit_s = self._plan.settings.start_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                for resource in self._resources:
+                    if start := getattr(resource, "start", None):
+                        await start()
+                for bound in self._plan.graders:
+                    if bound.mode != "process" and (warm_up := getattr(bound.grader, "warm_up", None)):
+                        await _warm_up(warm_up)
+                if pickled := [bound.pickled for bound in self._plan.graders if bound.pickled is not None]:
+                    await self._plan.pool.warm_up(pickled)
+        except TimeoutError:
+            raise JudgeUnavailable(f"judges and graders were not started within {limit_s:g} s") from None
+
+
+async def _warm_up(warm_up: Any) -> None:
+    """A synchronous one may import for seconds: not on the event loop."""
+    if inspect.iscoroutinefunction(warm_up):
+        await warm_up()
+    elif hasattr(later := await call_in_thread(lambda _: warm_up(), None), "__await__"):
+        await later
