@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
 import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from judgekit import ConfigError, Rollout, grader
-from judgekit.config import load_config, load_runner
+from judgekit import ConfigError, GradingRunner, Rollout, grader
+from judgekit.config import RewardConfig, load_config, load_runner
 from judgekit.graders import FinalAnswer, JudgeGrader
+from judgekit.graders.judged.rubric import shipped_rubrics
 from judgekit.judges import ChoiceVerdict
+from judgekit.strict_yaml import read_yaml
 from judgekit.testing import ScriptedJudge
 
 
@@ -25,6 +31,32 @@ def make_length(limit: int, *, weight: float = 1.0) -> object:
 
 def scripted(answer: str = "1") -> ScriptedJudge:
     return ScriptedJudge(answer)
+
+
+if TYPE_CHECKING:
+    from collections.abc import Sized
+
+    from judgekit.judges.base import Judge
+
+
+class Own:
+    """A grader whose annotations name what is imported for type checkers only."""
+
+    version, score_range = "1", (0.0, 1.0)
+
+    def __init__(
+        self,
+        judge: Judge,
+        data: Sized,
+        *,
+        folder: os.PathLike[str] = ".",
+        threshold: float = 0.5,
+        name: str = "own",
+    ) -> None:
+        self.judge, self.data, self.folder, self.threshold, self.name = judge, data, folder, threshold, name
+
+    def grade(self, rollout: Rollout) -> float:
+        return 1.0
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -88,10 +120,10 @@ def test_without_a_reward_the_graders_count_alike(tmp_path: Path) -> None:
         ("", "expected the sections"),
         ("graders: {}", "graders: Dictionary should have at least 1 item"),
         ("grader: {a: final_answer}", "graders: Field required"),
-        ("graders: {a: final_answer}\nrewards: 1", "rewards: there is no such key; did you mean 'reward'"),
+        ("graders: {a: final_answer}\nrewards: 1", "there is no section 'rewards'; did you mean 'reward'"),
         (
             "graders: {a: final_answer}\nrunner: {timeout: 3}",
-            "runner.timeout: there is no such key; did you mean 'timeout_s'",
+            "runner: there is no key 'timeout'; did you mean 'timeout_s'",
         ),
         (
             "graders: {a: final_answer}\nrunner: {timeout_s: soon}",
@@ -143,14 +175,17 @@ def test_without_a_reward_the_graders_count_alike(tmp_path: Path) -> None:
             "graders: {a: final_answer}\njudges: {j: {engine: vllm, max_model_len: 3}}",
             "judges.j: vllm: max_model_len",
         ),
-        ("graders: {a: final_answer}\nrunner: {retry: {attempt: 3}}", "runner.retry: .*attempt"),
+        (
+            "graders: {a: final_answer}\nrunner: {retry: {attempt: 3}}",
+            "runner.retry: there is no key 'attempt'; did you mean 'attempts'",
+        ),
         (
             "graders: {a: {use: judge, judge: j, verdict: lines}}\njudges: {j: {engine: 'tests.test_config:scripted'}}",
             "graders.a.verdict: no verdict format is called 'lines'; did you mean 'line'",
         ),
         (
             "graders: {a: final_answer}\njudges: {j: {engine: 'tests.test_config:scripted', layers: {retries: 3}}}",
-            "judges.j.layers: .*retries",
+            "judges.j.layers: there is no key 'retries'; did you mean 'retry'",
         ),
         (
             "graders: {a: final_answer}\njudges: {j: {engine: openai}}",
@@ -166,11 +201,11 @@ def test_without_a_reward_the_graders_count_alike(tmp_path: Path) -> None:
         ),
         (
             "graders: {a: {use: rubric, judge: j, rubric: x.toml}}\njudges: {j: {engine: 'tests.test_config:scripted'}}",
-            "no rubric file at x.toml",
+            "no rubric file at /.*/x.toml",
         ),
         (
             "graders: {a: {use: judge, judge: j, sampling: {temp: 1}}}\njudges: {j: {engine: 'tests.test_config:scripted'}}",
-            "graders.a.sampling: .*temp",
+            "graders.a.sampling: there is no key 'temp'; did you mean 'temperature'",
         ),
     ],
 )
@@ -199,7 +234,7 @@ def test_routes_and_panels_in_yaml(tmp_path: Path) -> None:
     runner = load_runner(
         write(
             tmp_path,
-            text.replace(" yes", ' "yes"').replace(": no", ': "no"').replace("[yes, no]", '["yes", "no"]'),
+            text,
         )
     )
     rollouts = [
@@ -208,3 +243,250 @@ def test_routes_and_panels_in_yaml(tmp_path: Path) -> None:
     results = runner.run_sync(rollouts)
     assert [r.reward for r in results] == [1.0, 0.0]
     assert [r.score("panel") for r in results] == [0.5, 0.5]
+
+
+SCRIPTED = "judges: {j: {engine: 'tests.test_config:scripted', layers: LAYERS}}"
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        (
+            "runner: {missing_reward: no}",
+            "runner.missing_reward: expected 'neutral'.* or a valid number .got 'no'",
+        ),
+        ("runner: {missing_reward: true}", "runner.missing_reward: expected .*got True"),
+        ("runner: {missing_reward: '0.5'}", "runner.missing_reward: expected .*got '0.5'"),
+        ("runner: {timeout_s: yes}", "runner.timeout_s: expected a valid number .got 'yes'"),
+        ("runner: {timeout_s: true}", "runner.timeout_s: expected a valid number .got True"),
+        ("runner: {max_concurrency: '8'}", "runner.max_concurrency: expected a valid integer .got '8'"),
+        ("runner: {max_concurrency: 8.0}", "runner.max_concurrency: expected a valid integer .got 8.0"),
+        ("runner: {max_concurrency: 1_000}", "runner.max_concurrency: expected a valid integer"),
+        ("runner: {retry: {attempts: '3'}}", "runner.retry.attempts: expected int, got str"),
+        ("runner: {retry: {attempts: true}}", "runner.retry.attempts: expected int, got bool"),
+        ("runner: {retry: 3}", "runner.retry: expected object, got int"),
+        ("runner: {retry: {attempts: 0}}", "runner.retry: retry: attempts is at least 1"),
+        ("runner: {graders: {}}", "runner: there is no key 'graders'"),
+        ("runner: {progress: true}", "runner: there is no key 'progress'"),
+        ("runner:", "runner: Input should be a valid dictionary"),
+        ("ledger: {path: 3}", "ledger.path: expected .*got 3"),
+        ("ledger: {path: l.jsonl, texts: yes}", "ledger.texts: expected a valid boolean .got 'yes'"),
+        ("ledger: {path: l.jsonl, fsync: always}", "ledger.fsync: expected 'never', .*got 'always'"),
+        ("ledger: {file: l.jsonl}", "ledger: there is no parameter 'file'"),
+        ("ledger: {texts: true}", "ledger: the parameter 'path' is missing"),
+        ("reward: {weighted: {a: yes}}", "finite number, not 'yes'"),
+        ("reward: {weighted: {a: 1}, normalize: 1}", "normalize is true or false, not 1"),
+        (SCRIPTED.replace("LAYERS", "{max_concurency: 3}"), "did you mean 'max_concurrency'"),
+        (
+            SCRIPTED.replace("LAYERS", "{max_concurrency: yes}"),
+            "judges.j.layers.max_concurrency: expected int",
+        ),
+        (SCRIPTED.replace("LAYERS", "{cache: {paht: x}}"), "judges.j.layers.cache: .* did you mean 'path'"),
+        (
+            SCRIPTED.replace("LAYERS", "{retry: {attempts: 2, waits: 1}}"),
+            "judges.j.layers.retry: there is no key",
+        ),
+        (
+            SCRIPTED.replace("LAYERS", "{attempt_timeout_s: 0}"),
+            "judges.j.layers: attempt_timeout_s is a number",
+        ),
+    ],
+)
+def test_nothing_is_converted(tmp_path: Path, section: str, says: str) -> None:
+    """core.md A11, newcomer.md A4: `no` was paid as 0.0, `yes` as 1.0, '8' was 8."""
+    with pytest.raises(ConfigError, match=says):
+        load_runner(write(tmp_path, f"graders: {{a: final_answer}}\n{section}"))
+
+
+@pytest.mark.parametrize(
+    ("grader_spec", "says"),
+    [
+        ("{use: final_answer, tolerance: '0.1'}", "graders.a.tolerance: expected a valid number .got '0.1'"),
+        ("{use: length, soft_max: 10.5, hard_max: 20}", "graders.a.soft_max: expected a valid integer"),
+        ("{use: final_answer, fields: extra.x}", "graders.a.fields: expected an object"),
+        ("{use: 3}", "graders.a: there is no 3"),
+    ],
+)
+def test_parameters_of_graders_are_not_converted_either(tmp_path: Path, grader_spec: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_runner(write(tmp_path, f"graders: {{a: {grader_spec}}}"))
+
+
+def test_what_the_file_does_not_say_has_the_runners_default(tmp_path: Path) -> None:
+    made = load_runner(write(tmp_path, "graders: {a: final_answer}"))
+    plain = GradingRunner({"a": FinalAnswer()})
+    for name in (
+        "max_concurrency",
+        "timeout_s",
+        "deadline_s",
+        "transform",
+        "missing_reward",
+        "max_failure_rate",
+        "retry",
+    ):
+        assert getattr(made, name) == getattr(plain, name)
+    assert load_config(write(tmp_path, "graders: {a: final_answer}\nrunner: {timeout_s: 3}")).runner == {
+        "timeout_s": 3
+    }
+
+
+# ---- the file's YAML
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("a: yes", {"a": "yes"}),
+        ("a: [true, null, ~, 010, 1e-3, -2, .5, .inf, 2024-01-01, 12:30, 0x1F, on]",
+         {"a": [True, None, None, 10, 0.001, -2, 0.5, float("inf"), "2024-01-01", "12:30", "0x1F", "on"]}),
+        ("{no: 1, 1: 2, true: 3, null: 4}", {"no": 1, "1": 2, "true": 3, "null": 4}),
+        ("x: &x {a: 1, b: 2}\ny: {<<: *x, b: 3}", {"x": {"a": 1, "b": 2}, "y": {"a": 1, "b": 3}}),
+        ("a: ${JK_N}\nb: '${JK_N}'\nc: x${JK_N}y", {"a": 8, "b": "8", "c": "x8y"}),
+        ("a: ${JK_NONE:-16}\nb: ${JK_EMPTY:-d}\nc: '${JK_NONE:-}'", {"a": 16, "b": "d", "c": ""}),
+        ("a: ${JK_B}", {"a": True}),
+        ("a: $${JK_N} costs $5, ${ and $JK_N", {"a": "${JK_N} costs $5, ${ and $JK_N"}),
+        ("\ufeffa: 1", {"a": 1}),
+    ],
+)  # fmt: skip
+def test_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, data: Any) -> None:
+    monkeypatch.setenv("JK_N", "8")
+    monkeypatch.setenv("JK_B", "true")
+    monkeypatch.setenv("JK_EMPTY", "")
+    monkeypatch.delenv("JK_NONE", raising=False)
+    (tmp_path / "a.yaml").write_text(text, "utf-8")
+    assert read_yaml(tmp_path / "a.yaml") == data
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"graders:\n  s: a\n  s: b", "line 3: the key 's' stands twice, first in line 2"),
+        (b"reward: {weighted: {s: 0.5, s: 0.7}}", "line 1: the key 's' stands twice"),
+        (b"? [a]\n: 1", "line 1: a key is a name"),
+        (b"a:\n  b: ${JK_NONE}", "line 2: the environment variable JK_NONE is not set"),
+        (b"a: \xff", "not UTF-8 text .byte 3"),
+        (b"a: !!int x", "cannot be read"),
+        (b"a: " + b"9" * 5000, "cannot be read"),
+        (b"a: !!python/object:os.system x", "not YAML"),
+        (b"a: 1\n---\nb: 2", "not YAML"),
+    ],
+)
+def test_yaml_faults_name_file_and_line(tmp_path: Path, data: bytes, says: str) -> None:
+    (tmp_path / "a.yaml").write_bytes(data)
+    with pytest.raises(ConfigError, match=f"a.yaml.*{says}") as info:
+        read_yaml(tmp_path / "a.yaml")
+    assert "\n" not in str(info.value)
+
+
+# ---- the file's folder
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    folder = tmp_path / "conf"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "r.toml").write_text('name = "r"\n[[criteria]]\nid = "a"\ntext = "It is right."\n')
+    (folder / "sub" / "t.txt").write_text("{PROBLEM} {CANDIDATE_SOLUTION} {REMINDER}")
+    (folder / "s.json").write_text('{"type": "object"}')
+    config = write(
+        folder,
+        """
+        graders:
+          rubric: {use: rubric, judge: j, rubric: r.toml}
+          templated: {use: judge, judge: j, template: sub/t.txt}
+          shipped: {use: rubric, judge: j, rubric: SHIPPED}
+          formed: {use: json, schema: s.json}
+          dotted: {use: json, schema: extra.schema}
+          own: {use: "tests.test_config:Own", judge: j, data: [1], folder: data}
+        judges: {j: {engine: "tests.test_config:scripted", layers: {cache: {path: sub/c.sqlite}}}}
+        ledger: {path: out/l.jsonl}
+        """.replace("SHIPPED", sorted(shipped_rubrics())[0]),
+    )
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    runner = load_runner(os.path.relpath(config))
+    assert runner.ledger is not None
+    assert runner.ledger.path == folder / "out" / "l.jsonl"
+    assert (folder / "sub" / "c.sqlite").exists()
+    assert runner.graders["own"].folder == str(folder / "data")  # type: ignore[union-attr]
+    assert not list(Path().iterdir())
+    assert RewardConfig(
+        graders={"a": "final_answer"}, ledger={"path": "l.jsonl"}
+    ).build().ledger.path == Path("l.jsonl")  # type: ignore[union-attr]
+
+
+def test_a_missing_file_is_named_where_it_was_looked_for(tmp_path: Path) -> None:
+    text = "graders: {a: {use: judge, judge: j, template: t.txt}}\n" + SCRIPTED.replace("LAYERS", "{}")
+    with pytest.raises(ConfigError, match=f"no template file at {tmp_path}/t.txt"):
+        load_runner(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "says"),
+    [
+        ("jk_syntax", "def f(:\n", r"cannot import jk_syntax .SyntaxError: .*jk_syntax.py, line 1"),
+        ("jk_raises", "raise RuntimeError('no\\nway')", "cannot import jk_raises .RuntimeError: no way"),
+        ("jk_exits", "import sys; sys.exit(3)", "cannot import jk_exits .SystemExit: 3"),
+        (
+            "jk_needs",
+            "import jk_no_such",
+            "cannot import jk_needs .ModuleNotFoundError: No module named 'jk_no_such'",
+        ),
+        (
+            "jk_plain",
+            "def polite(response): return 1",
+            "decorate the function with @judgekit.grader|parameter 'response' is missing",
+        ),
+    ],
+)
+def test_modules_beside_the_file_and_their_faults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, says: str
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / f"{name}.py").write_text(source)
+    with pytest.raises(ConfigError, match=says) as info:
+        load_runner(write(tmp_path, f"graders: {{a: '{name}:polite'}}"))
+    assert "\n" not in str(info.value)
+
+
+def test_a_module_beside_the_file_is_found_and_never_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    source = "from judgekit import grader\n@grader\ndef polite(response): return {}\n"
+    for folder, score in (("one", 0.25), ("two", 0.75)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "jk_mine.py").write_text(source.format(score))
+        write(tmp_path / folder, "graders: {a: 'jk_mine:polite'}")
+    (result,) = load_runner(tmp_path / "one" / "reward.yaml").run_sync([Rollout(response="")])
+    assert result.reward == 0.25
+    with pytest.raises(ConfigError, match="jk_mine is .*one/jk_mine.py here, not .*two/jk_mine.py"):
+        load_runner(tmp_path / "two" / "reward.yaml")
+
+
+def test_annotations_for_type_checkers_only_do_no_harm(tmp_path: Path) -> None:
+    text = "graders: {a: {use: 'tests.test_config:Own', judge: j, data: x, threshold: THRESHOLD}}\n"
+    text += SCRIPTED.replace("LAYERS", "{}")
+    runner = load_runner(write(tmp_path, text.replace("THRESHOLD", "0.25")))
+    own: Any = runner.graders["a"]
+    assert (hasattr(own.judge, "complete"), own.data, own.threshold) == (True, "x", 0.25)
+    with pytest.raises(ConfigError, match="graders.a.threshold: expected a valid number"):
+        load_runner(write(tmp_path, text.replace("THRESHOLD", "much")))
+
+
+def test_a_judge_that_nobody_asks_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "judgekit"):
+        load_runner(write(tmp_path, "graders: {a: final_answer}\n" + SCRIPTED.replace("LAYERS", "{}")))
+    assert caplog.messages == ["judges.j: no grader asks it, and it is started all the same; take it out"]
+
+
+def test_a_switch_in_yaml(tmp_path: Path) -> None:
+    text = """
+        graders: {a: final_answer, b: tests.test_config:politeness}
+        reward: {switch: {by: extra.kind, cases: {"math*": a, 3: {gate: {if: "0.5 <= b", then: 1, otherwise: -1}}}}}
+    """
+    runner = load_runner(write(tmp_path, text))
+    rollouts = [
+        Rollout(response="please 4", ground_truth="4", extra={"kind": k}) for k in ("maths", 3, "prose")
+    ]
+    results = runner.run_sync(rollouts)
+    assert [r.raw_reward for r in results] == [1.0, 1.0, None]

@@ -21,7 +21,7 @@ from judgekit.graders.function import Mapped, grader, group_grader
 from judgekit.graders.protocol import Grader, GroupGrader
 from judgekit.ledger.reader import read_ledger
 from judgekit.ledger.writer import Ledger
-from judgekit.reward.nodes import Clip, Const, Fallback, Gate, Max, Min, Product, Score, Weighted
+from judgekit.reward.nodes import Clip, Const, Fallback, Gate, Max, Min, Product, Score, Switch, Weighted
 from judgekit.run.grouping import group_by_prompt
 from judgekit.run.runner import GradingRunner
 from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped, Usage
@@ -59,6 +59,7 @@ __all__ = [
     "RolloutError",
     "Score",
     "Skipped",
+    "Switch",
     "Usage",
     "VerdictError",
     "Weighted",

@@ -4,35 +4,43 @@
       correct: {use: final_answer}
       brief:   {use: length, soft_max: 600, hard_max: 1200}
       judge:   {use: judge, judge: local}
-      mine:    {use: "my_package.rewards:politeness"}
+      mine:    {use: "my_rewards:politeness"}
     judges:
-      local: {engine: vllm, model: embedded, layers: {cache: {path: verdicts.sqlite}}}
+      local: {engine: openai, url: "${JUDGE_URL:-http://127.0.0.1:8000}", layers: {cache: {path: verdicts.sqlite}}}
     reward: {weighted: {correct: 0.6, judge: 0.3, brief: 0.1, mine: 0}}
     runner: {max_concurrency: 512, timeout_s: 30, missing_reward: neutral}
 
-`use` names a grader that judgekit or a plug-in (entry-point group `judgekit.graders`) ships, or one of yours
-as `package.module:object`. Its other keys are the grader's parameters; `fields` renames rollout fields for
-graders that do not do so themselves. Unknown keys are errors that name the nearest right one.
+`use` names a grader that judgekit or a plug-in (entry-point group `judgekit.graders`) ships, or one of yours as
+`module:object`; modules beside the file can be imported. Its other keys are the grader's parameters; `fields`
+renames rollout fields for graders that do not do so themselves. The keys of `runner` and `ledger` are the
+parameters of `GradingRunner` and `Ledger`, with the defaults that they have there.
+
+Nothing is converted or guessed: a number is no text, `yes` is no boolean (YAML 1.2), a key stands once, and an
+unknown name is an error that says the nearest right one. Paths are relative to the file. `${NAME}` and
+`${NAME:-default}` stand for environment variables, `$${` for `${`.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
+import json
+import logging
 import os
+import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final
 
 import msgspec
 import pydantic
-import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.execution.limits import NO_RETRY, Retry
+from judgekit.execution.limits import Retry
 from judgekit.graders.function import Mapped
 from judgekit.graders.protocol import AnyGrader, Grader, check_grader
 from judgekit.graders.registry import GRADERS
@@ -44,81 +52,76 @@ from judgekit.judges.layers.stack import LayerOptions, stacked
 from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.ledger.writer import Ledger
 from judgekit.reward.spec import parse
-from judgekit.reward.transforms import TransformName
 from judgekit.run.runner import GradingRunner
-from judgekit.run.settings import MissingReward
+from judgekit.strict_yaml import read_yaml
 
+logger = logging.getLogger("judgekit")
 
-class RunnerConfig(BaseModel):
-    """The runner's settings; see GradingRunner."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    max_concurrency: int = 32
-    timeout_s: float = 60.0
-    deadline_s: float | None = None
-    transform: TransformName = "none"
-    missing_reward: MissingReward = "exclude"
-    max_failure_rate: float | None = None
-    retry: dict[str, Any] | None = None
-
-
-class LedgerConfig(BaseModel):
-    """Where every grade is kept; see Ledger."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    path: str
-    texts: bool = False
-    fsync: Literal["never", "run", "batch"] = "run"
+RUNNER_KEYS: Final = (
+    "max_concurrency",
+    "timeout_s",
+    "deadline_s",
+    "transform",
+    "missing_reward",
+    "max_failure_rate",
+    "retry",
+)
+"""Parameters of GradingRunner that the section `runner` may set."""
+SETTINGS: Final = (Retry, Sampling, LayerOptions)
+"""Parameters of these types are written as mappings of their fields."""
+_NAME_OR_PATH: Final = {"model", "rubric", "schema", "template", "tokenizer"}
+"""Parameters that take a shipped or public name, or a path."""
 
 
 class RewardConfig(BaseModel):
     """A whole reward.yaml."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     graders: dict[str, dict[str, Any] | str] = Field(min_length=1)
     judges: dict[str, dict[str, Any]] = {}
     reward: Any = None
-    runner: RunnerConfig = RunnerConfig()
-    ledger: LedgerConfig | None = None
+    runner: dict[str, Any] = {}
+    """What the file says of GradingRunner's parameters; the others keep the runner's own defaults."""
+    ledger: dict[str, Any] | None = None
+    _folder: Path | None = PrivateAttr(None)
 
     def build(self, **overrides: Any) -> GradingRunner:
         """The runner that the file describes. *overrides*: arguments of GradingRunner in place of the file's.
 
         The runner owns the judges: `await runner.close()` ends them.
         """
-        judges = {name: _judge(name, spec) for name, spec in self.judges.items()}
-        graders = {name: _grader(name, spec, judges) for name, spec in self.graders.items()}
-        settings = self.runner.model_dump()
-        settings["retry"] = (
-            _convert(settings["retry"], Retry, "runner.retry") if settings["retry"] else NO_RETRY
-        )
-        if self.ledger is not None:
-            settings["ledger"] = Ledger(self.ledger.path, texts=self.ledger.texts, fsync=self.ledger.fsync)
+        parts = _Parts(self._folder)
+        parts.judges = {name: parts.judge(name, spec) for name, spec in self.judges.items()}
+        graders = {name: parts.grader(name, spec) for name, spec in self.graders.items()}
+        _check_keys(self.runner, RUNNER_KEYS, "runner")
+        settings = parts.arguments(GradingRunner, self.runner, "runner", partly=True)
+        if self.ledger is not None and "ledger" not in overrides:
+            settings["ledger"] = parts.call(Ledger, self.ledger, "ledger")
+        for name in sorted(self.judges.keys() - parts.asked):
+            logger.warning("judges.%s: no grader asks it, and it is started all the same; take it out", name)
         reward = None if self.reward is None else parse(self.reward)
-        return GradingRunner(graders, reward, **{**settings, **overrides}, resources=tuple(judges.values()))
+        judges = tuple(parts.judges.values())
+        return GradingRunner(graders, reward, **{**settings, **overrides}, resources=judges)
 
 
 def load_config(path: str | os.PathLike[str]) -> RewardConfig:
     """Read a reward.yaml. Raises ConfigError that names the file, the place in it, and what is wrong."""
-    try:
-        text = Path(path).read_text("utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{where}: not YAML ({getattr(error, 'problem', None) or error})") from None
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected the sections graders, judges, reward and runner")
     try:
-        return RewardConfig.model_validate(data)
+        config = RewardConfig.model_validate(data)
     except pydantic.ValidationError as error:
-        raise ConfigError(f"{path}: {_first_error(error, RewardConfig)}") from None
+        problem = error.errors()[0]
+        place, names = [str(part) for part in problem["loc"]], RewardConfig.model_fields
+        if problem["type"] == "extra_forbidden":
+            raise ConfigError(
+                f"{path}: there is no section {place[0]!r}{did_you_mean(place[0], names)}"
+            ) from None
+        raise ConfigError(f"{path}: {'.'.join(place)}: {problem['msg']}") from None
+    config._folder = Path(path).absolute().parent
+    return config
 
 
 def load_runner(path: str | os.PathLike[str], **overrides: Any) -> GradingRunner:
@@ -130,184 +133,238 @@ def load_runner(path: str | os.PathLike[str], **overrides: Any) -> GradingRunner
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _grader(name: str, spec: dict[str, Any] | str, judges: Mapping[str, Judge]) -> AnyGrader:
-    where = f"graders.{name}"
-    options = {"use": spec} if isinstance(spec, str) else dict(spec)
-    if "use" not in options:
-        raise ConfigError(f"{where}: say which grader it is with 'use', such as use: final_answer")
-    found = _find(str(options.pop("use")), GRADERS, "judgekit.graders", where)
-    fields: Any = None
-    if inspect.isclass(found) or inspect.isfunction(found):
-        if "fields" in options and "fields" not in inspect.signature(found).parameters:
-            fields = options.pop("fields")
-        if "name" in inspect.signature(found).parameters:
-            options.setdefault("name", name)
-        made = _call(found, options, where, judges)
-    elif options:
-        raise ConfigError(
-            f"{where}: {found!r} is a finished grader and takes no parameters (got {next(iter(options))!r})"
-        )
-    else:
-        made = found
-    check_grader(name, made)
-    return Mapped(made, fields) if fields else made
+class _Parts:
+    """Makes graders, judges and settings from the sections of a file in *folder*."""
 
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.judges: dict[str, Judge] = {}
+        self.asked: set[str] = set()
+        """Names of the judges that a grader asks."""
 
-def _judge(name: str, spec: dict[str, Any]) -> Judge:
-    where = f"judges.{name}"
-    options = dict(spec)
-    if "engine" not in options:
-        raise ConfigError(f"{where}: say which engine it is with 'engine', such as engine: vllm")
-    layers = _convert(options.pop("layers", {}), LayerOptions, f"{where}.layers")
-    engine = _call(_find(str(options.pop("engine")), ENGINES, "judgekit.engines", where), options, where, {})
-    if not hasattr(engine, "complete"):  # a reward model
-        return engine  # type: ignore[no-any-return]
-    try:
-        return stacked(engine, layers)
-    except ConfigError as error:
-        raise ConfigError(f"{where}.layers: {error}") from None
-
-
-def _find(name: str, shipped: Mapping[str, str], group: str, where: str) -> Any:
-    """The object that a name means: shipped, of a plug-in, or `package.module:object`."""
-    target = shipped.get(name)
-    if target is None and ":" not in name:
-        plugins = {entry.name: entry for entry in entry_points(group=group)}
-        if name in plugins:
-            return plugins[name].load()
-        raise ConfigError(
-            f"{where}: there is no {name!r}{did_you_mean(name, [*shipped, *plugins])} (yours is package.module:object)"
-        )
-    module, _, attribute = (target or name).partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except ImportError as error:
-        raise ConfigError(f"{where}: cannot import {module} ({error})") from None
-    except AttributeError:
-        raise ConfigError(
-            f"{where}: {module} has no {attribute!r}{did_you_mean(attribute, vars(importlib.import_module(module)))}"
-        ) from None
-    return found
-
-
-def _call(make: Callable[..., Any], options: dict[str, Any], where: str, judges: Mapping[str, Judge]) -> Any:
-    """Call a class or factory with *options*, which are checked against its signature first."""
-    signature = inspect.signature(make)
-    target: Any = make.__init__ if inspect.isclass(make) else make
-    hints = typing.get_type_hints(target)
-    known = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    names = [p.name for p in known]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-    for key in options:
-        if key not in names and not takes_any:
-            raise ConfigError(f"{where}: there is no parameter {key!r}{did_you_mean(key, names)}")
-    arguments: dict[str, Any] = {}
-    for parameter in known:
-        if parameter.name not in options:
-            if parameter.default is inspect.Parameter.empty:
-                raise ConfigError(f"{where}: the parameter {parameter.name!r} is missing")
-            continue
-        arguments[parameter.name] = _argument(
-            options[parameter.name], hints.get(parameter.name, Any), f"{where}.{parameter.name}", judges
-        )
-    arguments |= {key: value for key, value in options.items() if key not in names}
-    try:
-        return make(**arguments)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
-
-
-def _argument(value: Any, hint: Any, where: str, judges: Mapping[str, Judge]) -> Any:
-    """One parameter's value: a judge by its name, a verdict format by its `format`, or plain data, checked."""
-    wanted = {hint, *typing.get_args(hint)}
-    if JudgeRoutes in wanted and isinstance(value, Mapping):
-        return _routes(value, where, judges)
-    if Grader in wanted and isinstance(value, Mapping | str):
-        return _grader(where.removeprefix("graders."), value, judges)  # type: ignore[arg-type]
-    if Judge in wanted or RewardModel in wanted:
-        return _named_judge(value, where, judges)
-    if Sequence[Judge] in wanted:
-        if not isinstance(value, list):
-            raise ConfigError(f"{where}: give a list of judges")
-        return {str(name): _named_judge(name, where, judges) for name in value}
-    if VerdictFormat in wanted:
-        spec = (
-            {"format": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
-        )
-        kind = spec.pop("format", None)
-        if kind not in VERDICTS:
+    def grader(self, name: str, spec: Mapping[str, Any] | str) -> AnyGrader:
+        where = f"graders.{name}"
+        options = {"use": spec} if isinstance(spec, str) else dict(spec)
+        if "use" not in options:
+            raise ConfigError(f"{where}: say which grader it is with 'use', such as use: final_answer")
+        found = self.find(options.pop("use"), GRADERS, "judgekit.graders", where)
+        fields: Any = None
+        if inspect.isclass(found) or inspect.isfunction(found):
+            if "fields" in options and "fields" not in inspect.signature(found).parameters:
+                fields = options.pop("fields")
+            if "name" in inspect.signature(found).parameters:
+                options.setdefault("name", name)
+            made = self.call(found, options, where)
+        elif options:
             raise ConfigError(
-                f"{where}: no verdict format is called {kind!r}{did_you_mean(str(kind), VERDICTS)}"
+                f"{where}: {found!r} is a finished grader and takes no parameters (got {next(iter(options))!r})"
             )
-        return _call(VERDICTS[kind], spec, where, {})
-    if Sampling in wanted:
-        return _convert(value, Sampling, where)
-    try:
-        adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(
-            hint, config=ConfigDict(arbitrary_types_allowed=True)
+        else:
+            made = found
+        check_grader(name, made)
+        return (
+            made if fields is None else Mapped(made, _checked(fields, Mapping[str, str], f"{where}.fields"))
         )
+
+    def judge(self, name: str, spec: Mapping[str, Any]) -> Judge:
+        where = f"judges.{name}"
+        options = dict(spec)
+        if "engine" not in options:
+            raise ConfigError(f"{where}: say which engine it is with 'engine', such as engine: vllm")
+        layers: LayerOptions = _convert(options.pop("layers", {}), LayerOptions, f"{where}.layers")
+        if layers.cache is not None and layers.cache.path is not None:
+            cache = msgspec.structs.replace(layers.cache, path=self.beside(layers.cache.path))
+            layers = msgspec.structs.replace(layers, cache=cache)
+        engine = self.call(
+            self.find(options.pop("engine"), ENGINES, "judgekit.engines", where), options, where
+        )
+        if not hasattr(engine, "complete"):  # a reward model
+            return engine  # type: ignore[no-any-return]
+        try:
+            return stacked(engine, layers)
+        except ConfigError as error:
+            raise ConfigError(f"{where}.layers: {error}") from None
+
+    def find(self, name: Any, shipped: Mapping[str, str], group: str, where: str) -> Any:
+        """The object that a name means: shipped, of a plug-in, or `module:object`."""
+        target = shipped.get(name) if isinstance(name, str) else None
+        if target is None and ":" not in str(name):
+            plugins = {entry.name: entry for entry in entry_points(group=group)}
+            if name not in plugins:
+                known = did_you_mean(str(name), [*shipped, *plugins])
+                raise ConfigError(f"{where}: there is no {name!r}{known} (yours is module:object)")
+            target = plugins[name].value
+        elif target is None:
+            self._import_from_folder(name.partition(":")[0], where)
+        module, _, attribute = (target or name).partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+        except (Exception, SystemExit) as error:  # whatever the module does while it is imported
+            what = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(f"{where}: cannot import {module} ({what:.300})") from None
+        try:
+            for part in attribute.split("."):
+                found = getattr(found, part)
+        except AttributeError:
+            known = did_you_mean(attribute, vars(sys.modules[module]))
+            raise ConfigError(f"{where}: {module} has no {attribute!r}{known}") from None
+        return found
+
+    def _import_from_folder(self, module: str, where: str) -> None:
+        """Let a module beside the file be found, and nothing else in its place."""
+        if self.folder is None:
+            return
+        if str(self.folder) not in sys.path:
+            sys.path.append(str(self.folder))
+        top = module.partition(".")[0]
+        own = [p for p in (self.folder / f"{top}.py", self.folder / top / "__init__.py") if p.is_file()]
+        found = importlib.util.find_spec(top) if own and top != "__main__" else None
+        if own and found is not None and found.origin and not own[0].samefile(found.origin):
+            raise ConfigError(f"{where}: {top} is {found.origin} here, not {own[0]}: give yours another name")
+
+    def call(self, make: Callable[..., Any], options: Mapping[str, Any], where: str) -> Any:
+        """Call a class or factory with *options*, which are checked against its signature first."""
+        arguments = self.arguments(make, options, where)
+        try:
+            return make(**arguments)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+
+    def arguments(
+        self, make: Callable[..., Any], options: Mapping[str, Any], where: str, *, partly: bool = False
+    ) -> dict[str, Any]:
+        """*options* as arguments of *make*. *partly*: others are given elsewhere."""
+        hints, signature = hints_of(make), inspect.signature(make)
+        known = [
+            p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        ]
+        if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+            _check_keys(options, [p.name for p in known], where, "parameter")
+        missing = [p.name for p in known if p.default is p.empty and p.name not in options]
+        if missing and not partly:
+            raise ConfigError(f"{where}: the parameter {missing[0]!r} is missing")
+        return {
+            key: self.argument(key, value, hints.get(key, Any), f"{where}.{key}")
+            for key, value in options.items()
+        }
+
+    def argument(self, name: str, value: Any, hint: Any, where: str) -> Any:
+        """One parameter's value: a judge by its name, a verdict format by its `format`, or plain data, checked."""
+        wanted = {hint, *typing.get_args(hint)}
+        if JudgeRoutes in wanted and isinstance(value, Mapping):
+            return self._routes(value, where)
+        if Grader in wanted and isinstance(value, Mapping | str):
+            return self.grader(where.removeprefix("graders."), value)
+        if Judge in wanted or RewardModel in wanted:
+            return self._named_judge(value, where)
+        if Sequence[Judge] in wanted:
+            if not isinstance(value, list):
+                raise ConfigError(f"{where}: give a list of judges")
+            return {str(judge): self._named_judge(judge, where) for judge in value}
+        if VerdictFormat in wanted:
+            spec = (
+                {"format": value} if isinstance(value, str) else dict(_checked(value, dict[str, Any], where))
+            )
+            kind = spec.pop("format", None)
+            if kind not in VERDICTS:
+                known = did_you_mean(str(kind), VERDICTS)
+                raise ConfigError(f"{where}: no verdict format is called {kind!r}{known}")
+            return self.call(VERDICTS[kind], spec, where)
+        for settings in SETTINGS:
+            if settings in wanted:
+                return _convert(value, settings, where)
+        value = _checked(value, hint, where)
+        if isinstance(value, str) and name in _NAME_OR_PATH:
+            here = self.beside(value)
+            named = value.startswith(".") or Path(value).suffix in (".json", ".toml", ".txt")
+            return here if named or (os.sep in value and os.path.exists(here)) else value
+        if isinstance(value, str | Path) and wanted & {Path, os.PathLike[str], os.PathLike}:
+            return self.beside(value)
+        return value
+
+    def beside(self, path: str | Path) -> str:
+        """A path that is relative to the file."""
+        return str(path) if self.folder is None else str(self.folder / Path(path).expanduser())
+
+    def _named_judge(self, name: Any, where: str) -> Judge:
+        if not isinstance(name, str) or name not in self.judges:
+            raise ConfigError(f"{where}: there is no judge {name!r}{did_you_mean(str(name), self.judges)}")
+        self.asked.add(name)
+        return self.judges[name]
+
+    def _routes(self, spec: Mapping[str, Any], where: str) -> JudgeRoutes:
+        """Judges by a field of the rollout: {by: data_source, routes: {"math*": a}, default: b}."""
+        _check_keys(spec, ("by", "routes", "default"), where)
+        routes = spec.get("routes")
+        if not isinstance(routes, Mapping):
+            raise ConfigError(f"{where}: routes maps patterns to judges, such as {{'math*': maths}}")
+        default = spec.get("default")
+        return JudgeRoutes(
+            {pattern: self._named_judge(name, where) for pattern, name in routes.items()},
+            by=_checked(spec.get("by", "data_source"), str, f"{where}.by"),
+            default=None if default is None else self._named_judge(default, where),
+        )
+
+
+def hints_of(make: Callable[..., Any]) -> dict[str, Any]:
+    """The types of the parameters of a class or function; Any where a name is not there at run time."""
+    target: Any = make.__init__ if inspect.isclass(make) else make
+    try:
+        return typing.get_type_hints(target)
+    except Exception:  # names that are imported for type checkers only
+        names = {"Judge": Judge, "JudgeRoutes": JudgeRoutes, "VerdictFormat": VerdictFormat, "Grader": Grader}
+        names |= {"RewardModel": RewardModel, "Sampling": Sampling, **getattr(target, "__globals__", {})}
+        hints: dict[str, Any] = {}
+        for name, text in inspect.get_annotations(target).items():
+            try:
+                hints[name] = eval(text, names) if isinstance(text, str) else text
+            except Exception:
+                hints[name] = Any
+        return hints
+
+
+def _checked(value: Any, hint: Any, where: str) -> Any:
+    """*value* where it is of the type *hint*, a list for a tuple included; nothing else is converted."""
+    try:
+        adapter = pydantic.TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
     except (pydantic.PydanticSchemaGenerationError, pydantic.PydanticUserError):
         return value
     try:
-        return adapter.validate_python(value)
+        data = json.dumps(value)
+    except (TypeError, ValueError):  # objects, from a RewardConfig that was made in Python
+        data = None
+    try:
+        return adapter.validate_python(value) if data is None else adapter.validate_json(data)
     except pydantic.ValidationError as error:
-        problem = error.errors()[0]
-        raise ConfigError(f"{where}: {problem['msg']} (got {value!r})") from None
+        said = dict.fromkeys(p["msg"] for p in error.errors() if p["type"] != "is_instance_of")
+        text = " or ".join(m.removeprefix("Input should be ") for m in said) or "something else"
+        expected = "expected " if next(iter(said), "Input").startswith("Input") else ""
+        raise ConfigError(f"{where}: {expected}{text} (got {value!r:.80})") from None
 
 
-def _named_judge(name: Any, where: str, judges: Mapping[str, Judge]) -> Judge:
-    if not isinstance(name, str) or name not in judges:
-        raise ConfigError(f"{where}: there is no judge {name!r}{did_you_mean(str(name), judges)}")
-    return judges[name]
-
-
-def _routes(spec: Mapping[str, Any], where: str, judges: Mapping[str, Judge]) -> JudgeRoutes:
-    """Judges by a field of the rollout: {by: data_source, routes: {"math*": a}, default: b}."""
-    if extra := set(spec) - {"by", "routes", "default"}:
-        raise ConfigError(
-            f"{where}: there is no key {sorted(extra)[0]!r}{did_you_mean(sorted(extra)[0], ('by', 'routes', 'default'))}"
-        )
-    routes = spec.get("routes")
-    if not isinstance(routes, Mapping):
-        raise ConfigError(f"{where}: routes maps patterns to judges, such as {{'math*': maths}}")
-    default = spec.get("default")
-    return JudgeRoutes(
-        {str(pattern): _named_judge(name, where, judges) for pattern, name in routes.items()},
-        by=str(spec.get("by", "data_source")),
-        default=None if default is None else _named_judge(default, where, judges),
-    )
-
-
-def _convert(value: Any, kind: type[Any], where: str) -> Any:
+def _convert(value: Any, kind: type[msgspec.Struct], where: str) -> Any:
+    """A Struct from a mapping of its fields."""
+    _check_struct_keys(value, kind, where)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        text, _, place = str(error).replace("Expected", "expected").partition(" - at `$")
+        raise ConfigError(f"{where}{place.removesuffix('`')}: {text.replace('`', '')}") from None
 
 
-def _first_error(error: pydantic.ValidationError, model: type[BaseModel]) -> str:
-    """The first fault of a validation, with its place and the nearest right name."""
-    problem = error.errors()[0]
-    place = [str(part) for part in problem["loc"]]
-    if problem["type"] == "extra_forbidden":
-        for part in place[:-1]:
-            field = model.model_fields.get(part)
-            kind = (
-                next(
-                    (
-                        t
-                        for t in (field.annotation, *typing.get_args(field.annotation))
-                        if inspect.isclass(t) and issubclass(t, BaseModel)
-                    ),
-                    None,
-                )
-                if field
-                else None
-            )
-            model = kind or model
-        return f"{'.'.join(place)}: there is no such key{did_you_mean(place[-1], model.model_fields)}"
-    got = problem.get("input")
-    shown = f" (got {got!r})" if isinstance(got, str | int | float | bool) else ""
-    return f"{'.'.join(place)}: {problem['msg']}{shown}"
+def _check_struct_keys(value: Any, kind: type[msgspec.Struct], where: str) -> None:
+    if not isinstance(value, Mapping):
+        return
+    hints = typing.get_type_hints(kind)
+    _check_keys(value, hints, where)
+    for key, inner in value.items():
+        for part in (hints[key], *typing.get_args(hints[key])):
+            if inspect.isclass(part) and issubclass(part, msgspec.Struct):
+                _check_struct_keys(inner, part, f"{where}.{key}")
+
+
+def _check_keys(given: Iterable[str], known: Iterable[str], where: str, what: str = "key") -> None:
+    names = list(known)
+    for key in given:
+        if key not in names:
+            raise ConfigError(f"{where}: there is no {what} {key!r}{did_you_mean(str(key), names)}")

@@ -119,6 +119,14 @@ class JudgeRejected(JudgeError):
     """The engine refuses this request (too long, unknown model, bad key): asking again is no use."""
 
 
+def attribute(error: BaseException, name: str) -> Any:
+    """An exception's attribute; None where it has none, or raises."""
+    try:
+        return getattr(error, name, None)
+    except BaseException:
+        return None
+
+
 def describe(error: BaseException) -> tuple[str, str]:
     """An exception's class name and its text, also where its `__str__` raises."""
     try:

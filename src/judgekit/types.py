@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Literal
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -96,9 +97,6 @@ class Graded(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind"
     usage: Usage | None = None
     """What judges consumed for it."""
 
-    def __post_init__(self) -> None:
-        _check_grade(self.reason, self.metadata, self.usage)
-
 
 class Abstained(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="abstained"):
     """The grader has no opinion on this rollout: no reference, not applicable."""
@@ -106,9 +104,6 @@ class Abstained(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="ki
     reason: str
     metadata: Mapping[str, Any] | None = None
     usage: Usage | None = None
-
-    def __post_init__(self) -> None:
-        _check_grade(self.reason, self.metadata, self.usage)
 
 
 class Skipped(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="skipped"):
@@ -130,22 +125,8 @@ class Failed(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind"
     """For a verdict that could not be read: the reply under "raw"."""
     usage: Usage | None = None
 
-    def __post_init__(self) -> None:
-        _check_grade(self.error, self.metadata, self.usage)
-        _check_grade(self.detail, None, None)
-
 
 Grade = Graded | Abstained | Skipped | Failed
-
-
-def _check_grade(text: Any, metadata: Any, usage: Any) -> None:
-    """Refuse what the ledger could not read back: one odd grade must not make a whole file unreadable."""
-    if type(text) is not str and not isinstance(text, str):
-        raise TypeError(f"a grade's reason is text, not {type(text).__name__}")
-    if metadata is not None and not isinstance(metadata, Mapping):
-        raise TypeError(f"a grade's metadata is a mapping, not {type(metadata).__name__}")
-    if usage is not None and type(usage) is not Usage:
-        raise TypeError(f"a grade's usage is a judgekit.Usage, not {type(usage).__name__}")
 
 
 class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
@@ -234,6 +215,19 @@ def look_up(rollout: Rollout, path: str, default: Any = _NOTHING) -> Any:
         else:
             return default
     return value
+
+
+_Case = TypeVar("_Case")
+
+
+def first_match(cases: Mapping[str, _Case], value: Any) -> _Case | None:
+    """The first of *cases* whose shell pattern fits *value* as text; None where none does."""
+    if not isinstance(value, str):
+        try:
+            value = "" if value is None else str(value)
+        except Exception:  # a value of the data set whose __str__ raises
+            value = ""
+    return next((case for pattern, case in cases.items() if fnmatchcase(value, pattern)), None)
 
 
 CURRENT_RUN: ContextVar[str] = ContextVar("judgekit_run", default="")

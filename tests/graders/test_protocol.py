@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
-from judgekit import Abstained, ConfigError, Failed, Graded, Mapped, Rollout, grader
-from judgekit.graders.protocol import as_grade
+from judgekit import (
+    Abstained,
+    ConfigError,
+    Failed,
+    Graded,
+    GradingRunner,
+    Mapped,
+    Rollout,
+    RolloutError,
+    Skipped,
+    Usage,
+    VerdictError,
+    grader,
+    group_grader,
+)
+from judgekit.errors import GraderRaised, JudgeUnavailable
+from judgekit.graders import FinalAnswer
+from judgekit.graders.protocol import as_grade, check_grader, failure
 
 ROLLOUT = Rollout(
     prompt="2+2?",
@@ -72,6 +91,26 @@ def test_a_decorated_function_pickles_as_itself() -> None:
         (Failed("X"), Failed("X")),
         (float("nan"), Failed("ScoreNotFinite", "the score is nan")),
         (1.0000001, Failed("ScoreOutOfRange", "1 is outside 0..1")),
+        (10**400, Failed("ScoreOutOfRange", "the score is an integer beyond the floats")),
+        (Graded(10**400), Failed("ScoreOutOfRange", "the score is an integer beyond the floats")),
+        (np.float32(0.5), Graded(0.5)),
+        (np.array(0.5), Graded(0.5)),
+        (Graded(np.float32(0.5), "why", {"a": 1}), Graded(0.5, "why", {"a": 1})),
+        (Graded(np.bool_(True)), Graded(1.0)),
+        (Graded(0.5, "why", {"a": 1}, Usage(calls=1)), Graded(0.5, "why", {"a": 1}, Usage(calls=1))),
+        (Graded(float("nan")), Failed("ScoreNotFinite", "the score is nan")),
+        (Graded("0.5"), Failed("TypeError", "a score is a number, not '0.5'")),  # type: ignore[arg-type]
+        (Graded(1.0, None), Failed("TypeError", "a grade's reason is text, not NoneType")),  # type: ignore[arg-type]
+        (Graded(1.0, "", []), Failed("TypeError", "a grade's metadata is a mapping, not list")),  # type: ignore[arg-type]
+        (Graded(1.0, usage={"n": 1}), Failed("TypeError", "a grade's usage is a Usage, not dict")),  # type: ignore[arg-type]
+        (Abstained(None), Failed("TypeError", "a grade's reason is text, not NoneType")),  # type: ignore[arg-type]
+        (Failed("X", b""), Failed("TypeError", "a grade's detail is text, not bytes")),  # type: ignore[arg-type]
+        (
+            Failed("X", cause="me"),
+            Failed("TypeError", "a failure's cause is 'infrastructure' or 'rollout', not 'me'"),
+        ),  # type: ignore[arg-type]
+        (Skipped("x"), Failed("TypeError", "a grader returns a number, None or a Grade, not Skipped")),
+        ("1", Failed("TypeError", "a grader returns a number, None or a Grade, not str")),
     ],
 )
 def test_as_grade(value: Any, expected: Any) -> None:
@@ -82,3 +121,182 @@ def test_infinite_bounds_are_allowed_infinite_scores_are_not() -> None:
     wide = (float("-inf"), float("inf"))
     assert as_grade(-1e300, wide) == Graded(-1e300)
     assert isinstance(as_grade(float("inf"), wide), Failed)
+
+
+class Odd:
+    """Whatever is asked of it raises."""
+
+    ndim = 0
+
+    def item(self) -> float:
+        raise RuntimeError
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+class Sly(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    @property
+    def usage(self) -> Usage:
+        raise RuntimeError
+
+    @property
+    def retryable(self) -> bool:
+        raise RuntimeError
+
+
+class SlyVerdict(VerdictError):
+    raw = 7  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "x")
+
+
+def test_values_that_raise_cost_their_own_grade() -> None:
+    for value in (Odd(), Graded(Odd()), Graded(0.5, Odd())):  # type: ignore[arg-type]
+        assert isinstance(as_grade(value, (0.0, 1.0)), Failed)
+    runner = GradingRunner(
+        {
+            "odd": grader(lambda response: Odd()),
+            "huge": grader(lambda response: 10**400),
+            "fine": grader(lambda response: 1),
+        },
+        {"fine": 1, "odd": 0, "huge": 0},
+    )
+    (result,) = runner.run_sync([Rollout(response="")])
+    assert result.reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("x"), Failed("ValueError", "x")),
+        (JudgeUnavailable("down"), Failed("JudgeUnavailable", "down", retryable=True)),
+        (RolloutError("bomb"), Failed("RolloutError", "bomb", cause="rollout")),
+        (GraderRaised("E", "d", False, True), Failed("E", "d", cause="rollout")),
+        (GraderRaised("E", "d", False, False), Failed("E", "d")),
+        (VerdictError("none", "raw"), Failed("VerdictError", "none", metadata={"raw": "raw"})),
+        (Sly(), Failed("Sly", "(its text cannot be had: str() raised RuntimeError)")),
+        (SlyVerdict(), Failed("SlyVerdict", "x")),
+    ],
+)
+def test_failure(error: BaseException, expected: Failed) -> None:
+    assert failure(error) == expected
+
+
+@pytest.mark.parametrize("kind", [UnicodeDecodeError, UnicodeError, MemoryError, RecursionError, OSError])
+def test_a_class_of_exception_does_not_blame_the_rollout(kind: type[Exception]) -> None:
+    """core.md A4: a proxy's page that is no UTF-8 was paid as a score."""
+    error = kind("utf-8", b"", 0, 1, "x") if kind is UnicodeDecodeError else kind("x")
+    assert failure(error).cause == "infrastructure"
+
+
+def test_only_a_usage_is_a_usage() -> None:
+    error = VerdictError("x")
+    error.usage = Usage(calls=2)
+    assert failure(error).usage == Usage(calls=2)
+    error.usage = {"calls": 2}
+    assert failure(error).usage is None
+
+
+class Plain:
+    name, version, score_range = "plain", "1", (0.0, 1.0)
+
+    def grade(self, rollout: Rollout) -> float:
+        return 1.0
+
+
+def with_(**changes: Any) -> Any:
+    made = Plain()
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (FinalAnswer, r"FinalAnswer is a class; call it: FinalAnswer\(\)"),
+        (lambda response: 1, "decorate the function with @judgekit.grader"),
+        (with_(version=None), "version is text such as '1', not None"),
+        (with_(version=2), "version is text such as '1', not 2"),
+        (with_(score_range=(0, 10**400)), "score_range is"),
+        (with_(score_range=("a", "b")), "score_range is"),
+        (with_(timeout_s="3"), "timeout_s is a number of seconds"),
+        (with_(timeout_s=True), "timeout_s is a number of seconds"),
+        (with_(where="elsewhere"), "where is 'inline'"),
+    ],
+)
+def test_what_is_no_grader_is_said_at_construction(given: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        check_grader("mine", given)
+    with pytest.raises(ConfigError, match=says):
+        GradingRunner({"mine": given})
+
+
+def test_options_of_the_call_form_are_applied() -> None:
+    def polite(answer: str) -> float:
+        return 5.0
+
+    made = grader(
+        polite, name="p", where="thread", score_range=(0, 10), fields={"answer": "extra.answer"}, version="2"
+    )
+    assert (made.name, made.where, made.score_range, made.version) == ("p", "thread", (0, 10), "2")
+    assert made.grade(ROLLOUT) == 5.0
+    assert group_grader(lambda rollouts: [1], name="g", score_range=(0, 2)).name == "g"
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: grader(lambda response, ground_thruth="": 1), "did you mean 'ground_truth'"),
+        (lambda: grader(lambda response, *, promts="": 1), "did you mean 'prompt'"),
+        (lambda: grader(lambda prompts, completions, **kwargs: 1), r"\*\*kwargs does not say what it reads"),
+        (lambda: grader(lambda response, **kwargs: 1), "def f\\(response, ground_truth\\)"),
+        (lambda: grader(lambda *args: 1), r"\*args does not say"),
+        (lambda: grader(FinalAnswer), "a class is no function; call it: FinalAnswer"),
+        (lambda: grader(lambda answer: 1), "or say where it stands: fields="),
+    ],
+)
+def test_a_function_whose_parameters_would_never_be_filled_is_refused(make: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make()
+
+
+def test_a_parameter_that_keeps_its_default_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    def mine(response: str, answer: str = "") -> float:
+        return 1.0
+
+    def setting(response: str, *, limit: int = 3) -> float:
+        return 1.0
+
+    with caplog.at_level(logging.WARNING, "judgekit"):
+        for _ in range(3):
+            grader(mine)
+            grader(setting)
+            grader(fields={"answer": "extra.answer"})(mine)
+    assert len(caplog.messages) == 1
+    assert "no field of a rollout is called 'answer', so it keeps its default" in caplog.messages[0]
+
+
+async def test_a_mapped_group_grader_maps_each_member() -> None:
+    @group_grader
+    def longest(rollouts: Sequence[Rollout]) -> list[float]:
+        most = max(len(r.response) for r in rollouts)
+        return [float(len(r.response) == most) for r in rollouts]
+
+    mapped = Mapped(longest, {"response": "extra.text"})
+    rollouts = [Rollout(response="", group="g", extra={"text": t} if t else {}) for t in ("a", "abc", "")]
+    grades = [r.grades["longest"] for r in await GradingRunner([mapped]).run(rollouts)]
+    assert grades == [Graded(0.0), Graded(1.0), Abstained("extra.text is not there")]
+    alone = [r.grades["longest"] for r in await GradingRunner([mapped]).run(rollouts[1:])]
+    assert alone == [Abstained("no other member is left"), Abstained("extra.text is not there")]
+
+
+def test_mapped_around_what_is_no_grader_is_refused() -> None:
+    with pytest.raises(ConfigError, match="call it"):
+        Mapped(FinalAnswer, {"response": "extra.x"})  # type: ignore[arg-type]
+    assert pickle.loads(pickle.dumps(Mapped(FinalAnswer(), {"response": "extra.x"}))).name == "final_answer"

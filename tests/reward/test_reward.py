@@ -23,9 +23,11 @@ from judgekit import (
     Max,
     Min,
     Product,
+    RewardResult,
     Score,
     Weighted,
 )
+from judgekit.reward.explain import explain, explain_result, why_missing
 from judgekit.reward.nodes import Node
 from judgekit.reward.spec import parse
 from judgekit.reward.tree import RewardTree
@@ -68,7 +70,7 @@ def test_value(root: Node, expected: float) -> None:
 
 def _names(root: Node) -> set[str]:
     found = {root.name} if isinstance(root, Score) else set()
-    return found.union(*map(_names, root.children()))
+    return found.union(*(_names(branch.node) for branch in root.branches()))
 
 
 def test_a_missing_grade_makes_the_reward_missing() -> None:
@@ -92,6 +94,21 @@ def test_renormalise_with_nothing_left_is_missing() -> None:
     ev = tree(root, "a").evaluate(grades(a=DOWN))
     assert ev.value is None
     assert ev.missing == ["a"]
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        Weighted({"quality": (1, Score("a", if_missing="renormalise"))}),
+        Weighted({"x": (1, Score("a", if_missing="renormalise")), "y": (1, Min("b", 1))}),
+        Min(Clip(Score("a", if_missing="renormalise"), 0, 1)),
+        Product(Score("a", if_missing="renormalise"), "b"),
+    ],
+)
+def test_missing_names_graders_not_terms_and_nothing_is_said_to_be_left_out(root: Node) -> None:
+    ev = RewardTree(root, dict.fromkeys(_names(root), UNIT)).evaluate(grades(a=DOWN, b=DOWN))
+    assert (set(ev.missing), ev.policies) == (_names(root), [])
+    assert "a: JudgeUnavailable: down" in why_missing(ev)
 
 
 def test_a_written_number_counts_and_says_so() -> None:
@@ -126,7 +143,7 @@ def test_gate_asks_only_what_it_needs() -> None:
     assert bound.wanted(grades(ok=0)) == ["cheap"]
     assert bound.wanted(grades(ok=DOWN)) == []
     assert bound.evaluate(grades(ok=DOWN)).missing == ["ok"]
-    assert bound.gate_of == {"judge": "ok >= 1", "cheap": "not ok >= 1"}
+    assert bound.gate_of == {"judge": "ok >= 1", "cheap": "ok < 1"}
 
 
 def test_fallback_is_asked_only_where_the_first_is_missing_and_is_counted() -> None:
@@ -171,7 +188,8 @@ def test_a_sum_that_leaves_the_floats_is_missing_not_infinite() -> None:
     huge = (-1.7e308, 1.7e308)
     ev = tree(Weighted({"a": 1, "b": 1}), a=huge, b=huge).evaluate(grades(a=1.7e308, b=1.7e308))
     assert ev.value is None
-    assert ev.missing == ["overflow"]
+    assert ev.missing == []
+    assert ev.policies == ["the reward is too large for a float"]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +203,7 @@ def test_a_sum_that_leaves_the_floats_is_missing_not_infinite() -> None:
         (lambda: Weighted({"residual": 1}), "reserved"),
         (
             lambda: tree(Gate(if_="a >= 2", then="b", otherwise=0), "a", "b"),
-            "can never pass: its value lies in 0..1",
+            "can never pass: a lies in 0..1",
         ),
         (lambda: Gate(if_="a is big", then="b", otherwise=0), "not a condition such as 'correct >= 1'"),
         (lambda: tree(Score("a"), a=(-math.inf, math.inf)), "if_broken"),
@@ -202,9 +220,9 @@ def test_what_is_wrong_is_said_at_construction(build: object, says: str) -> None
 
 
 def test_a_gate_that_always_passes_is_a_warning() -> None:
-    assert tree(Gate(if_="a >= 0", then="b", otherwise=0), "a", "b").lint() == [
-        "warning: the gate a >= 0 always passes: its value lies in 0..1"
-    ]
+    assert tree(Gate(if_="a >= 0", then="b", otherwise=0), "a", "b").warnings == (
+        "the gate a >= 0 always passes: a lies in 0..1",
+    )
 
 
 ROOTS = [
@@ -247,11 +265,43 @@ def test_yaml_faults_are_named(spec: object, says: str) -> None:
 def test_explain_shows_the_numbers() -> None:
     root = Weighted({"correct": 0.8, "judged": (0.2, Gate(if_="correct >= 1", then="judge", otherwise=0))})
     bound = tree(root, "correct", "judge")
-    assert bound.explain(grades(correct=1, judge=DOWN)) == (
+    assert explain(bound, grades(correct=1, judge=DOWN)) == (
         "weighted = missing\n"
         "  0.8 × correct = 1\n"
         "  0.2 × gate correct >= 1 = missing\n"
         "    if correct = 1\n"
         "    then judge = missing (failed: JudgeUnavailable)"
     )
-    assert "otherwise 0 = 0" in bound.explain(grades(correct=0))
+    assert "otherwise 0 = 0" in explain(bound, grades(correct=0))
+
+
+def result(reward: float | None, status: str, raw: float | None, **given: Grade) -> RewardResult:
+    return RewardResult(
+        index=0,
+        group="g",
+        reward=reward,
+        status=status,  # type: ignore[arg-type]
+        raw_reward=raw,
+        contributions={},
+        grades=given,
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "transform", "last"),
+    [
+        (result(0.5, "scored", 0.5, a=Graded(0.5)), "none", "a = 0.5"),
+        (result(1.2, "scored", 0.5, a=Graded(0.5)), "zscore", "zscore over its group: 0.5 → 1.2"),
+        (result(0.75, "neutral", None, a=DOWN), "none", "missing: filled with the mean of its group, 0.75"),
+        (result(0.0, "neutral", None, a=DOWN), "zscore", "missing: the neutral value of zscore, 0"),
+        (
+            result(0.5, "neutral", 0.5, a=Graded(0.5)),
+            "rank",
+            "alone in its group: the neutral value of rank, 0.5",
+        ),
+        (result(None, "masked", None, a=DOWN), "none", "missing: masked, without a number"),
+        (result(-1.0, "constant", None, a=DOWN), "none", "missing: paid what missing_reward says, -1"),
+    ],
+)
+def test_explain_shows_the_transform_and_the_fill(made: RewardResult, transform: str, last: str) -> None:
+    assert explain_result(tree(Score("a"), "a"), made, transform).splitlines()[-1] == last

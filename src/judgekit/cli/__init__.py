@@ -138,7 +138,8 @@ def replay(
         loaded = load_config(config)
         if loaded.reward is not None:
             options["reward"] = parse(loaded.reward)
-        options |= {"transform": loaded.runner.transform, "missing_reward": loaded.runner.missing_reward}
+        said = ("transform", "missing_reward")
+        options |= {key: loaded.runner[key] for key in said if key in loaded.runner}
     found = again(ledger, **options)
     with whole_file(to) as file:
         for entry, result in zip(found.entries, found.results, strict=True):

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from judgekit.errors import ConfigError
+from judgekit.errors import ConfigError, attribute
 
 
 class Limiter:
@@ -113,7 +113,7 @@ class Retry(Struct, frozen=True, forbid_unknown_fields=True):
         """Seconds to wait after attempt number *attempt* (from 1) failed with *error*."""
         wait: float = min(self.wait_max_s, self.wait_initial_s * 2 ** min(attempt - 1, 30))
         wait *= 0.5 + 0.5 * random.random()
-        asked = getattr(error, "retry_after", None)
+        asked = attribute(error, "retry_after")
         return max(wait, float(asked)) if isinstance(asked, int | float) else wait
 
 

@@ -64,7 +64,7 @@ def failure(error: BaseException, *, grading: bool) -> bytes:
     "rollout": the grader says so. "memory": the rollout's, if the grader is known to fit otherwise. "": not
     the rollout's.
     """
-    from judgekit.errors import RolloutError, describe
+    from judgekit.errors import RolloutError, attribute, describe
 
     blame = ""
     if grading and isinstance(error, RolloutError):
@@ -72,7 +72,7 @@ def failure(error: BaseException, *, grading: bool) -> bytes:
     elif grading and isinstance(error, MemoryError | RecursionError):
         blame = "memory"
     name, detail = describe(error)
-    return pickle.dumps(("error", name, detail, getattr(error, "retryable", False) is True, blame))
+    return pickle.dumps(("error", name, detail, attribute(error, "retryable") is True, blame))
 
 
 def read(stream: IO[bytes]) -> tuple[int, bytes] | None:

@@ -44,8 +44,8 @@ async def call_in_thread(function: Callable[[Any], Any], argument: Any) -> Any:
     """
     if _abandoned.count >= MAX_ABANDONED:
         raise ThreadsExhausted(
-            f"{_abandoned.count} calls of blocking graders ran past their timeout and never returned; give their "
-            'clients a timeout, or write where="process", which can be killed'
+            f"{_abandoned.count} threads are held by blocking graders that ran past their timeout; give their clients "
+            'a timeout, or write where="process", which can be killed'
         )
     return await in_background(_call, function, argument)
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, overload
 
 import msgspec
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.graders.protocol import Grader, Where, check_grader
-from judgekit.types import _NOTHING, Abstained, Rollout, look_up
+from judgekit.graders.protocol import AnyGrader, Where, check_grader, is_group_grader
+from judgekit.types import _NOTHING, Abstained, Failed, Rollout, look_up
+
+logger = logging.getLogger("judgekit")
 
 
 class FunctionGrader:
@@ -31,6 +35,8 @@ class FunctionGrader:
         fields: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
+        if inspect.isclass(function):
+            raise ConfigError(f"grader {self.name!r}: a class is no function; call it: {self.name}()")
         self.version = version
         self.score_range = score_range
         self.where = where
@@ -72,7 +78,7 @@ class FunctionGrader:
         return self.function(*args, **kwargs)
 
     def __reduce__(self) -> Any:
-        # A decorated function of a module is found again under its own name; in a script it is not, elsewhere.
+        # Pickled by qualified name; a script's functions cannot be imported elsewhere, so they go by value.
         if self.__module__ != "__main__" and (name := self.global_name()):
             return name
         return _function_grader, (self.function, self._options)
@@ -118,7 +124,18 @@ class GroupFunctionGrader:
 
 
 @overload
-def grader(function: Callable[..., Any], /) -> FunctionGrader: ...
+def grader(
+    function: Callable[..., Any],
+    /,
+    *,
+    name: str | None = None,
+    version: str = "1",
+    score_range: tuple[float, float] = (0.0, 1.0),
+    where: Where = "inline",
+    timeout_s: float | None = None,
+    max_concurrency: int | None = None,
+    fields: Mapping[str, str] | None = None,
+) -> FunctionGrader: ...
 
 
 @overload
@@ -143,19 +160,20 @@ def grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
 
     Parameters are filled by name from the rollout's fields; `rollout` is the whole of it. *fields* maps
     other parameters to dotted paths: `fields={"answer": "extra.answer", "first": "messages.0.content"}`;
-    where the path leads nowhere and the parameter has no default, the grader abstains. The function returns
-    a number, a bool, None (abstains) or a Grade.
+    where the path leads nowhere and the parameter has no default, the grader abstains. A parameter that no
+    field fills keeps its default: put it after `*` to say that this is meant. The function returns a number,
+    a bool, None (abstains) or a Grade. `grader(function, name="mine")` does the same without decorating.
     """
     if function is None:
         return functools.partial(FunctionGrader, **options)
-    return FunctionGrader(function)
+    return FunctionGrader(function, **options)
 
 
 def group_grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Turn a function of a group's rollouts, sync or async, into a group grader: one grade per member."""
     if function is None:
         return functools.partial(GroupFunctionGrader, **options)
-    return GroupFunctionGrader(function)
+    return GroupFunctionGrader(function, **options)
 
 
 class Mapped:
@@ -164,11 +182,12 @@ class Mapped:
         Mapped(FinalAnswer(), {"response": "messages.-1.content", "ground_truth": "extra.answer"})
 
     *fields* maps Rollout fields to dotted paths, or is a function from rollout to rollout. Where a path
-    leads nowhere the grader abstains.
+    leads nowhere the grader abstains; a group grader does so for these members only.
     """
 
-    def __init__(self, inner: Grader, fields: Mapping[str, str] | Callable[[Rollout], Rollout]) -> None:
-        self.inner = inner
+    def __init__(self, inner: AnyGrader, fields: Mapping[str, str] | Callable[[Rollout], Rollout]) -> None:
+        check_grader(getattr(inner, "name", type(inner).__name__), inner)
+        self.inner: Any = inner
         self.name = inner.name
         self.version = inner.version
         self.score_range = inner.score_range
@@ -182,23 +201,45 @@ class Mapped:
                         f"grader {inner.name!r}: a rollout has no field {name!r}{did_you_mean(name, Rollout.__struct_fields__)}"
                     )
         self.fields = fields
+        if is_group_grader(inner):
+            self.grade_group = self._grade_group
 
     def grade(self, rollout: Rollout, /) -> Any:
+        mapped = self._map(rollout)
+        return mapped if isinstance(mapped, Abstained) else self.inner.grade(mapped)
+
+    async def _grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Any]:
+        mapped = [self._map(rollout) for rollout in rollouts]
+        members = [m for m in mapped if isinstance(m, Rollout)]
+        if len(members) < 2:
+            return [m if isinstance(m, Abstained) else Abstained("no other member is left") for m in mapped]
+        grades = await self.inner.grade_group(members)
+        if isinstance(grades, Abstained | Failed) or len(grades) != len(members):
+            return grades  # type: ignore[no-any-return]
+        left = iter(grades)
+        return [m if isinstance(m, Abstained) else next(left) for m in mapped]
+
+    def _map(self, rollout: Rollout) -> Rollout | Abstained:
         if callable(self.fields):
-            return self.inner.grade(self.fields(rollout))
+            return self.fields(rollout)
         changed = {}
         for name, path in self.fields.items():
             value = look_up(rollout, path)
             if value is _NOTHING:
                 return Abstained(f"{path} is not there")
             changed[name] = value
-        return self.inner.grade(msgspec.structs.replace(rollout, **changed))
+        return msgspec.structs.replace(rollout, **changed)
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    logger.warning(text)
 
 
 def _binder(function: Callable[..., Any], name: str, fields: dict[str, str]) -> Callable[[Rollout], Any]:
     """A function from a rollout to *function*'s keyword arguments, or to the Abstained that stands for them."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         raise ConfigError(
             f"grader {name!r}: cannot read the signature of {function!r}; wrap it in a def"
@@ -208,9 +249,13 @@ def _binder(function: Callable[..., Any], name: str, fields: dict[str, str]) -> 
     whole: list[str] = []
     known = {*Rollout.__struct_fields__, "prompt_text"}
     for parameter in parameters:
-        optional = parameter.default is not inspect.Parameter.empty
         if parameter.kind in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL):
-            continue
+            raise ConfigError(
+                f"grader {name!r}: a function with {parameter} does not say what it reads: name the fields, such "
+                "as def f(response, ground_truth), or take the whole, def f(rollout)"
+            )
+    for parameter in parameters:
+        optional = parameter.default is not inspect.Parameter.empty
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise ConfigError(f"grader {name!r}: the parameter {parameter.name!r} must be passable by name")
         if parameter.name in fields:
@@ -219,10 +264,16 @@ def _binder(function: Callable[..., Any], name: str, fields: dict[str, str]) -> 
             whole.append(parameter.name)
         elif parameter.name in known:
             plain.append(parameter.name)
-        elif not optional:
+        elif not optional or get_close_matches(parameter.name, known, n=1, cutoff=0.82):
             raise ConfigError(
                 f"grader {name!r}: a rollout has no field {parameter.name!r}{did_you_mean(parameter.name, known)} "
-                f"Or say where it stands: fields={{{parameter.name!r}: 'extra.{parameter.name}'}}"
+                f"(or say where it stands: fields={{{parameter.name!r}: 'extra.{parameter.name}'}})"
+            )
+        elif parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            _warn_once(
+                f"grader {name!r}: no field of a rollout is called {parameter.name!r}, so it keeps its default. Say "
+                f"where it stands, fields={{{parameter.name!r}: 'extra.{parameter.name}'}}, or put it after * if "
+                "it is a setting"
             )
     if fields:
         raise ConfigError(

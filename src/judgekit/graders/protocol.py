@@ -7,12 +7,13 @@ so a grader never has to invent a score.
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from judgekit.errors import ROLLOUT_ERRORS, ConfigError, GraderRaised, VerdictError
-from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Skipped
+from judgekit.errors import ConfigError, GraderRaised, RolloutError, VerdictError, attribute, describe
+from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
 
 Where = Literal["inline", "thread", "process"]
 """Where a synchronous grader runs: on the event loop (fast rules); in a thread (functions that block); in a
@@ -59,74 +60,121 @@ AnyGrader = Grader | GroupGrader
 def as_grade(value: Any, score_range: tuple[float, float]) -> Grade:
     """What a grader returned, as a Grade whose score is finite and inside *score_range*.
 
-    Numbers and bools become Graded, None becomes Abstained; anything else, NaN, and scores outside the
-    range become Failed: nothing is clamped.
+    Numbers and bools become Graded, None becomes Abstained; anything else, NaN, scores outside the range and
+    grades with parts of a wrong type become Failed: nothing is clamped, and nothing raises.
     """
     kind = type(value)
-    if kind is Graded:
-        score = value.score
-        if type(score) is not float:
-            if not isinstance(score, int | float):
-                return Failed("TypeError", f"a score is a number, not {score!r:.80}")
-            value = Graded(float(score), value.reason, value.metadata, value.usage)
-            score = value.score
-        # one chain catches NaN too: it compares false with everything
-        if score_range[0] <= score <= score_range[1] and -math.inf < score < math.inf:
-            return value  # type: ignore[no-any-return]
-        return _bad_score(score, score_range)
-    if kind is float or kind is int or kind is bool:
-        score = float(value)
-        if score_range[0] <= score <= score_range[1] and -math.inf < score < math.inf:
-            return Graded(score)
-        return _bad_score(score, score_range)
-    if value is None:
-        return Abstained("returned None")
-    if kind is Abstained or kind is Failed or kind is Skipped:
-        return value  # type: ignore[no-any-return]
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a numpy or torch scalar
-        return as_grade(value.item(), score_range)
-    return Failed("TypeError", f"a grader returns a number, None or a Grade, not {type(value).__name__}")
+    try:
+        if kind is Graded:
+            score, metadata, usage = value.score, value.metadata, value.usage
+            # one chain catches NaN too: it compares false with everything
+            if (
+                type(score) is float
+                and score_range[0] <= score <= score_range[1]
+                and -math.inf < score < math.inf
+                and type(value.reason) is str
+                and (metadata is None or type(metadata) is dict)
+                and (usage is None or type(usage) is Usage)
+            ):
+                return value  # type: ignore[no-any-return]
+        elif kind is float or kind is int or kind is bool:
+            score = float(value)
+            if score_range[0] <= score <= score_range[1] and -math.inf < score < math.inf:
+                return Graded(score)
+        elif value is None:
+            return Abstained("returned None")
+        return _as_grade(value, score_range)
+    except OverflowError:
+        return Failed("ScoreOutOfRange", "the score is an integer beyond the floats")
+    except BaseException as error:  # of the value's own methods
+        if isinstance(error, KeyboardInterrupt | GeneratorExit):
+            raise
+        return Failed("TypeError", f"a grader returned a {kind.__name__} that raised {type(error).__name__}")
+
+
+def _as_grade(value: Any, score_range: tuple[float, float]) -> Grade:
+    if isinstance(value, Abstained | Failed | Graded) and (wrong := _wrong_part(value)):
+        return Failed("TypeError", wrong)
+    if isinstance(value, Abstained | Failed):
+        return value
+    number = value.score if isinstance(value, Graded) else value
+    if getattr(number, "ndim", None) == 0 and hasattr(number, "item"):  # a numpy or torch scalar
+        number = number.item()
+    if not isinstance(number, int | float):
+        if isinstance(value, Graded):
+            return Failed("TypeError", f"a score is a number, not {number!r:.80}")
+        return Failed("TypeError", f"a grader returns a number, None or a Grade, not {type(value).__name__}")
+    score = float(number)
+    if not math.isfinite(score):
+        return Failed("ScoreNotFinite", f"the score is {score}")
+    if not score_range[0] <= score <= score_range[1]:
+        return Failed("ScoreOutOfRange", f"{score:g} is outside {score_range[0]:g}..{score_range[1]:g}")
+    if isinstance(value, Graded):
+        return Graded(score, value.reason, value.metadata, value.usage)
+    return Graded(score)
+
+
+def _wrong_part(grade: Graded | Abstained | Failed) -> str:
+    """What in a grade would make its ledger line unreadable or its bill wrong; empty: nothing."""
+    for part in ("reason", "error", "detail"):
+        if type(text := getattr(grade, part, "")) is not str:
+            return f"a grade's {part} is text, not {type(text).__name__}"
+    if not isinstance(grade.metadata, Mapping | None):
+        return f"a grade's metadata is a mapping, not {type(grade.metadata).__name__}"
+    if not isinstance(grade.usage, Usage | None):
+        return f"a grade's usage is a Usage, not {type(grade.usage).__name__}"
+    if isinstance(grade, Failed) and grade.cause not in ("infrastructure", "rollout"):
+        return f"a failure's cause is 'infrastructure' or 'rollout', not {grade.cause!r:.80}"
+    return ""
 
 
 def failure(error: BaseException) -> Failed:
-    """An exception as the grade that it is."""
+    """An exception as a grade. Only a `RolloutError` is the rollout's doing; whatever else is raised is taken
+    to be the infrastructure's, for a class of exception does not tell whose text or memory it was about."""
     if isinstance(error, GraderRaised):
-        return Failed(error.error, error.detail, cause="rollout" if error.from_rollout else "infrastructure")
+        blamed: Any = "rollout" if error.from_rollout else "infrastructure"
+        return Failed(error.error, error.detail, retryable=error.retryable, cause=blamed)
+    name, detail = describe(error)
+    usage, raw = attribute(error, "usage"), attribute(error, "raw")
     return Failed(
-        type(error).__name__,
-        str(error)[:1000],
-        retryable=bool(getattr(error, "retryable", False)),
-        cause="rollout" if isinstance(error, ROLLOUT_ERRORS) else "infrastructure",
-        metadata={"raw": error.raw} if isinstance(error, VerdictError) else None,
-        usage=getattr(error, "usage", None),
+        name,
+        detail,
+        retryable=attribute(error, "retryable") is True,
+        cause="rollout" if isinstance(error, RolloutError) else "infrastructure",
+        metadata={"raw": raw} if isinstance(error, VerdictError) and isinstance(raw, str) else None,
+        usage=usage if isinstance(usage, Usage) else None,
     )
-
-
-def _bad_score(score: float, score_range: tuple[float, float]) -> Failed:
-    if math.isfinite(score):
-        return Failed("ScoreOutOfRange", f"{score:g} is outside {score_range[0]:g}..{score_range[1]:g}")
-    return Failed("ScoreNotFinite", f"the score is {score}")
 
 
 def check_grader(name: str, given: Any) -> None:
     """Raise ConfigError where *given* is not a usable grader."""
+    if inspect.isclass(given):
+        raise ConfigError(f"grader {name!r}: {given.__name__} is a class; call it: {given.__name__}()")
     if not (callable(getattr(given, "grade", None)) or callable(getattr(given, "grade_group", None))):
         hint = "; decorate the function with @judgekit.grader" if callable(given) else ""
         raise ConfigError(
             f"grader {name!r}: {type(given).__name__} has neither grade() nor grade_group(){hint}"
         )
+    version = getattr(given, "version", None)
+    if not isinstance(version, str):
+        raise ConfigError(
+            f"grader {name!r}: version is text such as '1', not {version!r}: ledger and caches tell by it "
+            "when the rule or the prompt has changed"
+        )
     bounds = getattr(given, "score_range", None)
     try:
         low, high = bounds  # type: ignore[misc]
         fine = low < high and not (math.isnan(low) or math.isnan(high))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         fine = False
     if not fine:
         raise ConfigError(f"grader {name!r}: score_range is (lowest, highest), not {bounds!r}")
     if getattr(given, "where", "inline") not in ("inline", "thread", "process"):
         raise ConfigError(f"grader {name!r}: where is 'inline', 'thread' or 'process', not {given.where!r}")
     timeout_s = getattr(given, "timeout_s", None)
-    if timeout_s is not None and not timeout_s > 0:
+    if timeout_s is not None and not (
+        isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool) and timeout_s > 0
+    ):
         raise ConfigError(f"grader {name!r}: timeout_s is a number of seconds above 0, not {timeout_s!r}")
 
 

@@ -1,32 +1,25 @@
-"""Conditions of gates: a node compared with a number."""
+"""Conditions of gates: nodes compared with numbers, joined by `&`, `|` and `~`.
+
+    Score("correct") >= 1
+    (0.2 <= Score("a")) & (Score("a") <= 0.8)                        as text: "0.2 <= a <= 0.8"
+    (Score("a") >= 1) & ((Score("b") > 0.5) | ~(Score("c") < 0.2))   "a >= 1 and (b > 0.5 or not c < 0.2)"
+
+A comparison with a missing grade is neither true nor false. `and` is false where one part is false, `or` is true
+where one part is true, whatever the missing part would say; otherwise the condition is missing.
+"""
 
 from __future__ import annotations
 
+import ast
+import itertools
+import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from judgekit.errors import ConfigError
-
-
-@dataclass(frozen=True)
-class When:
-    """A condition: a node compared with a number."""
-
-    node: Any
-    op: str
-    threshold: float
-
-    def holds(self, ev: Any) -> bool | None:
-        """Whether it holds; None where the node is missing."""
-        value = self.node.value(ev)
-        return None if value is None else OPERATORS[self.op](value, self.threshold)
-
-    def __str__(self) -> str:
-        return f"{self.node.label()} {self.op} {self.threshold:g}"
-
 
 OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,
@@ -36,19 +29,243 @@ OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
+_OPPOSITE: Final = {
+    ">=": "<",
+    ">": "<=",
+    "<=": ">",
+    "<": ">=",
+    "==": "!=",
+    "!=": "==",
+    "and": "or",
+    "or": "and",
+}
+_MIRRORED: Final = {">=": "<=", ">": "<", "<=": ">=", "<": ">", "==": "==", "!=": "!="}
+
+Values = Callable[[Any], float | None]
+"""A node's value; None where it is missing."""
 
 
-_CONDITION = re.compile(r"\s*([\w.:/-]+?)\s*(>=|<=|==|!=|>|<)\s*(\S+)\s*")
+class Condition:
+    """Base of all conditions."""
+
+    def holds(self, value: Values) -> bool | None:
+        """Whether it holds; None where a missing value leaves that open."""
+        raise NotImplementedError
+
+    def wanted(self, ev: Any) -> list[str]:
+        """Names of the grades to get next; empty when it can be told, or never will be."""
+        raise NotImplementedError
+
+    def comparisons(self) -> Iterator[Compare]:
+        raise NotImplementedError
+
+    def spec(self) -> Any:
+        """The condition as YAML-ready data: as text where its names allow it."""
+        raise NotImplementedError
+
+    def nodes(self) -> list[Any]:
+        """The nodes that it compares, each once."""
+        return list({_key(c.node): c.node for c in self.comparisons()}.values())
+
+    def __and__(self, other: Condition) -> Condition:
+        return joined("and", [self, other])
+
+    def __or__(self, other: Condition) -> Condition:
+        return joined("or", [self, other])
+
+    def __invert__(self) -> Condition:
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        # Python would keep only the last part of `x and y` and of `0.2 <= x <= 0.8`, without a word.
+        raise ConfigError(
+            f"a condition ({self}) is true or false only for a rollout. Instead of a chain, `and`, `or` or `not` "
+            'write & | ~ with parentheses: (0.2 <= Score("a")) & (Score("a") <= 0.8), or text: "0.2 <= a <= 0.8"'
+        )
 
 
-def condition(given: Any, leaf: Callable[[str], Any]) -> When:
-    """A condition from `Score("correct") >= 1` or `"correct >= 1"`."""
-    if isinstance(given, When):
+@dataclass(frozen=True, eq=False)
+class Compare(Condition):
+    """A node compared with a number."""
+
+    node: Any
+    op: str
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if self.op not in OPERATORS:
+            raise ConfigError(f"a condition compares with one of {' '.join(OPERATORS)}, not {self.op!r}")
+        finite(self.threshold, "the threshold of a condition")
+
+    def holds(self, value: Values) -> bool | None:
+        found = value(self.node)
+        return None if found is None else OPERATORS[self.op](found, self.threshold)
+
+    def wanted(self, ev: Any) -> list[str]:
+        return list(self.node.wanted(ev))
+
+    def comparisons(self) -> Iterator[Compare]:
+        yield self
+
+    def spec(self) -> Any:
+        of = self.node.spec()
+        if isinstance(of, str) and _WORD.fullmatch(of) and isinstance(_operand(of), str):
+            return str(self)
+        return {"of": of, "op": self.op, "than": self.threshold}
+
+    def __invert__(self) -> Condition:
+        return Compare(self.node, _OPPOSITE[self.op], self.threshold)
+
+    def __str__(self) -> str:
+        short = f"{self.threshold:g}"
+        return f"{self.node.label()} {self.op} {short if float(short) == self.threshold else self.threshold}"
+
+
+@dataclass(frozen=True, eq=False)
+class Joined(Condition):
+    """Several conditions joined by "and" or by "or"."""
+
+    op: str
+    parts: tuple[Condition, ...]
+
+    def holds(self, value: Values) -> bool | None:
+        decides = self.op == "or"
+        missing = False
+        for part in self.parts:
+            held = part.holds(value)
+            if held is decides:
+                return decides
+            missing |= held is None
+        return None if missing else not decides
+
+    def wanted(self, ev: Any) -> list[str]:
+        """Those of the first part that is open, unless another part decides without them."""
+        first: list[str] = []
+        for part in self.parts:
+            if asked := part.wanted(ev):
+                first = first or asked
+            elif part.holds(ev.of) is (self.op == "or"):
+                return []
+        return first
+
+    def comparisons(self) -> Iterator[Compare]:
+        for part in self.parts:
+            yield from part.comparisons()
+
+    def spec(self) -> Any:
+        specs = [part.spec() for part in self.parts]
+        return str(self) if all(isinstance(s, str) for s in specs) else {self.op: specs}
+
+    def __invert__(self) -> Condition:
+        return joined(_OPPOSITE[self.op], [~part for part in self.parts])
+
+    def __str__(self) -> str:
+        # "and" binds tighter than "or"
+        return f" {self.op} ".join(
+            f"({p})" if isinstance(p, Joined) and self.op == "and" else str(p) for p in self.parts
+        )
+
+
+def joined(op: str, parts: Sequence[Condition]) -> Condition:
+    """Conditions joined by *op*, "and" or "or"."""
+    flat: list[Condition] = []
+    for part in parts:
+        if not isinstance(part, Condition):
+            raise ConfigError(f"{part!r} is not a condition; put parentheses around each comparison")
+        flat += part.parts if isinstance(part, Joined) and part.op == op else [part]
+    return flat[0] if len(flat) == 1 else Joined(op, tuple(flat))
+
+
+def condition(given: Any, leaf: Callable[[str], Any]) -> Condition:
+    """A condition unchanged, or the one that a text describes; *leaf* makes nodes of its names."""
+    if isinstance(given, Condition):
         return given
-    match = _CONDITION.fullmatch(given) if isinstance(given, str) else None
+    if isinstance(given, str):
+        try:
+            return _read(given, leaf)
+        except (SyntaxError, ValueError):
+            pass
+    hint = "; write == and != as text" if isinstance(given, bool) else ""
+    raise ConfigError(
+        f"gate: {given!r} is not a condition such as 'correct >= 1' or 'correct >= 1 and 0.2 < judge <= 0.8'{hint}"
+    )
+
+
+def outcomes(given: Condition, bounds: Callable[[Any], tuple[float, float]]) -> set[bool | None]:
+    """What a condition can come to, for any values of its nodes within their *bounds*."""
+    points: dict[str, set[float]] = {}
+    for c in given.comparisons():
+        low, high = bounds(c.node)
+        near = (c.threshold, math.nextafter(c.threshold, -math.inf), math.nextafter(c.threshold, math.inf))
+        # comparisons change at their thresholds only: a point on each side stands for all between two of them
+        points.setdefault(_key(c.node), {low, high}).update(x for x in near if low <= x <= high)
+    found: set[bool | None] = set()
+    for count, values in enumerate(itertools.product(*points.values())):
+        at = dict(zip(points, values, strict=True))
+        found.add(given.holds(lambda node, at=at: at[_key(node)]))  # type: ignore[misc]
+        if len(found) == 2 or count == 2_000:  # so many graders at once: not told
+            return {True, False}
+    return found
+
+
+def finite(value: Any, what: str) -> float:
+    """*value* as a float, or ConfigError where it is no finite number."""
     try:
-        if match:
-            return When(leaf(match[1]), match[2], float(match[3]))
-    except ValueError:
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # an int beyond the floats
         pass
-    raise ConfigError(f"gate: {given!r} is not a condition such as 'correct >= 1'")
+    raise ConfigError(f"{what} is a finite number, not {value!r}")
+
+
+_WORD = re.compile(r"[^\s<>=!()]+")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
+_OPERATORS: Final[Mapping[type[ast.cmpop], str]] = {
+    ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<", ast.Eq: "==", ast.NotEq: "!="
+}  # fmt: skip
+
+
+def _operand(word: str) -> str | float | None:
+    """A name, a number, or None for and, or, not."""
+    if word in ("and", "or", "not"):
+        return None
+    return float(word) if _NUMBER.fullmatch(word) else word
+
+
+def _read(text: str, leaf: Callable[[str], Any]) -> Condition:
+    """A condition's text by Python's grammar, in which a grader's name may hold any sign but brackets and
+    operators. Raises SyntaxError or ValueError."""
+    operands: dict[str, str | float] = {}
+
+    def hide(match: re.Match[str]) -> str:
+        found = _operand(match[0])
+        if found is None:
+            return match[0]
+        operands[variable := f"_{len(operands)}"] = found
+        return variable
+
+    def build(node: ast.AST) -> Condition:
+        match node:
+            case ast.BoolOp(op=op, values=values):
+                return joined("and" if isinstance(op, ast.And) else "or", [build(value) for value in values])
+            case ast.UnaryOp(op=ast.Not(), operand=part):
+                return ~build(part)
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                sides = [operands[s.id] if isinstance(s, ast.Name) else None for s in (left, *others)]
+                return joined("and", list(map(compare, sides, ops, sides[1:])))
+        raise ValueError
+
+    def compare(left: str | float | None, op: ast.cmpop, right: str | float | None) -> Condition:
+        sign = _OPERATORS[type(op)]
+        if isinstance(left, str) and isinstance(right, float):
+            return Compare(leaf(left), sign, right)
+        if isinstance(left, float) and isinstance(right, str):
+            return Compare(leaf(right), _MIRRORED[sign], left)
+        raise ValueError  # two numbers, two names, or neither
+
+    return build(ast.parse(_WORD.sub(hide, text.strip()), mode="eval").body)
+
+
+def _key(node: Any) -> str:
+    """Equal for nodes that always have the same value."""
+    return str(node.spec())

@@ -1,56 +1,65 @@
-"""The reward tree: how the grades of one rollout become one number, lazily and with an account.
+"""The reward tree: turns the grades of one rollout into one number.
 
     Weighted({"correct": 0.8, "style": 0.2})
     Gate(if_=Score("correct") >= 1, then=Weighted({"correct": 0.5, "judge": 0.5}), otherwise=0.0)
+    Switch({"math*": "correct", "code": "tests"}, by="data_source", otherwise="judge")
 
 Wherever a node is expected, a grader's name stands for `Score(name)` and a number for `Const(number)`.
 A node over a missing grade (abstained or failed) is missing, unless that leaf's `if_missing` says
-otherwise. The tree also decides what is graded: a grader that only stands behind a gate is not asked for a
-rollout that does not pass it.
+otherwise. The tree also decides what is graded: a grader that only stands behind a gate, or in a case of a
+switch, is skipped for the rollouts that do not come there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
-from judgekit.errors import ConfigError
-from judgekit.reward.conditions import When, condition
-from judgekit.types import Failed, Grade, Graded
+from judgekit.errors import ConfigError, did_you_mean
+from judgekit.reward.conditions import Compare, Condition, condition, finite
+from judgekit.types import Failed, Grade, Graded, Rollout, Skipped, first_match, look_up
 
 IfMissing = Literal["propagate", "renormalise"] | float
 """What a missing grade does: make its node missing; leave its term out and scale the other weights up to
 take its share; or count as this number, which the user wrote."""
 
-
 Range = tuple[float, float]
-
-
 RESIDUAL: Final = "residual"
+"""Key of what is left of the reward after the contributions of the top-level terms."""
 
 
 class Evaluation:
     """The tree's value for one rollout, with what led to it. `value` None: the reward is missing."""
 
-    __slots__ = ("contributions", "grades", "lows", "missing", "policies", "terms", "value")
+    __slots__ = ("contributions", "grades", "lows", "missing", "policies", "rollout", "terms", "value")
 
-    def __init__(self, grades: Mapping[str, Grade], lows: Mapping[str, float]) -> None:
+    def __init__(
+        self, grades: Mapping[str, Grade], lows: Mapping[str, float], rollout: Rollout | None = None
+    ) -> None:
         self.grades = grades
         self.lows = lows
+        self.rollout = rollout
         self.value: float | None = None
         self.missing: list[str] = []
-        """Names of the grades for whose sake it is missing."""
+        """Graders whose missing grades make it missing."""
         self.policies: list[str] = []
-        """What was done about missing grades along the way, in words."""
+        """What was done about missing grades along the way, and what else made it missing, in words."""
         self.terms: dict[str, float] = {}
         """Value of each term of the top-level `Weighted`, before its weight."""
         self.contributions: dict[str, float] = {}
         """The same after its weight."""
 
-    def low(self, name: str) -> float:
-        return self.lows[name]
+    def of(self, node: Node) -> float | None:
+        return node.value(self)
+
+
+class Branch(NamedTuple):
+    """A node below another. *when*: in words, for which rollouts it counts; empty: for all."""
+
+    node: Node
+    when: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,14 +67,15 @@ class Node:
     """Base of the tree's nodes."""
 
     def value(self, ev: Evaluation, top: bool = False) -> float | None:
-        """The node's value, or None where it is missing. *top*: the account is taken here."""
+        """The node's value, or None where it is missing. *top*: terms and contributions are recorded here."""
         raise NotImplementedError
 
     def wanted(self, ev: Evaluation) -> list[str]:
-        """Names of the grades needed next and not there yet; empty when the value can be told."""
-        return [name for child in self.children() for name in child.wanted(ev)]
+        """Names of the grades to get next; empty when the value can be told."""
+        return [name for branch in self.branches() for name in branch.node.wanted(ev)]
 
-    def children(self) -> Sequence[Node]:
+    def branches(self) -> Sequence[Branch]:
+        """The nodes below this one."""
         return ()
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
@@ -84,17 +94,17 @@ class Node:
         """Whether a parent may leave this node out where it is missing."""
         return False
 
-    def __ge__(self, threshold: float) -> When:
-        return When(self, ">=", float(threshold))
+    def __ge__(self, threshold: float) -> Condition:
+        return Compare(self, ">=", threshold)
 
-    def __gt__(self, threshold: float) -> When:
-        return When(self, ">", float(threshold))
+    def __gt__(self, threshold: float) -> Condition:
+        return Compare(self, ">", threshold)
 
-    def __le__(self, threshold: float) -> When:
-        return When(self, "<=", float(threshold))
+    def __le__(self, threshold: float) -> Condition:
+        return Compare(self, "<=", threshold)
 
-    def __lt__(self, threshold: float) -> When:
-        return When(self, "<", float(threshold))
+    def __lt__(self, threshold: float) -> Condition:
+        return Compare(self, "<", threshold)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,16 +132,19 @@ class Score(Node):
 
     def value(self, ev: Evaluation, top: bool = False) -> float | None:
         grade = ev.grades.get(self.name)
-        if type(grade) is Graded:
+        kind = type(grade)
+        if kind is Graded:
+            score: float = grade.score  # type: ignore[union-attr]
             if top:
-                ev.terms, ev.contributions = {self.name: grade.score}, {self.name: grade.score}
-            return grade.score
-        if type(grade) is Failed and grade.cause == "rollout":
-            low = ev.low(self.name) if self.if_broken is None else self.if_broken
+                ev.terms, ev.contributions = {self.name: score}, {self.name: score}
+            return score
+        if kind is Failed and grade.cause == "rollout":  # type: ignore[union-attr]
+            low = ev.lows[self.name] if self.if_broken is None else self.if_broken
             if math.isfinite(low):
                 ev.policies.append(f"{self.name}: broken by the rollout, counts as {low:g}")
                 return low
-        if isinstance(self.if_missing, str):
+        # a skipped grade has no stand-in: it is only looked at where a condition is decided without it
+        if isinstance(self.if_missing, str) or grade is None or kind is Skipped:
             ev.missing.append(self.name)
             return None
         ev.policies.append(f"{self.name}: missing, counts as {self.if_missing:g}")
@@ -217,7 +230,9 @@ class Weighted(Node):
 
     def value(self, ev: Evaluation, top: bool = False) -> float | None:
         terms: dict[str, float] = {}
-        present = dropped = 0.0
+        present = 0.0
+        dropped: dict[str, float] = {}
+        left_out: list[str] = []
         missing = False
         for term in self.terms:
             weight = term.weight
@@ -228,24 +243,23 @@ class Weighted(Node):
                 terms[term.label] = value
                 present += abs(weight)
             elif term.node.drops_out():
-                dropped += abs(weight)
-                ev.missing.pop()
-                ev.policies.append(f"{term.label}: missing, its weight goes to the others")
+                dropped[term.label] = abs(weight)
+                left_out.append(ev.missing.pop())
             else:
                 missing = True
-        if missing:
+        if missing or not present:
+            ev.missing += left_out
             return None
-        if not present:
-            ev.missing.extend(term.label for term in self.terms if term.weight)
-            return None
-        total = present if self.normalize else present / (present + dropped) if dropped else 1.0
+        ev.policies += [f"{label}: missing, its weight goes to the others" for label in dropped]
+        lost = sum(dropped.values())
+        total = present if self.normalize else present / (present + lost) if lost else 1.0
         contributions = {t.label: t.weight / total * terms[t.label] for t in self.terms if t.label in terms}
         if top:
             ev.terms, ev.contributions = terms, contributions
         return math.fsum(contributions.values())
 
-    def children(self) -> Sequence[Node]:
-        return [term.node for term in self.terms]
+    def branches(self) -> Sequence[Branch]:
+        return [Branch(term.node) for term in self.terms]
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
         low = high = 0.0
@@ -281,47 +295,128 @@ class Weighted(Node):
 class Gate(Node):
     """`then` for rollouts that meet the condition, else `otherwise`; the other branch is not graded.
 
-    *if_*: `Score("correct") >= 1`, or the same as text, `"correct >= 1"`. A condition over a missing grade
-    makes the gate missing.
+    *if_*: `Score("correct") >= 1`, or the same as text, `"correct >= 1"`; see `judgekit.reward.conditions`.
+    Where the condition is missing the gate is missing.
     """
 
-    if_: When
+    if_: Condition
     then: Node
     otherwise: Node
 
-    def __init__(self, *, if_: When | str, then: Any, otherwise: Any) -> None:
+    def __init__(self, *, if_: Condition | str, then: Any, otherwise: Any) -> None:
         _set(self, if_=condition(if_, Score), then=as_node(then), otherwise=as_node(otherwise))
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | None:
-        holds = self.if_.holds(ev)
+    def taken(self, ev: Evaluation) -> Node | None:
+        """The branch that counts; None where the condition is missing."""
+        before = len(ev.missing)
+        holds = self.if_.holds(ev.of)
         if holds is None:
             return None
-        return (self.then if holds else self.otherwise).value(ev, top)
+        del ev.missing[before:]  # decided all the same
+        return self.then if holds else self.otherwise
+
+    def value(self, ev: Evaluation, top: bool = False) -> float | None:
+        node = self.taken(ev)
+        return None if node is None else node.value(ev, top)
 
     def wanted(self, ev: Evaluation) -> list[str]:
-        wanted: list[str] = self.if_.node.wanted(ev)
-        if wanted:
+        if wanted := self.if_.wanted(ev):
             return wanted
-        holds = self.if_.holds(ev)
-        if holds is None:
-            return []
-        return (self.then if holds else self.otherwise).wanted(ev)
+        node = self.taken(ev)
+        return [] if node is None else node.wanted(ev)
 
-    def children(self) -> Sequence[Node]:
-        return self.if_.node, self.then, self.otherwise
+    def branches(self) -> Sequence[Branch]:
+        first, *others = self.if_.nodes()
+        return [
+            Branch(first),
+            *(Branch(node, f"({self.if_}) depends on it") for node in others),
+            Branch(self.then, str(self.if_)),
+            Branch(self.otherwise, str(~self.if_)),
+        ]
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        (a, b), (c, d) = self.then.bounds(ranges), self.otherwise.bounds(ranges)
-        return min(a, c), max(b, d)
+        return _hull([self.then, self.otherwise], ranges)
 
     def spec(self) -> Any:
-        when: Any = str(self.if_)
-        if not (isinstance(self.if_.node, Score) and self.if_.node.spec() == self.if_.node.name):
-            when = {"of": self.if_.node.spec(), "op": self.if_.op, "than": self.if_.threshold}
-        return {"gate": {"if": when, "then": self.then.spec(), "otherwise": self.otherwise.spec()}}
+        return {
+            "gate": {
+                "if": self.if_.spec(),
+                "then": self.then.spec(),
+                "otherwise": self.otherwise.spec(),
+            }
+        }
 
     def label(self) -> str:
         return f"gate {self.if_}"
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Switch(Node):
+    """The node of the first case whose pattern fits a field of the rollout.
+
+        Switch({"math*": "correct", "code": Weighted({"tests": 0.9, "style": 0.1})}, otherwise="judge")
+
+    *cases*: nodes by shell patterns, tried in order. *by*: the field, a dotted path (`data_source`,
+    `extra.kind`). The other cases are not graded. A rollout that no case fits gets *otherwise*; without one
+    its reward is missing.
+    """
+
+    cases: Mapping[str, Node]
+    by: str
+    otherwise: Node | None
+
+    def __init__(self, cases: Mapping[str, Any], *, by: str = "data_source", otherwise: Any = None) -> None:
+        if not isinstance(cases, Mapping) or not cases or not all(isinstance(p, str) for p in cases):
+            raise ConfigError("switch: give at least one case, such as {'math*': 'correct'}")
+        field = by.partition(".")[0] if isinstance(by, str) else by
+        if field not in Rollout.__struct_fields__:
+            known = did_you_mean(str(field), Rollout.__struct_fields__)
+            raise ConfigError(f"switch: by is a field of the rollout, not {by!r}{known}")
+        made = {pattern: as_node(node) for pattern, node in cases.items()}
+        _set(self, cases=made, by=by, otherwise=None if otherwise is None else as_node(otherwise))
+
+    def taken(self, ev: Evaluation) -> list[Node]:
+        """The branch that counts, if any. Without the rollout: those that its grades allow for."""
+        if ev.rollout is not None:
+            node = first_match(self.cases, look_up(ev.rollout, self.by, ""))
+            node = self.otherwise if node is None else node
+            return [] if node is None else [node]
+        seen = {name: grade for name, grade in ev.grades.items() if type(grade) is not Skipped}
+        probe = Evaluation(seen, ev.lows)
+        able = [b.node for b in self.branches() if not b.node.wanted(probe)]
+        used = [len(seen.keys() & score_names(node)) for node in able]
+        return [node for node, n in zip(able, used, strict=True) if n == max(used)]
+
+    def value(self, ev: Evaluation, top: bool = False) -> float | None:
+        taken = self.taken(ev)
+        if len(taken) == 1:
+            return taken[0].value(ev, top)
+        if ev.rollout is not None:
+            found = look_up(ev.rollout, self.by, "")
+            shown = repr(found[:80]) if isinstance(found, str) else f"({type(found).__name__})"
+            ev.policies.append(f"no case of the switch fits {self.by} {shown}")
+        return None
+
+    def wanted(self, ev: Evaluation) -> list[str]:
+        return [name for node in self.taken(ev) for name in node.wanted(ev)]
+
+    def branches(self) -> Sequence[Branch]:
+        found = [Branch(node, f"{self.by} is {pattern}") for pattern, node in self.cases.items()]
+        if self.otherwise is not None:
+            found.append(Branch(self.otherwise, f"{self.by} is none of {', '.join(self.cases)}"))
+        return found
+
+    def bounds(self, ranges: Mapping[str, Range]) -> Range:
+        return _hull([branch.node for branch in self.branches()], ranges)
+
+    def spec(self) -> Any:
+        spec = {"by": self.by, "cases": {pattern: node.spec() for pattern, node in self.cases.items()}}
+        if self.otherwise is not None:
+            spec["otherwise"] = self.otherwise.spec()
+        return {"switch": spec}
+
+    def label(self) -> str:
+        return f"switch by {self.by}"
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -338,25 +433,30 @@ class Several(Node):
 
     def value(self, ev: Evaluation, top: bool = False) -> float | None:
         values: list[float] = []
+        left_out: list[str] = []
         missing = False
         for node in self.nodes:
             value = node.value(ev)
             if value is not None:
                 values.append(value)
             elif node.drops_out():
-                name = ev.missing.pop()
-                ev.policies.append(f"{name}: missing, left out of the {type(self).__name__.lower()}")
+                left_out.append(ev.missing.pop())
             else:
                 missing = True
-        if missing:
+        if missing or not values:
+            ev.missing += left_out
             return None
-        if not values:
-            ev.missing.extend(node.label() for node in self.nodes)
-            return None
+        ev.policies += [
+            f"{name}: missing, left out of the {type(self).__name__.lower()}" for name in left_out
+        ]
         return self.combine(values)
 
-    def children(self) -> Sequence[Node]:
-        return self.nodes
+    def branches(self) -> Sequence[Branch]:
+        return [Branch(node) for node in self.nodes]
+
+    def bounds(self, ranges: Mapping[str, Range]) -> Range:
+        lows, highs = zip(*(node.bounds(ranges) for node in self.nodes), strict=True)
+        return self.combine(lows), self.combine(highs)
 
     def spec(self) -> Any:
         return {type(self).__name__.lower(): [node.spec() for node in self.nodes]}
@@ -382,20 +482,12 @@ class Min(Several):
     def combine(self, values: Sequence[float]) -> float:
         return min(values)
 
-    def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        bounds = [node.bounds(ranges) for node in self.nodes]
-        return min(a for a, _ in bounds), min(b for _, b in bounds)
-
 
 class Max(Several):
     """The largest of its nodes."""
 
     def combine(self, values: Sequence[float]) -> float:
         return max(values)
-
-    def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        bounds = [node.bounds(ranges) for node in self.nodes]
-        return max(a for a, _ in bounds), max(b for _, b in bounds)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -415,8 +507,8 @@ class Clip(Node):
         value = self.of.value(ev, top)
         return None if value is None else min(max(value, self.low), self.high)
 
-    def children(self) -> Sequence[Node]:
-        return (self.of,)
+    def branches(self) -> Sequence[Branch]:
+        return [Branch(self.of)]
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
         low, high = self.of.bounds(ranges)
@@ -447,38 +539,36 @@ class Fallback(Node):
         value = self.first.value(ev, top)
         if value is not None:
             return value
-        names = ev.missing[before:]
+        names = ", ".join(ev.missing[before:]) or self.first.label()
         value = self.other.value(ev, top)
         if value is not None:
             del ev.missing[before:]
-            ev.policies.append(f"{', '.join(names)}: missing, fallback to {self.other.label()}")
+            ev.policies.append(f"{names}: missing, fallback to {self.other.label()}")
         return value
 
     def wanted(self, ev: Evaluation) -> list[str]:
         if wanted := self.first.wanted(ev):
             return wanted
-        probe = Evaluation(ev.grades, ev.lows)
-        return [] if self.first.value(probe) is not None else self.other.wanted(ev)
+        return [] if self.first.value(ev) is not None else self.other.wanted(ev)
 
-    def children(self) -> Sequence[Node]:
-        return self.first, self.other
+    def branches(self) -> Sequence[Branch]:
+        return [Branch(self.first), Branch(self.other, f"{self.first.label()} is missing")]
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        (a, b), (c, d) = self.first.bounds(ranges), self.other.bounds(ranges)
-        return min(a, c), max(b, d)
+        return _hull([self.first, self.other], ranges)
 
     def spec(self) -> Any:
         return {"fallback": [self.first.spec(), self.other.spec()]}
 
 
 def as_node(given: Any) -> Node:
-    """A node as it is, a name as its `Score`, a number as a `Const`."""
+    """A node unchanged, a name as its `Score`, a number as a `Const`."""
     if isinstance(given, Node):
         return given
     if isinstance(given, str):
         return Score(given)
     if isinstance(given, int | float) and not isinstance(given, bool):
-        return Const(float(given))
+        return Const(finite(given, "const"))
     raise ConfigError(f"a reward is made of nodes, grader names and numbers, not {given!r}")
 
 
@@ -487,13 +577,24 @@ def equal_weights(names: Sequence[str]) -> Node:
     return Weighted(dict.fromkeys(names, 1.0), normalize=True)
 
 
+def walk(node: Node) -> Iterator[Node]:
+    """*node* and all below it."""
+    yield node
+    for branch in node.branches():
+        yield from walk(branch.node)
+
+
+def score_names(root: Node) -> tuple[str, ...]:
+    """Names of the grades that a tree speaks of, each once, in its order."""
+    return tuple(dict.fromkeys(node.name for node in walk(root) if isinstance(node, Score)))
+
+
+def _hull(nodes: Sequence[Node], ranges: Mapping[str, Range]) -> Range:
+    lows, highs = zip(*(node.bounds(ranges) for node in nodes), strict=True)
+    return min(lows), max(highs)
+
+
 def _set(node: Node, **fields: Any) -> None:
     """Give a frozen node its fields."""
     for name, value in fields.items():
         object.__setattr__(node, name, value)
-
-
-def finite(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ConfigError(f"{what} is a finite number, not {value!r}")
-    return float(value)

@@ -2,6 +2,7 @@
 
 reward: {weighted: {correct: 0.8, style: {weight: 0.2, of: {clip: {of: length, low: 0, high: 1}}}}}
 reward: {gate: {if: "correct >= 1", then: {weighted: {correct: 0.5, judge: 0.5}}, otherwise: 0}}
+reward: {switch: {by: data_source, cases: {"math*": correct, code: tests}, otherwise: judge}}
 reward: {fallback: [{score: judge, if_missing: propagate}, lexical]}
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.reward.conditions import OPERATORS, When
+from judgekit.reward.conditions import Compare, Condition, condition, finite, joined
 from judgekit.reward.nodes import (
     Clip,
     Const,
@@ -22,15 +23,15 @@ from judgekit.reward.nodes import (
     Node,
     Product,
     Score,
+    Switch,
     Weighted,
     as_node,
-    finite,
 )
 
 
 def parse(spec: Any) -> Node:
     """A tree from its YAML form: what `Node.spec` gives. Raises ConfigError for anything else."""
-    if isinstance(spec, Node | str | int | float):
+    if isinstance(spec, Node | str | int | float) and not isinstance(spec, bool):
         return as_node(spec)
     if not isinstance(spec, Mapping):
         raise ConfigError(f"reward: expected a mapping, a grader's name or a number, not {spec!r}")
@@ -59,19 +60,44 @@ def _parse_weighted(spec: Mapping[str, Any]) -> Node:
             made[str(label)] = (given["weight"], parse(given.get("of", label)))
         else:
             made[str(label)] = given
-    return Weighted(made, normalize=bool(spec.get("normalize", False)))
+    normalize = spec.get("normalize", False)
+    if not isinstance(normalize, bool):
+        raise ConfigError(f"reward: normalize is true or false, not {normalize!r}")
+    return Weighted(made, normalize=normalize)
 
 
 def _parse_gate(spec: Mapping[str, Any]) -> Node:
     gate = spec["gate"]
     if not isinstance(gate, Mapping) or set(gate) != {"if", "then", "otherwise"}:
         raise ConfigError("reward: a gate is {if: 'correct >= 1', then: …, otherwise: …}, all three written")
-    when = gate["if"]
-    if isinstance(when, Mapping):
-        if set(when) != {"of", "op", "than"} or when["op"] not in OPERATORS:
-            raise ConfigError("reward: a gate's condition is 'correct >= 1' or {of: …, op: '>=', than: 1}")
-        when = When(parse(when["of"]), when["op"], finite(when["than"], "the threshold"))
-    return Gate(if_=when, then=parse(gate["then"]), otherwise=parse(gate["otherwise"]))
+    return Gate(if_=_condition(gate["if"]), then=parse(gate["then"]), otherwise=parse(gate["otherwise"]))
+
+
+def _condition(given: Any) -> Condition:
+    """A condition from its text, or from the mappings that stand for it where a name cannot stand in a text."""
+    match given:
+        case {"of": of, "op": op, "than": than} if len(given) == 3:
+            return Compare(parse(of), op, than)
+        case {"and": [_, *_] as parts} | {"or": [_, *_] as parts} if len(given) == 1:
+            return joined(next(iter(given)), [_condition(part) for part in parts])
+        case Mapping():
+            raise ConfigError(
+                "reward: a gate's condition is a text such as 'correct >= 1', {of: …, op: '>=', than: 1}, "
+                "{and: [conditions]} or {or: [conditions]}"
+            )
+    return condition(given, Score)
+
+
+def _parse_switch(spec: Mapping[str, Any]) -> Node:
+    switch = spec["switch"]
+    if not isinstance(switch, Mapping) or not isinstance(switch.get("cases"), Mapping):
+        raise ConfigError("reward: a switch is {by: data_source, cases: {'math*': …}, otherwise: …}")
+    if extra := set(switch) - {"by", "cases", "otherwise"}:
+        known = did_you_mean(min(extra), ("by", "cases", "otherwise"))
+        raise ConfigError(f"reward: switch takes no {min(extra)!r}{known}")
+    cases = {pattern: parse(node) for pattern, node in switch["cases"].items()}
+    otherwise = parse(switch["otherwise"]) if "otherwise" in switch else None
+    return Switch(cases, by=switch.get("by", "data_source"), otherwise=otherwise)
 
 
 def _parse_clip(spec: Mapping[str, Any]) -> Node:
@@ -96,6 +122,7 @@ def _parse_several(
 _PARSERS: Final[dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Node]]]] = {
     "weighted": (("normalize",), _parse_weighted),
     "gate": ((), _parse_gate),
+    "switch": ((), _parse_switch),
     "product": ((), _parse_several("product", Product)),
     "min": ((), _parse_several("min", Min)),
     "max": ((), _parse_several("max", Max)),

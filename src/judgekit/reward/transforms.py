@@ -51,16 +51,18 @@ def zscore(rewards: Sequence[float]) -> list[float]:
 
 
 def rank(rewards: Sequence[float]) -> list[float]:
-    """The average rank, from 0 (worst) to 1 (best); tied members share the middle of their ranks."""
+    """The average rank, from 0 (worst) to 1 (best); members tied up to rounding share the middle of their
+    ranks."""
     n = len(rewards)
     if n == 1:
         return [0.5]
+    noise = _FLAT * max(map(abs, rewards))
     order = sorted(range(n), key=rewards.__getitem__)
     ranks = [0.0] * n
     start = 0
     while start < n:
         end = start
-        while end + 1 < n and rewards[order[end + 1]] == rewards[order[start]]:
+        while end + 1 < n and rewards[order[end + 1]] - rewards[order[start]] <= noise:
             end += 1
         for place in range(start, end + 1):
             ranks[order[place]] = (start + end) / 2 / (n - 1)

@@ -15,19 +15,22 @@ from judgekit.types import Rollout
 def group_by_prompt(rollouts: Sequence[Rollout]) -> list[list[int]]:
     """Indices of *rollouts* by group: a partition, groups by first appearance, members in input order.
 
-    Members need not stand together, and groups may differ in size. A rollout without `group` is grouped by
-    its prompt and ground truth. Raises DataError for a group id that cannot be hashed.
+    Members need not stand together, and groups may differ in size. The ids 1, 1.0 and True are three groups.
+    A rollout without `group` is grouped by its prompt and ground truth. Raises DataError for a group id that
+    cannot be hashed, and for a ground truth that cannot be compared.
     """
     groups: dict[Hashable, list[int]] = {}
     for index, rollout in enumerate(rollouts):
-        key = rollout.group
-        if key is None:
-            key = _prompt_key(rollout)
+        given = rollout.group
         try:
+            if given is None:
+                key: Hashable = _prompt_key(rollout)
+            else:
+                key = given if type(given) is str or type(given) is int else _id_key(given)
             groups.setdefault(key, []).append(index)
         except TypeError:
             raise DataError(
-                f"rollout {index}: its group id must be hashable, not {type(key).__name__}"
+                f"rollout {index}: its group id must be hashable, not {type(given).__name__}"
             ) from None
     return list(groups.values())
 
@@ -62,11 +65,48 @@ def _prompt_key(rollout: Rollout) -> _PromptKey:
     return _PromptKey((prompt, truth))
 
 
+def _id_key(given: Any) -> Hashable:
+    """A host's id as a key that tells 1 from 1.0 and True, in tuples too; numpy's numbers are Python's."""
+    if isinstance(given, tuple):
+        return ("ids", *map(_id_key, given))
+    if getattr(given, "ndim", None) == 0:
+        given = given.item()
+    if isinstance(given, bool | float):
+        if given != given:
+            raise DataError("a group id is nan, which equals nothing: give the rollouts of a prompt one id")
+        return (type(given).__name__, given)
+    return given  # type: ignore[no-any-return]
+
+
 def _encoded(value: Any) -> bytes | str:
+    """All of *value*, as something to compare: a repr may be abbreviated, or name nothing but an address."""
     try:
         return _encoder.encode(value)
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
+    except (TypeError, OverflowError, UnicodeError):  # keys that are no text, huge ints, lone surrogates
+        return repr(msgspec.to_builtins(value, enc_hook=_plain, builtin_types=(bytes,)))
+    except RecursionError:
+        raise DataError(
+            "a prompt or ground truth that holds itself: give the rollouts their `group`"
+        ) from None
 
 
-_encoder = msgspec.json.Encoder(order="deterministic")
+def _plain(value: Any) -> Any:
+    """What msgspec does not know, as data: arrays by their values, other objects by what pickle keeps of them."""
+    try:
+        if isinstance(value, type):
+            return f"{value.__module__}.{value.__qualname__}"
+        if hasattr(value, "tolist"):
+            return value.tolist()
+        reduced = value.__reduce_ex__(4)
+        if isinstance(reduced, str):
+            return reduced
+        make, arguments, state, *contents = (*reduced, None, None, None)[:5]
+        return [make.__qualname__, arguments, state, *(list(c) for c in contents if c is not None)]
+    except Exception:
+        raise DataError(
+            f"a {type(value).__name__} in a prompt or ground truth cannot be compared with others: "
+            "give the rollouts their `group`"
+        ) from None
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_plain, order="deterministic")

@@ -14,10 +14,9 @@ from judgekit.graders.protocol import AnyGrader, is_group_grader
 from judgekit.ledger.reader import Reading, read_ledger
 from judgekit.ledger.schema import Entry
 from judgekit.ledger.writer import Ledger
-from judgekit.reward.nodes import Node, Range, Weighted, as_node
+from judgekit.reward.nodes import Node, Range, Weighted, as_node, score_names
 from judgekit.reward.spec import parse
 from judgekit.reward.transforms import TransformName
-from judgekit.reward.tree import score_names
 from judgekit.run.runner import GradingRunner
 from judgekit.run.settings import MissingReward
 from judgekit.types import Failed, Grade, RewardResult, Rollout, Skipped
@@ -100,12 +99,11 @@ class _Recorded:
         self._live: Any = live
 
     def grade(self, rollout: Rollout, /) -> Any:
-        grades: Mapping[str, Grade] = rollout.extra[_GRADES]
+        recorded: Mapping[str, Grade] = rollout.extra[_GRADES]
+        grades = {name: grade for name, grade in recorded.items() if not isinstance(grade, Skipped)}
         if self.outputs:
             return {part: grades.get(f"{self.name}.{part}", _NOT_RECORDED) for part in self.outputs}
         grade = grades.get(self.name, _NOT_RECORDED)
-        if isinstance(grade, Skipped):
-            grade = _NOT_RECORDED
         if self._live is not None and isinstance(grade, Failed):
             return self._live.grade(rollout)
         return grade

@@ -9,11 +9,12 @@ from typing import Any
 from judgekit.errors import MissingRewardError
 from judgekit.ledger.schema import Entry
 from judgekit.metrics import Counts
+from judgekit.reward.explain import why_missing
 from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import NEUTRAL, TRANSFORMS, gdpo, is_flat, mean
 from judgekit.run.settings import Plan
 from judgekit.run.state import Group, RolloutState
-from judgekit.types import Abstained, Failed, Grade, RewardResult, Status, Usage
+from judgekit.types import RewardResult, Status, Usage
 
 
 class Results:
@@ -152,11 +153,8 @@ class Results:
     def _emit_missing(self, state: RolloutState, fill: float | None) -> None:
         setting = self.missing_reward
         if setting == "raise":
-            why = "; ".join(
-                f"{name}: {_describe(state.grades.get(name))}" for name in dict.fromkeys(state.ev.missing)
-            )
             raise MissingRewardError(
-                f"rollout {state.index} of group {state.group.id!r} has no reward ({why})"
+                f"rollout {state.index} of group {state.group.id!r} has no reward ({why_missing(state.ev)})"
             )
         if setting == "exclude":
             self._emit(state, None, "excluded")
@@ -205,11 +203,3 @@ class Results:
 
 
 _NO_USAGE = Usage()
-
-
-def _describe(grade: Grade | None) -> str:
-    if isinstance(grade, Failed):
-        return f"{grade.error}: {grade.detail}" if grade.detail else grade.error
-    if isinstance(grade, Abstained):
-        return f"abstained, {grade.reason}"
-    return "not graded"

@@ -24,6 +24,7 @@ from judgekit.graders.protocol import AnyGrader, check_grader
 from judgekit.ledger.schema import GraderSpec, Spec
 from judgekit.ledger.writer import Ledger
 from judgekit.metrics import Metrics
+from judgekit.reward.explain import explain_result
 from judgekit.reward.nodes import Node, Weighted, as_node, equal_weights
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
@@ -239,7 +240,7 @@ class GradingRunner:
 
     def explain(self, result: RewardResult) -> str:
         """How a result's reward was computed: the reward tree with its numbers, a line a node."""
-        return self.reward.explain(result.grades)
+        return explain_result(self.reward, result, self.settings.transform)
 
     @property
     def settings(self) -> Settings:

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from judgekit.errors import attribute
 from judgekit.execution.limits import Limiter, Retry, RetryBudget
 from judgekit.run.jobs import Job, Queue
 from judgekit.types import Failed
@@ -288,8 +289,8 @@ class Workers:
             job.attempt >= self._retry.attempts
             or self._expired
             or job.started is None
-            or getattr(error, "retryable", False) is not True
-            or getattr(error, "exhausted", False) is True
+            or attribute(error, "retryable") is not True
+            or attribute(error, "exhausted") is True
         ):
             return False
         wait = self._retry.wait_s(job.attempt, error)

@@ -12,6 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from judgekit.graders.rules.text import reads_rollout
+
 Check = Callable[..., bool]
 
 RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
@@ -199,13 +201,16 @@ def multiple_sections(text: str, section_spliter: str, num_sections: int) -> boo
     return len(re.findall(re.escape(section_spliter.strip()) + r"\s?\d+", text)) >= num_sections
 
 
+_loads = reads_rollout(json.loads)
+
+
 @constraint("detectable_format:json_format")
 def json_format(text: str) -> bool:
     text = text.strip()
     for fence in ("```json", "```Json", "```JSON", "```"):
         text = text.removeprefix(fence)
     try:
-        json.loads(text.removesuffix("```").strip())
+        _loads(text.removesuffix("```").strip())
     except ValueError:
         return False
     return True

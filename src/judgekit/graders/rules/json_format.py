@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError, RolloutError
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, needs, one_of
+from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, needs, one_of, reads_rollout
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Found = Literal["fenced", "whole", "anywhere"]
@@ -56,8 +56,9 @@ def read_json(text: str, where: Found) -> Any:
     raise first
 
 
+@reads_rollout
 def loads(text: str) -> Any:
-    """Strict JSON. Raises NotJson; RecursionError for what is nested too deep."""
+    """Strict JSON. Raises NotJson; RolloutError for what is nested too deep."""
     text = text.strip().removeprefix("\ufeff")
     if not text:
         raise NotJson("it is empty")
@@ -77,6 +78,7 @@ def _integer(text: str) -> int:
     return int(text)
 
 
+@reads_rollout
 def _last_value(text: str) -> Any:
     """The last object or array in *text* that stands in no other; `_MISSING` without one."""
     decoder = json.JSONDecoder(parse_constant=_no_constant, parse_int=_integer)
@@ -162,6 +164,7 @@ class JsonFormat(Rule):
             raise ConfigError(f"{self.name}: the schema is none: {problem}")
         self.schema = schema
 
+    @reads_rollout
     def grade(self, rollout: Rollout, /) -> Grade:
         schema = self.schema
         if self.path is not None:
@@ -270,6 +273,7 @@ class JsonMatch(Rule):
             self.inline_limit = 20_000
         self.only = tuple([only] if isinstance(only, str) else only)
 
+    @reads_rollout
     def grade(self, rollout: Rollout, /) -> Grade:
         wanted = rollout.ground_truth
         if wanted is None:
@@ -277,7 +281,7 @@ class JsonMatch(Rule):
         if isinstance(wanted, str):
             try:
                 wanted = read_json(wanted, "fenced")
-            except NotJson as error:
+            except (NotJson, RolloutError) as error:
                 return Abstained(f"the reference is no JSON: {error}")
         try:
             given = read_json(rollout.response, self.found_where)

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from judgekit.errors import ConfigError, did_you_mean
+from judgekit.errors import ConfigError, RolloutError, did_you_mean
 from judgekit.graders.protocol import Where
 from judgekit.graders.rules.json_format import loads, may_match_patterns, misfit, schema_problem
 from judgekit.graders.rules.text import (
@@ -22,6 +22,7 @@ from judgekit.graders.rules.text import (
     last_boxed,
     needs,
     one_of,
+    reads_rollout,
     share,
 )
 from judgekit.graders.rules.trajectory import Call, read_trajectory
@@ -148,6 +149,7 @@ class CodeBlock(Rule):
         return Graded(1.0) if right else Graded(0.0, wrong[0][:200])
 
 
+@reads_rollout
 def _problem(language: str, code: str) -> str | None:
     """What is wrong with the syntax, in words; None where nothing is, or nobody knows."""
     check = _CHECKS.get(language)
@@ -155,7 +157,7 @@ def _problem(language: str, code: str) -> str | None:
         return None
     try:
         check(code)
-    except (RecursionError, MemoryError):
+    except (RecursionError, MemoryError, RolloutError):
         raise
     except Exception as error:  # every parser has errors of its own
         return f"{language}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"

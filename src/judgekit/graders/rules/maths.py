@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal
 
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.text import Rule, after_think, at_least, last_boxed, needs, one_of
+from judgekit.graders.rules.text import Rule, after_think, at_least, last_boxed, needs, one_of, reads_rollout
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 TAIL_CHARS = 65_536
@@ -96,6 +96,7 @@ class MathEquivalence(Rule):
         super().warm_up()
         self._parse("\\boxed{1}")  # the first parse builds its grammar
 
+    @reads_rollout
     def _equal(self, gold: list[Any], answer: list[Any]) -> bool:
         from math_verify import verify
 

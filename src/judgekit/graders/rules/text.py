@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 import re
 import string
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
-from judgekit.errors import ConfigError, did_you_mean
+from judgekit.errors import ConfigError, RolloutError, did_you_mean
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 Part = Literal["after_think", "whole", "answer", "boxed", "last_line"]
@@ -19,8 +20,27 @@ Several = Literal["any", "best", "all"]
 """Which of several references decides: the one that matches best ("any" and "best" are the same for a score),
 or the one that matches worst ("all")."""
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 PARTS = ("after_think", "whole", "answer", "boxed", "last_line")
 SEVERAL = ("any", "best", "all")
+
+
+def reads_rollout(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """For a function that parses what the policy wrote: text nested too deep for a parser is the rollout's fault.
+
+    Python's own parser says MemoryError, too.
+    """
+
+    @functools.wraps(function)
+    def read(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except (RecursionError, MemoryError) as error:
+            raise RolloutError(f"nested too deep for a parser ({type(error).__name__})") from None
+
+    return read
 
 
 def one_of(grader: str, setting: str, value: Any, known: Iterable[str]) -> None:

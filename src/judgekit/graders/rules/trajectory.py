@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from judgekit.graders.rules.text import reads_rollout
 from judgekit.types import Rollout, content_text
 
 
@@ -140,6 +141,7 @@ def looks_like_an_error(text: str) -> bool:
     return False
 
 
+@reads_rollout
 def canonical(value: Any) -> str:
     """One text for equal values: keys sorted, whole floats as integers, texts stripped."""
     plain = _plain(value)
@@ -153,6 +155,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder().decode
 
 
+@reads_rollout
 def parsed_arguments(value: Any) -> Any:
     """A call's arguments: JSON text as what it means, nothing as no arguments."""
     if isinstance(value, str):
@@ -378,6 +381,7 @@ def _read_text(text: str, found: Trajectory, *, observe: bool) -> None:
         waiting.append(call)
 
 
+@reads_rollout
 def _json_call(text: str, turn: int) -> Call:
     try:
         data = json.loads(text)

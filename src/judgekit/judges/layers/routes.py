@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 from judgekit.errors import ConfigError
 from judgekit.judges.base import Judge
-from judgekit.types import Abstained, Rollout, look_up
+from judgekit.types import Abstained, Rollout, first_match, look_up
 
 
 class JudgeRoutes:
@@ -31,11 +30,9 @@ class JudgeRoutes:
 
     def choose(self, rollout: Rollout) -> Judge | Abstained:
         """The judge for *rollout*."""
-        value = str(look_up(rollout, self.by, ""))
-        for pattern, judge in self.routes.items():
-            if fnmatchcase(value, pattern):
-                return judge
-        return self.default or Abstained(f"no judge is routed to {self.by} {value!r}")
+        value = look_up(rollout, self.by, "")
+        judge = first_match(self.routes, value) or self.default
+        return judge or Abstained(f"no judge is routed to {self.by} {value!r}")
 
 
 async def start_judges(*judges: Any) -> None:

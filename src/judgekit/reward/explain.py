@@ -1,0 +1,96 @@
+"""Rewards in words: the tree with its numbers, and why a reward is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from judgekit.reward.nodes import Evaluation, Fallback, Gate, Node, Score, Switch, Weighted
+from judgekit.reward.transforms import NEUTRAL
+from judgekit.reward.tree import RewardTree
+from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped
+
+
+def explain(tree: RewardTree, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> str:
+    """The tree with its numbers, one line per node; of gates and switches the branch that was taken.
+
+    Without the rollout, a switch shows the cases that these grades allow for.
+    """
+    lines: list[str] = []
+
+    def show(node: Node, prefix: str, depth: int) -> None:
+        ev = tree.probe(grades, rollout)
+        value = node.value(ev)
+        shown = f"{value:.6g}" if value is not None else "missing"
+        if isinstance(node, Score) and value is None:
+            shown = _missing(grades.get(node.name))
+        lines.append(f"{'  ' * depth}{prefix}{node.label()} = {shown}")
+        for child, how in _below(node, ev):
+            show(child, how, depth + 1)
+
+    show(tree.root, "", 0)
+    return "\n".join(lines)
+
+
+def explain_result(tree: RewardTree, result: RewardResult, transform: str) -> str:
+    """`explain` for a result, with what the group's transform and the missing-reward setting made of it."""
+    lines = [explain(tree, result.grades)]
+    raw, reward = result.raw_reward, result.reward
+    why = _STATUS.get(result.status, result.status)
+    if result.status == "scored":
+        if transform != "none" and raw is not None and reward is not None:
+            lines.append(f"{transform} over its group: {raw:.6g} → {reward:.6g}")
+    elif reward is None:
+        lines.append(f"{'missing' if raw is None else 'no other valid reward in its group'}: {why}")
+    else:
+        if result.status == "neutral" and transform in NEUTRAL:
+            why = f"the neutral value of {transform}"
+        lines.append(f"{'missing' if raw is None else 'alone in its group'}: {why}, {reward:.6g}")
+    return "\n".join([*lines, *(f"note: {policy}" for policy in result.policies)])
+
+
+def why_missing(ev: Evaluation) -> str:
+    """Why the reward is missing, for messages: the graders at fault, or what else."""
+    names = dict.fromkeys(ev.missing)
+    return "; ".join([f"{name}: {_why(ev.grades.get(name))}" for name in names] or ev.policies)
+
+
+_STATUS: Final = {
+    "neutral": "filled with the mean of its group",
+    "masked": "masked, without a number",
+    "excluded": "excluded from its group's statistics",
+    "constant": "paid what missing_reward says",
+}
+
+
+def _below(node: Node, ev: Evaluation) -> list[tuple[Node, str]]:
+    """The nodes to show below a node, each with what stands before it."""
+    match node:
+        case Weighted():
+            return [(term.node, f"{term.weight:g} × ") for term in node.terms]
+        case Gate():
+            taken = node.taken(ev)
+            how = "then " if taken is node.then else "otherwise "
+            return [(n, "if ") for n in node.if_.nodes()] + ([] if taken is None else [(taken, how)])
+        case Switch():
+            taken_nodes = node.taken(ev)
+            return [(b.node, f"{b.when}: ") for b in node.branches() if b.node in taken_nodes]
+        case Fallback():
+            return [(node.first, "first "), (node.other, "else ")]
+    return [(branch.node, "") for branch in node.branches()]
+
+
+def _missing(grade: Grade | None) -> str:
+    if grade is None:
+        return "not graded"
+    what = {Failed: "error", Abstained: "reason", Skipped: "gate", Graded: "score"}[type(grade)]
+    return f"missing ({type(grade).__name__.lower()}: {getattr(grade, what)})"
+
+
+def _why(grade: Grade | None) -> str:
+    match grade:
+        case Failed(error=error, detail=detail):
+            return f"{error}: {detail}" if detail else error
+        case Abstained(reason=reason):
+            return f"abstained, {reason}"
+    return "not graded"

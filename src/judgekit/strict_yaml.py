@@ -1,0 +1,86 @@
+"""YAML for configuration, in which nothing is guessed.
+
+Plain scalars are those of YAML 1.2: `yes`, `no` and `on` are text, 010 is ten, 1e-3 is a number, dates are text.
+Keys are text and stand once. `${NAME}` and `${NAME:-default}` are environment variables, `$${` is `${`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from judgekit.errors import ConfigError
+
+
+def read_yaml(path: str | os.PathLike[str]) -> Any:
+    """The data of a YAML file by the rules above. Raises ConfigError with file and line."""
+    try:
+        return yaml.load(Path(path).read_text("utf-8-sig"), _Loader)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        text = str(getattr(error, "problem", None) or error)
+        what = text if isinstance(error, _Fault) else f"not YAML ({text})"
+        raise ConfigError(f"{path}{f', line {mark.line + 1}' if mark else ''}: {what}") from None
+    except (ValueError, RecursionError) as error:  # an explicit tag that does not fit, endless nesting
+        raise ConfigError(f"{path}: cannot be read ({error})") from None
+
+
+class _Fault(yaml.MarkedYAMLError):
+    """What is YAML, and is not allowed here."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's plain scalars, environment variables, keys that are text and stand once."""
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        # before it is resolved, so that `${N:-8}` is a number where it is not quoted
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        event.value = _VARIABLE.sub(lambda match: _variable(match, event.start_mark), event.value)
+        return super().compose_scalar_node(anchor)
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        first: dict[str, int] = {}
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                continue
+            if not isinstance(key, yaml.ScalarNode):
+                raise _Fault(problem="a key is a name", problem_mark=key.start_mark)
+            if key.value in first:
+                text = f"the key {key.value!r} stands twice, first in line {first[key.value]}"
+                raise _Fault(problem=text, problem_mark=key.start_mark)
+            first[key.value] = key.start_mark.line + 1
+            key.tag = "tag:yaml.org,2002:str"
+        return node
+
+
+_VARIABLE = re.compile(r"\$(?:\$(?=\{)|\{([A-Za-z_]\w*)(?::-([^}]*))?\})")
+
+
+def _variable(match: re.Match[str], mark: Any) -> str:
+    name, default = match.groups()
+    found = "$" if name is None else os.environ.get(name) or default
+    if found is None:
+        text = f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}"
+        raise _Fault(problem=text, problem_mark=mark)
+    return found
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern in {
+    "null": "~|null|Null|NULL|",
+    "bool": "true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?[0-9]+",
+    "float": r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+    "merge": "<<",
+}.items():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), None)
+_Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
