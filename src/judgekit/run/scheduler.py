@@ -142,11 +142,12 @@ class Run:
 
     async def _drive(self, feed: Coroutine[Any, Any, None], total: int | None) -> None:
         """Grade what *feed* brings, to the last result. Owns the workers: none outlives it."""
-        plan, settings = self.plan, self.plan.settings
+        plan = self.plan
         context = CURRENT_RUN.set(self.id)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self.workers = Workers(
+                    plan,
                     tasks,
                     self.queues,
                     perform=self._perform,
@@ -154,10 +155,6 @@ class Run:
                     taken=self._job_taken,
                     wake=self.wake,
                     out_of_time=self._expire,
-                    max_concurrency=settings.max_concurrency,
-                    retry=settings.retry,
-                    budget=plan.budget,
-                    limits=plan.limits,
                 )
                 try:
                     self.results.open(total)
@@ -166,7 +163,7 @@ class Run:
                     self.workers.stop()
                     raise
             if self.results.settled < self.taken_in:
-                raise JudgekitError("a task of this run was cancelled from outside before it began")
+                raise JudgekitError("a task of this run was cancelled from outside")
             self.results.finish()
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None

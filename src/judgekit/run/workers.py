@@ -14,15 +14,16 @@ import math
 import threading
 import time
 import types
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, field
 
 from judgekit.errors import attribute
-from judgekit.execution.limits import Limiter, Retry, RetryBudget
+from judgekit.execution.limits import Limiter
 from judgekit.run.jobs import Job, Queue
+from judgekit.run.settings import Plan
 from judgekit.types import Failed
 
 logger = logging.getLogger("judgekit")
@@ -52,13 +53,15 @@ class _Worker(Struct, gc=False, eq=False):
 class Workers:
     """Runs jobs of one run in tasks of *tasks*; belongs to the running event loop.
 
-    *perform*: begins a job; what it returns is awaited. *answer*: takes its value, or the exception or Failed that it ended with, and the
-    seconds that it took. *taken*: a job was started after so many seconds in its queue. *wake*: there is room
-    for more jobs. *out_of_time*: the time given by `end_after` is up. Only *perform* may fail for a rollout's sake; what the others raise ends the run.
+    *perform*: begins a job; what it returns is awaited. *answer*: takes its value, or the exception or Failed
+    that it ended with, and the seconds that it took. *taken*: a job was started after so many seconds in its
+    queue. *wake*: there is room for more jobs. *out_of_time*: the time given by `end_after` is up. What
+    *perform* raises is the job's; what the others raise ends the run.
     """
 
     def __init__(
         self,
+        plan: Plan,
         tasks: asyncio.TaskGroup,
         queues: Sequence[Queue],
         *,
@@ -67,10 +70,6 @@ class Workers:
         taken: Callable[[Job, float], None],
         wake: Callable[[], None],
         out_of_time: Callable[[], None],
-        max_concurrency: int,
-        retry: Retry,
-        budget: RetryBudget,
-        limits: Mapping[str, Sequence[Limiter]],
     ) -> None:
         self._tasks = tasks
         self._queues = queues
@@ -79,10 +78,10 @@ class Workers:
         self._taken = taken
         self._wake = wake
         self._out_of_time = out_of_time
-        self._max = max_concurrency
-        self._retry = retry
-        self._budget = budget if retry.attempts > 1 else None
-        self._limits = limits
+        self._max = plan.settings.max_concurrency
+        self._retry = plan.settings.retry
+        self._budget = plan.budget if self._retry.attempts > 1 else None
+        self._limits = plan.limits
         self._loop = asyncio.get_running_loop()
         self.queued = 0
         """Jobs that wait for a worker."""
@@ -195,9 +194,8 @@ class Workers:
         turn_ends = time.perf_counter() + SLICE_S
         try:
             while job is not None:
-                if (
-                    time.perf_counter() > turn_ends
-                ):  # graders that never wait would keep the loop for themselves
+                # graders that never wait would keep the loop to themselves
+                if time.perf_counter() > turn_ends:
                     await asyncio.sleep(0)
                     turn_ends = time.perf_counter() + SLICE_S
                 await self._execute(worker, job)
@@ -218,12 +216,12 @@ class Workers:
     async def _execute(self, worker: _Worker, job: Job) -> None:
         """Do one job and answer it. Whatever its grader does, this ends, and with an answer unless the run is
         being cancelled."""
+        if worker.why is not None:  # the deadline came before it began
+            discard(job.awaitable)
+            return self._answer(job, worker.why, None)
         start = time.perf_counter()
-        value: Any = worker.why
+        value: Any
         try:
-            if value is not None:  # the deadline came before it began
-                discard(job.awaitable)
-                return self._answer(job, value, None)
             if self._limits:
                 for limit in self._limits.get(job.grader.name, ()):
                     if not limit.try_acquire():
