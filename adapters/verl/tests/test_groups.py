@@ -174,7 +174,7 @@ def test_v1_a_judge_that_is_down_pays_nobody_zero(v1: Callable[..., V1], caplog:
     with caplog.at_level("INFO", logger="judgekit"):
         trainer.step(["p"])
     assert (
-        "12 rollouts graded; 4 rewards missing (4 neutral); failures: flaky: 4 JudgeUnavailable"
+        "12 rollouts graded; grader 'flaky' failed on 4 of 12 rollouts (JudgeUnavailable × 4); 4 of 12 rewards are missing (4 neutral)"
         in caplog.text
     )
 

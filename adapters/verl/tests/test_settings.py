@@ -95,5 +95,5 @@ def test_what_needs_groups_says_which_line_to_add() -> None:
 
 def test_the_failure_rate_is_counted_over_all_workers() -> None:
     made = settings({"judgekit_runner": "graders_for_tests:down"}, hook=True)
-    assert made.hosted.max_failure_rate == 0.5
+    assert made.hosted.max_failure_rate == 0.25
     assert made.hosted.runner.settings.max_failure_rate is None
