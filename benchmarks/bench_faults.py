@@ -209,21 +209,23 @@ def peers() -> dict[str, Any]:
         "peers: OpenJudge's batch stands in a wait_for, for it has no timeout; TRL's judge function catches"
     )
     print("its own errors and timeouts and returns None, TRL's contract; weighed by TRL, or in one function.")
+    running = {
+        name: subprocess.Popen(
+            [sys.executable, HERE / "fault_peers.py", name],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for name in ("openjudge", "trl", "trl_one_function")
+    }
     found: dict[str, Any] = {}
-    for name in ("openjudge", "trl", "trl_one_function"):
+    for name, process in running.items():
         try:
-            done = subprocess.run(
-                [sys.executable, HERE / "fault_peers.py", name],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                timeout=120,
-            )
+            shown = process.communicate(timeout=150)[0]
         except subprocess.TimeoutExpired:
-            print(f"  {name} does not end")
-            found[name] = None
-            continue
-        *lines, last = done.stdout.splitlines() or ["null"]
+            process.kill()
+            shown = f"  {name} does not end\nnull"
+        *lines, last = shown.splitlines() or ["null"]
         print("\n".join(lines), flush=True)
         found[name] = json.loads(last) if last.startswith("{") else None
     return found

@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,13 +99,14 @@ class Turns:
         return asyncio.run(self._watched(coroutine))
 
     async def _watched(self, coroutine: Any) -> Any:
+        Cell.release = release = threading.Event()
         task = asyncio.ensure_future(coroutine)
         await asyncio.wait([task], timeout=CELL_S)
         if not task.done():
             self.hung += 1
             task.cancel()
             await asyncio.wait([task], timeout=CELL_S)
-        Cell.release.set()
+        release.set()
         await self._patience()
         self.leaked += len(asyncio.all_tasks()) - 1
         if not task.done():
@@ -188,7 +190,6 @@ class Actor:
 
     def grade(self, fault: str, setting: str) -> tuple[Any, int, int]:
         turns = Turns()
-        Cell.release = threading.Event()
         results = turns.run(in_place("async", build(fault, "async", setting, "")))
         return results, turns.leaked, turns.hung
 
@@ -223,7 +224,6 @@ def grade_cell(
 ) -> dict[str, Any]:
     """Grade it and count what is not as the table says."""
     turns = Turns()
-    Cell.release = threading.Event()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "ledger.jsonl")
         options: dict[str, Any] = {"pool": pool} if place == "process" else {}
@@ -267,6 +267,7 @@ def _prepare(pool: ProcessPool, fault: str) -> None:
 def _compare(counts: dict[str, int], found: list[Any], table: list[Expected]) -> str:
     """Count what differs from the table; the first of it in words."""
     why = ""
+    fills: dict[Any, set[float | None]] = defaultdict(set)
     for i, (one, should) in enumerate(zip(found, table, strict=True)):
         raises = should.raises or any(other.raises for other in table)
         if isinstance(one, MissingRewardError) and raises:
@@ -276,6 +277,10 @@ def _compare(counts: dict[str, int], found: list[Any], table: list[Expected]) ->
             why = why or f"rollout {i}: {type(one).__name__}"
             continue
         kind, what = _verdict(one, should)
+        if should.reward is not None and math.isnan(should.reward):
+            fills[one.group].add(one.reward)
+        if len(fills[one.group]) > 1:
+            kind, what = "wrong_values", "the members of a group without a reward are paid differently"
         if kind:
             counts[kind] += 1
             why = why or f"rollout {i}: {what}"
@@ -307,14 +312,15 @@ def _verdict(result: RewardResult, should: Expected) -> tuple[str, str]:
         return "wrong_values", f"{grade!r:.80}, not {should.score}"
     elif type(grade.score) is not float or grade.score != should.score:
         return "wrong_values", f"score {grade.score!r}, not {should.score}"
-    same = result.reward == should.reward or (
-        result.reward is not None
-        and should.reward is not None
-        and math.isclose(result.reward, should.reward, abs_tol=1e-12)
-    )
-    if not same or result.status != should.status:
+    if not _same(result.reward, should.reward) or result.status != should.status:
         return "wrong_values", paid
     return "", ""
+
+
+def _same(paid: float | None, should: float | None) -> bool:
+    if paid is None or should is None:
+        return paid is should
+    return 0.0 <= paid <= 1.0 if math.isnan(should) else math.isclose(paid, should, abs_tol=1e-12)
 
 
 def _check_ledger(counts: dict[str, int], ledger: Ledger, path: str, found: list[Any]) -> str:

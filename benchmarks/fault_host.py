@@ -27,7 +27,8 @@ class Hangs:
     version, score_range = "1", (0.0, 1.0)
 
     def __init__(self, where: str, folder: str) -> None:
-        self.name = self.where = where
+        self.name = where
+        self.where = where
         self.folder = folder
 
     def say(self) -> None:
@@ -45,6 +46,10 @@ class Hangs:
 class HangsAsync(Hangs):
     """The same on the event loop."""
 
+    def __init__(self, folder: str) -> None:
+        super().__init__("async", folder)
+        del self.where
+
     async def grade(self, rollout: Rollout, /) -> float:  # type: ignore[override]
         if int(rollout.id) >= QUICK:
             self.say()
@@ -56,8 +61,7 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     way, places, folder, ledger = sys.argv[1:]
     graders: dict[str, Any] = {
-        place: HangsAsync(place, folder) if place == "async" else Hangs(place, folder)
-        for place in places.split("+")
+        place: HangsAsync(folder) if place == "async" else Hangs(place, folder) for place in places.split("+")
     }
     runner = GradingRunner(
         graders,

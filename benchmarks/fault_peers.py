@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import logging
 import math
@@ -28,12 +29,14 @@ from fault_table import TABLE
 
 LIMIT_S = 0.5
 """Of one call of TRL's judge function; OpenJudge's whole batch has six times that."""
+OURS = ("beyond_the_deadline", "rollout_error", "wrong_usage")
+"""These need judgekit's deadline, error and usage, as those below need its Graded."""
 FAULTS = [
     fault
     for fault, row in TABLE.items()
-    if {"async", "group"} <= set(row.places) and fault != "beyond_the_deadline"
+    if "async" in row.places and fault not in OURS and "graded" not in fault
 ]
-"""A pointwise judge on the event loop can have them; no runner's deadline and no workers."""
+"""A pointwise judge on the event loop can have them."""
 
 
 def grade(fault: str) -> Any:
@@ -57,7 +60,7 @@ class OpenJudge:
 
         class Judge(BaseGrader):  # type: ignore[misc]
             async def _aevaluate(self, rollout: Any, **_: Any) -> GraderScore:
-                return GraderScore(name="judge", score=_number(await grade(fault)(rollout)), reason="")
+                return GraderScore(name="judge", score=await grade(fault)(rollout), reason="")
 
         class Rule(BaseGrader):  # type: ignore[misc]
             async def _aevaluate(self, rollout: Any, **_: Any) -> GraderScore:
@@ -78,6 +81,10 @@ class Trl:
     """GRPOTrainer._calculate_rewards with async reward functions, then the sum that its trainer takes."""
 
     def __init__(self, one_function: bool) -> None:
+        from accelerate import PartialState
+
+        importlib.import_module("trl.trainer.grpo_trainer")
+        PartialState(cpu=True)  # its loggers need it
         self.one_function = one_function
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
@@ -90,7 +97,7 @@ class Trl:
 
         async def one(rollout: Any) -> Any:
             try:
-                return _number(await asyncio.wait_for(grade(fault)(rollout), LIMIT_S))
+                return await asyncio.wait_for(grade(fault)(rollout), LIMIT_S)
             except Exception:
                 return None
 
@@ -145,28 +152,29 @@ class Trl:
 _threadsafe = asyncio.run_coroutine_threadsafe
 
 
-def _number(value: Any) -> Any:
-    """A judge of theirs returns a number, so what is said in judgekit's Graded is its score."""
-    return getattr(value, "score", value)
-
-
 def main() -> None:
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     name = sys.argv[1]
-    peer: Any = OpenJudge() if name == "openjudge" else Trl(name == "trl_one_function")
     counts = {"cells": 0, "silent_numbers": 0, "lost": 0}
     for fault in FAULTS:
         counts["cells"] += 1
+        # one for each fault, which may end its loop
+        peer: Any = OpenJudge() if name == "openjudge" else Trl(name == "trl_one_function")
         Cell.release = threading.Event()
+        end = threading.Timer(10 * LIMIT_S, Cell.release.set)
+        end.start()
+        rewards: list[float | None] = []
+        why = "it waits for a judge that only this benchmark ends"
         try:
             rewards = peer.rewards(fault)
         except BaseException as error:
+            why = type(error).__name__
+        end.cancel()
+        if not rewards or Cell.release.is_set():
             counts["lost"] += 16
-            print(f"  {name:16} {fault:24} all 16 are lost ({type(error).__name__})", flush=True)
+            print(f"  {name:16} {fault:24} all 16 are lost ({why})", flush=True)
             continue
-        finally:
-            Cell.release.set()
         struck = [
             r is not None for b, r in zip(rollouts(), rewards, strict=True) if b.id in strikes(fault, "async")
         ]

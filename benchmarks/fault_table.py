@@ -128,6 +128,7 @@ class Expected:
     abstains: bool
     score: float
     reward: float | None
+    """NaN: a number of the tree's range, the same for its whole group."""
     status: str
     raises: bool
     """Whether its missing reward is to raise MissingRewardError."""
@@ -149,7 +150,8 @@ def expected(fault: str, place: str, setting: str) -> list[Expected]:
         _raw(rule_score(r), true_score(r), hit, not row.abstains and cause == ROLLOUT, options)
         for r, hit in zip(batch, struck, strict=True)
     ]
-    paid = _transformed(raw, [r.group for r in batch], options)
+    alone = place.startswith("collected")
+    paid = _transformed(raw, [r.group for r in batch], options, alone)
     out = []
     for i, rollout in enumerate(batch):
         reward, status, raises = paid[i]
@@ -173,9 +175,9 @@ def _raw(rule: float, score: float, struck: bool, broken: bool, options: dict[st
 
 
 def _transformed(
-    raw: list[float | None], groups: list[Any], options: dict[str, Any]
+    raw: list[float | None], groups: list[Any], options: dict[str, Any], alone: bool
 ) -> list[tuple[float | None, str, bool]]:
-    """Reward, status, and whether it raises, per rollout."""
+    """Reward, status, and whether it raises, per rollout. *alone*: each group is graded by itself."""
     centred = options.get("transform") == "center"
     rule = options["missing_reward"]
     everyone = [x for x in raw if x is not None]
@@ -199,6 +201,8 @@ def _transformed(
             out.append((0.0, "neutral", False))
         elif members:
             out.append((middle, "neutral", False))
+        elif alone:  # which other groups were there before is not said
+            out.append((math.nan, "neutral", False))
         else:  # a group without any: a number like the other groups'; without those, the middle of the range
             out.append((math.fsum(everyone) / len(everyone) if everyone else 0.5, "neutral", False))
     return out
