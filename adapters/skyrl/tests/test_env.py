@@ -102,7 +102,7 @@ async def test_around_another_environment(tokenizer: Any, workers: int) -> None:
             "max_failure_rate",
         ),
         ({"runner": right(), "wraps": "nowhere:Env"}, "cannot import 'nowhere:Env'"),
-        ({"runner": right(), "wraps": "envs_for_tests:right"}, "no BaseTextEnv"),
+        ({"runner": right(), "wraps": "envs_for_tests:right"}, "not a BaseTextEnv"),
     ],
 )
 def test_faults_are_said_at_registration(arguments: dict[str, Any], says: str) -> None:

@@ -129,7 +129,7 @@ def test_a_trainer_that_passes_the_hook_by_is_told(
         made = manager(trainer_config, tokenizer, "ranked", HOOK)
         await made.run_single(batch(tokenizer, ["x"], uids=["u"]))
 
-    with pytest.raises(ConfigError, match="one at a time, in spite of agent_loop_manager_class"):
+    with pytest.raises(ConfigError, match="one at a time and ignores agent_loop_manager_class"):
         asyncio.run(grade())
 
 

@@ -1,4 +1,4 @@
-"""Grading by group inside SkyRL's generator: each group while the others are still generated."""
+"""Grades each group inside SkyRL's generator, while others are still being generated."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _session: ContextVar[_Session | None] = ContextVar("judgekit_session", default=N
 class _Session:
     """The groups of one `generate()` call.
 
-    They meet and are graded on judgekit's own loop: SkyRL's stands still for seconds while it tokenises, and
-    a judge's answer would time out meanwhile.
+    They are collected and graded on judgekit's background loop: SkyRL's loop blocks for seconds while it
+    tokenises, and judges would time out.
     """
 
     def __init__(self, sizes: Mapping[tuple[str, Hashable], int], tags: Mapping[str, Any]) -> None:
@@ -45,8 +45,8 @@ class _Session:
         return self._collectors[env_id]
 
     async def arrive(self, env_id: str, instance: Hashable, rollout: Rollout) -> RewardResult:
-        """The rollout's result, once its group is there and graded."""
-        if self._closed:  # SkyRL leaves the siblings of a rollout that failed running
+        """Return the rollout's result, once its group is complete and graded."""
+        if self._closed:  # if a rollout fails, SkyRL leaves the rest of its group running
             raise asyncio.CancelledError
         size = self.sizes[env_id, instance]
 
@@ -60,7 +60,7 @@ class _Session:
         return result
 
     def leave(self, env_id: str, instance: Hashable) -> None:
-        """A rollout that will not come: its siblings no longer wait for it."""
+        """Take one rollout off the group, so that the others stop waiting for it."""
         size = self.sizes[env_id, instance]
 
         def gone() -> None:
@@ -69,7 +69,7 @@ class _Session:
         self._loop.call_soon_threadsafe(gone)
 
     def close(self) -> None:
-        """Cancel what is not graded yet, for a generate() that has failed."""
+        """Cancel all grading, after a failed generate()."""
         self._closed = True
 
         async def end() -> None:
@@ -79,7 +79,7 @@ class _Session:
         asyncio.run_coroutine_threadsafe(end(), self._loop)
 
     def report(self) -> None:
-        """Log what is unusual, and raise FailureRateError where too much of it failed."""
+        """Log unusual counts. Raises FailureRateError if too many evaluations failed."""
         for env_id, counts in self.counts.items():
             if counts.unusual:
                 logger.warning("%s", counts.line())
@@ -89,14 +89,14 @@ class _Session:
 
 
 class JudgeKitGeneratorMixin:
-    """Grades the rollouts of JudgeKitEnv environments, a prompt's together, as soon as they are all there.
+    """Grades the rollouts of JudgeKitEnv environments, each prompt's together.
 
     Mixed into a SkyRL generator by `make_generator`. The reward is set before SkyRL computes its metrics and
-    applies zero_reward_on_non_stop and overlong filtering. Rollouts of other environments pass untouched.
+    applies zero_reward_on_non_stop and overlong filtering. Rollouts of other environments are left alone.
     """
 
     async def generate(self, input_batch: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """As SkyRL's. Raises ConfigError for generator.batched=true, and FailureRateError."""
+        """SkyRL's `generate`, with grades. Raises ConfigError for generator.batched=true, and FailureRateError."""
         env_ids = [env if hosted(env) else None for env in input_batch["env_classes"]]
         if not any(env_ids):
             return await super().generate(input_batch, *args, **kwargs)  # type: ignore[misc]
@@ -108,7 +108,7 @@ class JudgeKitGeneratorMixin:
         ids = input_batch.get("trajectory_ids")
         if ids is None:
             raise ConfigError(
-                "the generator's input has no trajectory_ids, by which rollouts of one prompt are known; this SkyRL "
+                "the generator's input has no trajectory_ids, so rollouts cannot be grouped by prompt; this SkyRL "
                 "is too old for grouped grading: register with grouped=False"
             )
         sizes = Counter(
@@ -134,9 +134,9 @@ class JudgeKitGeneratorMixin:
         return out
 
     async def agent_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """As SkyRL's, with the grade added to the reward of the last token (or the scalar reward)."""
+        """SkyRL's `agent_loop`, with the grade added to the last token's (or the scalar) reward."""
         inner = super().agent_loop  # type: ignore[misc]
-        bound = inspect.signature(inner).bind(*args, **kwargs)  # its parameters differ by SkyRL's version
+        bound = inspect.signature(inner).bind(*args, **kwargs)  # the parameters depend on SkyRL's version
         env_id, trajectory = bound.arguments["env_class"], bound.arguments.get("trajectory_id")
         session, found = _session.get(), hosted(env_id)
         if session is None or found is None or trajectory is None:
@@ -175,7 +175,7 @@ def _pay(output: Any, reward: float) -> None:
 
 
 def make_generator(base: type | None = None) -> type:
-    """A generator class with the mixin, to be constructed as *base* is (by default SkyRLGymGenerator)."""
+    """Return *base* (default: SkyRLGymGenerator) with the mixin; construct it like *base*."""
     if base is None:
         from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
 

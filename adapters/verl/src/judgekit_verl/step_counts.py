@@ -1,7 +1,7 @@
-"""Counts over all reward workers, in one named Ray actor, for the driver: verl logs none of them itself.
+"""Collects the counts of all reward workers in a named Ray actor, for the driver.
 
-A worker's failures are invisible to the driver: with V1 an exception of one rollout only makes the batch
-smaller. So workers send what happened here, and the hook in the driver reads it once a step.
+verl does not show a worker's failures to the driver: with V1 an exception in one rollout only makes the batch
+smaller. So workers send their counts here, and the hook in the driver reads them once per step.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class _StepCounts:
 
 
 def counts_actor() -> Any:
-    """The actor of this cluster, made by whoever comes first."""
+    """Return this cluster's actor; the first caller creates it."""
     return (
         ray.remote(_StepCounts).options(name=NAME, get_if_exists=True, num_cpus=0, max_restarts=-1).remote()
     )
 
 
 def report(counts: Counts, fatal: str, max_failure_rate: float | None) -> None:
-    """Log the driver's line and raise what has to end the training: FailureRateError, RuntimeError."""
+    """Log the driver's line. Raises FailureRateError or RuntimeError if the training must end."""
     if fatal:
         raise RuntimeError(f"judgekit: a reward worker cannot go on: {fatal}")
     if counts.rollouts:
