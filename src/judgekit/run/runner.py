@@ -157,8 +157,8 @@ class GradingRunner:
     ) -> AsyncGenerator[RewardResult, None]:
         """Grade *rollouts* and yield each result once it is final; `index` tells which it is.
 
-        A result waits for its group only where the transform or a neutral fill needs it. Grading goes only a
-        little ahead of whoever takes the results. In an asynchronous input the members of a group stand
+        A result waits for its group only where the transform or a neutral fill needs it. Grading runs only
+        slightly ahead of the consumer. In an asynchronous input the members of a group stand
         together. Leaving the iteration early cancels the rest (use `contextlib.aclosing` to have it done at
         once).
         """

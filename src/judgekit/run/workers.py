@@ -214,8 +214,8 @@ class Workers:
             _release(worker)
 
     async def _execute(self, worker: _Worker, job: Job) -> None:
-        """Do one job and answer it. Whatever its grader does, this ends, and with an answer unless the run is
-        being cancelled."""
+        """Do one job and answer it. This ends whatever the grader does; only a run that is being cancelled gets
+        no answer."""
         if worker.why is not None:  # the deadline came before it began
             discard(job.awaitable)
             return self._answer(job, worker.why, None)
@@ -249,8 +249,8 @@ class Workers:
 
     @types.coroutine
     def _stepped(self, awaitable: Awaitable[Any], worker: _Worker) -> Generator[Any, Any, Any]:
-        """Await a grader a step at a time, so that one that ignores its cancellation can be closed: a task
-        group would wait for it for ever."""
+        """Await a grader step by step, so that one that ignores its cancellation can be closed: the task group
+        would wait for it forever."""
         coroutine: Any = awaitable if hasattr(awaitable, "send") else _awaited(awaitable)
         try:
             step = coroutine.send(None)
@@ -275,9 +275,9 @@ class Workers:
                 coroutine.close()
 
     async def _take_in_cancellation(self, task: asyncio.Task[None]) -> None:
-        """End a cancellation that was meant for the job alone, so that it does not reach the worker's next."""
+        """Absorb a cancellation that was meant for this job, so that it does not reach the worker's next one."""
         try:
-            await asyncio.sleep(0)  # where the job returned all the same, it is still to be delivered
+            await asyncio.sleep(0)  # if the job returned anyway, the cancellation is still pending
         except asyncio.CancelledError:
             if self.closing:
                 raise
@@ -297,7 +297,7 @@ class Workers:
                 self._set_clock(worker.deadline)
 
     def _try_again(self, job: Job, error: BaseException) -> bool:
-        """Queue the job for another try, without a worker meanwhile; False where this was its last."""
+        """Retry the job after a wait that holds no worker; False if this was its last try."""
         if (
             job.attempt >= self._retry.attempts
             or self._expired
