@@ -84,6 +84,9 @@ class GraderRaised(JudgekitError):
         self.retryable = retryable
         self.from_rollout = from_rollout
 
+    def __str__(self) -> str:
+        return f"{self.error}: {self.detail}"
+
 
 class JudgeError(JudgekitError):
     """The judge's engine or endpoint failed."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
+from numbers import Integral
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -64,7 +65,7 @@ _ROLLOUT_FIELDS: tuple[tuple[str, Any, str], ...] = (
     ("messages", (list, tuple), "a list of messages"),
     ("data_source", str, "text"),
     ("finish_reason", (str, type(None)), "text or None"),
-    ("response_tokens", (int, type(None)), "a whole number or None"),
+    ("response_tokens", (int, type(None), Integral), "a whole number or None"),
     ("extra", Mapping, "a mapping"),
     ("id", str, "text"),
 )
