@@ -206,7 +206,8 @@ def main() -> None:
             "idle_stall_ms": round(idle, 1),
             "max_stall_ms": max(stalls.values()),
             "all_end_in_time": in_time,
-        }
+        },
+        {"max_stall_ms": ("<=", 50), "all_end_in_time": ("==", True)},
     )
 
 

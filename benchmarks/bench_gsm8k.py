@@ -30,6 +30,13 @@ from judgekit import GradingRunner, Rollout
 from judgekit.graders import FinalAnswer, JudgeGrader
 from judgekit.judges import VLLMJudge
 
+GOALS = {
+    "rule_agreement": (">=", 1.0),
+    "judge_agreement": (">=", 0.97),
+    "judge_hard_min": (">=", 0.95),
+    "verdicts_moved": ("==", 0),
+}
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 SEED = 20_260_000
@@ -157,7 +164,7 @@ def main() -> None:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     print(machine())
-    finish(asyncio.run(main_(labelled(data))))
+    finish(asyncio.run(main_(labelled(data))), GOALS)
 
 
 if __name__ == "__main__":

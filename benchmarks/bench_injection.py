@@ -163,7 +163,10 @@ def main() -> None:
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     print(machine())
-    finish(asyncio.run(run()))
+    finish(
+        asyncio.run(run()),
+        {"control_tokens": ("==", 0), "quotations_closed": ("==", 0), "verdicts_faked": ("==", 0)},
+    )
 
 
 if __name__ == "__main__":

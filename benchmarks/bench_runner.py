@@ -2,7 +2,9 @@
 
     make bench-runner
 
-Every figure is the median of interleaved rounds. CPU is of the whole process, so threads count too.
+Every figure is the median of interleaved rounds. CPU is of the whole process, so threads count too. `hosted_…`:
+as trainers' adapters use a runner, one run per rollout or per group of 8 with limits shared between the runs,
+512 rollouts at a time. `bytes_with_results` counts the results that are kept, too.
 """
 
 from __future__ import annotations
@@ -23,9 +25,23 @@ from common import finish, interleaved, machine, median, spread
 
 from judgekit import GradingRunner, Ledger, Rollout, group_by_prompt
 from judgekit.execution.pool import ProcessPool
-from stand_ins import Awaits, Burns, NoOp, NoOpAsync, Sleeps
+from stand_ins import Awaits, Burns, NoOp, NoOpAsync, Sleeps, Suspends
 
 GRADERS = 3
+GOALS = {
+    "cpu_us_sync": ("<=", 10),
+    "cpu_us_async": ("<=", 15),
+    "hosted_sync_us": ("<=", 15),
+    "hosted_async_us": ("<=", 30),
+    "hosted_group_sync_us": ("<=", 8),
+    "hosted_group_async_us": ("<=", 18),
+    "growth": ("<=", 1.2),
+    "bytes_per_eval": ("<=", 500),
+    "bytes_with_results": ("<=", 300),
+    "sched_async": ("<=", 1.02),
+    "sched_sync": ("<=", 1.02),
+    "overlap": ("<=", 1.15),
+}
 
 
 def rollouts(n: int, per_group: int = 8) -> list[Rollout]:
@@ -55,6 +71,28 @@ def cpu_us(grading: GradingRunner, n: int) -> Callable[[], float]:
     return measure
 
 
+def hosted_cpu_us(make: Callable[[], Any], per_run: int, n: int = 4096) -> Callable[[], float]:
+    """CPU microseconds per evaluation with one run per *per_run* rollouts, 512 rollouts at a time."""
+    grading = runner(make).with_settings(shared=True, deadline_s=600)
+    batch = rollouts(n)
+
+    async def one_run(start: int) -> None:
+        results = await grading.run_groups([batch[start : start + per_run]])
+        assert len(results[0]) == per_run
+
+    async def step() -> None:
+        for start in range(0, n, 512):
+            await asyncio.gather(*(one_run(i) for i in range(start, start + 512, per_run)))
+
+    def measure() -> float:
+        gc.collect()
+        start = time.process_time()
+        asyncio.run(step())
+        return (time.process_time() - start) / (n * GRADERS) * 1e6
+
+    return measure
+
+
 def openjudge_cpu_us(n: int) -> Callable[[], float]:
     from stand_ins import openjudge_runner
 
@@ -79,11 +117,11 @@ def wall_s(run: Callable[[], Any]) -> Callable[[], float]:
     return measure
 
 
-def bytes_per_evaluation(n: int = 100_000) -> tuple[float, float]:
-    """Peak memory beyond results, per evaluation: ours and OpenJudge's."""
+def bytes_per_evaluation(n: int = 100_000) -> tuple[float, float, float]:
+    """Peak memory per evaluation: ours beyond the results and with them, and OpenJudge's beyond its own."""
     from stand_ins import openjudge_runner
 
-    def peak(run: Callable[[], Any]) -> float:
+    def peak(run: Callable[[], Any]) -> tuple[float, float]:
         gc.collect()
         tracemalloc.start()
         kept = run()
@@ -91,13 +129,14 @@ def bytes_per_evaluation(n: int = 100_000) -> tuple[float, float]:
         left, top = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         del kept
-        return (top - left) / n
+        return (top - left) / n, top / n
 
     grading = runner(NoOpAsync)
     batch = rollouts(n // GRADERS)
     dicts = [{"response": "x" * 60} for _ in range(n // GRADERS)]
     other = openjudge_runner("noop", GRADERS)
-    return peak(lambda: asyncio.run(grading.run(batch))), peak(lambda: asyncio.run(other.arun(dicts)))
+    beyond, whole = peak(lambda: asyncio.run(grading.run(batch)))
+    return beyond, whole, peak(lambda: asyncio.run(other.arun(dicts)))[0]
 
 
 def main() -> None:
@@ -114,13 +153,19 @@ def main() -> None:
         {
             "cpu_us_sync": cpu_us(runner(NoOp), n),
             "cpu_us_async": cpu_us(runner(NoOpAsync), n),
+            "cpu_us_suspends": cpu_us(runner(Suspends), n),
+            "hosted_sync_us": hosted_cpu_us(NoOp, 1),
+            "hosted_async_us": hosted_cpu_us(NoOpAsync, 1),
+            "hosted_suspends_us": hosted_cpu_us(Suspends, 1),
+            "hosted_group_sync_us": hosted_cpu_us(NoOp, 8),
+            "hosted_group_async_us": hosted_cpu_us(NoOpAsync, 8),
             "cpu_us_ledger": cpu_us(runner(NoOp, ledger=ledger), n),
             "openjudge_us": openjudge_cpu_us(n),
         },
     )
     for name, values in found.items():
         figures[name] = median(values)
-        print(f"{name:18} {spread(values)} µs per evaluation, {n} rollouts × {GRADERS} graders")
+        print(f"{name:21} {spread(values)} µs per evaluation, {GRADERS} graders")
 
     found = interleaved(
         5,
@@ -143,9 +188,10 @@ def main() -> None:
         "growth             " + ", ".join(f"{k} {v:.2f}" for k, v in growth.items()) + " (100,000 over 3,000)"
     )
 
-    ours, theirs = bytes_per_evaluation()
-    figures["bytes_per_eval"], figures["bytes_per_eval_openjudge"] = ours, theirs
-    print(f"bytes_per_eval     {ours:.0f} (OpenJudge {theirs:.0f})")
+    ours, whole, theirs = bytes_per_evaluation()
+    figures["bytes_per_eval"], figures["bytes_with_results"] = ours, whole
+    figures["bytes_per_eval_openjudge"] = theirs
+    print(f"bytes_per_eval     {ours:.0f} beyond the results, {whole:.0f} with them (OpenJudge {theirs:.0f})")
 
     from stand_ins import openjudge_runner
 
@@ -190,7 +236,7 @@ def main() -> None:
         f"group_ms           {spread(values)} with ids, {spread(unnamed)} by prompt and truth; 4,096 rollouts"
     )
     folder.cleanup()
-    finish(figures)
+    finish(figures, GOALS)
 
 
 if __name__ == "__main__":

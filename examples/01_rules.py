@@ -1,4 +1,4 @@
-"""Rules only: grade a few rollouts and see how each reward came about."""
+"""Grades a few rollouts with rules only, and prints how each reward was computed."""
 
 from judgekit import GradingRunner, Rollout, grader
 from judgekit.graders import FinalAnswer, Length
@@ -6,7 +6,7 @@ from judgekit.graders import FinalAnswer, Length
 
 @grader
 def polite(response: str) -> float:
-    """Parameters are filled by name from the rollout; a number, a bool or None (no opinion) comes back."""
+    """Parameters are rollout fields, by name. Return a number, a bool, or None for no opinion."""
     return 1.0 if "please" in response.lower() else 0.0
 
 

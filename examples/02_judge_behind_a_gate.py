@@ -1,4 +1,4 @@
-"""A judge that is only asked where the cheap rule is passed. The scripted judge stands in for a real one:
+"""Asks a judge only about rollouts that pass a cheap rule. ScriptedJudge stands in for a real one:
 
 judge = VLLMJudge("Qwen/Qwen2.5-1.5B-Instruct")            # a frozen engine in this process
 judge = RayJudge("maths")                                   # named actors, `judgekit serve --engine ray`
@@ -11,7 +11,7 @@ from judgekit import Gate, GradingRunner, Rollout, Score, Weighted
 from judgekit.graders import FinalAnswer, JudgeGrader
 from judgekit.testing import ScriptedJudge
 
-# P(1) is the score: one token is read, nothing of the rollout can stand there
+# the score is P(1): one token that the judge writes, so a rollout cannot fake it
 judge = ScriptedJudge({"because": {"0": 0.1, "1": 0.9}}, default={"0": 0.7, "1": 0.3})
 
 runner = GradingRunner(

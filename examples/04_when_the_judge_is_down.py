@@ -1,4 +1,4 @@
-"""A failure is never a number: what becomes of a reward whose judge is down is a policy that you write."""
+"""A failure is never a number: you decide what happens to a reward whose judge is down."""
 
 import logging
 
@@ -6,7 +6,7 @@ from judgekit import Fallback, GradingRunner, JudgeUnavailable, Rollout, Score, 
 from judgekit.graders import FinalAnswer, JudgeGrader
 from judgekit.testing import ScriptedJudge
 
-logging.disable(logging.WARNING)  # the runner warns about failures; here they are the point
+logging.disable(logging.WARNING)  # the runner warns about failures; here they are on purpose
 
 rollouts = [
     Rollout(prompt="What is 6 * 7?", ground_truth="#### 42", response=text, group="q1")
@@ -17,15 +17,15 @@ graders = {"correct": FinalAnswer(), "judge": judge}
 half = {"correct": 0.5, "judge": 0.5}
 
 for name, reward, missing_reward in (
-    ("mask: no reward, the host masks its loss", Weighted(half), "mask"),
-    ("neutral: the mean of its siblings, so its advantage is zero", Weighted(half), "neutral"),
-    ("a number that you write", Weighted(half), -1.0),
+    ("mask: no reward; the trainer masks the loss", Weighted(half), "mask"),
+    ("neutral: the mean of its group, so its advantage is zero", Weighted(half), "neutral"),
+    ("a number: that constant", Weighted(half), -1.0),
     (
-        "renormalise: the others take its weight",
+        "renormalise: the other graders take over its weight",
         Weighted({"correct": 0.5, "judge": (0.5, Score("judge", if_missing="renormalise"))}),
         "mask",
     ),
-    ("fallback: another grade in its place", Fallback(Weighted(half), "correct"), "mask"),
+    ("fallback: another grade instead", Fallback(Weighted(half), "correct"), "mask"),
 ):
     runner = GradingRunner(graders, reward, missing_reward=missing_reward)
     results = runner.run_sync(rollouts)

@@ -1,4 +1,4 @@
-"""Where your own grader goes: a class with a name, a version, a range, and grade()."""
+"""A grader of your own: a class with a name, a version, a range, and grade()."""
 
 import asyncio
 from typing import Any
@@ -7,24 +7,24 @@ from judgekit import Abstained, Graded, GradingRunner, Rollout, RolloutError
 
 
 class CitesSources:
-    """The share of the sources that the prompt gave which the response cites, as [1], [2], …"""
+    """The share of the prompt's sources that the response cites as [1], [2], …"""
 
     name = "cites"
-    version = "1"  # raise it when the rule changes: it is part of the ledger
+    version = "1"  # change it when the rule changes: the ledger records it
     score_range = (0.0, 1.0)
 
     def grade(self, rollout: Rollout, /) -> Any:
         sources = rollout.extra.get("sources", 0)
         if not sources:
-            return Abstained("the prompt gave no sources")  # no opinion, and says so
+            return Abstained("the prompt gave no sources")  # no opinion, with the reason
         if len(rollout.response) > 100_000:
-            raise RolloutError("too long to read")  # the rollout's fault: it gets the low end, not neutral
+            raise RolloutError("too long to read")  # the rollout's fault: it scores the low end of the range
         cited = [n for n in range(1, sources + 1) if f"[{n}]" in rollout.response]
         return Graded(len(cited) / sources, f"cites {cited}")
 
 
 class AsksAService(CitesSources):
-    """An async grader is one whose grade() is a coroutine: it runs beside the others, under the limits."""
+    """An async grader: grade() is a coroutine, with its own timeout and concurrency limit."""
 
     name = "service"
     timeout_s = 5.0

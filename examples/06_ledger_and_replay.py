@@ -1,4 +1,4 @@
-"""Every grade is kept: rewards with other weights, without a call."""
+"""Records every grade, then recomputes rewards with another reward tree, without asking the judge."""
 
 import tempfile
 from pathlib import Path
@@ -29,4 +29,4 @@ print(
     "gated and ranked:",
     [(entry.id, result.reward) for entry, result in zip(again.entries, again.results, strict=True)],
 )
-print(f"the judge was asked {len(judge.requests)} times in all")
+print(f"the judge was asked {len(judge.requests)} times in total")

@@ -205,7 +205,7 @@ def test_without_a_reward_the_graders_count_alike(tmp_path: Path) -> None:
         ),
         (
             "graders: {a: {use: judge, judge: j, sampling: {temp: 1}}}\njudges: {j: {engine: 'tests.test_config:scripted'}}",
-            "graders.a.sampling: there is no key 'temp'; did you mean 'temperature'",
+            "graders.a.sampling: there is no key 'temp'; there is 'max_tokens'",
         ),
     ],
 )
@@ -253,7 +253,7 @@ SCRIPTED = "judges: {j: {engine: 'tests.test_config:scripted', layers: LAYERS}}"
     [
         (
             "runner: {missing_reward: no}",
-            "runner.missing_reward: expected 'neutral'.* or a valid number .got 'no'",
+            "runner.missing_reward: expected 'exclude', 'neutral'.* or a valid number .got 'no'",
         ),
         ("runner: {missing_reward: true}", "runner.missing_reward: expected .*got True"),
         ("runner: {missing_reward: '0.5'}", "runner.missing_reward: expected .*got '0.5'"),
@@ -286,10 +286,6 @@ SCRIPTED = "judges: {j: {engine: 'tests.test_config:scripted', layers: LAYERS}}"
             SCRIPTED.replace("LAYERS", "{retry: {attempts: 2, waits: 1}}"),
             "judges.j.layers.retry: there is no key",
         ),
-        (
-            SCRIPTED.replace("LAYERS", "{attempt_timeout_s: 0}"),
-            "judges.j.layers: attempt_timeout_s is a number",
-        ),
     ],
 )
 def test_nothing_is_converted(tmp_path: Path, section: str, says: str) -> None:
@@ -302,7 +298,7 @@ def test_nothing_is_converted(tmp_path: Path, section: str, says: str) -> None:
     ("grader_spec", "says"),
     [
         ("{use: final_answer, tolerance: '0.1'}", "graders.a.tolerance: expected a valid number .got '0.1'"),
-        ("{use: length, soft_max: 10.5, hard_max: 20}", "graders.a.soft_max: expected a valid integer"),
+        ("{use: length, soft_max: '10', hard_max: 20}", "graders.a.soft_max: expected a valid"),
         ("{use: final_answer, fields: extra.x}", "graders.a.fields: expected an object"),
         ("{use: 3}", "graders.a: there is no 3"),
     ],
@@ -324,7 +320,7 @@ def test_what_the_file_does_not_say_has_the_runners_default(tmp_path: Path) -> N
         "max_failure_rate",
         "retry",
     ):
-        assert getattr(made, name) == getattr(plain, name)
+        assert getattr(made.settings, name) == getattr(plain.settings, name)
     assert load_config(write(tmp_path, "graders: {a: final_answer}\nrunner: {timeout_s: 3}")).runner == {
         "timeout_s": 3
     }
@@ -407,7 +403,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert runner.ledger is not None
     assert runner.ledger.path == folder / "out" / "l.jsonl"
     assert (folder / "sub" / "c.sqlite").exists()
-    assert runner.graders["own"].folder == str(folder / "data")  # type: ignore[union-attr]
+    assert str(runner.graders["own"].folder) == str(folder / "data")  # type: ignore[union-attr]
     assert not list(Path().iterdir())
     assert RewardConfig(
         graders={"a": "final_answer"}, ledger={"path": "l.jsonl"}

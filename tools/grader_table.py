@@ -1,7 +1,7 @@
-"""Write docs/graders.md, the table of every grader, from the code; `--check` says whether it is up to date.
+"""Writes docs/graders.md, the table of all graders; `--check` fails if it is out of date.
 
-Names come from judgekit.config.GRADERS, ranges from the graders themselves, what they read, when they abstain and
-where they come from from their class; costs are those that `benchmarks/bench_graders.py --save` measured.
+Names come from judgekit.graders.registry.GRADERS, ranges from the graders themselves; inputs, abstentions and sources
+from their classes; costs from the last `benchmarks/bench_graders.py --save`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SIZES = ("100", "1000", "10000")
 
 
 class _Model:
-    """A reward model that is never asked."""
+    """A reward model that is never called."""
 
     async def rewards(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -48,17 +48,17 @@ JUDGED: dict[str, Any] = {
 
 HEAD = """# Graders
 
-Made by `tools/grader_table.py` from the code; a test keeps it up to date.
+Generated from the code by `tools/grader_table.py`; a test keeps it up to date.
 
-*Name* is what `use:` says in a reward.yaml, and *class* what `judgekit.graders` exports; the parameters are in the
-class's documentation. A grader that cannot judge a rollout abstains, as the table says when; one that a rollout
-breaks has failed. Neither is a number. A *range* in brackets depends on the parameters: it is that of the defaults.
+*Name* goes after `use:` in reward.yaml, *class* is imported from `judgekit.graders`; the class's docstring describes the
+parameters. A grader abstains when an input is missing (see the column); it fails when it errors on a rollout. An
+abstention is no score, and neither is a failure. A *range* in brackets depends on the parameters; the table shows the default's.
 
-Costs are the wall time of one call in µs, the best of many, at about 100, 1,000 and 10,000 tokens (of four characters), on
-{machine}; a group rule's is per member of a group of eight. Rules run on the event loop; ᵖ marks what runs in a
-worker process (with the way there and back), ᵗ what runs in a thread. A rule that takes long for large rollouts moves
-to a worker process for those, so that nothing holds up the loop: beyond the characters under *loop up to*.
-Measured by `make bench-graders`.
+Costs are the wall time of one call in µs, the best of many, for responses of about 100, 1,000 and 10,000 tokens (four
+characters each), on {machine}; group rules are per member of a group of eight. Rules run on the event loop, except
+those marked ᵖ, which run in a worker process (the round trip is included), and ᵗ, which run in a thread. *Loop up to* is
+the number of characters up to which a rule runs on the loop; longer rollouts go to a worker process, so that none of
+them blocks the loop. Measured by `make bench-graders`.
 """
 
 
@@ -67,7 +67,7 @@ def number(value: float) -> str:
 
 
 def source(cls: type) -> str:
-    """Where the grader's definition comes from: its own word, or its documentation's."""
+    """Returns the origin of a grader's definition, from `source` or its docstring."""
     if hasattr(cls, "source"):
         return str(cls.source)
     found = re.search(
@@ -93,7 +93,7 @@ def row(name: str, costs: dict[str, Any]) -> str:
     inline = f"{limit:,}" if limit and not mark else "—"
     for wanted in ("inputs", "abstains"):
         if not hasattr(cls, wanted):
-            raise SystemExit(f"{attribute} does not say its {wanted}")
+            raise SystemExit(f"{attribute} has no attribute {wanted!r}: add it to the class")
     reads = ", ".join(cls.inputs)
     cells = [f"`{name}`", f"`{attribute}`", bounds, reads, cls.abstains, cost, inline, source(cls)]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -116,7 +116,7 @@ def page() -> str:
     left_out = set(GRADERS) - {*RULES, *GROUP_RULES, *JUDGED}
     if left_out:
         raise SystemExit(
-            f"no setting to show {', '.join(sorted(left_out))} with: give one in benchmarks/rule_graders.py"
+            f"no example of {', '.join(sorted(left_out))}: add one in benchmarks/rule_graders.py"
         )
     return "".join(parts)
 
@@ -125,7 +125,7 @@ def main() -> None:
     text = page()
     if "--check" in sys.argv:
         if not PAGE.exists() or PAGE.read_text("utf-8") != text:
-            raise SystemExit("docs/graders.md is not what the code says: run python tools/grader_table.py")
+            raise SystemExit("docs/graders.md is out of date: run python tools/grader_table.py")
         return
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(text, "utf-8")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A judge in a running Ray cluster, started by a job; its actors outlive the job, until
+# Starts a judge in a running Ray cluster, as a job. Its actors outlive the job; stop them with
 # `judgekit serve --engine ray --name judge --stop`.
 set -euo pipefail
 cd "$(dirname "$0")"

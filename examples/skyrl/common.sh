@@ -1,4 +1,4 @@
-# What the launch scripts share. Each calls `train` with its reward.yaml and its own keys.
+# Shared by the launch scripts. Each calls `train` with its reward.yaml and its own keys.
 train() {
     local reward=$1
     shift
@@ -22,11 +22,11 @@ train() {
         "$@"
 }
 
-# Policy and its vLLM on one GPU, in turn.
+# The policy and its vLLM take turns on one GPU.
 ONE_GPU="trainer.placement.colocate_all=true trainer.placement.policy_num_gpus_per_node=1 generator.inference_engine.num_engines=1 generator.inference_engine.tensor_parallel_size=1"
 
-# Training on one GPU, generation on another, one step ahead of it.
+# Training on one GPU; generation on another, one step ahead.
 ASYNC="trainer.placement.colocate_all=false trainer.placement.policy_num_gpus_per_node=1 generator.inference_engine.num_engines=1 generator.inference_engine.tensor_parallel_size=1 trainer.fully_async.enabled=true trainer.fully_async.max_staleness_steps=1 trainer.fully_async.num_parallel_generation_workers=32 trainer.algorithm.policy_loss_type=rollout_is"
 
-# The judge: Ray actors on a GPU of its own, started before the trainer takes the others.
+# The judge: Ray actors on a separate GPU, started before the trainer takes the others.
 JUDGE="environment.skyrl_gym.judgekit.serve=${JUDGE_MODEL:-Qwen/Qwen2.5-1.5B-Instruct} environment.skyrl_gym.judgekit.serve_gpus=1 environment.skyrl_gym.judgekit.serve_replicas=${REWARD_NUM_ENGINES:-1}"

@@ -1,9 +1,9 @@
-"""GSM8K as parquet for SkyRL.
+"""Writes GSM8K as parquet for SkyRL.
 
     python make_data.py --out data [--for judge|rules]                 # from the hub, with `pip install datasets`
     python make_data.py --out data --train train.jsonl --validation test.jsonl
 
-A local file has one JSON object a line, with `question` and `answer`.
+A local file has one JSON object per line, with `question` and `answer`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def from_hub(split: str) -> list[dict[str, Any]]:
     try:
         from datasets import load_dataset
     except ImportError:
-        sys.exit("give --train and --validation, or `pip install datasets` to take them from the hub")
+        sys.exit("give --train and --validation, or `pip install datasets` to download them from the hub")
     return [dict(r) for r in load_dataset("openai/gsm8k", "main", split=split)]
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Reward by a judge behind an OpenAI-compatible API, one GPU. The key stands in the environment or in an env file:
+# Reward by a judge behind an OpenAI-compatible API, one GPU. The key comes from the environment or from an env file:
 #   echo 'LLM_JUDGE_SERVER_API_KEY=…' > judge.env
-# Ray is started here with it, because SkyRL hands on to its tasks only variables that it knows.
+# Ray is started here with the key, because SkyRL passes on to its tasks only variables that it knows.
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./common.sh

@@ -1,5 +1,5 @@
-# What the launch scripts share: GRPO on GSM8K with Qwen2.5-0.5B-Instruct on one GPU, verl 0.9.1.
-# Each script calls `train` with its reward.yaml and may add or override any of verl's keys.
+# Shared by the launch scripts: GRPO on GSM8K with Qwen2.5-0.5B-Instruct on one GPU, verl 0.9.1.
+# Each script calls `train` with its reward.yaml and may add or override any verl key.
 train() {
     local reward=$1
     shift

@@ -1,10 +1,10 @@
-"""GSM8K or MATH as parquet for verl.
+"""Writes GSM8K or MATH as parquet for verl.
 
     python make_data.py gsm8k --out data/gsm8k                          # from the hub, with `pip install datasets`
     python make_data.py gsm8k --train train.jsonl --test test.jsonl --out data/gsm8k
     python make_data.py math --out data/math
 
-A local file has one JSON object a line: `question` and `answer` (GSM8K), `problem` and `solution` (MATH).
+A local file has one JSON object per line: `question` and `answer` (GSM8K), `problem` and `solution` (MATH).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TASKS = {
 
 
 def final_answer(task: str, worked: str) -> str:
-    """What a worked solution ends in."""
+    """The final answer of a worked solution."""
     if task == "gsm8k":
         return worked.rsplit("####", 1)[-1].strip().replace(",", "")
     start = worked.rfind(r"\boxed{")
@@ -74,7 +74,7 @@ def from_hub(task: str, split: str) -> list[dict[str, Any]]:
     try:
         from datasets import get_dataset_config_names, load_dataset
     except ImportError:
-        sys.exit("give --train and --test, or `pip install datasets` to take them from the hub")
+        sys.exit("give --train and --test, or `pip install datasets` to download them from the hub")
     name, config = TASKS[task]["hub"]
     configs = get_dataset_config_names(name) if config == "all" else [config]
     return [dict(r) for c in configs for r in load_dataset(name, c, split=split)]

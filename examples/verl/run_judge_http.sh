@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rules and a judge on a vLLM server: GPU 0 trains, GPU 1 judges. The server may as well be on another node.
+# Rules and a judge on a vLLM server: GPU 0 trains, GPU 1 judges. The server can also run on another node.
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./common.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rules and a judge as named Ray actors in the trainer's cluster: two GPUs, one for each.
+# Rules and a judge as named Ray actors in the trainer's cluster: one GPU trains, one judges.
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./common.sh

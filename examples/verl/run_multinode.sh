@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Several nodes: submits to a running Ray cluster ($RAY_ADDRESS, such as http://head:8265) in which a judge is
-# served under the name `judge` (judgekit serve --engine ray --address auto, on any node). The ledger's path in
-# reward_judge_ray.yaml must be one that all nodes share.
+# Several nodes: submits to a running Ray cluster ($RAY_ADDRESS, such as http://head:8265) that serves a judge named
+# `judge` (judgekit serve --engine ray --address auto, on any node). All nodes must share the ledger's path in
+# reward_judge_ray.yaml.
 set -euo pipefail
 cd "$(dirname "$0")"
 ray job submit --address "${RAY_ADDRESS:?the address of the cluster, such as http://head:8265}" \

@@ -32,7 +32,7 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 import msgspec
@@ -61,6 +61,7 @@ RUNNER_KEYS: Final = (
     "max_concurrency",
     "timeout_s",
     "deadline_s",
+    "start_timeout_s",
     "transform",
     "missing_reward",
     "max_failure_rate",
@@ -120,7 +121,7 @@ def load_config(path: str | os.PathLike[str]) -> RewardConfig:
                 f"{path}: there is no section {place[0]!r}{did_you_mean(place[0], names)}"
             ) from None
         raise ConfigError(f"{path}: {'.'.join(place)}: {problem['msg']}") from None
-    config._folder = Path(path).absolute().parent
+    config._folder = Path(os.path.abspath(path)).parent
     return config
 
 
@@ -278,11 +279,11 @@ class _Parts:
             here = self.beside(value)
             named = value.startswith(".") or Path(value).suffix in (".json", ".toml", ".txt")
             return here if named or (os.sep in value and os.path.exists(here)) else value
-        if isinstance(value, str | Path) and wanted & {Path, os.PathLike[str], os.PathLike}:
-            return self.beside(value)
+        if isinstance(value, str | PurePath) and wanted & {Path, os.PathLike[str], os.PathLike}:
+            return type(value)(self.beside(value))
         return value
 
-    def beside(self, path: str | Path) -> str:
+    def beside(self, path: str | PurePath) -> str:
         """A path that is relative to the file."""
         return str(path) if self.folder is None else str(self.folder / Path(path).expanduser())
 

@@ -74,10 +74,6 @@ class RolloutError(JudgekitError):
     """The rollout broke its grader: a length bomb, an expression that never ends. Not an infrastructure failure."""
 
 
-ROLLOUT_ERRORS = (RolloutError, RecursionError, MemoryError, UnicodeError)
-"""What a grader raises when the rollout is at fault: its failure has the cause "rollout"."""
-
-
 class GraderRaised(JudgekitError):
     """The grader raised in its worker. `error` is the class name of what it raised."""
 

@@ -56,9 +56,12 @@ def test_threads_that_were_given_up_are_bounded_over_all_runs_and_loops() -> Non
     before = set(threading.enumerate())
     results: list[Any] = []
     try:
-        for _ in range(3):
+        # on a busy machine a call may be given up before its thread has begun: then nothing is left behind
+        for _ in range(20):
             runner = GradingRunner({"hangs": hanging(release)}, max_concurrency=64, missing_reward="mask")
             results += asyncio.run(runner.run(rollouts(200)))
+            if any(r.grades["hangs"].error != "GraderTimeout" for r in results):
+                break
         stuck = set(threading.enumerate()) - before
         assert len(stuck) < 400
         errors = [r.grades["hangs"] for r in results]

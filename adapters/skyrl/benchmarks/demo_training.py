@@ -163,6 +163,8 @@ def main() -> None:
     (given.out / "training.json").write_text(json.dumps({"figures": figures, "runs": found}))
     print(f"\ncurves  {given.out / 'training.png'}\nvalues  {given.out / 'training.json'}")
     print(json.dumps(figures))
+    if not all(figures["learns"].values()):
+        sys.exit("a reward did not rise")
 
 
 def overlap(a: list[float], b: list[float]) -> bool:

@@ -95,14 +95,14 @@ async def test_around_another_environment(tokenizer: Any, workers: int) -> None:
         ({"config": "/none.yaml"}, "cannot read /none.yaml"),
         ({"runner": "envs_for_tests:nobody"}, "cannot import"),
         ({"runner": GradingRunner({"longest": longest}, missing_reward=0.0)}, "together.*make_generator"),
-        ({"runner": GradingRunner({"flaky": flaky})}, "missing_reward: <number>, or missing_reward: raise"),
-        ({"runner": GradingRunner({"flaky": flaky}, missing_reward="neutral")}, "pays the group's mean"),
+        ({"runner": GradingRunner({"flaky": flaky})}, "missing_reward: <number> or missing_reward: raise"),
+        ({"runner": GradingRunner({"flaky": flaky}, missing_reward="neutral")}, "needs the rollout's group"),
         (
             {"runner": GradingRunner({"flaky": flaky}, missing_reward=0.0, max_failure_rate=0.1)},
             "max_failure_rate",
         ),
         ({"runner": right(), "wraps": "nowhere:Env"}, "cannot import 'nowhere:Env'"),
-        ({"runner": right(), "wraps": "envs_for_tests:right"}, "no BaseTextEnv"),
+        ({"runner": right(), "wraps": "envs_for_tests:right"}, "not a BaseTextEnv"),
     ],
 )
 def test_faults_are_said_at_registration(arguments: dict[str, Any], says: str) -> None:

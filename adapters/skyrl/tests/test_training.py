@@ -52,7 +52,7 @@ def test_too_many_failures_end_it(tmp_path: Path) -> None:
     runner = GradingRunner({"digits": digits}, missing_reward="neutral", max_failure_rate=0.3)
     set_judge(True)
     try:
-        with pytest.raises(FailureRateError, match="'digits' failed on 32 of 32"):
+        with pytest.raises(FailureRateError, match="digits 100.0 % .*× 32"):
             train(tmp_path, steps=3, seed=0, fully_async=False, runner=runner)
     finally:
         set_judge(False)

@@ -139,6 +139,8 @@ def main() -> None:
     figures: dict[str, Any] = asyncio.run(ratios(policy, 15))
     figures["groups_incomplete"] = starving(policy)
     print(json.dumps({k: round(v, 4) for k, v in figures.items()}))
+    if figures["groups_incomplete"] or max(figures["ratio_batch"], figures["ratio_stream"]) > 1.10:
+        sys.exit("a goal is missed: see the README's table of figures")
 
 
 if __name__ == "__main__":

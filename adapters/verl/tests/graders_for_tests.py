@@ -57,7 +57,7 @@ def strict() -> GradingRunner:
 
 
 def down() -> GradingRunner:
-    return GradingRunner({"always_down": always_down}, missing_reward="neutral", max_failure_rate=0.5)
+    return GradingRunner({"always_down": always_down}, missing_reward="neutral", max_failure_rate=0.25)
 
 
 @grader(score_range=(0.0, float("inf")))

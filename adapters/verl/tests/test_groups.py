@@ -174,7 +174,7 @@ def test_v1_a_judge_that_is_down_pays_nobody_zero(v1: Callable[..., V1], caplog:
     with caplog.at_level("INFO", logger="judgekit"):
         trainer.step(["p"])
     assert (
-        "12 rollouts graded; 4 rewards missing (4 neutral); failures: flaky: 4 JudgeUnavailable"
+        "12 rollouts graded; grader 'flaky' failed on 4 of 12 rollouts (JudgeUnavailable × 4); 4 of 12 rewards are missing (4 neutral)"
         in caplog.text
     )
 
@@ -185,7 +185,7 @@ def test_v1_too_many_failures_end_the_training(v1: Callable[..., V1]) -> None:
     trainer = v1("down", lambda prompt, call: "x")
     rows = trainer.step(["a", "b"])
     assert {r["score"] for r in rows} == {0.5}  # the same for all: nobody learns from it
-    with pytest.raises(FailureRateError, match="'always_down' failed on 6 of 6"):
+    with pytest.raises(FailureRateError, match="always_down 100.0 % .*× 6"):
         trainer.step(["a", "b"])
 
 
@@ -265,16 +265,16 @@ def test_v1_a_baseline_with_its_prompts_uid_is_a_group_of_its_own(v1: Callable[.
     )
     trainer.manager.generate_sequences(made)
     end = time.time() + 60
-    counts: dict[str, int] = {}
-    while counts.get("rollouts", 0) < 4:
-        assert time.time() < end, counts
+    from judgekit.trainers import Counts
+
+    counts = Counts()
+    while counts.rollouts < 4:
+        assert time.time() < end, counts.statuses
         time.sleep(0.2)
         import ray
 
-        for key, n in ray.get(trainer.manager._judgekit_tally.take.remote())[0].items():
-            counts[key] = counts.get(key, 0) + n
-    assert counts["status:scored"] == 3
-    assert counts["status:neutral"] == 1  # alone, where a rank says nothing
+        counts.merge(ray.get(trainer.manager._judgekit_counts.take.remote())[0])
+    assert counts.statuses == {"scored": 3, "neutral": 1}  # alone, where a rank says nothing
 
 
 @pytest.mark.parametrize("fault", ["not sent", "not received"])

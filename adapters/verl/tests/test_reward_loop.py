@@ -129,7 +129,7 @@ def test_a_trainer_that_passes_the_hook_by_is_told(
         made = manager(trainer_config, tokenizer, "ranked", HOOK)
         await made.run_single(batch(tokenizer, ["x"], uids=["u"]))
 
-    with pytest.raises(ConfigError, match="one at a time, in spite of agent_loop_manager_class"):
+    with pytest.raises(ConfigError, match="one at a time and ignores agent_loop_manager_class"):
         asyncio.run(grade())
 
 
@@ -148,22 +148,22 @@ def test_rollouts_that_are_dropped_are_counted_for_the_driver(
     from types import SimpleNamespace
 
     from judgekit import MissingRewardError
-    from judgekit.trainers.hosted import Tally
+    from judgekit.trainers import Counts
     from judgekit_verl.manager import GROUP
 
-    sent: list[dict[str, int]] = []
+    sent: list[Counts] = []
     data = batch(tokenizer, ["down", "x"], uids=["u", "u"])
     data.meta_info[GROUP] = True
 
     async def grade() -> None:
         made = manager(trainer_config, tokenizer, "strict", HOOK)
-        made._tally = SimpleNamespace(add=SimpleNamespace(remote=sent.append))
+        made._steps = SimpleNamespace(add=SimpleNamespace(remote=sent.append))
         await made.run_single(data)
 
     with pytest.raises(MissingRewardError):
         asyncio.run(grade())
     (counts,) = sent
-    assert Tally(counts).line() == "2 rollouts graded; 2 rewards missing (2 raised)"
+    assert counts.line() == "2 rollouts graded; 2 of 2 rewards are missing (2 raised)"
 
 
 def test_the_name_is_known_where_our_package_is_what_imports_verl() -> None:

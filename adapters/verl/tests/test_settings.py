@@ -20,14 +20,14 @@ def write(folder: Path, text: str) -> dict[str, str]:
 
 def test_with_the_hook_a_missing_reward_is_the_groups_mean(tmp_path: Path) -> None:
     made = settings(write(tmp_path, RULE), hook=True)
-    assert made.hosted.runner.missing_reward == "neutral"
-    assert made.hosted.runner.deadline_s == 600
+    assert made.hosted.runner.settings.missing_reward == "neutral"
+    assert made.hosted.runner.settings.deadline_s == 600
     assert made.extras == ("correct",)
 
 
 def test_without_the_hook_it_is_to_be_written(tmp_path: Path) -> None:
     for text in (RULE, RULE + "runner: {missing_reward: mask}", RULE + "runner: {missing_reward: neutral}"):
-        with pytest.raises(ConfigError, match="agent_loop_manager_class.*<number>, or missing_reward: raise"):
+        with pytest.raises(ConfigError, match="agent_loop_manager_class.*<number> or missing_reward: raise"):
             settings(write(tmp_path, text), hook=False)
     for value in ("0.0", "raise"):
         settings(write(tmp_path, RULE + f"runner: {{missing_reward: {value}}}"), hook=False)
@@ -42,7 +42,7 @@ def test_the_judges_limits_are_divided_by_the_workers() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (RULE + "runner: {missing_reward: mask}", "leaves a rollout out of the loss.*neutral"),
+        (RULE + "runner: {missing_reward: mask}", "needs loss masking.*neutral"),
         (
             "graders: {judge: {use: judge, judge: local}}\njudges: {local: {engine: vllm}}",
             "each of verl's 8 reward workers would load the model",
@@ -95,5 +95,5 @@ def test_what_needs_groups_says_which_line_to_add() -> None:
 
 def test_the_failure_rate_is_counted_over_all_workers() -> None:
     made = settings({"judgekit_runner": "graders_for_tests:down"}, hook=True)
-    assert made.hosted.max_failure_rate == 0.5
-    assert made.hosted.runner.max_failure_rate is None
+    assert made.hosted.max_failure_rate == 0.25
+    assert made.hosted.runner.settings.max_failure_rate is None

@@ -65,8 +65,8 @@ def test_it_learns_and_outlives_its_judge(
     assert len(scores) == 14
     assert fmean(scores[5:10]) > fmean(scores[:5]), scores
     assert killed
-    assert "rewards missing" in text  # the driver's line
-    assert "failures: judge:" in text
+    assert "rewards are missing" in text  # the driver's line
+    assert "grader 'judge' failed on" in text
     entries = read_ledger(tmp_path / "ledger.jsonl").entries
     assert len(entries) == 14 * 4 * 8
     graded = [e for e in entries if isinstance(e.grades["judge"], Graded)]

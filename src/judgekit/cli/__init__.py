@@ -158,6 +158,42 @@ def replay(
 
 
 @app.command()
+def lint(config: Annotated[Path, typer.Argument(help="The reward.yaml.")]) -> None:
+    """Check a reward.yaml: make everything that it names, and start nothing."""
+    import logging
+
+    from judgekit.config import load_runner
+
+    class Warnings(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(record.getMessage())
+
+    found: list[str] = []
+    library, handler = logging.getLogger("judgekit"), Warnings(logging.WARNING)
+    before, library.propagate = library.propagate, False
+    library.addHandler(handler)
+    try:
+        runner = load_runner(config)
+    finally:
+        library.removeHandler(handler)
+        library.propagate = before
+    for text in found:
+        out.print(f"warning: {text}", markup=False, soft_wrap=True)
+    low, high = runner.reward.bounds()
+    out.print(f"{config}: {len(runner.graders)} graders, rewards from {low:g} to {high:g}", markup=False)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of reward.yaml, for editors."""
+    import json
+
+    from judgekit.cli.schema import reward_schema
+
+    typer.echo(json.dumps(reward_schema(), indent=1, ensure_ascii=False))
+
+
+@app.command()
 def serve(
     engine: Annotated[
         str, typer.Option(help="ray: named actors in a Ray cluster; http: vLLM servers here.")

@@ -62,7 +62,7 @@ def _background() -> _Background:
 
 
 def _forget() -> None:
-    """In a forked child: the loop's thread is the parent's, and so is whoever held the lock."""
+    """Start afresh in a forked child: the loop's thread, and a lock that it held, belong to the parent."""
     global _lock, _running
     _lock, _running = threading.Lock(), None
 
@@ -88,7 +88,7 @@ def close_background_loop() -> None:
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run *coroutine* on the background loop and wait for it.
 
-    Works from any thread, inside and outside a running loop (whose thread is blocked meanwhile). An
+    Works from any thread, inside and outside a running loop (whose thread is blocked until then). An
     interrupt (KeyboardInterrupt) cancels the coroutine, waits up to 5 s for its clean-up, and is raised.
     Raises ConfigError when called on the background loop itself, which would wait for ever.
     """

@@ -380,7 +380,10 @@ def _pickled(rollout: Rollout) -> bytes:
     global _kept
     kept, data = _kept
     if kept is not rollout:
-        data = pickle.dumps(rollout)
+        try:
+            data = pickle.dumps(rollout)
+        except RecursionError:
+            raise RolloutError("the rollout is nested too deeply to be sent to a worker process") from None
         if len(data) > 1 << 20:
             _kept = (rollout, data)
     return data

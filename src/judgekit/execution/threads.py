@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from judgekit.errors import JudgekitError
+from judgekit.errors import GraderRaised, JudgekitError
 from judgekit.execution.background import in_background
 
 MAX_ABANDONED = 64
@@ -58,6 +58,8 @@ async def _call(function: Callable[[Any], Any], argument: Any) -> Any:
         running = True
         try:
             return function(argument)
+        except KeyboardInterrupt as error:  # only the main thread gets the user's: this is the grader's own
+            raise GraderRaised("KeyboardInterrupt", str(error), False, False) from None
         finally:
             with _abandoned.lock:
                 running = False

@@ -102,7 +102,8 @@ class Compare(Condition):
         return None if found is None else OPERATORS[self.op](found, self.threshold)
 
     def wanted(self, ev: Any) -> list[str]:
-        return list(self.node.wanted(ev))
+        found: list[str] = self.node.wanted(ev)
+        return found
 
     def comparisons(self) -> Iterator[Compare]:
         yield self

@@ -231,8 +231,7 @@ class Weighted(Node):
     def value(self, ev: Evaluation, top: bool = False) -> float | None:
         terms: dict[str, float] = {}
         present = 0.0
-        dropped: dict[str, float] = {}
-        left_out: list[str] = []
+        dropped: list[tuple[Term, str]] = []
         missing = False
         for term in self.terms:
             weight = term.weight
@@ -243,16 +242,17 @@ class Weighted(Node):
                 terms[term.label] = value
                 present += abs(weight)
             elif term.node.drops_out():
-                dropped[term.label] = abs(weight)
-                left_out.append(ev.missing.pop())
+                dropped.append((term, ev.missing.pop()))
             else:
                 missing = True
         if missing or not present:
-            ev.missing += left_out
+            ev.missing += [name for _, name in dropped]
             return None
-        ev.policies += [f"{label}: missing, its weight goes to the others" for label in dropped]
-        lost = sum(dropped.values())
-        total = present if self.normalize else present / (present + lost) if lost else 1.0
+        total = present if self.normalize else 1.0
+        if dropped:
+            ev.policies += [f"{term.label}: missing, its weight goes to the others" for term, _ in dropped]
+            if not self.normalize:
+                total = present / (present + sum(abs(term.weight) for term, _ in dropped))
         contributions = {t.label: t.weight / total * terms[t.label] for t in self.terms if t.label in terms}
         if top:
             ev.terms, ev.contributions = terms, contributions

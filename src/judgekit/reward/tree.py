@@ -57,7 +57,7 @@ class RewardTree:
     def evaluate(self, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> Evaluation:
         """The reward of one rollout from its *grades*. *rollout*: what a `Switch` looks at; without it the
         case is told from the grades that are there."""
-        ev = self.probe(grades, rollout)
+        ev = Evaluation(grades, self._lows, rollout)
         try:
             value = self.root.value(ev, True)
         except (OverflowError, ValueError):  # fsum of finite scores whose weighted sum left the floats
@@ -76,7 +76,7 @@ class RewardTree:
         """Names of the grades to get next, in the tree's order; empty when the reward can be told."""
         if not self.lazy:
             return [name for name in self.names if name not in grades]
-        return list(dict.fromkeys(self.root.wanted(self.probe(grades, rollout))))
+        return list(dict.fromkeys(self.root.wanted(Evaluation(grades, self._lows, rollout))))
 
     def probe(self, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> Evaluation:
         """An evaluation of these grades in which nothing is computed yet."""

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
+from msgspec import Struct, field
+
 from judgekit.errors import ConfigError
 from judgekit.execution.pool import PickledGrader
 from judgekit.graders.protocol import is_group_grader
@@ -64,38 +66,29 @@ class BoundGrader:
         return self.pooled is not None and state.size() > self.inline_limit
 
 
-class Queue:
+class Queue(Struct, gc=False, eq=False):
     """Jobs that share a limit."""
 
-    __slots__ = ("active", "jobs", "limit")
+    # records of a run are not tracked by the garbage collector: hosts make thousands of short runs at once, and
+    # looking through them would cost more than the grading. A run takes its own records apart when it ends.
 
-    def __init__(self, limit: float) -> None:
-        self.limit = limit
-        self.active = 0
-        self.jobs: deque[Job] = deque()
+    limit: float
+    active: int = 0
+    jobs: deque[Job] = field(default_factory=deque)
 
 
-class Job:
+class Job(Struct, gc=False, eq=False):
     """One evaluation: a grader and the rollout, or the group's rollouts, that it is to grade."""
 
-    __slots__ = ("attempt", "awaitable", "grader", "queue", "queued", "started", "states")
-
-    def __init__(
-        self,
-        grader: BoundGrader,
-        states: Sequence[RolloutState],
-        queue: Queue,
-        awaitable: Awaitable[Any] | None = None,
-    ) -> None:
-        self.grader = grader
-        self.states = states
-        self.queue = queue
-        self.awaitable = awaitable
-        """What a synchronous grader returned to be awaited."""
-        self.attempt = 1
-        self.queued = time.perf_counter()
-        self.started: float | None = None
-        """Loop time of its first attempt."""
+    grader: BoundGrader
+    states: Sequence[RolloutState]
+    queue: Queue
+    awaitable: Awaitable[Any] | None = None
+    """What a synchronous grader returned to be awaited."""
+    attempt: int = 1
+    queued: float = field(default_factory=time.perf_counter)
+    started: float | None = None
+    """Loop time of its first attempt."""
 
 
 def assign_queues(graders: Sequence[BoundGrader], pool_workers: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""Rewards anew from a ledger: other weights without a call, or only what failed judged again."""
+"""Recomputes rewards from a ledger: with other weights, or with failed grades judged again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from judgekit.types import Failed, Grade, RewardResult, Rollout, Skipped
 
 
 class Replay(Struct, frozen=True):
-    """What a replay gives: `results[i]` is `entries[i]` with its reward computed anew."""
+    """Replayed rewards: `results[i]` is `entries[i]` with its recomputed reward."""
 
     entries: Sequence[Entry]
     results: Sequence[RewardResult]
@@ -38,7 +38,7 @@ def replay(
     regrade: Mapping[str, AnyGrader] | None = None,
     to: Ledger | None = None,
 ) -> Replay:
-    """Compute the rewards of a ledger's rollouts anew, from the grades that it holds.
+    """Recompute the rewards of a ledger's rollouts from the grades that it holds.
 
     *reward*, *transform*, *missing_reward*: as in GradingRunner; None keeps what the ledger says. A grade that
     the new reward needs and a rollout does not have (its gate was not passed then) has failed with

@@ -157,8 +157,8 @@ class GradingRunner:
     ) -> AsyncGenerator[RewardResult, None]:
         """Grade *rollouts* and yield each result once it is final; `index` tells which it is.
 
-        A result waits for its group only where the transform or a neutral fill needs it. Grading goes only a
-        little ahead of whoever takes the results. In an asynchronous input the members of a group stand
+        A result waits for its group only where the transform or a neutral fill needs it. Grading runs only
+        slightly ahead of the consumer. In an asynchronous input the members of a group stand
         together. Leaving the iteration early cancels the rest (use `contextlib.aclosing` to have it done at
         once).
         """
@@ -295,12 +295,14 @@ def _runner(graders: Any, root: Node, options: dict[str, Any], shared: bool) -> 
 def _named(graders: Mapping[str, AnyGrader] | Sequence[AnyGrader]) -> dict[str, AnyGrader]:
     """Graders by name, each one usable."""
     if not isinstance(graders, Mapping):
-        if not isinstance(graders, Sequence) or isinstance(graders, str):
+        if not isinstance(graders, list | tuple):
             raise ConfigError(
-                f"give graders as a mapping of names or as a list, not {type(graders).__name__}: "
+                f"give graders in a mapping of names or in a list, not as {type(graders).__name__}: "
                 '{"correct": FinalAnswer()}'
             )
-        names = [str(getattr(grader, "name", i)) for i, grader in enumerate(graders)]
+        for i, grader in enumerate(graders):
+            check_grader(str(i), grader)
+        names = [grader.name for grader in graders]
         if len(set(names)) < len(names):
             raise ConfigError(f"two graders have one name among {names}; give them names in a mapping")
         graders = dict(zip(names, graders, strict=True))

@@ -34,13 +34,11 @@ from judgekit.run.jobs import SLOW_S, BoundGrader, Job, Queue
 from judgekit.run.results import Results
 from judgekit.run.settings import Plan
 from judgekit.run.state import Group, Inbox, RolloutState
-from judgekit.run.workers import Workers, is_interrupt
+from judgekit.run.workers import SLICE_S, Workers, is_interrupt
 from judgekit.types import CURRENT_RUN, Abstained, Failed, RewardResult, Rollout, Skipped
 
 logger = logging.getLogger("judgekit")
 
-_SLICE_S = 0.005
-"""How long rules may hold the event loop before it gets a turn."""
 _WINDOW = 8
 """Groups that are expanded in turn, so that a huge one does not hold up the others."""
 _OPEN = float("inf")
@@ -81,7 +79,6 @@ class Run:
         """Set at the run's deadline: the grade of all that is not graded."""
         self.waiter: asyncio.Future[None] | None = None
         self.waits_for: Callable[[], bool] = bool
-        self.deadline: asyncio.TimerHandle | None = None
 
     # ---- what the runner calls
 
@@ -145,21 +142,19 @@ class Run:
 
     async def _drive(self, feed: Coroutine[Any, Any, None], total: int | None) -> None:
         """Grade what *feed* brings, to the last result. Owns the workers: none outlives it."""
-        plan, settings = self.plan, self.plan.settings
+        plan = self.plan
         context = CURRENT_RUN.set(self.id)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self.workers = Workers(
+                    plan,
                     tasks,
                     self.queues,
                     perform=self._perform,
                     answer=self._answer,
                     taken=self._job_taken,
                     wake=self.wake,
-                    max_concurrency=settings.max_concurrency,
-                    retry=settings.retry,
-                    budget=plan.budget,
-                    limits=plan.limits,
+                    out_of_time=self._expire,
                 )
                 try:
                     self.results.open(total)
@@ -168,14 +163,12 @@ class Run:
                     self.workers.stop()
                     raise
             if self.results.settled < self.taken_in:
-                raise JudgekitError("a task of this run was cancelled from outside before it began")
+                raise JudgekitError("a task of this run was cancelled from outside")
             self.results.finish()
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
             feed.close()  # where it was not even begun
-            if self.deadline is not None:
-                self.deadline.cancel()
             self.workers.close()
             CURRENT_RUN.reset(context)
             self.results.close()
@@ -205,17 +198,17 @@ class Run:
     async def _feed(self, rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> None:
         """Bring in a batch, no faster than it is graded and its results are taken."""
         self._start_deadline()
-        turn_ends = time.perf_counter() + _SLICE_S
+        turn_ends = time.perf_counter() + SLICE_S
         for group, index in _in_fair_order(rollouts, groups):
             self._take_in(RolloutState(index, rollouts[index], group))
             if self.workers.queued:
                 self.workers.start()
             if not self._has_room():
                 await self._until(self._has_room)
-                turn_ends = time.perf_counter() + _SLICE_S
+                turn_ends = time.perf_counter() + SLICE_S
             elif time.perf_counter() > turn_ends:
                 await asyncio.sleep(0)
-                turn_ends = time.perf_counter() + _SLICE_S
+                turn_ends = time.perf_counter() + SLICE_S
 
     async def _feed_stream(self, rollouts: AsyncIterable[Rollout]) -> None:
         """Bring in rollouts as an iterator gives them; a group ends where the next one begins."""
@@ -270,7 +263,7 @@ class Run:
 
     def _start_deadline(self) -> None:
         if (deadline_s := self.plan.settings.deadline_s) is not None:
-            self.deadline = asyncio.get_running_loop().call_later(deadline_s, self._expire)
+            self.workers.end_after(deadline_s)
 
     def _expire(self) -> None:
         """The run's deadline: what is graded counts, the rest has failed."""

@@ -34,14 +34,14 @@ class Starter:
         self.done = not self._needed
 
     async def start(self) -> None:
-        """Start everything, or wait for whoever does. Raises what starting raises."""
+        """Start everything, or wait for the caller that already does. Raises what starting raises."""
         while not self.done:
             with self._lock:
                 others = self._starting
                 if others is None:
                     ours: Future[None] = Future()
                     self._starting = ours
-                    ours.set_running_or_notify_cancel()  # a caller that gives up must not cancel the others
+                    ours.set_running_or_notify_cancel()  # one caller that gives up must not cancel the others
             if others is not None:
                 await asyncio.wrap_future(others)
                 continue

@@ -14,50 +14,54 @@ import math
 import threading
 import time
 import types
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from msgspec import Struct, field
+
 from judgekit.errors import attribute
-from judgekit.execution.limits import Limiter, Retry, RetryBudget
+from judgekit.execution.limits import Limiter
 from judgekit.run.jobs import Job, Queue
+from judgekit.run.settings import Plan
 from judgekit.types import Failed
 
 logger = logging.getLogger("judgekit")
 
+SLICE_S = 0.005
+"""How long graders may hold the event loop before it gets a turn."""
 GRACE_S = 0.5
 """How long a cancelled grader may take to clean up before its coroutine is closed."""
 
 
-class _Worker:
+class _Worker(Struct, gc=False, eq=False):
     """What one worker is doing, for the clock."""
 
-    __slots__ = ("deadline", "forced", "held", "job", "running", "task", "why")
-
-    def __init__(self, job: Job) -> None:
-        self.job: Job | None = job
-        self.task: asyncio.Task[None] | None = None
-        self.running = False
-        """Whether its task has begun: one that is cancelled before never runs, and would answer nothing."""
-        self.held: list[Limiter] = []
-        """Limits shared between runs of which it holds a place."""
-        self.deadline = math.inf
-        self.why: Failed | None = None
-        """Set when the clock has cancelled its job: the grade that this makes."""
-        self.forced = False
-        """Set when the job ignored that: its coroutine is closed."""
+    job: Job | None
+    task: asyncio.Task[None] | None = None
+    running: bool = False
+    """Whether its task has begun: one that is cancelled before never runs, and would answer nothing."""
+    held: list[Limiter] = field(default_factory=list)
+    """Limits shared between runs of which it holds a place."""
+    deadline: float = math.inf
+    why: Failed | None = None
+    """Set when the clock has cancelled its job: the grade that this makes."""
+    forced: bool = False
+    """Set when the job ignored that: its coroutine is closed."""
 
 
 class Workers:
     """Runs jobs of one run in tasks of *tasks*; belongs to the running event loop.
 
-    *perform*: begins a job; what it returns is awaited. *answer*: takes its value, or the exception or Failed that it ended with, and the
-    seconds that it took. *taken*: a job was started after so many seconds in its queue. *wake*: there is room
-    for more jobs. Only *perform* may fail for a rollout's sake; what the others raise ends the run.
+    *perform*: begins a job; what it returns is awaited. *answer*: takes its value, or the exception or Failed
+    that it ended with, and the seconds that it took. *taken*: a job was started after so many seconds in its
+    queue. *wake*: there is room for more jobs. *out_of_time*: the time given by `end_after` is up. What
+    *perform* raises is the job's; what the others raise ends the run.
     """
 
     def __init__(
         self,
+        plan: Plan,
         tasks: asyncio.TaskGroup,
         queues: Sequence[Queue],
         *,
@@ -65,10 +69,7 @@ class Workers:
         answer: Callable[[Job, Any, float | None], None],
         taken: Callable[[Job, float], None],
         wake: Callable[[], None],
-        max_concurrency: int,
-        retry: Retry,
-        budget: RetryBudget,
-        limits: Mapping[str, Sequence[Limiter]],
+        out_of_time: Callable[[], None],
     ) -> None:
         self._tasks = tasks
         self._queues = queues
@@ -76,10 +77,11 @@ class Workers:
         self._answer = answer
         self._taken = taken
         self._wake = wake
-        self._max = max_concurrency
-        self._retry = retry
-        self._budget = budget if retry.attempts > 1 else None
-        self._limits = limits
+        self._out_of_time = out_of_time
+        self._max = plan.settings.max_concurrency
+        self._retry = plan.settings.retry
+        self._budget = plan.budget if self._retry.attempts > 1 else None
+        self._limits = plan.limits
         self._loop = asyncio.get_running_loop()
         self.queued = 0
         """Jobs that wait for a worker."""
@@ -90,6 +92,7 @@ class Workers:
         """Jobs that wait for another try."""
         self._clock: asyncio.TimerHandle | None = None
         self._clock_at = math.inf
+        self._run_ends = math.inf
         self._expired = False
         self._closing = False
         self._run = asyncio.current_task()
@@ -113,6 +116,11 @@ class Workers:
     def _saw_wait(self) -> None:
         self._suspends = True
         self.start()
+
+    def end_after(self, seconds: float) -> None:
+        """Start the run's own time limit."""
+        self._run_ends = self._loop.time() + seconds
+        self._set_clock()
 
     def expire(self, why: Failed) -> None:
         """End everything now: what runs is cancelled, and it and what waits is answered with *why*."""
@@ -183,8 +191,13 @@ class Workers:
 
     async def _work(self, worker: _Worker, job: Job | None) -> None:
         worker.running = True
+        turn_ends = time.perf_counter() + SLICE_S
         try:
             while job is not None:
+                # graders that never wait would keep the loop to themselves
+                if time.perf_counter() > turn_ends:
+                    await asyncio.sleep(0)
+                    turn_ends = time.perf_counter() + SLICE_S
                 await self._execute(worker, job)
                 job.queue.active -= 1
                 worker.job = job = self._take() if self.queued else None
@@ -201,14 +214,14 @@ class Workers:
             _release(worker)
 
     async def _execute(self, worker: _Worker, job: Job) -> None:
-        """Do one job and answer it. Whatever its grader does, this ends, and with an answer unless the run is
-        being cancelled."""
+        """Do one job and answer it. This ends whatever the grader does; only a run that is being cancelled gets
+        no answer."""
+        if worker.why is not None:  # the deadline came before it began
+            discard(job.awaitable)
+            return self._answer(job, worker.why, None)
         start = time.perf_counter()
-        value: Any = worker.why
+        value: Any
         try:
-            if value is not None:  # the deadline came before it began
-                discard(job.awaitable)
-                return self._answer(job, value, None)
             if self._limits:
                 for limit in self._limits.get(job.grader.name, ()):
                     if not limit.try_acquire():
@@ -236,8 +249,8 @@ class Workers:
 
     @types.coroutine
     def _stepped(self, awaitable: Awaitable[Any], worker: _Worker) -> Generator[Any, Any, Any]:
-        """Await a grader a step at a time, so that one that ignores its cancellation can be closed: a task
-        group would wait for it for ever."""
+        """Await a grader step by step, so that one that ignores its cancellation can be closed: the task group
+        would wait for it forever."""
         coroutine: Any = awaitable if hasattr(awaitable, "send") else _awaited(awaitable)
         try:
             step = coroutine.send(None)
@@ -262,9 +275,9 @@ class Workers:
                 coroutine.close()
 
     async def _take_in_cancellation(self, task: asyncio.Task[None]) -> None:
-        """End a cancellation that was meant for the job alone, so that it does not reach the worker's next."""
+        """Absorb a cancellation that was meant for this job, so that it does not reach the worker's next one."""
         try:
-            await asyncio.sleep(0)  # where the job returned all the same, it is still to be delivered
+            await asyncio.sleep(0)  # if the job returned anyway, the cancellation is still pending
         except asyncio.CancelledError:
             if self.closing:
                 raise
@@ -280,11 +293,11 @@ class Workers:
                 self._budget.call()
         if job.grader.mode != "process":  # the pool keeps time itself, from when a worker has the rollout
             worker.deadline = job.started + job.grader.timeout_s
-            if worker.deadline < self._clock_at:
-                self._set_clock()
+            if worker.deadline < self._clock_at:  # the nearest deadline there is
+                self._set_clock(worker.deadline)
 
     def _try_again(self, job: Job, error: BaseException) -> bool:
-        """Queue the job for another try, without a worker meanwhile; False where this was its last."""
+        """Retry the job after a wait that holds no worker; False if this was its last try."""
         if (
             job.attempt >= self._retry.attempts
             or self._expired
@@ -310,8 +323,10 @@ class Workers:
 
     # ---- the clock: one timer, set to the nearest deadline
 
-    def _set_clock(self) -> None:
-        when = min((worker.deadline for worker in self._workers), default=math.inf)
+    def _set_clock(self, when: float | None = None) -> None:
+        if when is None:
+            when = min((worker.deadline for worker in self._workers), default=math.inf)
+            when = min(when, self._run_ends)
         if when == self._clock_at:
             return
         if self._clock is not None:
@@ -321,6 +336,9 @@ class Workers:
 
     def _tick(self) -> None:
         now = self._loop.time()
+        if now >= self._run_ends:
+            self._run_ends = math.inf
+            self._out_of_time()
         for worker in self._workers:
             if worker.deadline > now or worker.job is None:
                 continue

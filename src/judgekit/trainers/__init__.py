@@ -5,7 +5,7 @@ from judgekit.errors import did_you_mean
 from judgekit.execution.background import background_loop, run_blocking
 from judgekit.metrics import Counts
 from judgekit.trainers.collector import GroupCollector
-from judgekit.trainers.hosted import HostedRunner, hosted_runner
+from judgekit.trainers.hosted import HostedRunner, check_failure_rate, hosted_runner
 
 __all__ = [
     "Counts",
@@ -13,6 +13,7 @@ __all__ = [
     "HostedRunner",
     "RewardConfig",
     "background_loop",
+    "check_failure_rate",
     "did_you_mean",
     "hosted_runner",
     "load_config",

@@ -1,9 +1,9 @@
 """Grades groups whose rollouts arrive one at a time.
 
-Hosts such as verl and SkyRL hand over one rollout at a time, while group graders, group transforms and
-neutral fills need all of a prompt's rollouts. In the hook that sees a group's size, each member awaits
-`arrive`: what grades it alone begins at once, what needs the others when the last of them has come. Only
-coroutines wait, never threads or actor slots: a hook that blocks those starves (measured at 1,100 groups).
+Hosts such as verl and SkyRL hand over one rollout at a time, while group graders, group transforms and neutral
+fills need all rollouts of a prompt. In the hook that knows a group's size, each member awaits `arrive`: pointwise
+graders start at once, group graders when the last member has arrived. Only coroutines wait, never threads or
+actors: a hook that blocks those starves (measured at 1,100 groups).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class GroupCollector:
             try:
                 result = await collector.arrive(uid, rollout, size=8)
             ...
-        collector.leave(uid, size=8)      # a member that will not come: the others no longer wait for it
+        collector.leave(uid, size=8)      # this member will not arrive: stop waiting for it
 
-    *timeout_s*: seconds from a group's first arrival after which those who have not come are no longer
-    waited for. A result that was waiting for members who did not come says so in its `policies`. The
-    runner's deadline begins with a group's last arrival. Belongs to one event loop.
+    *timeout_s*: seconds from a group's first arrival after which missing members are no longer waited for; the
+    results of such a partial group say so in `policies`. The runner's deadline starts with a group's last
+    arrival. Belongs to one event loop.
     """
 
     def __init__(self, runner: GradingRunner, *, timeout_s: float | None = None) -> None:
@@ -50,7 +50,7 @@ class GroupCollector:
     async def arrive(
         self, group: Hashable, rollout: Rollout, *, size: int, tags: Mapping[str, Any] | None = None
     ) -> RewardResult:
-        """This member's result, as soon as nothing can change it; its `index` is the place in order of arrival.
+        """Add a member and wait for its final result; `index` is its place in order of arrival.
 
         *size*: members that the group has, those who leave included. *tags*: the first member's go into the
         ledger. Raises what the grading raises. A member that is cancelled while it waits still counts for

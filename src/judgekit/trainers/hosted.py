@@ -14,7 +14,8 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from judgekit.config import RewardConfig, load_config
-from judgekit.errors import ConfigError
+from judgekit.errors import ConfigError, FailureRateError
+from judgekit.metrics import Counts
 from judgekit.run.runner import GradingRunner
 
 DEADLINE_S = 600.0
@@ -67,6 +68,14 @@ def hosted_runner(
     return HostedRunner(
         runner=hosted, mask=setting == "mask", max_failure_rate=made.settings.max_failure_rate
     )
+
+
+def check_failure_rate(counts: Counts, allowed: float | None) -> None:
+    """Raise FailureRateError where more of a grader's evaluations failed than *allowed*, a share from 0 to 1."""
+    if allowed is not None and (excess := counts.excess_failures(allowed)):
+        raise FailureRateError(
+            f"more grades failed in a step than max_failure_rate={allowed:g} allows: {excess}"
+        )
 
 
 def _from_file(path: str | os.PathLike[str], prepare: Callable[[RewardConfig], None]) -> GradingRunner:

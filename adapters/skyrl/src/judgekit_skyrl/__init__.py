@@ -3,9 +3,9 @@
     from judgekit_skyrl import register, make_generator
 
     register(config="reward.yaml")              # inside SkyRL's Ray entrypoint task
-    generator = make_generator()(...)           # in the place of SkyRLGymGenerator
+    generator = make_generator()(...)           # replaces SkyRLGymGenerator
 
-or nothing to write at all: `python -m judgekit_skyrl.main environment.skyrl_gym.judgekit.config=reward.yaml …`.
+Or, without writing code: `python -m judgekit_skyrl.main environment.skyrl_gym.judgekit.config=reward.yaml …`.
 Imports only skyrl_gym; SkyRL itself is imported when a generator or the entrypoint is made.
 """
 

@@ -1,4 +1,4 @@
-"""The environment: records what the policy does, and grades it or leaves that to the generator."""
+"""The environment: records rollouts, and grades them or leaves that to the generator."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from skyrl_gym.envs.registration import registry
 
 from judgekit import ConfigError, GradingRunner, RewardResult, Rollout
-from judgekit.execution.background import run_blocking
-from judgekit.trainers.hosted import Hosted, hosted_runner
+from judgekit.trainers import HostedRunner, hosted_runner, run_blocking
 
 SLOT = "judgekit_slot"
-"""In a sample's extras, put there by the generator: a `Transcript` to record into."""
+"""Key in a sample's extras: the generator's `Transcript` to record into."""
 PREFIX = "judgekit/"
-HOW_TO_GROUP = (
+GROUPING_HINT = (
     "register with grouped=True and build the generator with judgekit_skyrl.make_generator() (or start with "
     "python -m judgekit_skyrl.main)"
 )
 
-_HOSTED: dict[str, Hosted] = {}
-"""Runners by environment id; skyrl_gym deep-copies what is registered with an environment, so not there."""
+_HOSTED: dict[str, HostedRunner] = {}
+"""Runners by environment id. Kept here, because skyrl_gym deep-copies an environment's registered arguments."""
 
 
 def register(
@@ -37,24 +36,24 @@ def register(
     wraps: str | None = None,
     wraps_kwargs: Mapping[str, Any] | None = None,
 ) -> None:
-    """Register the environment *id*; again with the same id replaces it.
+    """Register the environment *id*, replacing one of the same id.
 
     Call it in the process that makes the generator: SkyRL's Ray entrypoint task, not the driver. *config*:
-    path of a reward.yaml, or *runner*: a GradingRunner, or the `package.module:name` of one. *grouped*:
-    rollouts are graded by the generator that `make_generator` makes, a prompt's together, and a missing
-    reward is its group's mean. With grouped=False each is graded in `step()`, and `missing_reward` must be a
-    number or "raise". *wraps*: `package.module:Class` of a BaseTextEnv (multi-turn, tools) that is run as it
-    is, with *wraps_kwargs*; the grade of the whole conversation is added to its last reward.
+    path of a reward.yaml. *runner*: instead, a GradingRunner or its `package.module:name`. *grouped*: the
+    generator from `make_generator` grades a prompt's rollouts together, and a missing reward becomes its
+    group's mean. With grouped=False each rollout is graded in `step()`, and `missing_reward` must be a number
+    or "raise". *wraps*: `package.module:Class` of a BaseTextEnv (multi-turn, tools), constructed with
+    *wraps_kwargs* and run unchanged; the grade of the whole conversation is added to its last reward.
 
     Raises ConfigError.
     """
     if wraps is not None:
         _load(wraps)
     hosted = hosted_runner(
-        config=config, runner=runner, grouped=grouped, can_mask=True, how_to_group=HOW_TO_GROUP
+        config=config, runner=runner, grouped=grouped, can_mask=True, grouping_hint=GROUPING_HINT
     )
     if hosted.max_failure_rate is not None and not grouped:
-        raise ConfigError(f"max_failure_rate is counted by the generator: {HOW_TO_GROUP}")
+        raise ConfigError(f"max_failure_rate is counted by the generator: {GROUPING_HINT}")
     _HOSTED[id] = hosted
     registry.pop(id, None)
     skyrl_gym.register(
@@ -64,13 +63,13 @@ def register(
     )
 
 
-def hosted(env_id: str) -> Hosted | None:
-    """The runner of a registered environment, None for environments of others."""
+def hosted(env_id: str) -> HostedRunner | None:
+    """Return the runner of a registered environment, None for other environments."""
     return _HOSTED.get(env_id)
 
 
 class Transcript:
-    """What one rollout has come to so far."""
+    """The record of one rollout so far."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -96,10 +95,10 @@ class Transcript:
 
 
 class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
-    """An environment whose reward is judgekit's: single-turn, or around another environment.
+    """An environment rewarded by judgekit: single-turn, or around another environment.
 
-    With `make_generator` it only records; without (grouped=False), its last `step()` blocks its worker thread
-    until the rollout is graded. Extras are read, never changed.
+    With `make_generator` it only records. With grouped=False its last `step()` blocks its worker thread until
+    the rollout is graded. Extras are read, never changed.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
             raise ConfigError(
                 f"the environment {env_id!r} is registered with grouped=True, but its rollouts are not made by a "
                 "generator of judgekit_skyrl.make_generator(): use it (python -m judgekit_skyrl.main does), or register "
-                "with grouped=False and a written missing_reward"
+                "with grouped=False and missing_reward: <number> or raise"
             )
         self._hosted = found
         self._deferred = slot is not None
@@ -146,7 +145,7 @@ class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
         return prompt, info
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Take the policy's turn. Raises MissingRewardError under missing_reward="raise"."""
+        """Record the policy's turn. Raises MissingRewardError under missing_reward="raise"."""
         self.turns += 1
         record = self._transcript
         record.response = action
@@ -163,10 +162,10 @@ class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
         return out
 
     def get_metrics(self) -> dict[str, Any]:
-        """judgekit's figures and the wrapped environment's; cheap, SkyRL asks on its event loop."""
+        """Return judgekit's and the wrapped environment's figures; cheap, SkyRL calls it on its event loop."""
         inner = self._inner.get_metrics() if hasattr(self._inner, "get_metrics") else {}
         own = self._metrics
-        # SkyRL breaks off what gets too long, without a last step to grade
+        # SkyRL stops rollouts that get too long, without a last step to grade
         if not own and not self._deferred:
             own = {f"{PREFIX}missing_mean": 1.0}
         return {**inner, **own}
@@ -177,17 +176,18 @@ class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
 
 
 def reward_of(result: RewardResult) -> float:
-    """The result's reward as SkyRL needs it: a finite number, or there is an error to see."""
+    """Return the reward as a finite number, which SkyRL needs. Raises ConfigError."""
     if result.reward is None or not math.isfinite(result.reward):
-        raise ConfigError(
-            "a rollout has no reward, and SkyRL must get a number: write missing_reward: neutral"
-        )
+        raise ConfigError("a rollout has no reward, and SkyRL needs a number: write missing_reward: neutral")
     return float(result.reward)
 
 
 def metrics_of(result: RewardResult) -> dict[str, float]:
-    """What SkyRL logs under `environment/`: it averages over the rollouts that have a key, and where it has
-    to add batches up it tells by the key's name how ("mean": averages; anything else: sums)."""
+    """Return what SkyRL logs under `environment/`.
+
+    SkyRL averages over the rollouts that have a key. When it combines batches, the key's name decides how: keys
+    with "mean" are averaged, all others summed.
+    """
     figures = {"missing": float(result.status != "scored")}
     if result.raw_reward is not None:
         figures["raw"] = result.raw_reward
@@ -205,5 +205,5 @@ def _load(target: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"wraps: cannot import {target!r} ({error}); give package.module:Class") from None
     if not (isinstance(found, type) and issubclass(found, BaseTextEnv)):
-        raise ConfigError(f"wraps: {target} is no BaseTextEnv")
+        raise ConfigError(f"wraps: {target} is not a BaseTextEnv")
     return found

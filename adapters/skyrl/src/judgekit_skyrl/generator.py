@@ -1,4 +1,4 @@
-"""Grading by group inside SkyRL's generator: each group while the others are still generated."""
+"""Grades each group inside SkyRL's generator, while others are still being generated."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from judgekit import ConfigError, RewardResult, Rollout
-from judgekit.execution.background import background_loop
-from judgekit.trainers.collector import Rendezvous
-from judgekit.trainers.hosted import Tally
+from judgekit.trainers import Counts, GroupCollector, background_loop, check_failure_rate
 from judgekit_skyrl.env import PREFIX, SLOT, Transcript, hosted, metrics_of, reward_of
 
 logger = logging.getLogger("judgekit")
@@ -26,79 +24,79 @@ _session: ContextVar[_Session | None] = ContextVar("judgekit_session", default=N
 class _Session:
     """The groups of one `generate()` call.
 
-    They meet and are graded on judgekit's own loop: SkyRL's stands still for seconds while it tokenises, and
-    a judge's answer would time out meanwhile.
+    They are collected and graded on judgekit's background loop: SkyRL's loop blocks for seconds while it
+    tokenises, and judges would time out.
     """
 
     def __init__(self, sizes: Mapping[tuple[str, Hashable], int], tags: Mapping[str, Any]) -> None:
         self.sizes = sizes
         self.tags = tags
         self.number = next(_numbers)
-        self.tallies: dict[str, Tally] = {}
-        self._meetings: dict[str, Rendezvous] = {}
+        self.counts: dict[str, Counts] = {}
+        self._collectors: dict[str, GroupCollector] = {}
         self._loop = background_loop()
         self._closed = False
 
-    def _rendezvous(self, env_id: str) -> Rendezvous:
-        if env_id not in self._meetings:
+    def _collector(self, env_id: str) -> GroupCollector:
+        if env_id not in self._collectors:
             found = hosted(env_id)
             assert found is not None
-            self._meetings[env_id] = Rendezvous(found.runner)
-        return self._meetings[env_id]
+            self._collectors[env_id] = GroupCollector(found.runner)
+        return self._collectors[env_id]
 
     async def arrive(self, env_id: str, instance: Hashable, rollout: Rollout) -> RewardResult:
-        """The rollout's result, once its group is there and graded."""
-        if self._closed:  # SkyRL leaves the siblings of a rollout that failed running
+        """Return the rollout's result, once its group is complete and graded."""
+        if self._closed:  # if a rollout fails, SkyRL leaves the rest of its group running
             raise asyncio.CancelledError
         size = self.sizes[env_id, instance]
 
         async def meet() -> RewardResult:
-            return await self._rendezvous(env_id).arrive(
+            return await self._collector(env_id).arrive(
                 (self.number, instance), rollout, size=size, tags=self.tags
             )
 
         result = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(meet(), self._loop))
-        self.tallies.setdefault(env_id, Tally()).add([result])
+        self.counts.setdefault(env_id, Counts()).add(result)
         return result
 
     def leave(self, env_id: str, instance: Hashable) -> None:
-        """A rollout that will not come: its siblings no longer wait for it."""
+        """Take one rollout off the group, so that the others stop waiting for it."""
         size = self.sizes[env_id, instance]
 
         def gone() -> None:
-            self._rendezvous(env_id).leave((self.number, instance), size=size)
+            self._collector(env_id).leave((self.number, instance), size=size)
 
         self._loop.call_soon_threadsafe(gone)
 
     def close(self) -> None:
-        """Cancel what is not graded yet, for a generate() that has failed."""
+        """Cancel all grading, after a failed generate()."""
         self._closed = True
 
         async def end() -> None:
-            for meeting in self._meetings.values():
+            for meeting in self._collectors.values():
                 await meeting.close()
 
         asyncio.run_coroutine_threadsafe(end(), self._loop)
 
     def report(self) -> None:
-        """Log what is unusual, and raise FailureRateError where too much of it failed."""
-        for env_id, tally in self.tallies.items():
-            if tally.unusual:
-                logger.warning("%s", tally.line())
+        """Log unusual counts. Raises FailureRateError if too many evaluations failed."""
+        for env_id, counts in self.counts.items():
+            if counts.unusual:
+                logger.warning("%s", counts.line())
             found = hosted(env_id)
             if found is not None:
-                tally.check(found.max_failure_rate)
+                check_failure_rate(counts, found.max_failure_rate)
 
 
 class JudgeKitGeneratorMixin:
-    """Grades the rollouts of JudgeKitEnv environments, a prompt's together, as soon as they are all there.
+    """Grades the rollouts of JudgeKitEnv environments, each prompt's together.
 
     Mixed into a SkyRL generator by `make_generator`. The reward is set before SkyRL computes its metrics and
-    applies zero_reward_on_non_stop and overlong filtering. Rollouts of other environments pass untouched.
+    applies zero_reward_on_non_stop and overlong filtering. Rollouts of other environments are left alone.
     """
 
     async def generate(self, input_batch: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """As SkyRL's. Raises ConfigError for generator.batched=true, and FailureRateError."""
+        """SkyRL's `generate`, with grades. Raises ConfigError for generator.batched=true, and FailureRateError."""
         env_ids = [env if hosted(env) else None for env in input_batch["env_classes"]]
         if not any(env_ids):
             return await super().generate(input_batch, *args, **kwargs)  # type: ignore[misc]
@@ -110,7 +108,7 @@ class JudgeKitGeneratorMixin:
         ids = input_batch.get("trajectory_ids")
         if ids is None:
             raise ConfigError(
-                "the generator's input has no trajectory_ids, by which rollouts of one prompt are known; this SkyRL "
+                "the generator's input has no trajectory_ids, so rollouts cannot be grouped by prompt; this SkyRL "
                 "is too old for grouped grading: register with grouped=False"
             )
         sizes = Counter(
@@ -136,9 +134,9 @@ class JudgeKitGeneratorMixin:
         return out
 
     async def agent_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """As SkyRL's, with the grade added to the reward of the last token (or the scalar reward)."""
+        """SkyRL's `agent_loop`, with the grade added to the last token's (or the scalar) reward."""
         inner = super().agent_loop  # type: ignore[misc]
-        bound = inspect.signature(inner).bind(*args, **kwargs)  # its parameters differ by SkyRL's version
+        bound = inspect.signature(inner).bind(*args, **kwargs)  # the parameters depend on SkyRL's version
         env_id, trajectory = bound.arguments["env_class"], bound.arguments.get("trajectory_id")
         session, found = _session.get(), hosted(env_id)
         if session is None or found is None or trajectory is None:
@@ -177,7 +175,7 @@ def _pay(output: Any, reward: float) -> None:
 
 
 def make_generator(base: type | None = None) -> type:
-    """A generator class with the mixin, to be constructed as *base* is (by default SkyRLGymGenerator)."""
+    """Return *base* (default: SkyRLGymGenerator) with the mixin; construct it like *base*."""
     if base is None:
         from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
 

@@ -1,8 +1,8 @@
-"""SkyRL's entrypoint with judgekit in it.
+"""SkyRL's entrypoint, with judgekit's environment and generator.
 
     python -m judgekit_skyrl.main environment.skyrl_gym.judgekit.config=/abs/reward.yaml data.train_data=… …
 
-or, for scripts that start SkyRL's own: `trainer.override_entrypoint=judgekit_skyrl.main` (SkyRL 0.3 and later).
+For scripts that start SkyRL's own entrypoint: `trainer.override_entrypoint=judgekit_skyrl.main` (SkyRL 0.3 and later).
 """
 
 # no `from __future__ import annotations` here: SkyRL reads the types of the dataclasses' fields
@@ -17,7 +17,7 @@ from skyrl.train.entrypoints.main_base import BasePPOExp, validate_cfg
 from skyrl.train.utils import initialize_ray
 
 from judgekit import ConfigError
-from judgekit.execution.background import run_blocking
+from judgekit.trainers import run_blocking
 from judgekit_skyrl.env import register
 from judgekit_skyrl.generator import make_generator
 
@@ -29,26 +29,25 @@ class JudgeKitConfig(BaseConfig):  # type: ignore[misc]
     """`environment.skyrl_gym.judgekit.*`."""
 
     config: str | None = None
-    """A reward.yaml, by a path that the node of the entrypoint task can read."""
+    """Path of a reward.yaml, readable on the node of the entrypoint task."""
     runner: str | None = None
-    """In its place: a GradingRunner as package.module:name."""
+    """Instead of `config`: a GradingRunner as package.module:name."""
     grouped: bool = True
-    """Grade a prompt's rollouts together, in the generator; false: each alone, in `step()`."""
+    """Grade a prompt's rollouts together, in the generator; false: each by itself, in `step()`."""
     wraps: str | None = None
-    """A BaseTextEnv as package.module:Class to grade the conversations of."""
+    """A BaseTextEnv as package.module:Class, whose conversations are graded."""
     fully_async: bool = False
-    """Train with the fully asynchronous trainer, as trainer.fully_async.enabled of SkyRL 0.3 says it; older ones
-    have no word for it."""
+    """Use the fully asynchronous trainer, on SkyRL before 0.3, which has no trainer.fully_async.enabled."""
     serve: str | None = None
     """A judge model to serve as Ray actors before the trainer takes its GPUs, and to stop afterwards."""
     serve_name: str = "judge"
-    """The name by which reward.yaml finds it: engine: ray, name: …"""
+    """The name that reward.yaml finds it by: engine: ray, name: …"""
     serve_replicas: int = 1
     serve_gpus: float | None = None
-    """GPUs of one replica; by default one, where the cluster has GPUs."""
+    """GPUs of one replica; by default one, if the cluster has GPUs."""
     serve_python: str | None = None
-    """The interpreter to serve it with, by a path on every node, where its vLLM is not SkyRL's: an environment with
-    judgekit, and with SkyRL's versions of Python and Ray."""
+    """Serve it with another environment's interpreter, for a vLLM other than SkyRL's. The path must exist on every
+    node; the environment needs judgekit, and SkyRL's versions of Python and Ray."""
 
 
 @dataclasses.dataclass
@@ -71,7 +70,7 @@ class JudgeKitTrainConfig(SkyRLTrainConfig):  # type: ignore[misc]
 
 
 class JudgeKitExp(BasePPOExp):  # type: ignore[misc]
-    """SkyRL's experiment with judgekit's generator, and the trainer that the configuration asks for."""
+    """SkyRL's experiment with judgekit's generator, and the configured trainer."""
 
     def get_generator(self, cfg: Any, tokenizer: Any, inference_engine_client: Any) -> Any:
         if not cfg.environment.skyrl_gym.judgekit.grouped:
@@ -105,7 +104,7 @@ class JudgeKitExp(BasePPOExp):  # type: ignore[misc]
 
 
 def run(cfg: Any, experiment: type = JudgeKitExp) -> None:
-    """Serve the judge, register the environment, train, stop the judge. Runs inside the entrypoint task."""
+    """Serve the judge, register the environment, train, stop the judge; inside the entrypoint task."""
     section = cfg.environment.skyrl_gym.judgekit
     served = None
     try:
@@ -119,7 +118,9 @@ def run(cfg: Any, experiment: type = JudgeKitExp) -> None:
                 gpus=section.serve_gpus,
                 python=section.serve_python,
             )
-            run_blocking(served.start())  # the trainer's placement groups come after it has its GPUs
+            run_blocking(
+                served.start()
+            )  # it must have its GPUs before the trainer creates its placement groups
         register(
             ENV,
             config=section.config,
@@ -139,7 +140,7 @@ def _entrypoint(cfg: Any) -> None:
 
 
 def parse(arguments: list[str]) -> Any:
-    """The configuration of command-line *arguments*, checked before anything is started."""
+    """Parse command-line *arguments* and check them before anything starts. Raises ConfigError."""
     cfg = JudgeKitTrainConfig.from_cli_overrides(
         [a for a in arguments if not a.startswith("trainer.override_entrypoint=")]
     )

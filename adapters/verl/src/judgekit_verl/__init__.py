@@ -6,7 +6,7 @@
     +actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_verl.JudgeKitAgentLoopManager
     +reward.reward_kwargs.judgekit_config=/path/to/reward.yaml
 
-Names are loaded when they are asked for: verl imports this package while it is itself being imported.
+Names are loaded on first use, because verl imports this package while verl itself is being imported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
     if name.startswith("JudgeKit"):
         from judgekit_verl.versions import verl_version
 
-        verl_version()  # none, or one too old, is an error now
+        verl_version()  # raises now if verl is missing or too old
     try:
         module = importlib.import_module(_NAMES[name])
     except ModuleNotFoundError as error:

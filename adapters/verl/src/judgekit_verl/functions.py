@@ -1,8 +1,8 @@
-"""Reward functions by batches, in the form that the OpenJudge guide for verl gives them.
+"""Batch reward functions, with the interface of the OpenJudge guide for verl.
 
-A reward function is an object with `async compute_batch_scores(prompt_to_samples)`: samples by their prompt
-in, results in any order out, matched by `original_index`. Users of that guide bring theirs along unchanged;
-`RunnerFunction` gives a GradingRunner the same form.
+A reward function is an object with `async compute_batch_scores(prompt_to_samples)`: it takes samples by prompt
+and returns results in any order, matched by `original_index`. Functions written for that guide work unchanged;
+`RunnerFunction` gives a GradingRunner the same interface.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class RewardSample(Struct, kw_only=True):
     original_index: int
     """Its row in the batch."""
     group_index: int
-    """Its place among its prompt's samples."""
+    """Its index among its prompt's samples."""
     prompt: str
     response: str
     messages: list[Any] = []
@@ -39,11 +39,11 @@ class SampleResult(Struct, kw_only=True):
     reward_info: dict[str, Any] = {}
     """Numbers by name, the same names for every sample of the batch."""
     details: Any = None
-    """What led to it, as data that JSON can hold."""
+    """How the score came about, as JSON-compatible data."""
 
 
 class RewardFunction(Protocol):
-    """What a legacy reward manager calls once a batch."""
+    """Called by the legacy reward manager once per batch."""
 
     async def compute_batch_scores(
         self, prompt_to_samples: Mapping[str, list[RewardSample]], /
@@ -53,7 +53,7 @@ class RewardFunction(Protocol):
 
 
 class RunnerFunction:
-    """A GradingRunner in the form of a reward function."""
+    """A GradingRunner with the interface of a reward function."""
 
     def __init__(self, runner: GradingRunner, extras: Sequence[str] = ()) -> None:
         self.runner = runner
@@ -88,7 +88,7 @@ class RunnerFunction:
 
 
 def rollout_of_sample(sample: RewardSample) -> Rollout:
-    """The rollout of a sample whose `extra` holds verl's columns."""
+    """Makes a rollout of a sample whose `extra` holds verl's columns."""
     extra = dict(sample.extra)
     return Rollout(
         prompt=sample.messages or sample.prompt,
@@ -103,7 +103,7 @@ def rollout_of_sample(sample: RewardSample) -> Rollout:
 
 
 def checked(results: Sequence[Any], count: int, who: Any) -> list[Any]:
-    """*results* in the batch's order. Raises ConfigError where one is missing, twice there or no number."""
+    """Returns *results* in batch order. Raises ConfigError if one is missing, duplicate or not a number."""
     ordered: list[Any] = [None] * count
     for result in results:
         index = getattr(result, "original_index", None)

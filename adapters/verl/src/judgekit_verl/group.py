@@ -1,11 +1,11 @@
-"""Whole groups for the reward manager: verl's reward loop hands over one trajectory at a time.
+"""Hands whole groups to the reward manager; verl's reward loop hands over single trajectories.
 
     +actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_verl.JudgeKitAgentLoopManager
 
 V1 (the default trainer): all sessions of a prompt are tasks of one agent-loop worker. Each sends its rollout
 to the group's reward worker as soon as it is generated, and the last of them to arrive, or to fail, asks for
-the rewards. V0: groups may straddle agent-loop workers, so the driver sends them when the batch is generated.
-No call waits in a reward worker for one that is still to come: 1,000 of them would keep it from starting.
+the rewards. V0: a group may be spread over several agent-loop workers, so the driver sends it once the batch is
+generated. No call waits inside a reward worker for another one: 1,000 waiting calls would block the worker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import asyncio
 import random
 import time
 import uuid
-from collections import Counter
 from contextvars import ContextVar
 from typing import Any
 
@@ -26,14 +25,15 @@ from verl.experimental.agent_loop import AgentLoopManager
 from verl.utils.ray_utils import auto_await
 
 from judgekit import ConfigError
+from judgekit.trainers import Counts
 from judgekit_verl.manager import GROUP, Arrived, Complete
 from judgekit_verl.samples import rollout_of, tags_of
 from judgekit_verl.settings import check_asked, settings
-from judgekit_verl.tally import report, tally_actor
+from judgekit_verl.step_counts import counts_actor, report
 
 
 class _DriverSide:
-    """What the driver does once a step: tell what the workers counted, and end the training if it must."""
+    """Runs in the driver once per step: reports the workers' counts, and ends the training if needed."""
 
     reward_loop_worker_handles: Any
 
@@ -50,31 +50,33 @@ class _DriverSide:
         self._max_failure_rate = settings(
             dict(config.reward.get("reward_kwargs", None) or {}), hook=True, router=router
         ).hosted.max_failure_rate
-        self._judgekit_tally = tally_actor()
-        self._counted: Counter[str] = Counter()
+        self._judgekit_counts = counts_actor()
+        self._counted = Counts()
         self._step: Any = None
 
     def _tell(self, step: Any) -> None:
-        """At the first batch of a step: what came of the step before. A step may have many batches (refilled
-        groups, asynchronous modes), of few rollouts each: their failures are one rate."""
-        counts, fatal = ray.get(self._judgekit_tally.take.remote())
-        self._counted.update(counts)
+        """Report the previous step, at the first batch of a new one.
+
+        A step may have many batches of few rollouts each (refilled groups, asynchronous modes); their failures
+        count together."""
+        counts, fatal = ray.get(self._judgekit_counts.take.remote())
+        self._counted.merge(counts)
         if fatal or step != self._step:
-            self._step, told, self._counted = step, self._counted, Counter()
+            self._step, told, self._counted = step, self._counted, Counts()
             report(told, fatal, self._max_failure_rate)
 
 
 class _Meeting:
-    """The sessions of one prompt: who has come, who never will."""
+    """The sessions of one prompt: those that arrived, and those that never will."""
 
     def __init__(self, size: int, worker: Any) -> None:
         self.size = size
         self.worker = worker
         self.group = uuid.uuid4().hex
-        """Its own name: a prompt's uid may come again."""
+        """A unique name; a prompt's uid may occur twice."""
         self.here: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self.arrivals: list[Any] = []
-        """The calls by which they were sent."""
+        """The calls that sent them to the reward worker."""
         self.gone = 0
         self.sent = False
 
@@ -84,11 +86,11 @@ class _Meeting:
 
 
 _meeting: ContextVar[_Meeting] = ContextVar("judgekit_meeting")
-"""Of the prompt whose session this is; a uid would not do: REMAX's greedy baseline has its prompt's."""
+"""The meeting of the current session's prompt. A uid is not enough: REMAX's greedy baseline shares its prompt's."""
 
 
 def _enter(meeting: _Meeting) -> None:
-    """Ray pickles the worker's class with what it names; functions of a module go by their name."""
+    """Set the session's meeting. A function, because Ray pickles the worker's class with its globals, but functions by name."""
     _meeting.set(meeting)
 
 
@@ -99,7 +101,7 @@ def _here() -> _Meeting:
 def _v1_manager() -> Any:
     from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
-    # Ray does not let an actor class be subclassed; the plain class is behind it
+    # Ray does not allow subclassing an actor class, so take the plain class behind it
     base = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
     class GroupWorker(base):  # type: ignore[misc, valid-type]
@@ -109,7 +111,7 @@ def _v1_manager() -> Any:
             rollout = self.config.actor_rollout_ref.rollout
             size = prompt.get("__rollout_n__", rollout.val_kwargs.n if trajectory["validate"] else rollout.n)
             worker = random.choice(self.reward_loop_worker_handles)
-            _enter(_Meeting(int(size), worker))  # its sessions are tasks made below, and inherit it
+            _enter(_Meeting(int(size), worker))  # inherited by its sessions, which are tasks created below
             await super()._run_prompt(prompt, sampling_params, trajectory, trace)
 
         async def _run_agent_loop(
@@ -121,7 +123,7 @@ def _v1_manager() -> Any:
                     sampling_params, trajectory, session_id=session_id, **kwargs
                 )
             finally:
-                if session_id not in meeting.here:  # it failed, was empty, or came with a score
+                if session_id not in meeting.here:  # it failed, was empty, or already had a score
                     meeting.gone += 1
                     self._send_if_complete(meeting)
 
@@ -171,7 +173,7 @@ def _v1_manager() -> Any:
                 complete = meeting.worker.compute_score.remote(
                     Complete(group=meeting.group, sessions=sessions, size=meeting.size)
                 )
-                # where a rollout did not get there, its group's answer would never come
+                # if a rollout were lost on the way, its group's answer would never come
                 *_, answer = await asyncio.gather(*meeting.arrivals, complete)
             except BaseException as error:
                 for future in futures:
@@ -199,7 +201,7 @@ def _v1_manager() -> Any:
 class _GroupManagerV0(_DriverSide, AgentLoopManager):  # type: ignore[misc]
     async def _init_agent_loop_workers(self) -> None:
         handles, self.reward_loop_worker_handles = self.reward_loop_worker_handles, None
-        try:  # its workers are not to grade each rollout alone: the driver sends them by group
+        try:  # its workers must not grade rollouts one by one: the driver sends them by group
             await super()._init_agent_loop_workers()
         finally:
             self.reward_loop_worker_handles = handles
@@ -207,10 +209,10 @@ class _GroupManagerV0(_DriverSide, AgentLoopManager):  # type: ignore[misc]
     @auto_await  # type: ignore[untyped-decorator]
     async def generate_sequences(self, prompts: DataProto) -> DataProto:
         if "uid" not in prompts.non_tensor_batch:
-            raise ConfigError("verl's batch has no uid, by which rollouts of one prompt are known")
+            raise ConfigError("verl's batch has no uid, so its rollouts cannot be grouped by prompt")
         out = await super().generate_sequences(prompts)
         await self._grade_groups(prompts, out)
-        counts, fatal = await self._judgekit_tally.take.remote()
+        counts, fatal = await self._judgekit_counts.take.remote()
         report(counts, fatal, self._max_failure_rate)
         return out
 
@@ -226,7 +228,7 @@ class _GroupManagerV0(_DriverSide, AgentLoopManager):  # type: ignore[misc]
             # REMAX's greedy baseline has its prompt's uid, but does not compete with the others
             alone = sampled is not None and not sampled[i]
             group = groups.setdefault((uid, i) if alone else uid, [])
-            # verl fills up a validation batch with its first rows, and drops them after
+            # verl pads a validation batch with its first rows, and drops them afterwards
             if len(group) == size:
                 padding[i] = group[0]
             else:
@@ -259,13 +261,13 @@ class _GroupManagerV0(_DriverSide, AgentLoopManager):  # type: ignore[misc]
 
 
 class JudgeKitAgentLoopManager:
-    """The target of `agent_loop_manager_class`: the hook for the trainer that is configured, V1 or V0."""
+    """Target of `agent_loop_manager_class`: the hook for the configured trainer, V1 or V0."""
 
     judgekit_groups = True
 
     @classmethod
     def create(cls, *args: Any, **kwargs: Any) -> Any:
-        """verl's own `create`, with verl's arguments: what it starts differs by its version."""
+        """Calls verl's own `create` with verl's arguments, which differ by version."""
         config = kwargs["config"]
         kind = _v1_manager() if config.trainer.get("use_v1", False) else _GroupManagerV0
         return kind.create(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""The reward manager of verl before its reward loop (0.4.1 to 0.7.0): `__call__` with the whole batch."""
+"""The reward manager for verl 0.4.1 to 0.7.0, called with a whole batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from judgekit import ConfigError
-from judgekit.execution.background import run_blocking
+from judgekit.trainers import run_blocking
 from judgekit.types import content_text
 from judgekit_verl.functions import RewardFunction, RewardSample, RunnerFunction, checked
 from judgekit_verl.samples import plain, rollout_of_row
@@ -22,14 +22,14 @@ logger = logging.getLogger("judgekit")
 class JudgeKitLegacyRewardManager:
     """`(tokenizer, num_examine, compute_score=None, reward_fn_key="data_source", **reward_kwargs)`.
 
-    Grades a batch with one call on judgekit's background loop, so that connections and engines live from
-    step to step. Rows are grouped by `uid` in whatever order they stand, and where there is none (validation
-    before 0.6) by prompt and ground truth. The reward stands on the last token of the response. A batch that
-    has `rm_scores` already is not graded again.
+    Grades a batch with one call on judgekit's background loop, so that connections and engines survive from
+    step to step. Rows are grouped by `uid`, in any order; without uids (validation before 0.6) by prompt and
+    ground truth. The reward goes on the last token of the response. A batch that already has `rm_scores` is
+    not graded again.
 
-    *compute_score*: an object with `compute_batch_scores` (see `judgekit_verl.functions`) takes the place of
-    a runner. *reward_kwargs*: as in `judgekit_verl.settings`. *num_examine*: so many samples of each data
-    source are printed. May be pickled: verl 0.5 sends it to a Ray task.
+    *compute_score*: an object with `compute_batch_scores` (see `judgekit_verl.functions`), instead of a
+    runner. *reward_kwargs*: as in `judgekit_verl.settings`. *num_examine*: samples of each data source to
+    print. Can be pickled, because verl 0.5 sends it to a Ray task.
     """
 
     def __init__(
@@ -50,17 +50,18 @@ class JudgeKitLegacyRewardManager:
         )
         self._function: RewardFunction | None = self._given
         if self._given is None:
-            self._function = self._from_settings()  # a mistake is an error now, not after the first batch
+            self._function = self._from_settings()  # report mistakes now, not after the first batch
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_function": self._given}
 
     def __call__(self, data: Any, return_dict: bool = False) -> Any:
-        """Rewards of a batch: a tensor (rows, response length), or with *return_dict* a mapping with
-        `reward_tensor` and `reward_extra_info` (lists by name, a value per row).
+        """Grade a batch.
 
-        verl swallows an exception and calls again without *return_dict*, which would pay for every
-        verdict twice: the second call raises the same error without grading.
+        Returns a tensor (rows, response length), or with *return_dict* a mapping with `reward_tensor` and
+        `reward_extra_info` (lists by name, one value per row). verl swallows an exception and calls again
+        without *return_dict*. The second call raises the same error without grading, so that no verdict is
+        paid for twice.
         """
         if "rm_scores" in data.batch.keys():  # noqa: SIM118, a TensorDict is no mapping
             return self._scored_already(data, return_dict)
@@ -124,15 +125,15 @@ class JudgeKitLegacyRewardManager:
         return samples
 
     def _prompt_text(self, item: Any) -> str:
-        """The prompt from its tokens, where the batch has no `raw_prompt`."""
+        """Decode the prompt from its tokens, for batches without `raw_prompt`."""
         ids = item.batch["prompts"]
         mask = item.batch["attention_mask"][: ids.shape[-1]].bool()
         return str(self.tokenizer.decode(ids[mask].tolist(), skip_special_tokens=True))
 
     def _from_settings(self) -> RunnerFunction:
         made = settings(self._kwargs, hook=True)
-        runner = made.hosted.runner
-        runner.max_failure_rate = made.hosted.max_failure_rate  # here a run is a batch: it counts them itself
+        # here a run is a whole batch, so the runner can check its own failure rate
+        runner = made.hosted.runner.with_settings(max_failure_rate=made.hosted.max_failure_rate)
         return RunnerFunction(runner, made.extras)
 
     def _scored_already(self, data: Any, return_dict: bool) -> Any:
@@ -150,7 +151,7 @@ class JudgeKitLegacyRewardManager:
             source = str(sample.extra.get("data_source"))
             if shown.get(source, 0) < self.num_examine:
                 shown[source] = shown.get(source, 0) + 1
-                print(  # noqa: T201, what verl's num_examine asks for
+                print(  # noqa: T201, verl's num_examine asks for it
                     f"[prompt] {content_text(sample.prompt)}\n[response] {sample.response}\n"
                     f"[ground_truth] {sample.extra.get('ground_truth')}\n[score] {result.score}\n"
                     f"[reward_info] {result.reward_info}",
@@ -159,12 +160,14 @@ class JudgeKitLegacyRewardManager:
 
 
 def _columns(results: list[Any]) -> dict[str, list[Any]]:
-    """`reward_extra_info`: every name with a value per row, and the details as JSON."""
+    """Returns `reward_extra_info`: one value per row for each name, and the details as JSON."""
     infos = [dict(result.reward_info or {}) for result in results]
     names = list(dict.fromkeys(name for info in infos for name in info))
     columns = {name: _whole([info.get(name) for info in infos]) for name in names}
     if "details" in columns:
-        raise ConfigError("reward_info has a key 'details', which is kept for the results' details")
+        raise ConfigError(
+            "reward_info has a key 'details', which is reserved for the results' details: rename it"
+        )
     columns["details"] = [
         json.dumps(result.details, ensure_ascii=False, default=str) if result.details is not None else ""
         for result in results
@@ -173,7 +176,7 @@ def _columns(results: list[Any]) -> dict[str, list[Any]]:
 
 
 def _whole(values: list[Any]) -> list[Any]:
-    """A column without None, with which these versions' validation cannot count."""
+    """Replaces None, which validation in these versions cannot average."""
     gap: Any = "" if any(isinstance(value, str) for value in values) else math.nan
     return [gap if value is None else value for value in values]
 
@@ -187,5 +190,5 @@ except (ImportError, AssertionError, ValueError):  # a verl without these manage
 
 
 def compute_score(*_: Any, **__: Any) -> float:
-    """What `custom_reward_function.name` may point at so that verl 0.6 imports this file; never called."""
+    """A target for `custom_reward_function.name`, so that verl 0.6 imports this file; never called."""
     raise ConfigError("judgekit grades in its reward manager: set reward_model.reward_manager=judgekit")

@@ -14,8 +14,7 @@ from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from judgekit import ConfigError, MissingRewardError, RewardResult, Rollout
-from judgekit.trainers.collector import Rendezvous
-from judgekit.trainers.hosted import Tally
+from judgekit.trainers import Counts, GroupCollector
 from judgekit_verl.samples import rollout_of_row, tags_of
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.versions import DROPS_NONE, verl_version
@@ -23,11 +22,11 @@ from judgekit_verl.versions import DROPS_NONE, verl_version
 logger = logging.getLogger("judgekit")
 
 GROUP = "judgekit_group"
-"""In a DataProto's meta_info: its rows are one prompt's."""
+"""Key in a DataProto's meta_info: its rows belong to one prompt."""
 
 
 class Arrived(Struct, frozen=True, kw_only=True):
-    """From the hook of V1: a rollout of a group. The answer is empty and comes at once."""
+    """Sent by the V1 hook: one rollout of a group. The answer is empty and immediate."""
 
     group: str
     session: int
@@ -37,7 +36,7 @@ class Arrived(Struct, frozen=True, kw_only=True):
 
 
 class Complete(Struct, frozen=True, kw_only=True):
-    """From the hook of V1: who has arrived of a group, now that nobody else will. The answer is theirs."""
+    """Sent by the V1 hook when a group is complete: the sessions that arrived. The answer has their rewards."""
 
     group: str
     sessions: tuple[int, ...]
@@ -58,9 +57,9 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
     grades), `judgekit/raw` (the reward before group transforms) and `judgekit/<grader>`; None where there is
     no score (NaN before verl 0.9, which cannot log None).
 
-    With `+reward.reward_kwargs.reward_manager_class_path=package.Class` it stands for that class, which
-    unpatched verl would not load. Constructed as verl's earlier versions do, `(tokenizer, num_examine, …)`,
-    it is a `JudgeKitLegacyRewardManager`.
+    With `+reward.reward_kwargs.reward_manager_class_path=package.Class` it constructs that class instead, which
+    unpatched verl would not load. Constructed with the arguments of earlier verl versions,
+    `(tokenizer, num_examine, …)`, it is a `JudgeKitLegacyRewardManager`.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -104,10 +103,10 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         self.runner = made.hosted.runner
         self._extras = made.extras
         self._none: float | None = None if verl_version() >= DROPS_NONE else math.nan
-        self._tally: Any = None
-        self._rendezvous: Rendezvous | None = None
+        self._steps: Any = None
+        self._collector: GroupCollector | None = None
         self._members: dict[tuple[str, int], asyncio.Future[asyncio.Task[RewardResult]]] = {}
-        """Who has arrived of groups that are not complete."""
+        """Members that have arrived, of groups that are not complete."""
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """Grade a trajectory (its last output, where it has several), or a group.
@@ -123,8 +122,8 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         grouped = bool(data.meta_info.get(GROUP))
         if self.hook and not grouped and self.runner.needs_group:
             raise ConfigError(
-                "this trainer hands over rollouts one at a time, in spite of agent_loop_manager_class (verl's fully "
-                "async trainer has its own): take out the line, and graders and transforms that need the group"
+                "this trainer hands over rollouts one at a time and ignores agent_loop_manager_class (verl's fully "
+                "async trainer has its own): remove that line, and the graders and transforms that need a group"
             )
         rows = [data[i] for i in range(len(data))] if grouped else [data[-1:][0]]
         rollouts = [rollout_of_row(row, self.tokenizer) for row in rows]
@@ -137,15 +136,15 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         return results
 
     def _begin(self, member: Arrived) -> None:
-        """Grade what can be told of this member alone; nothing waits here for the others."""
-        coroutine = self._meeting().arrive(member.group, member.rollout, size=member.size, tags=member.tags)
+        """Start grading this member by itself; nothing here waits for the others."""
+        coroutine = self._groups().arrive(member.group, member.rollout, size=member.size, tags=member.tags)
         self._member(member.group, member.session).set_result(
             asyncio.get_running_loop().create_task(coroutine)
         )
 
     async def _finish(self, group: Complete) -> list[RewardResult]:
         for _ in range(group.size - len(group.sessions)):
-            self._meeting().leave(group.group, size=group.size)
+            self._groups().leave(group.group, size=group.size)
         try:
             tasks = [await self._member(group.group, session) for session in group.sessions]
             return list(await asyncio.gather(*tasks))
@@ -160,32 +159,37 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             self._members[key] = asyncio.get_running_loop().create_future()
         return self._members[key]
 
-    def _meeting(self) -> Rendezvous:
-        if self._rendezvous is None:
-            self._rendezvous = Rendezvous(self.runner)
-        return self._rendezvous
+    def _groups(self) -> GroupCollector:
+        if self._collector is None:
+            self._collector = GroupCollector(self.runner)
+        return self._collector
 
     async def _answers(self, grading: Awaitable[list[RewardResult]], count: int) -> list[dict[str, Any]]:
         try:
             results = await grading
         except MissingRewardError:
             if self.hook:
-                self._tally_actor().add.remote({"rollouts": count, "status:raised": count})
+                counts = Counts()
+                counts.statuses["raised"] = count
+                self._step_counts().add.remote(counts)
             raise
         except Exception as error:
-            # V1 only drops the rollouts whose call raises: the driver has to hear of it
+            # V1 silently drops rollouts whose call raises, so tell the driver
             if self.hook:
-                self._tally_actor().fatal.remote(f"{type(error).__name__}: {error}")
+                self._step_counts().fatal.remote(f"{type(error).__name__}: {error}")
             raise
         if self.hook:
-            tally = Tally()
-            tally.add(results)
-            await self._tally_actor().add.remote(dict(tally.counts))  # there before the rewards are used
+            counts = Counts()
+            for result in results:
+                counts.add(result)
+            await self._step_counts().add.remote(counts)  # before the rewards are used
         return [self._answer(result) for result in results]
 
     def _answer(self, result: RewardResult) -> dict[str, Any]:
         if result.reward is None:
-            raise MissingRewardError("a reward is missing, and verl must get a number")
+            raise MissingRewardError(
+                "a reward is missing, and verl needs a number: write missing_reward: neutral"
+            )
         extra: dict[str, Any] = {
             f"{PREFIX}missing": float(result.status != "scored"),
             f"{PREFIX}raw": self._none if result.raw_reward is None else float(result.raw_reward),
@@ -195,16 +199,16 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             extra[PREFIX + name] = self._none if score is None else float(score)
         return {"reward_score": float(result.reward), "reward_extra_info": extra}
 
-    def _tally_actor(self) -> Any:
-        if self._tally is None:
-            from judgekit_verl.tally import tally_actor
+    def _step_counts(self) -> Any:
+        if self._steps is None:
+            from judgekit_verl.step_counts import counts_actor
 
-            self._tally = tally_actor()
-        return self._tally
+            self._steps = counts_actor()
+        return self._steps
 
 
 def has_hook(config: Any) -> bool:
-    """Whether the trainer is configured to hand over whole groups."""
+    """Returns whether the trainer hands over whole groups."""
     agent = config.get("actor_rollout_ref", {}).get("rollout", {}).get("agent", {}) or {}
     path = agent.get("agent_loop_manager_class")
     return path is not None and bool(getattr(_load(path), "judgekit_groups", False))
@@ -220,5 +224,5 @@ def _load(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-if __name__ == "judgekit_verl.manager":  # not where verl executes the file once more, by its path
+if __name__ == "judgekit_verl.manager":  # not when verl executes the file again, by its path
     register("judgekit")(JudgeKitRewardManager)

@@ -1,7 +1,7 @@
-"""What verl 0.9.1 imports through its `verl.plugins` entry points, inside `import verl`.
+"""Registers judgekit with verl 0.9.1, which imports this through its `verl.plugins` entry points.
 
-It makes `reward.reward_manager.name=judgekit` work without a module path. verl swallows what goes wrong
-here, so the reason is logged.
+Makes `reward.reward_manager.name=judgekit` work without a module path. verl swallows errors raised here, so
+they are logged.
 """
 
 from __future__ import annotations
@@ -9,6 +9,6 @@ from __future__ import annotations
 import logging
 
 try:
-    import judgekit_verl.manager  # noqa: F401, it enters itself: it may be what imports verl
+    import judgekit_verl.manager  # noqa: F401, registers itself; it may be what imports verl
 except Exception:
-    logging.getLogger("judgekit").exception("judgekit could not be entered among verl's reward managers")
+    logging.getLogger("judgekit").exception("judgekit could not register its reward manager with verl")

@@ -1,4 +1,4 @@
-"""verl's rows as rollouts. Nothing of verl's is changed: what it passes is shared between samples."""
+"""Makes rollouts of verl's rows, without changing them: samples share their data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from judgekit import Rollout
 
 _OWN = ("data_source", "reward_model", "raw_prompt", "extra_info", "uid", "session_id", "tool_extra_fields")
-"""Columns that have a place of their own in a rollout."""
+"""Columns that become fields of the rollout."""
 _LEFT_OUT = ("multi_modal_data", "multi_modal_inputs", "dummy_tensor")
 
 
 def rollout_of_row(item: Any, tokenizer: Any) -> Rollout:
-    """A rollout of one row of a DataProto (`data[i]`): padded or not, with a response mask or without."""
+    """Make a rollout of one DataProto row (`data[i]`), with or without padding and response mask."""
     ids = item.batch["responses"]
     length = ids.shape[-1]
     valid = int(item.batch["attention_mask"][-length:].sum())
@@ -36,10 +36,10 @@ def rollout_of(
     mask: Sequence[int] | None = None,
     extra_fields: Mapping[str, Any] | None = None,
 ) -> Rollout:
-    """A rollout of a sample's columns and response tokens.
+    """Make a rollout of a sample's columns and response tokens.
 
-    *mask*: 1 for what the policy wrote, 0 for what tools answered, which is not graded as its response.
-    *extra_fields*: the agent loop's own; its `messages` become the rollout's trajectory.
+    *mask*: 1 for tokens that the policy wrote, 0 for tool output, which is not part of the response.
+    *extra_fields*: from the agent loop; its `messages` become the rollout's trajectory.
     """
     own = response_ids if mask is None else [t for t, m in zip(response_ids, mask, strict=True) if m]
     response = tokenizer.decode(own, skip_special_tokens=True)
@@ -65,13 +65,13 @@ def rollout_of(
 
 
 def tags_of(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """What the ledger keeps of a sample's place in the training run."""
+    """Returns the ledger's tags for a sample: its training step."""
     step = plain(columns.get("global_steps"))
     return {} if step is None else {"global_steps": step}
 
 
 def plain(value: Any) -> Any:
-    """numpy's scalars and arrays, in which verl wraps columns, as Python's own; the top level is a copy."""
+    """Converts the numpy scalars and arrays that verl wraps columns in; the top level is a copy."""
     if isinstance(value, np.ndarray):
         return [plain(v) for v in value.tolist()] if value.ndim else plain(value.item())
     if isinstance(value, np.generic):

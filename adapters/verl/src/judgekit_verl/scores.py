@@ -1,10 +1,10 @@
-"""Drop-ins for verl's `custom_reward_function`: a remote vLLM judge, one row or many rows at a time.
+"""Functions for verl's `custom_reward_function`: a remote vLLM judge, by row or batch.
 
     custom_reward_function.path=pkg://judgekit_verl custom_reward_function.name=compute_score
     +custom_reward_function.reward_kwargs.on_failure=raise
 
-Where the judge is: LLM_JUDGE_SERVER_URL (several with commas), LLM_JUDGE_SERVER_API_KEY,
-LLM_JUDGE_SERVER_TIMEOUT, or `extra_info` of the row.
+The judge's address comes from LLM_JUDGE_SERVER_URL (several separated by commas), LLM_JUDGE_SERVER_API_KEY and
+LLM_JUDGE_SERVER_TIMEOUT, or from the row's `extra_info`.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ async def compute_score(
     on_failure: Any = UNSET,
     **_: Any,
 ) -> float:
-    """The judge's score of one solution, 0 to 1.
+    """Return the judge's score of one solution, 0 to 1.
 
     *extra_info* may hold server_url, api_key, timeout (seconds), model_name, temperature, top_p,
     max_new_tokens, enable_thinking, batch_size (requests in flight), problem, prompt_template ("default",
     "detailed", or a text with {PROBLEM} {REFERENCE_SOLUTION} {CANDIDATE_SOLUTION} whose last line asks for
     `REWARD: <score>`), target_gt, filter_gt_by_prompt_token, prompt.
 
-    *on_failure*: what a judge that gives no score means: "raise" (MissingRewardError), a number, or a grader
-    by its name in reward.yaml, such as "edit_similarity", which then grades instead. There is no default.
+    *on_failure*: what to do if the judge gives no score: "raise" (MissingRewardError), a number to return, or
+    the `use:` name of a grader, such as "edit_similarity", to grade instead. There is no default.
     """
     (score,) = await _scores([data_source], [solution_str], [ground_truth], [extra_info], on_failure)
     return score
@@ -62,7 +62,7 @@ def compute_score_batched(
     on_failure: Any = UNSET,
     **_: Any,
 ) -> list[float]:
-    """As `compute_score`, for many rows at once and from synchronous code; one score per row, in order."""
+    """`compute_score` for many rows, from synchronous code; one score per row, in order."""
     infos = extra_infos if extra_infos is not None else [None] * len(solution_strs)
     return run_blocking(_scores(data_sources, solution_strs, ground_truths, infos, on_failure))
 
@@ -110,17 +110,17 @@ async def _scores(
         async with asyncio.TaskGroup() as group:
             for runner, indices in rows.items():
                 group.create_task(grade(runner, indices))
-    except ExceptionGroup as errors:  # what made it raise, not how it was found
+    except ExceptionGroup as errors:  # raise the cause, without the group around it
         raise errors.exceptions[0] from None
     return scores
 
 
 def _runner_for(info: Mapping[str, Any], on_failure: Any) -> GradingRunner:
-    """The runner of one set of options; one for all rows that share them, for the life of the process."""
+    """Return the runner for these options; rows with equal options share one, for the process's life."""
     url = str(info.get("server_url") or os.environ.get("LLM_JUDGE_SERVER_URL", ""))
     if not url:
         raise ConfigError(
-            "where is the judge? Set LLM_JUDGE_SERVER_URL, or server_url in the row's extra_info"
+            "the judge's address is not set: set LLM_JUDGE_SERVER_URL, or server_url in the row's extra_info"
         )
     return _runner(
         url.removesuffix("/chat/completions"),
@@ -157,7 +157,7 @@ def _runner(
         LayerOptions(max_concurrency=batch_size, attempt_timeout_s=timeout, retry=Retry(attempts=3)),
     )
     prompt = _template(template)
-    coded = "REMINDER" in prompt.fields  # else the template says itself what the last line is
+    coded = "REMINDER" in prompt.fields  # otherwise the template itself describes the last line
     graders: dict[str, AnyGrader] = {
         "judge": JudgeGrader(
             judge,
@@ -181,12 +181,11 @@ def _runner(
         max_concurrency=max(batch_size, 1),
         timeout_s=timeout * 4,
     )
-    runner.share_slots()  # verl asks row by row: each is a run of its own
-    return runner
+    return runner.with_settings(shared=True)  # verl calls row by row, and each call is one run
 
 
 def _template(given: str) -> Template:
-    """A shipped template by name, or one whose text is given."""
+    """Load a shipped template by name, or make one of the given text."""
     if "{CANDIDATE_SOLUTION}" not in given:
         return Template.load(given)
     text = given if "{HOW_TO_ANSWER}" in given or "REWARD:" in given else f"{given}\n\n{{HOW_TO_ANSWER}}"

@@ -1,4 +1,4 @@
-"""What verl's configuration says about judgekit, and the runner that it describes."""
+"""Reads judgekit's settings from verl's configuration, and builds the runner."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit import ConfigError
-from judgekit.config import RewardConfig
-from judgekit.errors import did_you_mean
-from judgekit.trainers.hosted import Hosted, hosted_runner
+from judgekit.trainers import HostedRunner, RewardConfig, did_you_mean, hosted_runner
 
 KEYS = ("judgekit_config", "judgekit_runner", "judgekit_extras")
 ROUTER = "verl-router"
-"""The url in reward.yaml that stands for the judge that verl itself hosts."""
+"""The url in reward.yaml that means the judge hosted by verl."""
 HOOK_LINE = "+actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_verl.JudgeKitAgentLoopManager"
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """The runner of one worker and how it is used."""
+    """The runner of one worker, and how to use it."""
 
-    hosted: Hosted
+    hosted: HostedRunner
     extras: tuple[str, ...]
     """Graders whose scores go into `reward_extra_info`."""
 
@@ -34,7 +32,7 @@ def settings(
 
     *kwargs*: `judgekit_config`, the path of a reward.yaml, or `judgekit_runner`, a GradingRunner or a
     function that returns one, as `package.module:name`; `judgekit_extras`, a list of graders (default: all).
-    *hook*: whether groups come whole. *workers*: processes that share the judges' limits. *router*: host and
+    *hook*: whether whole groups arrive. *workers*: processes that share the judges' limits. *router*: host and
     port of the judge that verl hosts. Raises ConfigError.
     """
     for key in kwargs:
@@ -57,14 +55,14 @@ def settings(
         runner=runner,
         grouped=hook,
         can_mask=False,
-        how_to_group=f"add {HOOK_LINE}",
+        grouping_hint=f"add {HOOK_LINE}",
         prepare=prepare,
     )
     if hosted.max_failure_rate is not None and not hook:
         raise ConfigError(
-            f"max_failure_rate is counted over all workers and raised in the driver, by the hook: add {HOOK_LINE}"
+            f"max_failure_rate needs the hook, which counts over all workers and raises in the driver: add {HOOK_LINE}"
         )
-    known = tuple(hosted.runner.spec().graders)
+    known = tuple(hosted.runner.spec.graders)
     extras = tuple(kwargs.get("judgekit_extras") or known)
     for name in extras:
         if name not in known:
@@ -73,11 +71,11 @@ def settings(
 
 
 def check_asked(config: Any) -> None:
-    """Raise ConfigError where verl would ask its reward model in the reward manager's place."""
+    """Raise ConfigError if verl would ask its reward model instead of the reward manager."""
     if config.reward.reward_model.enable and not config.reward.custom_reward_function.path:
         raise ConfigError(
             "with reward.reward_model.enable=True and no reward.custom_reward_function.path, verl asks its reward "
-            "model as a classifier and never this reward manager: set the path (any) to use the model as judge"
+            "model as a classifier and never this reward manager: set the path to anything to use the model as judge"
         )
 
 
@@ -91,13 +89,13 @@ def _check_judge(name: str, judge: dict[str, Any], workers: int, router: str | N
         if router is None:
             raise ConfigError(
                 f"judges.{name}: verl hosts no judge; url: {ROUTER} needs reward.reward_model.enable=True and a "
-                "reward.custom_reward_function.path (any), else verl asks its reward model itself"
+                "reward.custom_reward_function.path (anything), or verl asks its reward model itself"
             )
         judge["url"] = f"http://{router}"
 
 
 def share_limits(judge: dict[str, Any], workers: int) -> None:
-    """Divide the limits of a judge by the number of processes that each apply them."""
+    """Divide a judge's limits among the processes that apply them."""
     layers = dict(judge.get("layers") or {})
     if isinstance(slots := layers.get("max_concurrency"), int):
         layers["max_concurrency"] = math.ceil(slots / workers)

@@ -1,4 +1,4 @@
-"""Ledger and verl's dumps together: verl's V1 training dumps leave out what a reward came from."""
+"""Joins the ledger with verl's dumps, which do not say how a reward was computed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from judgekit.ledger.schema import Entry
 def join_dump(
     ledger: str | os.PathLike[str], dump: str | os.PathLike[str]
 ) -> Iterator[tuple[dict[str, Any], Entry | None]]:
-    """Each row of a dump (`trainer.rollout_data_dir`, one JSONL file or a folder of them) with its ledger entry.
+    """Yield each row of a dump with its ledger entry, or None if there is none.
 
-    Rows of V1 name their trajectory, as the entries' ids do; others are matched by `uid` and score, each entry
-    once. None where there is no entry. Raises DataError for a file that is not there or not JSON.
+    *dump*: `trainer.rollout_data_dir`, one JSONL file or a folder of them. Rows of V1 name their trajectory, as the
+    entries' ids do; others are matched by `uid` and score, each entry once. Raises DataError for a file that is
+    missing or not JSON.
     """
     entries = read_ledger(ledger).entries
     by_id = {entry.id: entry for entry in entries}
@@ -46,7 +47,7 @@ def _by_score(row: dict[str, Any], members: list[Entry]) -> Entry | None:
 
 def _rows(file: Path) -> Iterator[dict[str, Any]]:
     try:
-        lines = file.read_text("utf-8").split("\n")  # splitlines() would break text at U+2028 and its like
+        lines = file.read_text("utf-8").split("\n")  # splitlines() would also split at U+2028 and the like
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from None
     for number, line in enumerate(lines, 1):

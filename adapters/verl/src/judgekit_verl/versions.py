@@ -1,4 +1,4 @@
-"""Which verl is installed, and what of this adapter fits it."""
+"""Checks which verl is installed, and what it supports."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from importlib.metadata import PackageNotFoundError, version
 from judgekit import ConfigError
 
 OLDEST = (0, 4, 1)
-"""The first verl in which a reward manager of one's own can be named."""
+"""The first verl with custom reward managers."""
 DROPS_NONE = (0, 9, 0)
-"""From here on validation leaves None out of its means; before, only numbers survive it."""
+"""From this version on, validation skips None in its means; earlier ones need numbers."""
 
 
 @cache
 def verl_version() -> tuple[int, ...]:
-    """The installed verl's version as numbers. Raises ConfigError where there is none, or one too old."""
+    """Return the installed verl's version. Raises ConfigError if it is missing or too old."""
     try:
         text = version("verl")
     except PackageNotFoundError:
@@ -26,6 +26,6 @@ def verl_version() -> tuple[int, ...]:
     found = tuple(int(part) for part in re.findall(r"\d+", text)[:3])
     if found < OLDEST:
         raise ConfigError(
-            f"verl {text} has no place for a reward manager of one's own; judgekit_verl needs 0.4.1 or later"
+            f"verl {text} does not support custom reward managers; judgekit_verl needs 0.4.1 or later"
         )
     return found

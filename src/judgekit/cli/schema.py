@@ -1,0 +1,192 @@
+"""The JSON Schema of reward.yaml, made from what reads the file: registries, signatures and node names.
+
+    # yaml-language-server: $schema=reward.schema.json
+
+An editor then completes names and marks mistakes. Graders of plug-ins that are installed are in it; those that are
+named as `module:object` take any parameters.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import entry_points
+from pkgutil import resolve_name
+from typing import Any
+
+import msgspec
+import pydantic
+from pydantic import ConfigDict
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticOmit
+
+from judgekit.config import RUNNER_KEYS, SETTINGS, hints_of
+from judgekit.graders.protocol import Grader
+from judgekit.graders.registry import GRADERS
+from judgekit.judges.asking.verdict import VerdictFormat
+from judgekit.judges.base import Judge
+from judgekit.judges.engines.reward_models import RewardModel
+from judgekit.judges.layers.routes import JudgeRoutes
+from judgekit.judges.layers.stack import LayerOptions
+from judgekit.judges.registry import ENGINES, VERDICTS
+from judgekit.ledger.writer import Ledger
+from judgekit.reward.conditions import OPERATORS
+from judgekit.run.runner import GradingRunner
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_OWN: Schema = {"type": "string", "pattern": r"^[\w.]+:[\w.]+$"}
+
+
+def reward_schema() -> Schema:
+    """The schema of a whole reward.yaml, JSON Schema 2020-12."""
+    grader, names = _choice("use", GRADERS, "judgekit.graders", {"fields": _map(_TEXT)})
+    judge, _ = _choice("engine", ENGINES, "judgekit.engines", {"layers": _of(LayerOptions)})
+    sections = {
+        "graders": {**_map({"anyOf": [names, grader]}), "minProperties": 1},
+        "judges": _map(judge),
+        "reward": _ref("node"),
+        "runner": _signature(GradingRunner, RUNNER_KEYS),
+        "ledger": _signature(Ledger),
+    }
+    verdicts = [_signature(make, extra={"format": {"const": name}}) for name, make in VERDICTS.items()]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "reward.yaml",
+        **_object(sections, required=["graders"]),
+        "$defs": {
+            **_nodes(),
+            "verdict": {"anyOf": [{"enum": list(VERDICTS)}, *verdicts]},
+            # a scalar that holds an environment variable: what it is then is known where it is read
+            "variable": {"type": "string", "pattern": r"\$\{\w+(:-[^}]*)?\}"},
+        },
+    }
+
+
+def _nodes() -> Mapping[str, Schema]:
+    """The reward tree's nodes and conditions; `judgekit.reward.spec` reads them."""
+    node, nodes = _ref("node"), {"type": "array", "items": _ref("node"), "minItems": 1}
+    number = _or_variable({"type": "number"})
+    term = _object({"weight": number, "of": node}, required=["weight"])
+    missing: Schema = {"anyOf": [{"enum": ["propagate", "renormalise"]}, number]}
+    kinds = [
+        _object(
+            {"weighted": _map({"anyOf": [number, term]}), "normalize": _or_variable({"type": "boolean"})},
+            required=["weighted"],
+        ),
+        _only("gate", _object({"if": _ref("condition"), "then": node, "otherwise": node})),
+        _only("switch", _object({"by": _TEXT, "cases": _map(node), "otherwise": node}, required=["cases"])),
+        *(_only(name, nodes) for name in ("product", "min", "max")),
+        _only("fallback", {**nodes, "minItems": 2, "maxItems": 2}),
+        _only("clip", _object({"of": node, "low": number, "high": number})),
+        _only("const", number),
+        _object({"score": _TEXT, "if_missing": missing, "if_broken": number}, required=["score"]),
+    ]
+    conditions = [
+        _TEXT,
+        _object({"of": node, "op": {"enum": list(OPERATORS)}, "than": number}),
+        *(_only(op, {"type": "array", "items": _ref("condition"), "minItems": 1}) for op in ("and", "or")),
+    ]
+    return {"node": {"anyOf": [_TEXT, {"type": "number"}, *kinds]}, "condition": {"anyOf": conditions}}
+
+
+def _choice(key: str, shipped: Mapping[str, str], group: str, more: Schema) -> tuple[Schema, Schema]:
+    """An object whose *key* says what it is and so which parameters it takes, beside *more*; and that key's values."""
+    names: Schema = {
+        "anyOf": [{"enum": [*shipped, *sorted(entry.name for entry in entry_points(group=group))]}, _OWN]
+    }
+    cases = [
+        {
+            "if": {"properties": {key: {"const": name}}},
+            "then": _signature(resolve_name(target), extra={key: {}, **more}),
+        }
+        for name, target in shipped.items()
+    ]
+    return {"type": "object", "properties": {key: names, **more}, "required": [key], "allOf": cases}, names
+
+
+def _signature(
+    make: Callable[..., Any], only: Iterable[str] | None = None, *, extra: Schema | None = None
+) -> Schema:
+    """The keys that stand for a class's or function's parameters, or for *only* these of them."""
+    hints = hints_of(make)
+    parameters = {
+        p.name: p
+        for p in inspect.signature(make).parameters.values()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and (only is None or p.name in only)
+    }
+    properties = {**(extra or {}), **{name: _of(hints.get(name, Any)) for name in parameters}}
+    required = [name for name, p in parameters.items() if p.default is p.empty]
+    keys = [key for key in extra or {} if "const" in (extra or {})[key]]
+    return _object(properties, required=[*keys, *required])
+
+
+def _of(hint: Any) -> Schema:
+    """What a parameter of this type may be in YAML; `judgekit.config` reads it by the same rules."""
+    wanted = {hint, *typing.get_args(hint)}
+    if Judge in wanted or RewardModel in wanted or Sequence[Judge] in wanted:
+        found: list[Schema] = [{"type": "array", "items": _TEXT}] if Sequence[Judge] in wanted else [_TEXT]
+        if JudgeRoutes in wanted:
+            routes = {"by": _TEXT, "routes": _map(_TEXT), "default": _TEXT}
+            found.append(_object(routes, required=["routes"]))
+        return {"anyOf": found}
+    if Grader in wanted:
+        return {"type": ["string", "object"]}
+    if VerdictFormat in wanted:
+        return _ref("verdict")
+    for settings in SETTINGS:
+        if settings in wanted:
+            return _struct(settings)
+    try:
+        adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(
+            hint, config=ConfigDict(arbitrary_types_allowed=True)
+        )
+        return _or_variable(adapter.json_schema(schema_generator=_Generator))
+    except (pydantic.PydanticUserError, PydanticOmit):  # nothing that YAML could hold, or could check
+        return {}
+
+
+class _Generator(GenerateJsonSchema):
+    """Leaves out of a union what cannot be written in YAML."""
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> Any:
+        raise PydanticOmit
+
+
+def _struct(kind: type[msgspec.Struct]) -> Schema:
+    hints = typing.get_type_hints(kind)
+    made: Schema = {}
+    for name, hint in hints.items():
+        inner = [
+            t for t in (hint, *typing.get_args(hint)) if inspect.isclass(t) and issubclass(t, msgspec.Struct)
+        ]
+        made[name] = {"anyOf": [_struct(inner[0]), {"type": "null"}]} if inner else _of(hint)
+    return _object(made, required=[])
+
+
+def _or_variable(schema: Schema) -> Schema:
+    return (
+        schema
+        if not schema or schema == _TEXT
+        else {"anyOf": [*schema.get("anyOf", [schema]), _ref("variable")]}
+    )
+
+
+def _object(properties: Schema, *, required: Sequence[str] | None = None) -> Schema:
+    """An object with these keys and no others; all of them are *required* where it is not said which."""
+    names = list(properties) if required is None else list(required)
+    return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
+
+
+def _only(key: str, schema: Schema) -> Schema:
+    return _object({key: schema})
+
+
+def _map(values: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": values}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}

@@ -1,0 +1,105 @@
+"""Streams: asynchronous inputs, groups that end, back-pressure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from judgekit import DataError, GradingRunner, Rollout, grader, group_grader
+
+
+@grader
+async def first_digit(response: str) -> float:
+    await asyncio.sleep(0)
+    return int(response[0]) / 10
+
+
+async def source(*groups: str) -> AsyncIterator[Rollout]:
+    """A rollout for each digit of each group's text."""
+    for i, members in enumerate(groups):
+        for digit in members:
+            yield Rollout(response=digit, group=i, id=f"{i}-{digit}")
+
+
+async def test_an_asynchronous_input_is_graded_in_its_order_of_arrival() -> None:
+    results = [r async for r in GradingRunner([first_digit]).stream(source("12", "3", "45"))]
+    assert sorted((r.index, r.group, r.reward) for r in results) == [
+        (0, 0, 0.1),
+        (1, 0, 0.2),
+        (2, 1, 0.3),
+        (3, 2, 0.4),
+        (4, 2, 0.5),
+    ]
+
+
+async def test_a_group_of_an_asynchronous_input_ends_where_the_next_begins() -> None:
+    """Group graders and transforms see whole groups, the last one at the input's end."""
+    seen: list[list[str]] = []
+
+    @group_grader
+    def order(rollouts: Sequence[Rollout]) -> list[float]:
+        seen.append([r.response for r in rollouts])
+        return [int(r.response) / 10 for r in rollouts]
+
+    runner = GradingRunner([order], transform="center")
+    results = [r async for r in runner.stream(source("13", "555", "02"))]
+    assert seen == [["1", "3"], ["5", "5", "5"], ["0", "2"]]
+    assert [r.reward for r in sorted(results, key=lambda r: r.index)] == pytest.approx(
+        [-0.1, 0.1, 0, 0, 0, -0.1, 0.1]
+    )
+
+
+async def test_results_of_a_group_come_before_the_next_group_is_there() -> None:
+    """The input waits for the first group's results before it goes on."""
+    taken = asyncio.Event()
+
+    async def slow() -> AsyncIterator[Rollout]:
+        yield Rollout(response="1", group="a")
+        yield Rollout(response="2", group="b")
+        await taken.wait()
+        yield Rollout(response="3", group="b")
+
+    rewards = []
+    async for result in GradingRunner([first_digit], transform="rank", missing_reward="neutral").stream(
+        slow()
+    ):
+        rewards.append((result.group, result.status))
+        taken.set()
+    assert rewards == [("a", "neutral"), ("b", "scored"), ("b", "scored")]
+
+
+async def test_an_asynchronous_input_is_read_no_faster_than_results_are_taken() -> None:
+    read = 0
+
+    async def endless() -> AsyncIterator[Rollout]:
+        nonlocal read
+        while True:
+            read += 1
+            yield Rollout(response="1", group=read)
+
+    stream = GradingRunner([first_digit], max_concurrency=4).stream(endless())
+    for _ in range(10):
+        await anext(stream)
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    await stream.aclose()
+    assert read < 200
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_what_the_input_raises_ends_the_stream() -> None:
+    async def broken() -> AsyncIterator[Rollout]:
+        yield Rollout(response="1")
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        [r async for r in GradingRunner([first_digit]).stream(broken())]
+
+    async def odd() -> AsyncIterator[Rollout]:
+        yield "no rollout"  # type: ignore[misc]
+
+    with pytest.raises(DataError, match=r"item 0 is a str, not a judgekit\.Rollout"):
+        [r async for r in GradingRunner([first_digit]).stream(odd())]
+    assert len(asyncio.all_tasks()) == 1

@@ -1,0 +1,95 @@
+"""The layout: imports point one way, without a circle, and the root stays small."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import judgekit
+
+SRC = Path(judgekit.__file__).parent
+ROOTS = {"types", "errors", "version", "metrics"}
+"""What every package may know."""
+ALLOWED = {
+    "reward": set(),
+    "ledger": set(),
+    "execution": set(),
+    "judges": {"execution"},
+    "graders": {"judges", "execution"},
+    "run": {"reward", "ledger", "execution", "graders"},
+    "testing": {"judges"},
+    "strict_yaml": set(),
+    "config": {"reward", "ledger", "execution", "graders", "judges", "run", "strict_yaml"},
+    "trainers": {"run", "execution", "config", "ledger"},
+    "cli": {"run", "execution", "config", "trainers", "ledger", "graders", "judges", "reward"},
+}
+"""For each package or root module, the others that it may import besides `ROOTS`."""
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in SRC.rglob("*.py"):
+        parts = path.relative_to(SRC.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(name: str) -> Iterator[str]:
+    """Modules of ours that a module imports: at its top, in functions, and for type checkers."""
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in MODULES else str(node.module)
+
+
+def part_of(name: str) -> str:
+    return [*name.split("."), ""][1]
+
+
+def test_imports_point_one_way() -> None:
+    wrong = [
+        f"{name} imports {other}"
+        for name in MODULES
+        for other in imports(name)
+        if part_of(name) in ALLOWED and part_of(other) not in {part_of(name), *ROOTS, *ALLOWED[part_of(name)]}
+    ]
+    assert wrong == []
+
+
+def test_the_shared_roots_know_nothing_else() -> None:
+    known = {name: set(map(part_of, imports(f"judgekit.{name}"))) for name in ROOTS}
+    assert all(parts <= ROOTS for parts in known.values()), known
+
+
+def test_there_is_no_import_circle() -> None:
+    """Type-checking imports and those inside functions count: they hide a circle, they do not end it."""
+    graph = {name: set(imports(name)) - {name} for name in MODULES}
+    while leaves := [name for name, others in graph.items() if not others & graph.keys()]:
+        for name in leaves:
+            del graph[name]
+    assert not graph, sorted(graph)
+
+
+def test_the_root_has_at_most_nine_modules_and_no_private_ones() -> None:
+    assert len(list(SRC.glob("*.py"))) <= 9
+    private = [
+        name
+        for name in MODULES
+        if any(part.startswith("_") and part != "__main__" for part in name.split("."))
+    ]
+    assert private == []
+
+
+def test_no_package_is_shadowed_by_a_function() -> None:
+    import judgekit.graders.protocol as protocol
+
+    assert protocol.__file__ is not None
+    for name in judgekit.__all__:
+        assert f"judgekit.{name}" not in MODULES, name
