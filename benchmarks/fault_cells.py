@@ -128,6 +128,7 @@ def by_stream(turns: Turns, runner: GradingRunner) -> list[list[Any]]:
 
 
 def by_run_sync(turns: Turns, runner: GradingRunner) -> list[list[Any]]:
+    Cell.release = threading.Event()
     found: list[Any] = []
     thread = threading.Thread(target=_kept, args=(found, lambda: runner.run_sync(rollouts())), daemon=True)
     thread.start()

@@ -8,7 +8,9 @@ import contextvars
 import logging
 import math
 import pickle
+import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -133,25 +135,36 @@ async def test_a_fault_costs_its_own_grade(fault: str, place: str, pool: Process
             assert (result.reward, result.status) == (true_score(rollout), "scored")
 
 
+INTERRUPTED = """
+    import asyncio, sys
+    from judgekit import GradingRunner
+    from tests.run.hostile import hostile, twelve
+
+    if __name__ == "__main__":
+        place, way = sys.argv[1:]
+        runner = GradingRunner({"judge": hostile("interrupt", place)})
+        results = asyncio.run(runner.run(twelve())) if way == "run" else runner.run_sync(twelve())
+        for result in results:
+            grade = result.grades["judge"]
+            print(getattr(grade, "error", "graded"), getattr(grade, "cause", ""))
+"""
+
+
+@pytest.mark.parametrize("way", ["run", "run_sync"])
 @pytest.mark.parametrize("place", ["thread", "process"])
-def test_an_interrupt_that_is_nobodys_is_a_fault_too(place: str, pool: ProcessPool) -> None:
-    """Raised in a thread or a worker, KeyboardInterrupt cannot be the user's."""
-    runner = GradingRunner({"judge": hostile("interrupt", place)}, pool=pool)
-    found: list[Any] = []
-
-    def work() -> None:  # in a thread of its own: what gets out must not end the tests
-        try:
-            found.extend(asyncio.run(ends(runner.run(twelve()))))
-        except BaseException as error:
-            found.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert len(found) == 12, found
-    struck = failed(found[int(BAD)])
-    assert (struck.error, struck.cause) == ("KeyboardInterrupt", "infrastructure")
-    assert [r.reward for r in found] == [None if r.id == BAD else true_score(r) for r in twelve()]
+def test_an_interrupt_that_is_nobodys_is_a_fault_too(place: str, way: str) -> None:
+    """Raised in a thread or a worker, KeyboardInterrupt cannot be the user's, though its loop is the main
+    thread's. In a process of its own: what gets out would end the tests."""
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(INTERRUPTED), place, way],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        timeout=50,
+    )
+    expected = ["KeyboardInterrupt infrastructure" if r.id == BAD else "graded " for r in twelve()]
+    assert done.stdout.splitlines() == expected, done.stderr[-500:]
 
 
 @pytest.mark.parametrize("place", ["inline", "thread", "async"])
