@@ -43,9 +43,7 @@ def expected(folder: Path) -> list[float]:
     return found
 
 
-async def test_in_process_and_over_http_it_pays_what_the_model_says(
-    reward_model: Path, tmp_path: Path
-) -> None:
+async def test_in_process_and_over_http_it_pays_what_the_model_says(reward_model: Path) -> None:
     truth = expected(reward_model)
     assert len({round(v, 4) for v in truth}) > 1
     local = VLLMRewardModel(reward_model, max_model_len=512)
