@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,3 +33,10 @@ def test_an_ascii_terminal_is_enough(files: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     done = run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_command_is_light_until_it_does_something() -> None:
+    heavy = ("pydantic", "yaml", "aiohttp", "loguru", "judgekit.judges.serving", "judgekit.config")
+    program = f"import sys, judgekit.cli; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

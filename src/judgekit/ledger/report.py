@@ -169,7 +169,7 @@ def _rollouts(entries: Sequence[Entry], rows: int) -> list[str]:
 
     shown = sorted(entries, key=urgency)[:rows]
     left = len(entries) - len(shown)
-    parts = [f"<p>{left} more are in the ledger; failures stand first.</p>"] if left else []
+    parts = [f"<p>{left} more are in the ledger; failures come first.</p>"] if left else []
     return parts + [_rollout(entry) for entry in shown]
 
 
@@ -197,7 +197,7 @@ def _rollout(entry: Entry) -> str:
     for name, grade in entry.grades.items():
         raw = (getattr(grade, "metadata", None) or {}).get("raw")
         if raw:
-            parts.append(f"<h4>{html.escape(name)}, the judge's words</h4><pre>{_cut(str(raw))}</pre>")
+            parts.append(f"<h4>{html.escape(name)}: the judge's reply</h4><pre>{_cut(str(raw))}</pre>")
     return "".join(parts) + "</details>"
 
 
