@@ -22,6 +22,9 @@ HEAVY = (
     "aiohttp",
     "pydantic",
     "yaml",
+    "loguru",
+    "rich",
+    "typer",
 )
 
 

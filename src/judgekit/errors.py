@@ -141,3 +141,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; there is {', '.join(map(repr, names))}" if names else "; there is none"
+
+
+def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error that is no group, for callers that need not know of task groups."""
+    found: BaseException = errors
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

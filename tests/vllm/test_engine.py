@@ -28,8 +28,8 @@ from judgekit.judges import (
     Sampling,
     Turn,
     VLLMJudge,
-    _vllm_engine,
 )
+from judgekit.judges.engines import vllm_engine
 from judgekit.judges.engines.vllm_engine import engine_processes
 from judgekit.judges.layers.stack import LayerOptions, stacked
 
@@ -200,13 +200,13 @@ async def test_who_leaves_while_the_engine_loads_starts_no_other(
 ) -> None:
     """A big model takes longer to load than a request may wait."""
     loads = []
-    load = _vllm_engine.load_engine
+    load = vllm_engine.load_engine
 
     def counted(*args: Any) -> Any:
         loads.append(args)
         return load(*args)
 
-    monkeypatch.setattr(_vllm_engine, "load_engine", counted)
+    monkeypatch.setattr(vllm_engine, "load_engine", counted)
     before = engine_processes()
     judge = VLLMJudge(random_model, max_model_len=512)
     ticks = 0

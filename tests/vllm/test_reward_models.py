@@ -10,7 +10,7 @@ import pytest
 from judgekit import ConfigError, Failed, GradingRunner, Rollout, Score, Weighted
 from judgekit.graders import RewardModelGrader
 from judgekit.judges import HTTPRewardModel, VLLMRewardModel
-from judgekit.judges.serving import http_replicas, kept_up
+from judgekit.judges.serving import http_replicas, supervise
 
 from .test_engine import words
 from .test_servers import free_port
@@ -43,9 +43,7 @@ def expected(folder: Path) -> list[float]:
     return found
 
 
-async def test_in_process_and_over_http_it_pays_what_the_model_says(
-    reward_model: Path, tmp_path: Path
-) -> None:
+async def test_in_process_and_over_http_it_pays_what_the_model_says(reward_model: Path) -> None:
     truth = expected(reward_model)
     assert len({round(v, 4) for v in truth}) > 1
     local = VLLMRewardModel(reward_model, max_model_len=512)
@@ -59,11 +57,9 @@ async def test_in_process_and_over_http_it_pays_what_the_model_says(
     (server,) = http_replicas(
         str(reward_model),
         port=free_port(),
-        host="127.0.0.1",
-        logs=tmp_path,
         engine_args={"runner": "pooling", "max-model-len": 512},
     )
-    async with kept_up([server], lambda text: None, wait_s=300):
+    async with supervise([server], start_timeout_s=300):
         for endpoint in ("/classify", "/pooling"):
             remote = HTTPRewardModel(f"http://127.0.0.1:{server.port}", model="judge", endpoint=endpoint)  # type: ignore[arg-type]
             grader = RewardModelGrader(remote)

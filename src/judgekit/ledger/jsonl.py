@@ -1,4 +1,4 @@
-"""Rollouts from JSONL files, and results to them."""
+"""Reads rollouts from JSONL files, and writes results to them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ROW_ORDER = (*_FIRST, *(field for field in _FIELDS if field not in _FIRST))
 
 
 def read_rollouts(path: str | os.PathLike[str], *, limit: int | None = None) -> list[Rollout]:
-    """The rollouts of a JSONL file, one object a line with the fields of `Rollout`.
+    """Read a JSONL file with one rollout per line.
 
-    Keys that are no field of it are kept in `extra`. Raises DataError that names the file and the line for
-    whatever cannot be read; blank lines are skipped.
+    The keys are the fields of `Rollout`; other keys are kept in `extra`. Skips blank lines. Raises DataError, which
+    names the file and the line, for anything else that cannot be read.
     """
     rollouts: list[Rollout] = []
     for number, line in _numbered_lines(path):
@@ -43,7 +43,7 @@ def read_rollouts(path: str | os.PathLike[str], *, limit: int | None = None) -> 
 
 
 def rollout_from(row: Any) -> Rollout:
-    """A rollout from a mapping with the fields of `Rollout`; other keys go to `extra`."""
+    """Make a rollout from a mapping; keys that `Rollout` lacks go to `extra`."""
     if not isinstance(row, Mapping):
         raise DataError(f"a rollout is an object with at least a 'response', not {type(row).__name__}")
     if "response" not in row:
@@ -74,7 +74,7 @@ def rollout_from(row: Any) -> Rollout:
 
 
 def result_row(rollout: Rollout, result: RewardResult) -> dict[str, Any]:
-    """A rollout with its result, as a line of a results file."""
+    """A rollout and its result, as one row of a results file."""
     row = {key: value for key in _ROW_ORDER if (value := getattr(rollout, key)) not in ("", None, (), {})}
     row |= {"group": result.group, "response": rollout.response}
     row |= {
@@ -92,7 +92,7 @@ def result_row(rollout: Rollout, result: RewardResult) -> dict[str, Any]:
 
 
 def json_line(row: Any) -> str:
-    """One line of JSONL."""
+    """Encode *row* as one line of JSONL."""
     return _encoder.encode(row).decode("utf-8", "replace") + "\n"
 
 
@@ -101,7 +101,7 @@ _encoder = msgspec.json.Encoder(enc_hook=repr)
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """A text file that is moved to *path* when the block ends well, and is gone when it does not."""
+    """Write to a temporary file; rename it to *path* on success, delete it on error."""
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

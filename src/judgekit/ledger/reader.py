@@ -1,4 +1,4 @@
-"""Reads a ledger back."""
+"""Reads a ledger."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from judgekit.ledger.schema import Entry, Line, Spec, logger
 
 
 class Reading(Struct):
-    """What `read_ledger` found."""
+    """The contents of a ledger."""
 
     specs: dict[str, Spec]
     entries: list[Entry]
     torn: list[int]
-    """Numbers of the lines (from 1) that are not whole: a process was killed while it wrote them."""
+    """Numbers (from 1) of incomplete lines, left by a process that was killed while it wrote."""
 
 
 def read_ledger(path: str | os.PathLike[str]) -> Reading:
-    """Read a whole ledger. A torn line is skipped, reported in `torn` and logged.
+    """Read a whole ledger; torn lines are skipped, listed in `torn` and logged.
 
-    Raises DataError where there is no file, or a line is whole JSON but not of a ledger.
+    Raises DataError if the file cannot be read, or a line is JSON but not a ledger's.
     """
     reading = Reading({}, [], [])
     for number, line in _lines(path):

@@ -1,7 +1,6 @@
-"""A self-contained HTML page from a ledger: what was paid, by whom, and why.
+"""Renders a ledger as a self-contained HTML page: rewards, grades, failures, and single rollouts.
 
-Everything in a ledger that a policy wrote is untrusted here too: it is escaped, and the page runs no script
-that touches it.
+Texts that a policy wrote are untrusted: they are escaped, and the page runs no scripts.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from judgekit.ledger.schema import Entry, Spec
 from judgekit.types import Abstained, Failed, Grade, Graded, Skipped, Usage, content_text
 
 _MAX_TEXT = 6000
-"""Characters of one text that are shown."""
+"""Longer texts are cut in the middle to this many characters."""
 
 
 def write_report(ledger: str | os.PathLike[str], path: str | os.PathLike[str], *, rows: int = 300) -> None:
-    """Write the page about *ledger* to *path*, with *rows* rollouts in full.
+    """Write an HTML page about *ledger* to *path*, with *rows* rollouts in full.
 
-    Raises DataError where the ledger cannot be read or holds no rollouts.
+    Raises DataError if the ledger cannot be read or has no rollouts.
     """
     reading = read_ledger(ledger)
     if not reading.entries:
@@ -41,7 +40,7 @@ def write_report(ledger: str | os.PathLike[str], path: str | os.PathLike[str], *
 def render(
     entries: Sequence[Entry], specs: Mapping[str, Spec], *, title: str, torn: int = 0, rows: int = 300
 ) -> str:
-    """The page as text."""
+    """Render the page."""
     scores: dict[str, list[float]] = defaultdict(list)
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     failures: Counter[tuple[str, str, str]] = Counter()
@@ -170,7 +169,7 @@ def _rollouts(entries: Sequence[Entry], rows: int) -> list[str]:
 
     shown = sorted(entries, key=urgency)[:rows]
     left = len(entries) - len(shown)
-    parts = [f"<p>{left} more are in the ledger; failures stand first.</p>"] if left else []
+    parts = [f"<p>{left} more are in the ledger; failures come first.</p>"] if left else []
     return parts + [_rollout(entry) for entry in shown]
 
 
@@ -198,7 +197,7 @@ def _rollout(entry: Entry) -> str:
     for name, grade in entry.grades.items():
         raw = (getattr(grade, "metadata", None) or {}).get("raw")
         if raw:
-            parts.append(f"<h4>{html.escape(name)}, the judge's words</h4><pre>{_cut(str(raw))}</pre>")
+            parts.append(f"<h4>{html.escape(name)}: the judge's reply</h4><pre>{_cut(str(raw))}</pre>")
     return "".join(parts) + "</details>"
 
 

@@ -1,9 +1,9 @@
-"""The ledger: an append-only JSONL file with one line per graded rollout, and what can be done with it.
+"""The ledger's format: an append-only JSONL file with one line per graded rollout.
 
-A line holds everything that its reward came from, so that rewards can be computed anew with other weights
-(`replay`) and every verdict can be followed back. Runs write a `spec` line before their first rollout.
-Whole lines are written with one `write` to a file opened for appending, so several processes may share a
-ledger, and what was written survives a killed process. A torn last line is skipped on reading, and reported.
+A line holds everything that its reward was computed from, so rewards can be recomputed with other weights (`replay`)
+and every verdict can be traced. A run writes a `spec` line before its first rollout. Whole lines are appended with one
+`write` call, so several processes can share a ledger, and written lines survive a killed process. A torn last line is
+skipped and reported on reading.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ logger = logging.getLogger("judgekit")
 
 
 class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
-    """How the rollouts that follow were graded."""
+    """How the rollouts with this digest were graded."""
 
     digest: str
-    """Names this spec in the lines of its rollouts."""
+    """Identifies this spec in the lines of its rollouts."""
     graders: Mapping[str, GraderSpec]
     reward: Any
     """The reward tree, in its YAML form."""
     transform: str
     missing_reward: Any
     judgekit: str
-    """Version."""
+    """Version of judgekit."""
 
 
 class GraderSpec(Struct, frozen=True):
+    """One grader of a spec."""
+
     version: str
     score_range: tuple[Any, Any]
-    """Lowest and highest score; "-inf" and "inf" as text, which JSON has no numbers for."""
+    """Lowest and highest score; infinities are the texts "-inf" and "inf", since JSON has no such numbers."""
 
     def bounds(self) -> tuple[float, float]:
         low, high = self.score_range
@@ -44,18 +46,18 @@ class GraderSpec(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="rollout"):
-    """One rollout, as graded."""
+    """One graded rollout."""
 
     spec: str
     time: float
     """Seconds since the epoch."""
     run: str
-    """Names the `run` call."""
+    """Identifies the `run` call."""
     index: int
     group: Any
     id: str = ""
     tags: Mapping[str, Any] = {}
-    """What the host knows: training step, policy version, …"""
+    """What the host passed to `run`: training step, policy version, …"""
     reward: float | None
     status: Status
     raw_reward: float | None
@@ -71,7 +73,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     response_chars: int = 0
     response_digest: str = ""
     prompt: Any = None
-    """Text of prompt, response and truth only where the ledger keeps texts."""
+    """Prompt, response, ground truth and extra are only kept with `Ledger(texts=True)`."""
     response: str | None = None
     ground_truth: Any = None
     extra: Mapping[str, Any] = {}

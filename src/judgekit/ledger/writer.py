@@ -1,4 +1,4 @@
-"""Writes the ledger."""
+"""Writes a ledger."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from judgekit.ledger.schema import Entry, Spec
 from judgekit.types import RewardResult, Rollout
 
 Fsync = Literal["never", "run", "batch"]
-"""When the operating system is told to bring lines to the disk: never, at the end of every run, or with
-every batch of lines. A killed process loses nothing either way; a machine that loses power may."""
+"""When lines are forced to the disk: never, at the end of every run, or with every batch of lines.
+
+A killed process loses at most the lines that still wait in memory; a power failure, what was not forced.
+"""
 
 
 _BATCH_BYTES = 1 << 18
 
 
 _BATCH_S = 1.0
-"""Lines wait in memory for at most about this many bytes and seconds."""
+"""Lines are written once this many bytes wait, or with the next line after this many seconds."""
 
 
 class Ledger:
     """Writes graded rollouts to *path*.
 
-    *texts*: keep prompts, responses and truths too (reports show them; a training run's grow large).
-    *fsync*: see `Fsync`. Safe to use from several threads and event loops at once.
+    *texts*: also keep prompts, responses and ground truths, for reports and regrading; they make a training run's
+    ledger large. *fsync*: see `Fsync`. Safe to use from several threads and event loops at once.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, texts: bool = False, fsync: Fsync = "run") -> None:
@@ -48,13 +50,13 @@ class Ledger:
         self._specs: set[str] = set()
 
     def begin(self, spec: Spec) -> None:
-        """Say how the rollouts that follow are graded; written once per spec and process."""
+        """Write how the next rollouts are graded, once per spec and process."""
         with self._lock:
             self._check_process()
             if spec.digest not in self._specs:
                 self._specs.add(spec.digest)
                 self._append(_encode(spec))
-            self._open()  # a path that cannot be written is an error now, not after the batch
+            self._open()  # so that a path that cannot be written is an error before the grading
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Append *entries*; they reach the file in batches and at `flush`."""
@@ -64,14 +66,14 @@ class Ledger:
             self._append(data)
 
     def flush(self) -> None:
-        """Write what is buffered, at the end of a run."""
+        """Write all buffered lines; called at the end of a run."""
         with self._lock:
             self._drain()
             if self.fsync == "run" and self._fd is not None:
                 os.fsync(self._fd)
 
     def close(self) -> None:
-        """Flush and close the file; the next write opens it again."""
+        """Flush and close the file; the next write reopens it."""
         self.flush()
         with self._lock:
             if self._fd is not None:
@@ -81,7 +83,7 @@ class Ledger:
     def entry(
         self, result: RewardResult, rollout: Rollout, *, spec: str, run: str, tags: Mapping[str, Any]
     ) -> Entry:
-        """The line for one result."""
+        """Make the line for one result."""
         texts: dict[str, Any] = {}
         if self.texts:
             texts = {
@@ -186,7 +188,7 @@ def _clean(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What msgspec cannot encode, as something it can: numpy scalars and arrays, sets, anything by repr."""
+    """Convert what msgspec cannot encode: numpy values, mappings, sets; anything else by repr."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):

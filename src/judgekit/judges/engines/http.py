@@ -66,13 +66,15 @@ class Server:
         return await self._exchange("POST", path, body, root)
 
     async def healthy(self) -> bool:
-        """Whether the server says that it is well (`/health`, or `/v1/models` where there is no such page)."""
+        """Whether the server answers `/health`, or `/v1/models` where it has no such page."""
+        import aiohttp
+
         try:
             async with self._session().get(f"{self.url.removesuffix('/v1')}/health") as response:
                 if response.status != 404:
                     return response.status == 200
             return bool(await self.models())
-        except (JudgeError, TimeoutError, OSError):
+        except (JudgeError, TimeoutError, OSError, aiohttp.ClientError):
             return False
 
     async def models(self) -> list[dict[str, Any]]:

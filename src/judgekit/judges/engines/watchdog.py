@@ -1,8 +1,8 @@
-"""A small process that ends engine processes whose owner has died, however it died.
+"""A small process that ends engine processes when their owner dies, even by kill -9.
 
 vLLM's engine processes outlive an owner that is killed, and on a GPU keep its memory. The watchdog reads
-process ids from its standard input; when the input ends, because the owner closed it or is gone, it ends
-what was registered.
+process ids from its standard input; when the input ends, because the owner closed it or has died, it ends
+the registered processes.
 """
 
 from __future__ import annotations
@@ -65,6 +65,19 @@ class Watchdog:
                 self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
+
+
+def start_time(pid: int) -> int | None:
+    """When a running process was started, in the kernel's clock ticks; None where there is none (or no /proc).
+
+    With its id this names a process for good: ids are given to others, start times with them are not.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state, *fields = file.read().rpartition(b")")[2].split()
+        return int(fields[18]) if state not in (b"Z", b"X") else None  # a zombie has ended
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def descendants(pid: int) -> set[int]:

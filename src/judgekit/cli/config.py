@@ -1,0 +1,32 @@
+"""`judgekit lint` and `judgekit schema`: checks of reward.yaml that start nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from judgekit.cli.console import say
+
+
+def lint(config: Annotated[Path, typer.Argument(help="The reward.yaml.")]) -> None:
+    """Check a reward.yaml without starting its judges."""
+    from judgekit.cli.logs import diverted
+    from judgekit.config import load_runner
+
+    with diverted() as warnings:
+        runner = load_runner(config)
+    for text in warnings:
+        say(f"warning: {text}")
+    low, high = runner.reward.bounds()
+    say(f"{config}: {len(runner.graders)} graders, rewards from {low:g} to {high:g}")
+
+
+def schema() -> None:
+    """Print the JSON Schema of reward.yaml, for editors."""
+    import json
+
+    from judgekit.cli.schema import reward_schema
+
+    typer.echo(json.dumps(reward_schema(), indent=1, ensure_ascii=False))

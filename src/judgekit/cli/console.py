@@ -1,0 +1,66 @@
+"""What all commands share: the console, the end after an error, and the end after a signal."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import NoReturn, TypeVar
+
+import anyio
+import anyio.abc
+import typer
+from rich.console import Console
+
+from judgekit.errors import first_error
+
+T = TypeVar("T")
+
+out = Console(highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else 140)
+
+
+def say(text: str = "") -> None:
+    """Print *text* to stdout: unwrapped and literal, for it may hold paths and words of a rollout."""
+    out.print(text, markup=False, soft_wrap=True)
+
+
+def fail(error: BaseException | str, *, code: int) -> NoReturn:
+    """End the command with one sentence on stderr."""
+    Console(stderr=True, highlight=False).print(f"judgekit: {error}", markup=False, soft_wrap=True)
+    sys.exit(code)
+
+
+def run(main: Callable[[], Awaitable[T]], *signals: signal.Signals) -> T:
+    """Run *main* on an event loop; each of *signals* cancels it and exits with 128 + its number.
+
+    *main* gets the time that its clean-up takes. A second signal has its usual effect, in case that takes too long.
+    Signals that are not given keep their usual effect, which for Ctrl-C is to cancel *main* as well.
+    """
+    received: list[int] = []
+
+    async def listen(
+        scope: anyio.CancelScope, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        with anyio.open_signal_receiver(*signals) as arriving:
+            task_status.started()
+            async for number in arriving:
+                received.append(number)
+                break
+        # cancelled after the receiver is closed, so that a second signal is not swallowed
+        scope.cancel()
+
+    async def watched() -> T | None:
+        value: T | None = None
+        try:
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(listen, tasks.cancel_scope)  # before *main*: no signal is ever missed
+                value = await main()
+                tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as errors:
+            raise first_error(errors) from None
+        return value
+
+    value = anyio.run(watched)
+    if received:
+        raise typer.Exit(128 + received[0])
+    return value  # type: ignore[return-value]

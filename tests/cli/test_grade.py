@@ -1,0 +1,215 @@
+"""`judgekit grade`: what it writes and says, and how it exits."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from judgekit.ledger.reader import read_ledger
+
+from .command import ROWS, refused, run
+
+
+def test_grade_writes_results_ledger_and_report(files: Path) -> None:
+    done = run(
+        files,
+        "grade",
+        "reward.yaml",
+        "rollouts.jsonl",
+        "--out",
+        "o/g.jsonl",
+        "--ledger",
+        "o/l.jsonl",
+        "--report",
+        "o/r.html",
+    )
+    assert (done.returncode, done.stderr) == (0, "")  # the summary says what is missing
+    rows = [json.loads(line) for line in (files / "o/g.jsonl").read_text().splitlines()]
+    assert [r["reward"] for r in rows] == [1.0, 0.0, None]
+    assert rows[0]["extra"] == {"level": "easy"}
+    assert rows[0]["grades"]["correct"] == {"kind": "graded", "score": 1.0, "reason": "4 is right"}
+    assert rows[2]["missing"] == ["correct"]
+    entries = read_ledger(files / "o/l.jsonl").entries
+    assert {e.index: e.reward for e in entries} == {0: 1.0, 1: 0.0, 2: None}
+    page = (files / "o/r.html").read_text()
+    assert "<script>" not in page
+    assert "&lt;script&gt;alert(&#x27;x&#x27;)" in page
+    assert "no reward" in page
+    assert "<svg" in page
+    for word in ("correct", "brief", "mean", "2 scored", "1 excluded", "o/g.jsonl", "o/r.html"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{not json", "rollouts.jsonl, line 2: not JSON"),
+        ("[1]", "line 2: a rollout is an object with at least a 'response', not list"),
+        ('{"prompt": "x"}', "line 2: the rollout has no 'response'"),
+        ('{"respons": "x"}', "did you mean 'respons'?"),
+        ('{"response": 3}', "line 2: 'response' is text, not int"),
+        ('{"response": "x", "messages": "hi"}', "'messages' is a list of messages, not str"),
+        ('{"response": "\xff"}', "line 2: not JSON"),
+    ],
+)
+def test_bad_rollouts_are_named_by_their_line(files: Path, line: str, says: str) -> None:
+    (files / "rollouts.jsonl").write_bytes((json.dumps(ROWS[0]) + "\n" + line + "\n").encode("latin-1"))
+    refused(
+        run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl", "--ledger", "l.jsonl"),
+        says,
+        files,
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("grade", "none.yaml", "rollouts.jsonl", "--out", "g.jsonl"), "cannot read none.yaml: No such file"),
+        (("grade", "reward.yaml", "none.jsonl", "--out", "g.jsonl"), "cannot read none.jsonl: No such file"),
+        (
+            ("grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl", "--report", "r.html"),
+            "--report reads the ledger: give --ledger, too",
+        ),
+        (("grade", "reward.yaml", "rollouts.jsonl", "--out", "reward.yaml/g.jsonl"), "cannot write"),
+        (("report", "none.jsonl"), "cannot read the ledger none.jsonl"),
+        (("report", "rollouts.jsonl"), "line 1: not a line of a judgekit ledger"),
+        (("report", "empty.jsonl"), "holds no rollouts yet"),
+        (("grade", "reward.yaml", "empty.jsonl", "--out", "g.jsonl"), "empty.jsonl holds no rollouts"),
+    ],
+)
+def test_bad_arguments_are_one_sentence(files: Path, args: tuple[str, ...], says: str) -> None:
+    (files / "empty.jsonl").write_text("")
+    refused(run(files, *args), says, files)
+
+
+def test_bad_graders_are_one_sentence(files: Path) -> None:
+    (files / "reward.yaml").write_text("graders: {a: {use: final_answr}}")
+    refused(
+        run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl"),
+        "did you mean 'final_answer'",
+        files,
+    )
+
+
+MODULE = """
+import asyncio
+from judgekit import grader
+
+@grader
+def broken(response: str) -> float:
+    raise ConnectionError("quota \\u202e exceeded\\x1b[31m for " + response[:6])
+
+@grader
+async def slow(response: str) -> float:
+    print("grading", flush=True)
+    await asyncio.sleep(60)
+    return 1.0
+
+@grader
+async def slow_after_the_first(response: str) -> float:
+    if response != "#### 4":
+        await slow.grade(type("R", (), {"response": response}))
+    return 1.0
+"""
+
+
+@pytest.fixture
+def failing(files: Path) -> Path:
+    (files / "mine.py").write_text(MODULE)
+    (files / "reward.yaml").write_text("graders: {b: 'mine:broken'}\n")
+    return files
+
+
+def test_where_nothing_is_scored_the_exit_code_is_1_and_the_cause_is_shown(failing: Path) -> None:
+    done = run(failing, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
+    assert done.returncode == 1
+    assert done.stderr == "judgekit: no rollout could be scored\n"
+    says = "b failed with ConnectionError on 3 rollouts, the first time with: quota exceeded [31m for #### 4"
+    assert [line for line in done.stdout.splitlines() if "failed with" in line] == [says]
+    assert [json.loads(line)["reward"] for line in (failing / "g.jsonl").read_text().splitlines()] == [
+        None
+    ] * 3
+
+
+def test_too_many_failures_exit_with_1_and_keep_the_results(failing: Path) -> None:
+    (failing / "reward.yaml").write_text(
+        "graders: {b: 'mine:broken', a: final_answer}\nreward: {fallback: [b, a]}\nrunner: {max_failure_rate: 0.1}\n"
+    )
+    (failing / "rollouts.jsonl").write_text((json.dumps(ROWS[0]) + "\n") * 20)
+    done = run(failing, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
+    assert done.returncode == 1
+    assert "b 100.0 % (ConnectionError × 20)" in done.stderr
+    assert len((failing / "g.jsonl").read_text().splitlines()) == 20
+    assert "20 scored" in done.stdout
+
+
+def test_a_grader_that_only_abstains_says_why(files: Path) -> None:
+    (files / "rollouts.jsonl").write_text(json.dumps({"response": "x", "answer": "4"}) + "\n")
+    (files / "reward.yaml").write_text("graders: {a: final_answer}\n")
+    done = run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
+    assert done.returncode == 1
+    assert "a abstained on 1 rollouts, the first time with: " in done.stdout
+
+
+def test_filled_in_rewards_are_not_in_the_mean(failing: Path) -> None:
+    (failing / "reward.yaml").write_text("graders: {b: 'mine:broken'}\nrunner: {missing_reward: 1}\n")
+    done = run(failing, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
+    assert (done.returncode, "mean 1.000" in done.stdout) == (1, False)
+
+
+def test_a_warning_about_the_batch_stands_once_below_the_table(files: Path) -> None:
+    (files / "rollouts.jsonl").write_text((json.dumps(ROWS[0]) + "\n") * 64)
+    done = run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    (place,) = [i for i, line in enumerate(lines) if "are the highest possible" in line]
+    assert lines[place].startswith("warning: ")
+    assert place > next(i for i, line in enumerate(lines) if line.startswith("grader"))
+
+
+@pytest.mark.parametrize(("sig", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_keeps_the_ledger_and_leaves_no_half_file(failing: Path, sig: int, code: int) -> None:
+    (failing / "reward.yaml").write_text("graders: {s: 'mine:slow_after_the_first'}\n")
+    command = [sys.executable, "-m", "judgekit", "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl"]
+    grading = subprocess.Popen(
+        [*command, "--ledger", "l.jsonl"],
+        cwd=failing,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert grading.stdout is not None
+    while grading.stdout.readline() != "grading\n":
+        assert grading.poll() is None
+    time.sleep(0.2)
+    grading.send_signal(sig)
+    _, said = grading.communicate(timeout=30)
+    assert (grading.returncode, "Traceback" in said) == (code, False), said
+    assert [entry.reward for entry in read_ledger(failing / "l.jsonl").entries] == [1.0]
+    assert [f.name for f in failing.iterdir() if "g.jsonl" in f.name] == []
+
+
+def test_ctrl_c_twice_stops_a_rule_that_blocks_the_loop(failing: Path) -> None:
+    (failing / "mine.py").write_text(
+        "import time\nfrom judgekit import grader\n@grader\ndef stuck(response: str) -> float:\n"
+        "    print('grading', flush=True)\n    time.sleep(60)\n    return 1.0\n"
+    )
+    (failing / "reward.yaml").write_text("graders: {s: 'mine:stuck'}\n")
+    command = [sys.executable, "-m", "judgekit", "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl"]
+    grading = subprocess.Popen(
+        command, cwd=failing, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert grading.stdout is not None
+    while grading.stdout.readline() != "grading\n":
+        assert grading.poll() is None
+    for _ in range(2):
+        time.sleep(0.3)
+        grading.send_signal(signal.SIGINT)
+    grading.communicate(timeout=30)
+    assert grading.returncode == 130

@@ -1,0 +1,230 @@
+"""Supervision of servers, with a stand-in for vLLM's: restarts, errors, cancellation, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from judgekit import ConfigError, JudgeUnavailable
+from judgekit.judges import serving
+from judgekit.judges.serving import Replica, http_replicas, is_loopback, supervise
+from judgekit.judges.state import read_state, stop_supervisor, write_state
+
+from .servers import STAND_IN, alive, eventually, facts, free_port
+
+SERVER = STAND_IN / "vllm/entrypoints/openai/api_server.py"
+
+
+def stand_in(mode: str = "", lines: list[str] | None = None) -> Replica:
+    port = free_port()
+    command = [sys.executable, "-S", str(SERVER), "--host", "127.0.0.1", "--port", str(port)]
+    return Replica(command, port, env={"STAND_IN": mode}, write=None if lines is None else lines.append)
+
+
+def pids_of(lines: list[str]) -> list[int]:
+    """Ids of the servers and their children, from the first line that each server writes."""
+    return [int(word) for line in lines if line.startswith("pids") for word in line.split()[1:]]
+
+
+async def answers(port: int) -> list[int]:
+    return await anyio.to_thread.run_sync(lambda: eventually(lambda: facts(port))["pids"])  # type: ignore[no-any-return]
+
+
+async def test_servers_start_together_and_leave_no_process() -> None:
+    made = [stand_in(), stand_in()]
+    async with supervise(made, start_timeout_s=30):
+        pids = [pid for replica in made for pid in facts(replica.port)["pids"]]
+        assert alive(pids) == pids
+        assert [replica.pid for replica in made] == pids[::2]
+    assert alive(pids) == []
+    assert not any(replica.running for replica in made)
+
+
+async def test_a_server_that_exits_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where a child of it lives on and holds its output open, as an engine may."""
+    lines: list[str] = []
+    made = stand_in(lines=lines)
+    async with supervise([made], start_timeout_s=30):
+        first = facts(made.port)["pids"]
+        os.kill(first[0], signal.SIGKILL)
+        with anyio.fail_after(20):
+            while made.starts < 2:
+                await anyio.sleep(0.05)
+        second = await answers(made.port)
+        assert second[0] != first[0]
+        assert alive(first) == []
+    assert alive(pids_of(lines)) == []
+    assert f"the server on port {made.port} has exited" in caplog.text
+    assert "starting it again in 1 s" in caplog.text
+
+
+async def test_a_server_that_does_not_start_is_an_error_with_its_last_error_lines() -> None:
+    lines: list[str] = []
+    good, bad = stand_in(lines=lines), stand_in("broken", lines)
+    with pytest.raises(JudgeUnavailable, match=f"{bad.port} did not start: ValueError: no such weights"):
+        async with supervise([good, bad], start_timeout_s=30):
+            pytest.fail("one server is not there")
+    assert bad.starts == 1
+    assert alive(pids_of(lines)) == []
+
+
+async def test_a_server_that_is_not_healthy_in_time_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_TERM_S", 0.2)
+    lines: list[str] = []
+    with pytest.raises(JudgeUnavailable, match="not healthy after 1 s"):
+        async with supervise([stand_in("never", lines)], start_timeout_s=1):
+            pytest.fail("no server is there")
+    assert len(pids_of(lines)) == 2
+    assert alive(pids_of(lines)) == []
+
+
+async def test_cancelling_during_start_up_ends_the_servers_at_once() -> None:
+    lines: list[str] = []
+    start = time.monotonic()
+    with anyio.move_on_after(60) as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_once, lines, tasks.cancel_scope)
+            async with supervise([stand_in("slow", lines)], start_timeout_s=900):
+                await anyio.sleep_forever()
+    assert not scope.cancelled_caught
+    assert time.monotonic() - start < 8
+    assert alive(pids_of(lines)) == []
+
+
+async def _cancel_once(lines: list[str], scope: anyio.CancelScope) -> None:
+    while not pids_of(lines):
+        await anyio.sleep(0.01)
+    scope.cancel()
+
+
+async def test_an_error_of_a_watcher_ends_everything_with_that_error() -> None:
+    """A14: no server is left unwatched."""
+    other, made = stand_in(), stand_in()
+    pids: list[int] = []
+
+    async def serve() -> None:
+        async with supervise([other, made], start_timeout_s=30):
+            pids.extend(facts(other.port)["pids"] + facts(made.port)["pids"])
+            made.command = ["/no/such/program"]
+            os.kill(pids[2], signal.SIGKILL)
+            await anyio.sleep(60)
+
+    start = time.monotonic()
+    with pytest.raises(FileNotFoundError):
+        await serve()
+    assert time.monotonic() - start < 30
+    assert alive(pids) == []
+
+
+async def test_an_error_of_the_block_is_raised_alone() -> None:
+    made = stand_in()
+    pids: list[int] = []
+
+    async def serve() -> None:
+        async with supervise([made], start_timeout_s=30):
+            pids.extend(facts(made.port)["pids"])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await serve()
+    assert len(pids) == 2
+    assert alive(pids) == []
+
+
+async def test_output_that_nobody_ends_in_lines_is_read_all_the_same() -> None:
+    """Progress bars write carriage returns; what is not UTF-8 is replaced."""
+    lines: list[str] = []
+    program = "import sys; sys.stdout.buffer.write(b'a\\rb\\xff\\nlast Error'); sys.stdout.flush()"
+    made = Replica([sys.executable, "-S", "-c", program], 1, write=lines.append)
+    async with made.process():
+        while made.running:
+            await anyio.sleep(0.02)
+    assert lines == ["a", "b\ufffd", "last Error"]
+    assert made.last_error_lines() == "last Error"
+
+
+def test_kill_9_of_the_supervisor_ends_its_servers() -> None:
+    port = free_port()
+    program = f"""
+import anyio, sys
+from judgekit.judges.serving import Replica, supervise
+async def main():
+    made = Replica([sys.executable, "-S", {str(SERVER)!r}, "--host", "127.0.0.1", "--port", "{port}"], {port})
+    async with supervise([made], start_timeout_s=30):
+        await anyio.sleep_forever()
+anyio.run(main)
+"""
+    keeper = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        pids = eventually(lambda: facts(port))["pids"]
+        time.sleep(2 * serving._POLL_S)  # the child, too, is registered with the watchdog
+        assert alive(pids) == pids
+    finally:
+        keeper.kill()
+        keeper.wait()
+    assert eventually(lambda: not alive(pids))
+
+
+def test_the_key_is_in_the_environment_and_not_among_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_has_vllm", lambda: True)
+    monkeypatch.setattr(serving, "_gpus", lambda: ["3", "5"])
+    made = http_replicas(replicas=2, port=free_port(), api_key="secret", engine_args={"max_num_seqs": 4})
+    for replica, gpu in zip(made, "35", strict=True):
+        assert "secret" not in " ".join(replica.command)
+        assert replica.env["VLLM_API_KEY"] == "secret"
+        assert replica.env["CUDA_VISIBLE_DEVICES"] == gpu
+        assert replica.command[replica.command.index("--host") + 1] == "127.0.0.1"
+        assert replica.command[replica.command.index("--max-num-seqs") + 1] == "4"
+    with pytest.raises(ConfigError, match="3 × 1 GPUs are needed, and there are 2"):
+        http_replicas(replicas=3, port=free_port())
+
+
+def test_a_taken_port_and_a_foreign_host_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    monkeypatch.setattr(serving, "_has_vllm", lambda: True)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} is taken"):
+            http_replicas(port=port)
+    with pytest.raises(ConfigError, match="not an address of this machine"):
+        http_replicas(host="192.0.2.1", port=free_port())
+
+
+@pytest.mark.parametrize(
+    ("host", "alone"),
+    [("127.0.0.1", True), ("127.0.0.2", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("::", False), ("judge.internal", False)],
+)  # fmt: skip
+def test_what_only_this_machine_can_reach(host: str, alone: bool) -> None:
+    assert is_loopback(host) is alone
+
+
+def test_the_state_names_a_process_by_its_start_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A14: a process that has got the id of one that ended is not stopped in its place."""
+    monkeypatch.setenv("JUDGEKIT_STATE", str(tmp_path))
+    path = write_state("j", model="m", urls=["u"], logs=["l"])
+    assert (read_state("j") or {})["pid"] == os.getpid()
+    innocent = subprocess.Popen(["sleep", "60"])
+    try:
+        path.write_text(path.read_text().replace(str(os.getpid()), str(innocent.pid), 1))
+        assert read_state("j") is None
+        assert stop_supervisor("j") is False
+        assert innocent.poll() is None
+    finally:
+        innocent.kill()
+        innocent.wait()
+    for text in ("", "[]", "{}", '{"pid": 1}', '{"pid": "x", "started": 1}'):
+        path.write_text(text)
+        assert read_state("j") is None
+    with pytest.raises(ConfigError, match="--name is letters"):
+        read_state("../j")
