@@ -1,8 +1,7 @@
-"""A small process that ends engine processes whose owner has died, however it died.
+"""A small process that ends engine processes when their owner dies.
 
-vLLM's engine processes outlive an owner that is killed, and on a GPU keep its memory. The watchdog reads
-process ids from its standard input; when the input ends, because the owner closed it or is gone, it ends
-what was registered.
+If their owner is killed, vLLM's engine processes keep running and keep their GPU memory. The watchdog reads process
+ids from its standard input. When the input ends, because the owner closed it or died, it ends those processes.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ for sig in (signal.SIGTERM, signal.SIGKILL):
 
 
 class Watchdog:
-    """Ends the processes given to `watch` when this process is gone."""
+    """Ends the processes given to `watch` when this process dies."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-S", "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # what is sent to our process group must not reach it
+            start_new_session=True,  # signals to our process group must not reach it
         )
         self._watched: set[int] = set()
 
     def watch(self, pids: set[int]) -> None:
-        """Take care of *pids*, too."""
+        """Also end *pids*."""
         new, self._watched = pids - self._watched, self._watched | pids
         if new and self._process.stdin is not None:
             with contextlib.suppress(OSError):
@@ -59,7 +58,7 @@ class Watchdog:
                 self._process.stdin.flush()
 
     def close(self) -> None:
-        """End what is still watched, and the watchdog."""
+        """End the watched processes that still run, and the watchdog."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
@@ -68,7 +67,7 @@ class Watchdog:
 
 
 def descendants(pid: int) -> set[int]:
-    """Ids of all processes below *pid* (Linux; elsewhere none)."""
+    """Return the ids of all descendants of *pid* (on Linux; elsewhere none)."""
     found: set[int] = set()
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
