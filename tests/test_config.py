@@ -169,7 +169,7 @@ def test_without_a_reward_the_graders_count_alike(tmp_path: Path) -> None:
         ),
         (
             "graders: {a: final_answer}\njudges: {j: {engine: vllm, model: /no/such}}",
-            "judges.j: there is no model at /no/such",
+            "judges.j: no model at /no/such",
         ),
         (
             "graders: {a: final_answer}\njudges: {j: {engine: vllm, max_model_len: 3}}",

@@ -188,7 +188,7 @@ async def test_judges_are_chosen_by_a_field() -> None:
     routes = JudgeRoutes({"math*": maths, "code": other})
     scores = [await grade_with(routes, source) for source in ("math500", "code", "poetry")]
     assert scores[:2] == [Graded(1.0), Graded(0.0)]
-    assert scores[2] == Abstained("no judge is routed to data_source 'poetry'")
+    assert scores[2] == Abstained("no judge for data_source 'poetry'")
     assert (len(maths.requests), len(other.requests)) == (1, 1)
 
 

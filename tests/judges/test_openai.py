@@ -154,7 +154,7 @@ BUSY = says('{"error": {"message": "slow down"}}', status=429, **{"Retry-After":
         (says("{}", status=404), JudgeRejected, "HTTP 404"),
         (says('{"choices": [{"index": 0'), JudgeUnavailable, "bytes that are not JSON"),
         (says("<html>hello</html>", content_type="text/html"), JudgeUnavailable, "not JSON"),
-        (says("[1, 2]"), JudgeUnavailable, "JSON of an unknown form"),
+        (says("[1, 2]"), JudgeUnavailable, "JSON that is not an object"),
         (says('{"choices": []}'), JudgeUnavailable, "without a choice|no list of as many"),
         (says('{"choices": [{"index": 0}]}'), JudgeUnavailable, "no logprobs"),
         (
@@ -311,7 +311,7 @@ def test_a_judge_serves_loops_that_come_and_go(recwarn: pytest.WarningsRecorder)
 
 async def test_which_model_is_asked() -> None:
     async with FakeServer("vllm", models=("a", "b")) as server:
-        with pytest.raises(ConfigError, match="serves a, b: say which one is the judge"):
+        with pytest.raises(ConfigError, match="serves a, b: name the judge"):
             await OpenAIJudge(server.url).start()
         with pytest.raises(ConfigError, match="serves a, b, not 'c'"):
             await OpenAIJudge(server.url, model="c").start()
@@ -325,8 +325,8 @@ async def test_which_model_is_asked() -> None:
     ("options", "says_"),
     [
         ({"url": ""}, "set LLM_JUDGE_SERVER_URL"),
-        ({"url": "ftp://x"}, "is no address of a server"),
-        ({"url": "http://user:pw@host"}, "must not hold a password"),
+        ({"url": "ftp://x"}, "is not a server address"),
+        ({"url": "http://user:pw@host"}, "must not contain a password"),
         ({"url": "http://h", "timeout_s": 0}, "above 0"),
         ({"url": "http://h", "max_connections": 0}, "at least 1"),
     ],

@@ -85,11 +85,11 @@ def test_a_templates_faults_are_said(tmp_path: Path) -> None:
         Template.load("defualt")
     with pytest.raises(ConfigError, match="no template file at"):
         Template.load(str(tmp_path / "none.txt"))
-    with pytest.raises(ConfigError, match="text before its first section"):
+    with pytest.raises(ConfigError, match="text before the first section"):
         Template("hello\n--- user ---\nx")
     with pytest.raises(ConfigError, match="system then user"):
         Template("--- user ---\nx\n--- system ---\ny")
-    with pytest.raises(ConfigError, match="nothing fills {PROBLM}; did you mean 'PROBLEM'"):
+    with pytest.raises(ConfigError, match="no value for the field {PROBLM}; did you mean 'PROBLEM'"):
         Template("{PROBLM}").render({"PROBLEM": ""}, {})
     file = tmp_path / "mine.txt"
     file.write_text("{PROBLEM}")

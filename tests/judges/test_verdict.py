@@ -36,9 +36,9 @@ def test_choice_stays_inside_its_range(raw: list[float]) -> None:
     ("reply", "says"),
     [
         (choice({"0": 0.5, "1": 0.5}, 0.01), "hold 0.01 of the probability"),
-        (choice({"yes": 1.0, "no": 0.0}), "no probabilities of the offered labels"),
-        (choice({"0": 1.0}), "no probabilities of the offered labels"),
-        (JudgeReply("1"), "no probabilities of the offered labels"),
+        (choice({"yes": 1.0, "no": 0.0}), "no probabilities for the offered labels"),
+        (choice({"0": 1.0}), "no probabilities for the offered labels"),
+        (JudgeReply("1"), "no probabilities for the offered labels"),
     ],
 )
 def test_no_choice_is_no_verdict(reply: JudgeReply, says: str) -> None:
@@ -113,12 +113,12 @@ def test_line_scales_and_custom_lines() -> None:
         (lambda: ChoiceVerdict({"1": 1.0, "0": float("nan")}), "finite"),
         (lambda: ChoiceVerdict(min_mass=2), "probability"),
         (lambda: LineVerdict(low=1, high=0), "low < high"),
-        (lambda: LineVerdict(line="score"), "which stands in it once"),
+        (lambda: LineVerdict(line="score"), "contains {score} once"),
         (lambda: LineVerdict(line="{score}"), "words before"),
         (lambda: LineVerdict(low=0, high=1, to=(1, 0)), "to is the range"),
         (lambda: ChoiceVerdict({"A": 1.0, "B": 1.0}), "must not all have the same score"),
         (lambda: ChoiceVerdict.scale(0, 100), "2 to 26 steps"),
-        (lambda: JsonVerdict(scores=["a", "a"]), "list of different names"),
+        (lambda: JsonVerdict(scores=["a", "a"]), "list of distinct names"),
         (lambda: JsonVerdict(scores=["reason"]), "cannot be the name"),
     ],
 )

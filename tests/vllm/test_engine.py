@@ -130,7 +130,7 @@ async def test_a_group_hits_the_prefix_cache(engine: VLLMJudge) -> None:
 
 
 async def test_bad_requests_are_refused_and_the_engine_lives(engine: VLLMJudge) -> None:
-    with pytest.raises(JudgeRejected, match="tokens more than the context of 2048"):
+    with pytest.raises(JudgeRejected, match="tokens too long for the context of 2048"):
         await engine.complete(ask("x", words(3000), choices=LABELS))
     with pytest.raises(JudgeRejected, match="refused"):
         await engine.complete(ask("x", max_tokens=4, sampling=Sampling(temperature=-1.0)))

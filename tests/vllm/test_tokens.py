@@ -114,7 +114,7 @@ def test_a_prompt_always_leaves_room_for_the_reply() -> None:
     for candidate in ("x " * 5, "x " * 5000, "🙂" * 5000, "x" * 100_000, "`" * 100_000):
         prompt = encode.encode(turns(candidate, max_tokens=None), reply_tokens=50)
         assert len(prompt.ids) + 50 <= 700
-    with pytest.raises(JudgeRejected, match="tokens more than the context of 60"):
+    with pytest.raises(JudgeRejected, match="tokens too long for the context of 60"):
         encoder(context=60).encode(turns("x"), reply_tokens=50)
 
 

@@ -1,4 +1,4 @@
-"""Judges: what is asked, how it is said, how the verdict is read, and the engines that answer."""
+"""Judges: requests and replies, prompts, verdict formats, engines and layers."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,7 @@ _LATER = {
     "stacked": "layers.stack",
     "start_ray_judge": "engines.ray",
 }
-"""Names whose modules bring heavier imports, and are loaded on first use."""
+"""Names whose modules import heavy packages, and are loaded on first use."""
 
 
 def __getattr__(name: str) -> Any:

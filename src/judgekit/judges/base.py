@@ -1,4 +1,4 @@
-"""What a judge is asked and what it answers. Engines and layers implement `Judge`, nothing else."""
+"""Requests to a judge and its replies. Engines and layers all implement `Judge`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Role = Literal["system", "user", "assistant"]
 
 
 class Piece(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A stretch of a prompt."""
+    """A part of a prompt."""
 
     text: str
     trusted: bool = True
-    """False for whatever a dataset or a policy wrote: it is tokenised as data, so that no part of it
-    becomes a control token."""
+    """False for text from a dataset or a rollout: it is tokenised as data, so that no part of it becomes a
+    control token."""
     max_tokens: int | None = None
-    """An untrusted piece longer than this many tokens is cut in its middle, and says so."""
+    """An untrusted piece longer than this many tokens is cut in the middle, and marked as cut."""
 
 
 class Turn(Struct, frozen=True):
-    """One chat turn; its content is the concatenation of its pieces."""
+    """One chat turn; its content is its pieces, concatenated."""
 
     role: Role
     pieces: tuple[Piece, ...]
@@ -42,7 +42,7 @@ class Sampling(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown
     seed: int | None = None
     """Only used at a temperature above 0."""
     max_tokens: int | None = None
-    """Tokens the reply may have; None: as many as the verdict format asks for."""
+    """Maximum tokens of the reply; None: the verdict format's."""
     thinking: bool = False
     """Passed to the chat template as `enable_thinking`."""
 
@@ -52,21 +52,21 @@ class JudgeRequest(Struct, frozen=True, omit_defaults=True):
 
     turns: tuple[Turn, ...]
     choices: tuple[str, ...] = ()
-    """Labels of a one-token read; empty: the judge writes text."""
+    """Labels for a one-token verdict; empty: the judge writes text."""
     json_schema: Mapping[str, Any] | None = None
-    """The reply is constrained to this schema where the engine can."""
+    """The engine constrains the reply to this schema, if it supports that."""
     max_tokens: int = 512
     sampling: Sampling = Sampling()
     vote: int = 0
-    """Which of several votes this is: part of the cache key, else n votes would be one."""
+    """Number of this vote. Part of the cache key, so that n votes are n requests."""
     asker: str = ""
     """`name@version` of the grader that asks; part of the cache key."""
     nonce: str = ""
-    """A code that the prompt gives and the verdict must repeat, so that nothing that was written before
-    can be one. Not part of the cache key."""
+    """A random code in the prompt that the verdict must repeat, so that no text written earlier can be a
+    verdict. Not part of the cache key."""
     accept: Callable[[JudgeReply], object] | None = None
-    """Raises VerdictError where a reply holds no verdict: a cache keeps only what passes. Stays at home when
-    a request travels."""
+    """Raises VerdictError if a reply contains no verdict; a cache stores only replies that pass. Not sent to
+    other processes."""
 
 
 class JudgeReply(Struct, frozen=True, omit_defaults=True):
@@ -74,18 +74,18 @@ class JudgeReply(Struct, frozen=True, omit_defaults=True):
 
     text: str
     finish_reason: str = "stop"
-    """The engine's word for why it ended: "stop" is a whole reply, "length" a cut one."""
+    """Why the reply ended: "stop" if it is complete, "length" if it was cut."""
     choice_probs: Mapping[str, float] | None = None
-    """For a request with choices: probability of each label, normalised over the labels."""
+    """For requests with choices: each label's probability, normalised over the labels."""
     label_mass: float | None = None
-    """Probability that the labels together have in the full vocabulary (0..1); None where the engine
-    constrained the choice and cannot tell."""
+    """Share of the labels in the full vocabulary's probability (0..1); None if the engine constrained the
+    choice, so that the share is unknown."""
     usage: Usage = Usage()
     latency_s: float = 0.0
     model: str = ""
-    """Identity of the weights that answered."""
+    """Identity of the weights that produced the reply."""
     nonce: str = ""
-    """The request's nonce at the time, where a cache answered; else empty."""
+    """If the reply is from a cache: the nonce of the request it was made for."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""Judge engines and verdict formats by their names in reward.yaml."""
+"""Judge engines and verdict formats, by their names in reward.yaml."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENGINES: Mapping[str, str] = {
     "reward_model_http": "judgekit.judges.engines.reward_models:HTTPRewardModel",
     "vllm": "judgekit.judges.engines.vllm:VLLMJudge",
 }
-"""Judge engines by the name that `engine` gives them."""
+"""Judge engines, by the value of `engine`."""
 
 
 VERDICTS: Mapping[str, Callable[..., VerdictFormat]] = {

@@ -1,4 +1,4 @@
-"""One-token reads: which tokens stand for a label, and what their probabilities say."""
+"""One-token verdicts: the tokens of each label, and their probabilities."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from judgekit.errors import ConfigError
 
 
 def label_token_ids(choices: tuple[str, ...], encode: Callable[[str], Sequence[int]]) -> dict[str, list[int]]:
-    """Ids of the single tokens that stand for each label, alone and after a space.
+    """Return the ids of each label's single tokens, alone and after a space.
 
-    Raises ConfigError for a label that is no single token, or that shares one with another label.
+    Raises ConfigError if a label is not a single token, or shares one with another label.
     """
     ids: dict[str, list[int]] = {}
     for label in choices:
@@ -31,9 +31,9 @@ def label_token_ids(choices: tuple[str, ...], encode: Callable[[str], Sequence[i
 
 
 def normalised(masses: Mapping[str, float]) -> tuple[dict[str, float], float]:
-    """Probabilities of the labels among themselves, and their share (0..1) of the full vocabulary.
+    """Return the labels' relative probabilities, and their share (0..1) of the full vocabulary.
 
-    Where they have none at all the probabilities are equal and the share is 0: no verdict.
+    If they have no probability at all, the relative ones are equal and the share is 0: no verdict.
     """
     total = math.fsum(masses.values())
     if not 0 < total < math.inf:

@@ -1,4 +1,4 @@
-"""Rollout data as text for a judge: references, trajectories, anything else."""
+"""Converts rollout data to text for a judge: references, trajectories, other fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from judgekit.types import Abstained, Message, content_text
 
 
 def as_text(value: Any) -> str | None:
-    """A field's value as text; None where there is nothing to show."""
+    """Convert a field's value to text; None if it is empty."""
     if value is None or value == "":
         return None
     if isinstance(value, str):
@@ -26,10 +26,10 @@ def as_text(value: Any) -> str | None:
 
 
 def select_references(truth: Any, *, equal: Any = None, starts_with: str | None = None) -> Any:
-    """The accepted references among several, or the Abstained that says why none is left.
+    """Select references from several, or return Abstained if none is left.
 
-    *equal* keeps the one that equals it; *starts_with* keeps those that begin with this text. Both come from
-    a data set that carries the references of many variants in one list (`target_gt` and
+    *equal* keeps the references equal to it; *starts_with* keeps those that begin with this text. Both serve
+    data sets that keep the references of many variants in one list (`target_gt` and
     `filter_gt_by_prompt_token` of remote judges for verl).
     """
     if not isinstance(truth, list | tuple) or (equal is None and starts_with is None):
@@ -44,10 +44,10 @@ def select_references(truth: Any, *, equal: Any = None, starts_with: str | None 
 
 
 def trajectory_text(messages: Sequence[Message]) -> str:
-    """A whole trajectory, one numbered block a message, tool calls and their answers included.
+    """Format a whole trajectory, one numbered block per message, with tool calls and results.
 
-    Messages are OpenAI's: `content` a text or blocks, `tool_calls` with `function.name` and `arguments` (a
-    mapping, or JSON as text), `role: tool` for answers.
+    Messages have OpenAI's format: `content` is text or blocks, `tool_calls` have `function.name` and `arguments`
+    (a mapping, or JSON as text), tool results have `role: tool`.
     """
     blocks: list[str] = []
     for number, message in enumerate(messages, 1):

@@ -1,10 +1,10 @@
-"""Judge prompts: templates filled in one pass, and untrusted text that stays text.
+"""Judge prompts: templates filled in one pass, with untrusted text quoted.
 
-A rollout is written by a policy that is paid to fool the judge. Three things keep it data:
+Rollouts come from a policy that is rewarded for fooling the judge. Three measures keep them data:
 
-* it is quoted between fences that nothing in it can close (`quoted`);
-* it stays an untrusted `Piece` all the way to the engine, which tokenises it with special tokens
-  switched off (`judgekit.judges.asking.tokens`), or has `disarm` break up control strings where only text is sent;
+* they are quoted between fences that nothing in them can close (`quoted`);
+* they stay an untrusted `Piece` up to the engine, which tokenises them with special tokens switched off
+  (`judgekit.judges.asking.tokens`); if only text can be sent, `disarm` breaks up control strings;
 * invisible and direction-changing characters are written out (`made_visible`).
 """
 
@@ -21,12 +21,12 @@ from judgekit.errors import ConfigError, did_you_mean
 from judgekit.judges.base import Piece, Role, Turn
 
 Material = str | Sequence[tuple[str, str]]
-"""What fills a data field: a text, or several texts, each with a trusted label before it."""
+"""Content of a data field: one text, or several, each with a trusted label before it."""
 
 MAX_FENCE = 16
-"""Longest fence, in backticks. Longer runs inside a text are shortened to one less, and say so."""
+"""Longest fence, in backticks. Runs in a text that are as long are shortened to one less, and marked."""
 
-# Everything a reader cannot see or that reorders what he sees: C0/C1 controls but tab and newline, soft
+# Characters that are invisible or reorder text: C0/C1 controls except tab and newline, soft
 # hyphen, zero-width and bidi controls, line separators, invisible operators, byte-order mark, interlinear
 # marks, tag characters; and lone surrogates, which no tokenizer can encode.
 _HIDDEN = re.compile(
@@ -51,17 +51,17 @@ _CONTROL = re.compile(
 
 
 def made_visible(text: str) -> str:
-    """*text* with invisible and direction-changing characters written as `<U+200B>`."""
+    """Write invisible and direction-changing characters of *text* as `<U+200B>`."""
     if text.isascii() and text.isprintable():
         return text
     return _HIDDEN.sub(lambda m: f"<U+{ord(m[0]):04X}>", text.replace("\r\n", "\n"))
 
 
 def quoted(text: str, *, max_tokens: int | None = None) -> tuple[Piece, Piece, Piece]:
-    """*text* between two fences that nothing in it can close: opening, the untrusted text, closing.
+    """Quote *text* between two fences that nothing in it can close.
 
-    The fence is a line of backticks longer than any run inside (CommonMark's rule); a run of `MAX_FENCE`
-    or more is shortened and says how long it was.
+    Returns the opening fence, the untrusted text and the closing fence. The fence is a line of backticks longer
+    than any run inside (CommonMark's rule); a run of `MAX_FENCE` or more is shortened, and its length noted.
     """
     text = made_visible(text)
     text = _LONG_TICKS.sub(lambda m: f"{'`' * (MAX_FENCE - 1)}(repeated to {len(m[0])})", text)
@@ -71,10 +71,10 @@ def quoted(text: str, *, max_tokens: int | None = None) -> tuple[Piece, Piece, P
 
 
 def disarm(text: str, control_strings: tuple[str, ...] = ()) -> str:
-    """*text* with every control string broken by a space, for engines that take text only.
+    """Break every control string in *text* with a space, for engines that accept only text.
 
-    Knows the chat markup of the common model families; *control_strings* are those of the model at hand.
-    Reading tokens would be safer: use an engine that takes token ids where there is a choice.
+    Covers the chat markup of common model families, and the model's own *control_strings*. Engines that accept
+    token ids are safer: prefer them.
     """
     for control in control_strings:
         if len(control) > 1 and control in text:
@@ -85,7 +85,7 @@ def disarm(text: str, control_strings: tuple[str, ...] = ()) -> str:
 class _Section(Struct, frozen=True):
     role: Role
     parts: tuple[tuple[str, bool], ...]
-    """(text, is_field) in order."""
+    """(text, is_field), in order."""
 
 
 class Template:
@@ -93,8 +93,8 @@ class Template:
 
     A template file has a `--- system ---` section with everything a group shares (rubric, problem,
     reference) and a `--- user ---` section with the candidate, so that a group hits the engine's prefix
-    cache. A file without sections is one user turn. Fields are `{NAMES}` in capitals; `HOW_TO_ANSWER`
-    and `REMINDER` are the verdict format's words, every other field is data and is quoted.
+    cache. A file without sections is one user turn. Fields are `{NAMES}` in capitals: the verdict format fills
+    `HOW_TO_ANSWER` and `REMINDER`; every other field is data and is quoted.
     """
 
     TRUSTED = ("HOW_TO_ANSWER", "REMINDER", "RUBRIC")
@@ -105,13 +105,15 @@ class Template:
         cuts = list(_SECTION.finditer(text))
         if cuts:
             if text[: cuts[0].start()].strip():
-                raise ConfigError(f"template {name!r}: text before its first section header {cuts[0][0]!r}")
+                raise ConfigError(
+                    f"template {name!r}: there is text before the first section header {cuts[0][0]!r}"
+                )
             ends = [cut.start() for cut in cuts[1:]] + [len(text)]
             spans = [(cut[1], text[cut.end() : end].strip("\n")) for cut, end in zip(cuts, ends, strict=True)]
         else:
             spans = [("user", text.strip("\n"))]
         if [role for role, _ in spans] not in (["user"], ["system", "user"]):
-            raise ConfigError(f"template {name!r}: sections must be system then user, or user alone")
+            raise ConfigError(f"template {name!r}: the sections must be system then user, or only user")
         self._sections = tuple(
             _Section("system" if r == "system" else "user", _split(body)) for r, body in spans
         )
@@ -119,7 +121,7 @@ class Template:
 
     @classmethod
     def load(cls, name_or_path: str) -> Template:
-        """A template that judgekit ships, by name (`default`, `detailed`, `rubric`), or a file's path."""
+        """Load a shipped template by name (`default`, `detailed`, `rubric`), or a file by path."""
         folder = resources.files("judgekit.judges.asking") / "templates"
         shipped = {f.name.removesuffix(".txt"): f for f in folder.iterdir() if f.name.endswith(".txt")}
         if name_or_path in shipped:
@@ -139,11 +141,11 @@ class Template:
         max_tokens: int | None = None,
         cut: Collection[str] = ("CANDIDATE_SOLUTION", "TRAJECTORY"),
     ) -> tuple[Turn, ...]:
-        """The turns of one request.
+        """Fill the template; returns the turns of one request.
 
         *data*: text of each data field, untrusted and quoted; several labelled texts are quoted one by one.
-        *words*: the trusted fields. *max_tokens* bounds each text of the fields *cut*; the rest is shortened
-        only where the prompt would not fit the context.
+        *words*: the trusted fields. *max_tokens* limits each text of the fields *cut*; other fields are
+        shortened only if the prompt would not fit the context.
         """
         return tuple(
             Turn(section.role, tuple(_fill(section, data, words, max_tokens, cut, self.name)))
@@ -179,7 +181,7 @@ def _fill(
                 trusted = closing.text if isinstance(given, str) else closing.text + "\n"
         else:
             raise ConfigError(
-                f"template {name!r}: nothing fills {{{text}}}{did_you_mean(text, {*data, *words})}"
+                f"template {name!r}: no value for the field {{{text}}}{did_you_mean(text, {*data, *words})}"
             )
     if trusted := trusted.rstrip("\n"):
         pieces.append(Piece(trusted))

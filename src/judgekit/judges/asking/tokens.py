@@ -1,8 +1,8 @@
-"""From turns to token ids, with untrusted text that cannot become a control token.
+"""Encodes turns as token ids, so that untrusted text never becomes control tokens.
 
-The chat template is rendered once per prompt shape with a placeholder for each untrusted piece; what is
-between placeholders is tokenised as the template's own text, and every untrusted piece apart from it, with
-the tokenizer's special and added tokens switched off. The result is checked id by id.
+The chat template is rendered once per prompt shape, with a placeholder for each untrusted piece. The text between
+placeholders is tokenised as the template's own; each untrusted piece is tokenised separately, with the
+tokenizer's special and added tokens switched off. The result is checked id by id.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from judgekit.errors import ConfigError, JudgeRejected, RolloutError
 from judgekit.judges.base import Piece, Turn
 
 _LEAST = 64
-"""Tokens that are left of a piece however long the prompt is."""
+"""Tokens kept of each piece, however long the prompt is."""
 _CUT_CHARS_PER_TOKEN = 16
-"""A text longer than this many characters per token of its budget is cut before it is tokenised."""
+"""Texts longer than this many characters per token of their budget are cut before tokenising."""
 
 
 class EncodedPrompt(Struct, frozen=True):
@@ -30,16 +30,16 @@ class EncodedPrompt(Struct, frozen=True):
 
     ids: list[int]
     untrusted: list[tuple[int, int]]
-    """Half-open spans of `ids` that hold untrusted text, in order."""
+    """Half-open spans of `ids` with untrusted text, in order."""
     cut_tokens: int = 0
-    """Tokens taken out of the middle of over-long pieces."""
+    """Tokens removed from the middle of over-long pieces."""
 
 
 class PromptEncoder:
     """Encodes turns for one model.
 
     *tokenizer*: a Hugging Face fast tokenizer with a chat template. *context_tokens*: the engine's context
-    length; a prompt that would not leave room for the reply has its longest cuttable piece cut further.
+    length; if a prompt leaves no room for the reply, its longest cuttable piece is cut further.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class PromptEncoder:
         if getattr(tokenizer, "chat_template", None) is None:
             raise ConfigError(
                 f"the tokenizer of {getattr(tokenizer, 'name_or_path', 'the judge model')} has no chat template: "
-                "take an instruction-tuned model as the judge"
+                "use an instruction-tuned model as the judge"
             )
         self._tokenizer = tokenizer
         self._kwargs = dict(chat_template_kwargs or {})
@@ -65,11 +65,11 @@ class PromptEncoder:
 
     @property
     def control_ids(self) -> frozenset[int]:
-        """Ids of the special and added tokens: none of them ever stands in an untrusted span."""
+        """Ids of the special and added tokens; they never occur in an untrusted span."""
         return self._control
 
     def token_ids(self, text: str) -> list[int]:
-        """Ids of *text* as it stands, without a beginning-of-sequence token."""
+        """Encode *text* without adding a beginning-of-sequence token."""
         return self._template_ids(text)
 
     def encode(
@@ -80,9 +80,9 @@ class PromptEncoder:
         thinking: bool = False,
         generation_prompt: bool = True,
     ) -> EncodedPrompt:
-        """The ids of *turns*, by default with the generation prompt, leaving room for *reply_tokens*.
+        """Encode *turns*, leaving room for *reply_tokens*.
 
-        Raises JudgeRejected where even the uncuttable part does not fit the context.
+        Raises JudgeRejected if even the part that cannot be cut does not fit the context.
         """
         skeleton = self._skeleton(turns, thinking, generation_prompt)
         pieces = [piece for turn in turns for piece in turn.pieces if not piece.trusted]
@@ -92,7 +92,7 @@ class PromptEncoder:
             for p, ids in zip(pieces, encoded, strict=True)
         ]
         over = sum(map(len, skeleton)) + sum(budgets) + reply_tokens - self._context_tokens
-        # what rollouts wrote is cut first, the longest most; what a group shares only when it must be
+        # cut rollouts' text first, the longest most; cut what a group shares only if needed
         for group in (
             [i for i, p in enumerate(pieces) if p.max_tokens is not None],
             list(range(len(pieces))),
@@ -101,8 +101,8 @@ class PromptEncoder:
                 over -= _cut(budgets, group, over)
         if over > 0:
             raise JudgeRejected(
-                f"the prompt needs {over} tokens more than the context of {self._context_tokens} holds, "
-                f"with {reply_tokens} for the reply"
+                f"the prompt is {over} tokens too long for the context of {self._context_tokens} tokens, "
+                f"with {reply_tokens} reserved for the reply"
             )
         ids = list(skeleton[0])
         spans: list[tuple[int, int]] = []
@@ -125,7 +125,7 @@ class PromptEncoder:
         return EncodedPrompt(ids, spans, cut)
 
     def _skeleton(self, turns: Sequence[Turn], thinking: bool, generation_prompt: bool) -> list[list[int]]:
-        """Ids of the template's text before, between and after the untrusted pieces."""
+        """Encode the template's text before, between and after the untrusted pieces."""
         key = (
             thinking,
             generation_prompt,
@@ -141,7 +141,7 @@ class PromptEncoder:
             before, mark, text = text.partition(self._mark(i))
             if not mark or self._mark(i) in text:
                 raise ConfigError(
-                    "the model's chat template drops, repeats or reorders parts of a turn; use another judge model"
+                    "the model's chat template drops, repeats or reorders parts of a turn: use another judge model"
                 )
             skeleton.append(self._template_ids(before))
         skeleton.append(self._template_ids(text))
@@ -180,7 +180,7 @@ class PromptEncoder:
             text = apply(messages)
         except (
             Exception
-        ) as error:  # templates without a system role raise jinja2's TemplateError, or drop the turn
+        ) as error:  # without a system role, templates raise jinja2's TemplateError or drop the turn
             if type(error).__name__ != "TemplateError":
                 raise
             return apply(merged)
@@ -207,8 +207,10 @@ class PromptEncoder:
 
 
 def _cut(budgets: list[int], which: Sequence[int], over: int) -> int:
-    """Lower the longest of the budgets *which* to one level, by *over* in all or as far as _LEAST allows; returns
-    by how much."""
+    """Lower the longest of the budgets *which* to one level; returns the total reduction.
+
+    The total is *over*, or less where _LEAST stops it.
+    """
     level = max((budgets[i] for i in which), default=0)
     low, high = _LEAST, level
     while low < high:  # the highest level that takes enough away
@@ -227,12 +229,12 @@ def _cut(budgets: list[int], which: Sequence[int], over: int) -> int:
 
 
 def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset[int]]:
-    """A function that encodes text with no special or added token, and the ids that it never yields."""
+    """Return an encoder without special or added tokens, and the ids that it never yields."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ConfigError(
-            "the judge model has no fast tokenizer, so untrusted text could become control tokens; take a model "
-            "that ships a tokenizer.json, or reach it over HTTP"
+            "the judge model has no fast tokenizer, so untrusted text could become control tokens: use a model "
+            "that ships a tokenizer.json, or serve it over HTTP"
         )
     from tokenizers import Tokenizer
 
@@ -252,11 +254,11 @@ def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset
         ids: list[int] = plain.encode(text, add_special_tokens=False).ids
         if control.isdisjoint(ids):
             return ids
-        # Some vocabularies hold the control strings as ordinary entries too: encode their parts apart.
+        # Some vocabularies also have control strings as ordinary entries: encode their parts separately.
         parts = inside.split(text) if inside else [text]
         ids = [i for part in parts for i in plain.encode(part, add_special_tokens=False).ids]
         if not control.isdisjoint(ids):
-            raise RolloutError("the judge's tokenizer turns a part of this rollout into a control token")
+            raise RolloutError("the judge's tokenizer turns part of this rollout into a control token")
         return ids
 
     return encode, frozenset(control)

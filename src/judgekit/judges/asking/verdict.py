@@ -1,9 +1,9 @@
-"""Verdict formats: how a judge is told to answer, and how its reply is read, strictly.
+"""Verdict formats: how a judge must answer, and how its reply is parsed.
 
-A reply that is not a verdict in the agreed form raises `VerdictError` with the raw text; nothing is
-guessed. What a rollout says is never read: a format looks at the reply alone, at the probabilities of its
-first token (`choice`), at its last line (`line`), or at the whole of it (`json`). The written forms carry a
-nonce that the rollout cannot know, so that a judge that repeats the rollout has not given a verdict.
+Parsing is strict: a reply that is not in the agreed format raises `VerdictError` with the raw text. A rollout's
+text is never parsed. A format reads only the reply: the probabilities of its first token (`choice`), its last
+line (`line`), or all of it (`json`). Written verdicts contain a nonce that the rollout cannot know, so that a
+judge that repeats the rollout gives no verdict.
 """
 
 from __future__ import annotations
@@ -24,53 +24,53 @@ _FENCED = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 
 
 class Verdict(Struct, frozen=True):
-    """What was read from a reply."""
+    """The result of parsing a reply."""
 
     score: float
-    """The score, or the mean of `scores` where there are several."""
+    """The score, or the mean of `scores` if there are several."""
     reason: str = ""
     metadata: Mapping[str, Any] = {}
     scores: Mapping[str, float] | None = None
-    """Several named scores of one reply."""
+    """Named scores, if the reply has several."""
 
 
 class VerdictFormat(Protocol):
-    """How to ask for a verdict and how to read it."""
+    """How to ask for a verdict, and how to parse it."""
 
     name: str
     score_range: tuple[float, float]
     max_tokens: int
-    """Tokens that a reply may need."""
+    """Maximum tokens of a reply."""
     choices: tuple[str, ...]
-    """Labels for a one-token read; empty for written verdicts."""
+    """Labels of a one-token verdict; empty for written verdicts."""
     json_schema: Mapping[str, Any] | None
-    """What the engine may constrain the reply to."""
+    """Schema that the engine can constrain the reply to."""
     outputs: tuple[str, ...]
-    """Names of the scores where there are several."""
+    """Names of the scores, if there are several."""
     uses_nonce: bool
 
     def for_texts(self, texts: Sequence[str], /) -> VerdictFormat:
-        """The form to ask for when the judge is shown *texts*: itself, or one that none of them can be."""
+        """Return the format to use with *texts*: itself, or one that no text can imitate."""
         ...
 
     def words(self, nonce: str = "", /) -> dict[str, str]:
-        """The trusted template fields HOW_TO_ANSWER (the same for all) and REMINDER (with the nonce)."""
+        """Return the trusted template fields HOW_TO_ANSWER (constant) and REMINDER (with the nonce)."""
         ...
 
     def read(self, reply: JudgeReply, nonce: str = "", /) -> Verdict:
-        """The verdict, or VerdictError."""
+        """Parse the verdict. Raises VerdictError."""
         ...
 
 
 class ChoiceVerdict:
-    """One token read over labels: the score is the expectation over the labels' probabilities.
+    """A one-token verdict: the score is the expected value over the labels.
 
-    `labels` maps each label, which must be one token of the judge's vocabulary, to its score. Below
-    `min_mass`, the labels' share of the full vocabulary, the judge did not answer the question: no verdict.
-    Expectation over score tokens: G-Eval (Liu et al. 2023, arXiv:2303.16634, section 2.1).
+    `labels` maps each label, which must be one token of the judge's vocabulary, to its score. If the labels hold
+    less than `min_mass` of the full vocabulary's probability, the judge did not answer: no verdict. Expectation
+    over score tokens: G-Eval (Liu et al. 2023, arXiv:2303.16634, section 2.1).
 
-    Where a rollout begins with a label, a judge that only repeats it would be read as one that judged. Such
-    a rollout is asked about with spare labels: letters for digits (A the worst), digits for letters.
+    If a rollout begins with a label, a judge that merely repeats it would seem to give a verdict. For such
+    rollouts spare labels are used: letters instead of digits (A is the worst), digits instead of letters.
     """
 
     name = "choice"
@@ -82,15 +82,13 @@ class ChoiceVerdict:
     def __init__(self, labels: Mapping[str, float] | None = None, *, min_mass: float = 0.5) -> None:
         self.labels = {str(k): float(v) for k, v in (labels or {"0": 0.0, "1": 1.0}).items()}
         if len(self.labels) < 2:
-            raise ConfigError(
-                "choice: give at least two labels with their scores, such as {'0': 0.0, '1': 1.0}"
-            )
+            raise ConfigError("choice: give at least two labels with scores, such as {'0': 0.0, '1': 1.0}")
         if not all(math.isfinite(score) for score in self.labels.values()):
             raise ConfigError("choice: every label's score must be finite")
         if len(set(self.labels.values())) < 2:
             raise ConfigError("choice: the labels must not all have the same score")
         if not 0.0 <= min_mass <= 1.0:
-            raise ConfigError(f"choice: min_mass is a probability, not {min_mass}")
+            raise ConfigError(f"choice: min_mass is a probability from 0 to 1, not {min_mass}")
         self.min_mass = min_mass
         self.choices = tuple(self.labels)
         self.score_range = (min(self.labels.values()), max(self.labels.values()))
@@ -103,11 +101,11 @@ class ChoiceVerdict:
         if self._spare is None:
             self._spare = self.spare()
         if any(text.startswith(label) for text in begins for label in self._spare.choices):
-            return self  # several texts, one of each kind: the wrong one is as likely as the right one
+            return self  # several texts that begin with both kinds: neither set of labels is safer
         return self._spare
 
     def spare(self) -> ChoiceVerdict:
-        """The same verdict with labels of another kind."""
+        """Return the same format with labels of the other kind."""
         ordered = sorted(self.labels, key=lambda label: self.labels[label])
         names = string.digits if any(label.isalpha() for label in ordered) else string.ascii_uppercase
         if len(ordered) > len(names):
@@ -121,10 +119,10 @@ class ChoiceVerdict:
     def scale(
         cls, low: int, high: int, *, to: tuple[float, float] = (0.0, 1.0), min_mass: float = 0.5
     ) -> ChoiceVerdict:
-        """Whole numbers from *low* to *high*, mapped to the range *to*: `ChoiceVerdict.scale(1, 5)`.
+        """Make a scale of whole numbers, mapped to the range *to*: `ChoiceVerdict.scale(1, 5)`.
 
-        A scale beyond single digits is asked for in letters, A for the lowest, because most vocabularies
-        spell 10 with two tokens.
+        A scale beyond single digits uses letters as labels, A for the lowest, because most vocabularies spell 10
+        with two tokens.
         """
         count = high - low + 1
         if not 2 <= count <= 26:
@@ -146,7 +144,7 @@ class ChoiceVerdict:
     def read(self, reply: JudgeReply, nonce: str = "", /) -> Verdict:
         probs = reply.choice_probs
         if probs is None or set(probs) != set(self.labels):
-            raise VerdictError("the engine returned no probabilities of the offered labels", reply.text)
+            raise VerdictError("the engine returned no probabilities for the offered labels", reply.text)
         if reply.label_mass is not None and reply.label_mass < self.min_mass:
             raise VerdictError(
                 f"the labels hold {reply.label_mass:.3g} of the probability, below min_mass={self.min_mass}: "
@@ -160,11 +158,13 @@ class ChoiceVerdict:
         metadata: dict[str, Any] = {"probs": dict(probs)}
         if reply.label_mass is not None:
             metadata["label_mass"] = reply.label_mass
-        return Verdict(min(max(score, low), high), metadata=metadata)  # rounding of the sum only
+        return Verdict(
+            min(max(score, low), high), metadata=metadata
+        )  # only removes rounding errors of the sum
 
 
 class _Scale:
-    """A scale that a judge is asked to use, and the range that its scores are mapped to."""
+    """A judge's scale, and the range that its scores are mapped to."""
 
     def __init__(
         self, name: str, low: float, high: float, integer: bool, to: tuple[float, float] | None
@@ -172,7 +172,9 @@ class _Scale:
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ConfigError(f"{name}: the scale needs finite low < high, not {low}..{high}")
         if to is not None and not (math.isfinite(to[0]) and math.isfinite(to[1]) and to[0] < to[1]):
-            raise ConfigError(f"{name}: to is the range that scores are mapped to, low < high, not {to}")
+            raise ConfigError(
+                f"{name}: to is the range that scores are mapped to, with finite low < high, not {to}"
+            )
         self.low, self.high, self.integer = float(low), float(high), integer
         self.range = (float(to[0]), float(to[1])) if to is not None else (self.low, self.high)
 
@@ -180,7 +182,7 @@ class _Scale:
         return f"{'a whole number' if self.integer else 'a number'} from {self.low:g} (worst) to {self.high:g} (best)"
 
     def map(self, value: float, raw: str) -> float:
-        """*value* on the target range; VerdictError where it is not on the scale."""
+        """Map *value* to the target range. Raises VerdictError if it is not on the scale."""
         if not self.low <= value <= self.high or (self.integer and value != int(value)):
             raise VerdictError(f"the score {value:g} is not {self.describe()}", raw)
         a, b = self.range
@@ -192,12 +194,12 @@ class _Scale:
 class LineVerdict:
     """A written verdict whose last line is `### Final Score: x`.
 
-    *low*..*high* is the scale (inclusive) that the judge is asked to use, *to* the range that scores are
-    mapped to; *integer* allows whole numbers only. *line*: another last line, with `{score}` in it once.
+    *low*..*high* is the judge's scale (inclusive), *to* the range that scores are mapped to; *integer* allows
+    whole numbers only. *line*: another last line, which contains `{score}` once.
 
-    With *nonce* the line carries a code, `### Final Score [k3v9]: x`, that is new for every prompt. Without
-    it, as for judges that were trained on a fixed line, a judge that ends by repeating the rollout can be
-    made to say what the rollout says.
+    With *nonce* the line contains a code, `### Final Score [k3v9]: x`, that is new for every prompt. Without it
+    (for judges that were trained on a fixed line), a judge that ends by repeating the rollout returns whatever
+    verdict the rollout contains.
     """
 
     name = "line"
@@ -219,7 +221,7 @@ class LineVerdict:
         self._scale = _Scale("line", low, high, integer, to)
         if line.count("{score}") != 1 or "\n" in line or not line.split("{score}")[0].strip():
             raise ConfigError(
-                f"line: {line!r} must be one line with words before {{score}}, which stands in it once"
+                f"line: {line!r} must be one line that contains {{score}} once, with words before it"
             )
         self.score_range = self._scale.range
         self.line = line
@@ -250,7 +252,7 @@ class LineVerdict:
                 f"the reply's last line is not {self._with_code(nonce)!r} but {last[:80]!r}", reply.text
             )
         if sum(line.lstrip().startswith("```") for line in reason.split("\n")) % 2:
-            raise VerdictError("the verdict line stands inside a code fence", reply.text)
+            raise VerdictError("the verdict line is inside a code fence", reply.text)
         return Verdict(self._scale.map(float(match[1]), reply.text), reason.strip())
 
     def _with_code(self, nonce: str) -> str:
@@ -266,12 +268,12 @@ class LineVerdict:
 
 
 class JsonVerdict:
-    """A written verdict that is one JSON object: a code, the reason, then the score or several scores.
+    """A written verdict as one JSON object: code, reason, then one or several scores.
 
         JsonVerdict(low=0, high=10, to=(0, 1), scores=["accuracy", "completeness", "clarity"])
 
-    Engines that can are told the schema. The reply must be the object and nothing else (one code fence
-    around it is let pass), with exactly the agreed keys. *scores*: names of several scores, which become
+    The schema is sent to engines that support one. The reply must be the object and nothing else (one code
+    fence around it is accepted), with exactly the agreed keys. *scores*: names of several scores, which become
     several grades of one call (`grader.accuracy`, …). *nonce*: the object begins with a code that is new for
     every prompt.
     """
@@ -293,7 +295,7 @@ class JsonVerdict:
     ) -> None:
         self._scale = _Scale("json", low, high, integer, to)
         if isinstance(scores, str) or len(set(scores)) < len(scores):
-            raise ConfigError(f"json: scores is a list of different names, not {scores!r}")
+            raise ConfigError(f"json: scores is a list of distinct names, not {scores!r}")
         for name in scores:
             if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in ("code", "reason"):
                 raise ConfigError(f"json: {name!r} cannot be the name of a score")
@@ -339,7 +341,7 @@ class JsonVerdict:
         return Verdict(mean, found["reason"], scores=scores if self.outputs else None)
 
     def read_object(self, reply: JudgeReply, nonce: str, keys: Sequence[str]) -> dict[str, Any]:
-        """The reply's object: exactly the code, the reason and *keys*; VerdictError for anything else."""
+        """Parse the object, with exactly the code, the reason and *keys*. Raises VerdictError."""
         _check_whole(reply)
         text = without_thinking(reply.text).strip()
         if fenced := _FENCED.fullmatch(text):
@@ -354,7 +356,7 @@ class JsonVerdict:
                 f"the reply is not an object with the keys {', '.join(sorted(wanted))}", reply.text
             )
         if self.uses_nonce and found["code"] != nonce:
-            raise VerdictError("the reply does not carry the code of this prompt", reply.text)
+            raise VerdictError("the reply does not contain this prompt's code", reply.text)
         if not isinstance(found["reason"], str):
             raise VerdictError("the reason is not text", reply.text)
         return found
@@ -366,9 +368,9 @@ class JsonVerdict:
 
 
 def without_thinking(text: str) -> str:
-    """What stands behind the last `</think>`, or all of it; its opening may stand in the prompt.
+    """Return the text after the last `</think>`, or all of it if there is none.
 
-    Raises VerdictError where thinking is opened and never ends.
+    The opening tag may be in the prompt. Raises VerdictError if the reply opens thinking and never closes it.
     """
     _, closed, after = text.rpartition("</think>")
     if not closed and text.lstrip().startswith("<think>"):
@@ -384,9 +386,9 @@ def _check_whole(reply: JudgeReply) -> None:
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return made
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no score")
+    raise ValueError(f"{name} is not a score")

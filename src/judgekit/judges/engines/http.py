@@ -1,4 +1,4 @@
-"""HTTP to a judge's server: one set of connections per event loop, and every mishap an error of ours."""
+"""An HTTP client for judge servers, whose errors are all judgekit's own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Secret:
-    """A key that shows itself to nobody by accident."""
+    """A key that never shows in a repr or a log."""
 
     def __init__(self, value: str) -> None:
         self._value = value
@@ -38,7 +38,7 @@ class Server:
     """A server with a `/v1` interface.
 
     *url*, *api_key* and *timeout_s* (of one request) come from LLM_JUDGE_SERVER_URL, LLM_JUDGE_SERVER_API_KEY
-    and LLM_JUDGE_SERVER_TIMEOUT where they are not given. The key never shows in a repr, a log or an error.
+    and LLM_JUDGE_SERVER_TIMEOUT if they are not given. The key never shows in a repr, a log or an error.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Server:
         self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _Session] = WeakKeyDictionary()
 
     async def get(self, path: str, *, root: bool = False) -> dict[str, Any]:
-        """The JSON object at *path* below `/v1`, or below the server's root."""
+        """GET the JSON object at *path* below `/v1`, or below the server's root."""
         return await self._exchange("GET", path, None, root)
 
     async def post(self, path: str, body: Mapping[str, Any], *, root: bool = False) -> dict[str, Any]:
-        """What the server answers to *body*, a JSON object."""
+        """POST *body*; returns the server's JSON object."""
         return await self._exchange("POST", path, body, root)
 
     async def healthy(self) -> bool:
@@ -78,14 +78,14 @@ class Server:
             return False
 
     async def models(self) -> list[dict[str, Any]]:
-        """What the server says of its models."""
+        """List the server's models."""
         found = (await self.get("/models")).get("data")
         if not isinstance(found, list) or not all(isinstance(m, dict) and "id" in m for m in found):
-            raise JudgeUnavailable(f"{self} lists its models in no form that is known")
+            raise JudgeUnavailable(f"{self} lists its models in an unknown format")
         return found
 
     async def close(self) -> None:
-        """Close the connections of the running loop; those of other loops close with their loop."""
+        """Close the running loop's connections; those of other loops close with their loop."""
         session = self._sessions.pop(asyncio.get_running_loop(), None)
         if session is not None:
             await session.keeper.aclose()
@@ -111,11 +111,11 @@ class Server:
         if status >= 400:
             raise _refusal(str(self), status, headers, raw)
         try:
-            answer = json.loads(raw)  # which knows NaN: one such number must not cost the other answers
+            answer = json.loads(raw)  # accepts NaN, so that one such number does not spoil the other answers
         except ValueError:
             raise JudgeUnavailable(f"{self} answered {len(raw)} bytes that are not JSON") from None
         if not isinstance(answer, dict):
-            raise JudgeUnavailable(f"{self} answered with JSON of an unknown form")
+            raise JudgeUnavailable(f"{self} answered with JSON that is not an object")
         return answer
 
     def _session(self) -> aiohttp.ClientSession:
@@ -127,7 +127,7 @@ class Server:
 
 
 class _Session:
-    """The connections of one event loop, closed with it."""
+    """The connections of one event loop, closed when it ends."""
 
     def __init__(self, key: Secret, timeout_s: float, max_connections: int) -> None:
         import aiohttp
@@ -135,7 +135,7 @@ class _Session:
         headers = {"Content-Type": "application/json"}
         if secret := key.reveal():
             headers["Authorization"] = f"Bearer {secret}"
-        # a server closes idle connections after 5 s (uvicorn): ours are dropped before, not in a race with it
+        # uvicorn closes idle connections after 5 s: drop ours earlier, to avoid a race
         connector = aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=3.0)
         self.client = aiohttp.ClientSession(
             headers=headers,
@@ -146,7 +146,7 @@ class _Session:
         self._first = asyncio.ensure_future(self.keeper.__anext__())
 
     async def _keep(self) -> AsyncGenerator[None, None]:
-        """A generator that the loop finalises when it shuts down; with it the connections go."""
+        """Close the connections when the loop shuts down, which finalises its generators."""
         try:
             yield
         finally:
@@ -154,7 +154,7 @@ class _Session:
 
 
 def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> JudgeError:
-    """An HTTP error status as the error that it means."""
+    """Map an HTTP error status to a judge error."""
     detail = ""
     with contextlib.suppress(ValueError, AttributeError):
         parsed = json.loads(raw)
@@ -166,14 +166,16 @@ def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> J
         )
     detail = detail or raw[:100].decode("utf-8", "replace")
     if status in (401, 403):
-        return JudgeRejected(f"{who} refuses the API key (HTTP {status})")
+        return JudgeRejected(
+            f"{who} refuses the API key (HTTP {status}): check api_key or LLM_JUDGE_SERVER_API_KEY"
+        )
     if status in (408, 409, 425, 429) or status >= 500:
         return JudgeUnavailable(f"{who} answered HTTP {status}: {detail}", retry_after=_retry_after(headers))
     return JudgeRejected(f"{who} answered HTTP {status}: {detail}")
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server asks to wait; the form with a date is not in use by judges."""
+    """Return the seconds that the server asks to wait; a date is ignored."""
     try:
         wait = float(headers.get("Retry-After", ""))
     except ValueError:
@@ -186,9 +188,9 @@ def _base_url(url: str) -> str:
         raise ConfigError("give the server's url=, or set LLM_JUDGE_SERVER_URL")
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{url!r} is no address of a server, such as http://127.0.0.1:8000/v1")
+        raise ConfigError(f"{url!r} is not a server address such as http://127.0.0.1:8000/v1")
     if parts.username or parts.password:
-        raise ConfigError("the address must not hold a password; give the key as api_key=")
+        raise ConfigError("the address must not contain a password: give the key as api_key=")
     path = parts.path.rstrip("/")
     return f"{parts.scheme}://{parts.netloc}{path if path.endswith('/v1') else path + '/v1'}"
 

@@ -1,14 +1,14 @@
-"""A judge behind any OpenAI-compatible server: vLLM's, a router before several, SGLang, an API provider.
+"""A judge behind any OpenAI-compatible server: vLLM, a router, SGLang, an API provider.
 
-How verdicts are read depends on what the server can do, found out once:
+How verdicts are read depends on what the server supports, which is probed once:
 
-* `tokens`: a tokenizer is at hand and the server takes token ids: prompts are encoded here, with untrusted
-  text that cannot become a control token, and short replies travel together in one POST.
+* `tokens`: there is a tokenizer and the server accepts token ids. Prompts are encoded here, so that untrusted
+  text cannot become a control token, and requests with short replies share one POST.
 * `labels`: a vLLM server: label logprobs over the full vocabulary, by token id.
-* `constrained`: a vLLM server that does not know those: the choice is constrained, so there is no label mass.
+* `constrained`: a vLLM server without those: the choice is constrained, so there is no label mass.
 * `top`: any other server: the labels among the most likely first tokens.
 
-One server is asked in one style only: vLLM corrupts one style of logprobs when a batch mixes two.
+Each server is asked in one style only, because vLLM corrupts one style of logprobs when a batch mixes two.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 Style = Literal["tokens", "labels", "constrained", "top"]
 
 _CHARS_PER_TOKEN = 3
-"""Where there is no tokenizer a text's budget of tokens is taken as so many characters each."""
+"""Without a tokenizer, token budgets are converted to characters at this rate."""
 _CUT = " [... the middle was cut ...] "
 _TOGETHER_TOKENS = 32
-"""Requests travel together when no reply is longer: an answer comes back when the last of its POST is written."""
+"""Only requests with replies of at most this length share a POST, which returns when its slowest is done."""
 
 
 class OpenAIJudge:
@@ -50,11 +50,11 @@ class OpenAIJudge:
         judge = OpenAIJudge("http://127.0.0.1:8000/v1", model="Qwen/Qwen2.5-1.5B-Instruct")
 
     *url*, *api_key* and *timeout_s* come from LLM_JUDGE_SERVER_URL, LLM_JUDGE_SERVER_API_KEY and
-    LLM_JUDGE_SERVER_TIMEOUT where they are not given (timeout: 60 s for one attempt). *model*: as the server
-    calls it; None takes the only one that it serves. *tokenizer*: folder or hub name of the model's
-    tokenizer (needs transformers): prompts then travel as token ids, where the server takes them.
-    *chat_template_kwargs*: for the chat template. *extra_body*: further fields of every request. *identity*:
-    names the weights in caches; by default what the server says of its model.
+    LLM_JUDGE_SERVER_TIMEOUT if they are not given (timeout: 60 s for one attempt). *model*: its name on the
+    server; None takes the only one served. *tokenizer*: folder or hub name of the model's tokenizer (needs
+    transformers): prompts are then sent as token ids, if the server accepts them. *chat_template_kwargs*: for
+    the chat template. *extra_body*: further fields of every request. *identity*: names the weights in caches;
+    by default the server's own name for its model.
 
     For several servers of the same weights see `openai_judge`.
     """
@@ -94,35 +94,35 @@ class OpenAIJudge:
         return reply
 
     async def complete_many(self, requests: Sequence[JudgeRequest], /) -> Sequence[JudgeReply | Exception]:
-        """Several requests that differ in their prompts alone, in one POST; or a single one."""
+        """Send one request, or several that differ only in their prompts, in one POST."""
         facts = await self._know()
         try:
             return await self._ask(requests, facts)
         except JudgeRejected as error:
             if len(requests) == 1:
                 return [error]
-            # one of them is at fault: find out which, and let the others have their verdict
+            # one of them was rejected: send each by itself, so that the others get their verdict
             return [(await self.complete_many([request]))[0] for request in requests]
         except JudgeError as error:
             return [error] * len(requests)
 
     async def start(self) -> None:
-        """Ask the server what it serves. Raises JudgeUnavailable where it does not answer."""
+        """Ask the server what it serves. Raises JudgeUnavailable if it does not answer."""
         try:
             await self._know()
         except BaseException:
-            await self.server.close()  # nobody closes a judge that never started
+            await self.server.close()  # a judge that did not start is never closed
             raise
 
     async def identity(self) -> str:
-        """What names the weights: as given, or the server's word for its model's origin, and its address."""
+        """Return the given identity, or the server's name for its model, with its address."""
         if self._identity is None:
             facts = await self._know()
             self._identity = f"{facts.root} at {self.server.url}"
         return self._identity
 
     async def close(self) -> None:
-        """Close the connections of the running loop; those of other loops close with their loop."""
+        """Close the running loop's connections; those of other loops close with their loop."""
         await self.server.close()
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ class OpenAIJudge:
     # ---- requests
 
     async def _ask(self, requests: Sequence[JudgeRequest], facts: _Facts) -> list[JudgeReply | Exception]:
-        """One POST."""
+        """Send one POST."""
         start = time.perf_counter()
         first, together = requests[0], len(requests) > 1
         body = self._body(first, facts)
@@ -162,9 +162,7 @@ class OpenAIJudge:
         for number, (request, usage) in enumerate(zip(requests, usages, strict=True)):
             choice = by_index.get(number)
             if choice is None:
-                replies.append(
-                    JudgeUnavailable(f"{self} left out the answer to one of {len(requests)} prompts")
-                )
+                replies.append(JudgeUnavailable(f"{self} sent no answer to one of {len(requests)} prompts"))
                 continue
             try:
                 replies.append(self._reply(request, choice, usage, sent[number], facts, start))
@@ -248,11 +246,11 @@ class OpenAIJudge:
     def _read(
         self, choice: Any, choices: tuple[str, ...], facts: _Facts
     ) -> tuple[dict[str, float], float | None]:
-        """Probabilities of the labels and their mass, from a choice with logprobs."""
+        """Return the labels' probabilities and their mass, from a choice with logprobs."""
         found = _first_logprobs(choice)
         if found is None:
             raise JudgeUnavailable(
-                f"{self} sent no logprobs of the first token: it cannot be asked for one-token verdicts"
+                f"{self} sent no logprobs of the first token, so it cannot give one-token verdicts: use the verdict format line or json"
             )
         masses: dict[str, float]
         if facts.style in ("tokens", "labels"):
@@ -262,7 +260,7 @@ class OpenAIJudge:
                 for label, ids in labels.items()
             }
             if not any(f"token_id:{i}" in found for ids in labels.values() for i in ids):
-                raise JudgeUnavailable(f"{self} sent none of the label logprobs that it was asked for")
+                raise JudgeUnavailable(f"{self} sent none of the requested label logprobs")
         else:
             masses = dict.fromkeys(choices, 0.0)
             for token, logprob in found.items():
@@ -287,7 +285,7 @@ class OpenAIJudge:
         answer = await self.server.post("/tokenize", body, root=True)
         tokens = answer.get("tokens")
         if not isinstance(tokens, list):
-            raise JudgeUnavailable(f"{self} does not tokenise in a form that is known")
+            raise JudgeUnavailable(f"{self} answered /tokenize in an unknown format")
         return tokens
 
     # ---- what the server is
@@ -306,11 +304,11 @@ class OpenAIJudge:
         names = [str(m["id"]) for m in models]
         if self.model is None and len(names) != 1:
             raise ConfigError(
-                f"{self.server.url} serves {', '.join(names) or 'no model'}: say which one is the judge with model="
+                f"{self.server.url} serves {', '.join(names) or 'no model'}: name the judge with model="
             )
         model = self.model or names[0]
         entry = next((m for m in models if m["id"] == model), None)
-        if entry is None and len(names) < 50:  # providers list hundreds, and not always all
+        if entry is None and len(names) < 50:  # providers list hundreds of models, and not always all
             raise ConfigError(f"{self.server.url} serves {', '.join(names)}, not {model!r}")
         entry = entry or {}
         context = entry.get("max_model_len")
@@ -328,7 +326,7 @@ class OpenAIJudge:
         return facts
 
     async def _version(self) -> str | None:
-        """vLLM's version, where it is a vLLM server."""
+        """Return vLLM's version, or None for other servers."""
         try:
             answer = await self.server.get("/version", root=True)
         except JudgeError:
@@ -350,7 +348,7 @@ class OpenAIJudge:
         return isinstance(answer.get("choices"), list) and len(answer["choices"]) == 2
 
     async def _sends_labels(self, facts: _Facts) -> bool:
-        """Whether the server honours `logprob_token_ids`; older ones ignore it without a word."""
+        """Check that the server honours `logprob_token_ids`, which older ones silently ignore."""
         try:
             ids = await self._token_ids("0", facts)
             fields: dict[str, Any] = {
@@ -371,7 +369,7 @@ class OpenAIJudge:
 
 
 class _Facts:
-    """What was found out about a server."""
+    """What a server supports."""
 
     def __init__(self, *, model: str, root: str, vllm: bool) -> None:
         self.model = model
@@ -379,7 +377,7 @@ class _Facts:
         self.vllm = vllm
         self.style: Style = "top"
         self.batches = False
-        """Whether several prompts go in one POST."""
+        """Whether one POST can carry several prompts."""
         self.schemas = True
         """Whether a reply can be constrained to a JSON schema."""
 
@@ -396,9 +394,9 @@ def openai_judge(
     identity: str | None = None,
     max_connections: int = 256,
 ) -> Judge:
-    """An `OpenAIJudge`, or a `Routed` over several servers of the same weights.
+    """Make an `OpenAIJudge`, or a `Routed` over several servers of the same weights.
 
-    *url*: one address, several in a list, or several with commas between (as LLM_JUDGE_SERVER_URL may hold).
+    *url*: one address, or several, in a list or separated by commas (as in LLM_JUDGE_SERVER_URL).
     """
     given = url if url is not None else os.environ.get("LLM_JUDGE_SERVER_URL", "")
     each = [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
@@ -420,7 +418,7 @@ def openai_judge(
 
 
 def text_messages(turns: Sequence[Turn]) -> list[dict[str, str]]:
-    """Chat messages for a server that takes text: control strings broken up, over-long pieces cut."""
+    """Make chat messages of *turns*, with control strings broken up and over-long pieces cut."""
     messages = []
     for turn in turns:
         content = ""
@@ -444,14 +442,14 @@ def _first_choice(answer: Mapping[str, Any], who: str) -> dict[str, Any]:
 
 
 def _text_of(choice: Mapping[str, Any]) -> str:
-    """The reply's text; thinking that a server took out of it is not part of it."""
+    """Return the reply's text, without thinking that the server split off."""
     message = choice.get("message")
     text = message.get("content") if isinstance(message, dict) else choice.get("text")
     return text if isinstance(text, str) else ""
 
 
 def _first_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
-    """Logprobs at the first token, by token, from either kind of completion; None where there are none."""
+    """Return the first token's logprobs by token, from either API; None if there are none."""
     logprobs = choice.get("logprobs")
     if not isinstance(logprobs, dict):
         return None
@@ -468,7 +466,7 @@ def _first_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
 
 
 def _shares(usage: Any, n: int) -> list[dict[str, int]]:
-    """A server counts the tokens of a POST together: each of *n* requests has an equal share, to the sum."""
+    """Split a POST's token counts evenly among its *n* requests."""
     usage = usage if isinstance(usage, dict) else {}
     counts = {key: _count(usage, key) for key in ("prompt_tokens", "completion_tokens")}
     counts["cached_tokens"] = _count(usage.get("prompt_tokens_details"), "cached_tokens")
@@ -485,9 +483,9 @@ def _reply_tokens(request: JudgeRequest) -> int:
 
 
 def _all_but_the_prompt(request: JudgeRequest) -> Any:
-    """What requests that travel together have in common: the server is told it once."""
+    """Return what requests must have in common to share a POST."""
     schema = json.dumps(request.json_schema, sort_keys=True) if request.json_schema is not None else None
-    vote = request.vote if request.sampling.temperature > 0 else 0  # part of the seed
+    vote = request.vote if request.sampling.temperature > 0 else 0  # it is part of the seed
     return request.choices, request.sampling, _reply_tokens(request), schema, vote
 
 

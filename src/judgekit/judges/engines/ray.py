@@ -1,7 +1,7 @@
-"""Frozen judges behind named Ray actors, on GPUs of their own.
+"""Frozen judges behind named Ray actors, each with its own GPUs.
 
 `start_ray_judge` starts replicas; `RayJudge` finds them by name from any process of the cluster, also from
-an environment without vLLM. Actors are called `judgekit:<name>:<i>` in the namespace `judgekit`.
+an environment without vLLM. Actors are named `judgekit:<name>:<i>` in the namespace `judgekit`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ logger = logging.getLogger("judgekit")
 NAMESPACE = "judgekit"
 VLLM = "judgekit.judges.engines.vllm:VLLMJudge"
 _COLLECT_S = 30.0
-"""How long one call for answers waits in the actor."""
+"""Seconds that one call for answers waits in the actor."""
 
 
 class RayJudge:
-    """The judges that were started under *name*, found through the running Ray cluster.
+    """Asks the judge actors of this name in the running Ray cluster.
 
         judge = RayJudge("maths")
 
     The process must be connected to the cluster (`ray.init`). Requests are routed to the replica that has
-    seen their prefix, see `Routed`. A replica that dies fails what it was asked with JudgeUnavailable, which
-    a `Retrying` layer tries again, on another replica or on the restarted one.
+    cached their prefix, see `Routed`. If a replica dies, its pending requests raise JudgeUnavailable; a
+    `Retrying` layer retries them on another replica or on the restarted one.
     """
 
     def __init__(self, name: str = "judge", *, namespace: str = NAMESPACE) -> None:
@@ -46,13 +46,13 @@ class RayJudge:
         self.namespace = namespace
         self._routed: Routed | None = None
         self._kept: list[Any] = []
-        """What a starter holds so that actors live as long as it does."""
+        """Handles that keep the actors alive as long as the process that started them."""
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         return await self._router().complete(request)
 
     async def start(self) -> None:
-        """Find the actors, and wait until their models are loaded."""
+        """Find the actors and wait until their models are loaded."""
         for replica in self._router().replicas:
             await replica.judge.start()
 
@@ -60,13 +60,13 @@ class RayJudge:
         return await self._router().identity()
 
     async def close(self) -> None:
-        """Let go of the actors; those that were started for this process alone end with it or by `stop`."""
+        """Disconnect. Actors started with lifetime "starter" end with their process or by `stop`."""
         routed, self._routed = self._routed, None
         if routed is not None:
             await routed.close()
 
     async def status(self) -> list[dict[str, Any]]:
-        """What every replica says of itself; `error` where one does not answer within 10 s."""
+        """Return each replica's description, or `error` if it does not answer within 10 s."""
         found = []
         for handle, name in _actors(self.name, self.namespace):
             try:
@@ -81,9 +81,9 @@ class RayJudge:
         return found
 
     async def stop(self, *, drain_s: float = 30.0) -> int:
-        """End the replicas: no new requests, up to *drain_s* seconds for those that run, then the processes.
+        """Stop the replicas; returns how many there were.
 
-        Returns how many there were.
+        They take no new requests, get up to *drain_s* seconds for running ones, and are then killed.
         """
         ray = _ray()
         actors = _actors(self.name, self.namespace)
@@ -110,7 +110,7 @@ class RayJudge:
             actors = _actors(self.name, self.namespace)
             if not actors:
                 raise JudgeUnavailable(
-                    f"no judge named {self.name!r} runs in this Ray cluster; start it with: judgekit serve --engine ray --name {self.name}"
+                    f"no judge named {self.name!r} runs in this Ray cluster: start it with judgekit serve --engine ray --name {self.name}"
                 )
             self._routed = Routed([_Replica(handle, name) for handle, name in actors])
         return self._routed
@@ -136,18 +136,16 @@ def start_ray_judge(
     factory: str = VLLM,
     place_s: float = 60.0,
 ) -> RayJudge:
-    """Start *replicas* frozen engines as Ray actors, or take those that run with the same configuration.
+    """Start frozen engines as Ray actors, or reuse running ones of the same configuration.
 
-    *gpus*: GPUs of one replica; by default one for each of *tensor_parallel_size* where the cluster has
-    GPUs, else none; a fraction shares a GPU. Each replica has a bundle of a placement group to itself.
-    *lifetime*: "starter" ends them with this process (keep the RayJudge), "detached" leaves them running
-    until `stop`. *options*: further arguments of VLLMJudge. *python*: the
-    interpreter of another environment, by a path on every node, where the judge's vLLM and the trainer's cannot
-    share one; it needs judgekit, and the cluster's versions of Python and Ray. *runtime_env*: for the actors.
-    *place_s*: how long to wait for the resources.
+    *gpus*: GPUs of one replica; by default *tensor_parallel_size* if the cluster has GPUs, else none; a fraction
+    shares a GPU. Each replica has its own bundle of a placement group. *lifetime*: "starter" ends the replicas
+    with this process (keep the RayJudge), "detached" leaves them running until `stop`. *options*: further
+    arguments of VLLMJudge. *python*: path of another environment's interpreter, the same on every node, if the
+    judge and the trainer need different versions of vLLM; that environment needs judgekit, and the cluster's
+    versions of Python and Ray. *runtime_env*: for the actors. *place_s*: seconds to wait for the resources.
 
-    Raises ConfigError where the cluster cannot hold them, or where actors of this name run another
-    configuration.
+    Raises ConfigError if the cluster has no room for them, or if actors of this name run another configuration.
     """
     ray = _ray()
     if replicas < 1 or tensor_parallel_size < 1:
@@ -165,7 +163,7 @@ def start_ray_judge(
         arguments = {"model": os.fspath(model), "tensor_parallel_size": tensor_parallel_size, **arguments}
     environment = {**(runtime_env or {}), **({"py_executable": python} if python else {})}
     config = {"factory": factory, "options": arguments, "gpus": gpus, "replicas": replicas}
-    # the environment is not part of config, which is shown: its variables may be secret
+    # config is shown to users; keep the environment out of it, because its variables may be secret
     whole = json.dumps([config, environment], sort_keys=True, default=str)
     digest = hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
 
@@ -209,7 +207,7 @@ def start_ray_judge(
 
 
 class _Replica:
-    """One actor, as a judge."""
+    """A judge that asks one actor."""
 
     def __init__(self, handle: Any, name: str) -> None:
         self._handle = handle
@@ -247,7 +245,7 @@ class _Replica:
 
 
 class _Link:
-    """What travels between one event loop and one actor: requests there together, answers back as they come."""
+    """Connects one event loop with one actor; batches requests and answers."""
 
     def __init__(self, handle: Any, name: str) -> None:
         self._handle = handle
@@ -273,7 +271,7 @@ class _Link:
             return await future
         except asyncio.CancelledError:
             if self._waiting.pop(number, None) is not None:
-                # awaiting less does not cancel anything over there: say so
+                # cancelling here does not cancel in the actor: tell it
                 self._given_up.append(number)
                 self._schedule(loop)
             raise
@@ -306,7 +304,7 @@ class _Link:
             self._fail(_mapped(error, self._name))
             return
         if self._life and self._life != life:
-            # the actor was restarted: what it was asked before is gone
+            # the actor was restarted, so its earlier requests are lost
             self._fail(JudgeUnavailable(f"{self._name} was restarted"), but=numbers)
         self._life = life
         if self._collector is None or self._collector.done():
@@ -364,7 +362,7 @@ def _group_name(name: str) -> str:
 
 
 def _actors(name: str, namespace: str) -> list[tuple[Any, str]]:
-    """Handles of the actors of a judge, with their names, by number."""
+    """Return a judge's actor handles with their names, by number."""
     ray = _ray()
     prefix = _actor_name(name, 0)[:-1]
     names = [
@@ -376,26 +374,26 @@ def _actors(name: str, namespace: str) -> list[tuple[Any, str]]:
     for actor in sorted(
         names, key=lambda n: int(n.removeprefix(prefix)) if n.removeprefix(prefix).isdigit() else 0
     ):
-        with contextlib.suppress(ValueError):  # it died since it was listed
+        with contextlib.suppress(ValueError):  # it died after it was listed
             found.append((ray.get_actor(actor, namespace=namespace), actor))
     return found
 
 
 def _check_same(actors: Sequence[tuple[Any, str]], digest: str, name: str) -> None:
-    """Raise ConfigError where running actors have another configuration, or do not answer."""
+    """Raise ConfigError if a running actor has another configuration or does not answer."""
     ray = _ray()
     for handle, actor in actors:
         try:
             told = ray.get(handle.describe.remote(), timeout=60)
         except Exception as error:
             raise ConfigError(
-                f"ray: {actor} is there but does not answer ({type(error).__name__}); stop it with: judgekit serve --stop --name {name}"
+                f"ray: {actor} is running but does not answer ({type(error).__name__}): stop it with judgekit serve --engine ray --stop --name {name}"
             ) from None
         if told["digest"] != digest:
             options = told["config"].get("options", {})
             raise ConfigError(
                 f"ray: {actor} runs another configuration ({options.get('model', told['config'].get('factory'))}, "
-                f"{told['config'].get('replicas')} replicas); stop it with: judgekit serve --stop --name {name}, or take another name"
+                f"{told['config'].get('replicas')} replicas): stop it with judgekit serve --engine ray --stop --name {name}, or use another name"
             )
 
 
@@ -411,7 +409,7 @@ def _ray() -> Any:
 
 
 def connect(address: str = "auto") -> None:
-    """Connect this process to a running Ray cluster, unless it is. Raises ConfigError where there is none."""
+    """Connect this process to a running Ray cluster. Raises ConfigError if there is none."""
     try:
         import ray
     except ImportError:
@@ -422,12 +420,12 @@ def connect(address: str = "auto") -> None:
         ray.init(address=address, namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False)
     except ConnectionError as error:
         raise ConfigError(
-            f"there is no Ray cluster at {address}: start one with 'ray start --head' ({str(error).splitlines()[0]})"
+            f"no Ray cluster at {address}: start one with 'ray start --head' ({str(error).splitlines()[0]})"
         ) from None
 
 
 def _mapped(error: Exception, name: str) -> Exception:
-    """A Ray error as the judge error that it is."""
+    """Map a Ray error to a judge error."""
     if isinstance(error, ConfigError | JudgeUnavailable):
         return error
     cause = getattr(error, "cause", None)

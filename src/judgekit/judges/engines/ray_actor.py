@@ -1,8 +1,7 @@
-"""The Ray actor that holds a frozen engine.
+"""The Ray actor that runs a frozen engine.
 
-Requests come in batches and answers leave in batches, as they are ready: `submit` takes requests and returns
-at once, `collect` waits until something is finished. So a slow verdict holds up no other, and the busier the
-engine is, the more travels together.
+Requests and answers are sent in batches: `submit` takes requests and returns immediately, `collect` waits for
+finished answers. So a slow verdict delays no other, and batches grow with the engine's load.
 """
 
 from __future__ import annotations
@@ -21,21 +20,22 @@ from judgekit.judges.engines.wire import Answer, answer, pack_answers, unpack_re
 from judgekit.version import __version__
 
 _FORGET_S = 600.0
-"""A caller that has not asked for its answers for so long is gone."""
+"""Seconds without a call for answers after which a caller is forgotten."""
 
 
 class JudgeActor:
-    """One replica. *config*: `factory`, the engine's class as `module:name`, and its arguments, `options`.
+    """One replica of a judge.
 
-    The engine takes no part in any weight synchronisation: no worker extension, no sleep mode, and nothing
-    here that could change its weights.
+    *config*: `factory`, the engine's class as `module:name`, and its arguments, `options`. The engine takes part
+    in no weight synchronisation: no worker extension, no sleep mode, and no method that could change its
+    weights.
     """
 
     def __init__(self, config: Mapping[str, Any], digest: str) -> None:
         self._config = dict(config)
         self._digest = digest
         self._life = secrets.token_hex(8)
-        """Tells this process from the one before a restart, which took its requests with it."""
+        """Distinguishes this process from the one before a restart, whose requests are lost."""
         module, _, name = config["factory"].partition(":")
         self._engine: Any = getattr(importlib.import_module(module), name)(**config["options"])
         self._settled = False
@@ -55,7 +55,7 @@ class JudgeActor:
         return str(await identity()) if identity is not None else repr(self._engine)
 
     async def describe(self) -> dict[str, Any]:
-        """What runs here, and how busy it is."""
+        """Describe the engine and its load."""
         return {
             "config": self._config,
             "digest": self._digest,
@@ -68,7 +68,7 @@ class JudgeActor:
         }
 
     async def submit(self, caller: str, data: bytes) -> str:
-        """Take a batch of requests; their answers are for `collect`."""
+        """Accept a batch of requests, whose answers `collect` returns."""
         box = self._boxes.setdefault(caller, _Mailbox())
         box.seen = time.monotonic()
         self._settle()
@@ -80,7 +80,7 @@ class JudgeActor:
         return self._life
 
     async def collect(self, caller: str, life: str, wait_s: float) -> bytes | None:
-        """Answers that are ready, waiting up to *wait_s* for the first; None where another life was asked."""
+        """Return finished answers, waiting up to *wait_s* for the first; None after a restart."""
         if life != self._life:
             return None
         box = self._boxes.setdefault(caller, _Mailbox())
@@ -94,27 +94,30 @@ class JudgeActor:
         return pack_answers(ready)
 
     async def cancel(self, caller: str, numbers: list[int]) -> None:
-        """Give up requests that nobody waits for any more."""
+        """Cancel requests that nobody waits for any more."""
         box = self._boxes.get(caller)
         for number in numbers if box is not None else ():
             if task := box.tasks.pop(number, None):  # type: ignore[union-attr]
                 task.cancel()
 
     async def drain(self) -> None:
-        """Take no more requests, and return when those that run are done."""
+        """Accept no more requests, and return when the running ones are done."""
         self._draining = True
         while tasks := [task for box in self._boxes.values() for task in box.tasks.values()]:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)
 
     async def shutdown(self) -> None:
-        """End the engine; the actor is to be killed afterwards."""
+        """Close the engine; kill the actor afterwards."""
         self._draining = True
         if close := getattr(self._engine, "close", None):
             await close()
 
     def _settle(self) -> None:
-        """Have the engine live on this actor's loop, whoever asks first: after a restart that need not be `start`."""
+        """Bind the engine to this actor's loop, on the first call.
+
+        After a restart the first call need not be `start`.
+        """
         if not self._settled:
             self._settled = True
             if hasattr(self._engine, "live_here"):
@@ -144,7 +147,7 @@ class JudgeActor:
 
 
 class _Mailbox:
-    """What one caller has asked and not collected."""
+    """One caller's running requests and uncollected answers."""
 
     def __init__(self) -> None:
         self.tasks: dict[int, asyncio.Task[None]] = {}

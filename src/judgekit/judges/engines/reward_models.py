@@ -1,4 +1,4 @@
-"""Scalar reward models: not asked for a verdict, they pay a conversation a number."""
+"""Scalar reward models, which score a conversation with one number."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from judgekit.types import Usage
 
 
 class RewardModel(Protocol):
-    """A model that pays a conversation a number."""
+    """A model that scores a conversation with one number."""
 
     async def reward(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
-        """The reward of the last turn, and what was spent. Raises JudgeError."""
+        """Return the last turn's reward, and the usage. Raises JudgeError."""
         ...
 
 
@@ -25,9 +25,9 @@ class HTTPRewardModel:
     """A reward model behind a server, such as vLLM's with `--runner pooling`.
 
     *endpoint*: "/classify" and "/pooling" take the conversation as chat messages, "/score" the prompt and the
-    response as a pair (cross-encoders). *activation*: whether the server squashes the number (off: as it
-    is). *url*, *api_key* and *timeout_s* as in `OpenAIJudge`. The messages carry no generation prompt, as
-    reward models are trained; *add_generation_prompt* is for those that are not.
+    response as a pair (cross-encoders). *activation*: whether the server applies its activation to the number
+    (off: the raw number). *url*, *api_key* and *timeout_s* as in `OpenAIJudge`. The messages have no generation
+    prompt, because most reward models are trained without; *add_generation_prompt* adds it.
     """
 
     def __init__(
@@ -66,15 +66,15 @@ class HTTPRewardModel:
         answer = await self.server.post(self.endpoint, body, root=True)
         value = _number(answer)
         if value is None:
-            raise JudgeUnavailable(f"{self.server} answered {self.endpoint} without one number")
+            raise JudgeUnavailable(f"{self.server} answered {self.endpoint} without a single number")
         usage = answer.get("usage")
         tokens = usage.get("prompt_tokens", 0) if isinstance(usage, dict) else 0
         return value, Usage(calls=1, prompt_tokens=int(tokens))
 
     async def start(self) -> None:
-        """Ask the server whether it is well."""
+        """Check the server. Raises JudgeUnavailable if it is not healthy."""
         if not await self.server.healthy():
-            raise JudgeUnavailable(f"{self.server} is not well, or not there")
+            raise JudgeUnavailable(f"{self.server} is not healthy or not reachable")
 
     async def close(self) -> None:
         await self.server.close()
@@ -87,7 +87,7 @@ class HTTPRewardModel:
 
 
 def _number(answer: dict[str, Any]) -> float | None:
-    """The one number in an answer of /classify (`probs`), /pooling (`data`) or /score (`score`)."""
+    """Return the single number of /classify (`probs`), /pooling (`data`) or /score (`score`)."""
     entries = answer.get("data")
     entry = entries[0] if isinstance(entries, list) and len(entries) == 1 else None
     if not isinstance(entry, dict):

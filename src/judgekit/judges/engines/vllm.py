@@ -1,8 +1,8 @@
 """Frozen vLLM engines in this process: a judge model, and a reward model.
 
-The engine lives on judgekit's background loop, so that one judge serves event loops that come and go,
-threads and synchronous callers alike. vLLM starts its own processes for the model; a script that makes a
-judge must therefore guard its main part with `if __name__ == "__main__":`.
+The engine runs on judgekit's background loop, so that one judge can serve changing event loops, threads and
+synchronous callers. vLLM starts its own processes for the model; a script that makes a judge must therefore
+guard its main part with `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("judgekit")
 
 EMBEDDED = "embedded"
-"""The tiny judge that judgekit ships: it makes the whole path real offline, and is no judge of quality."""
+"""Name of the tiny judge that ships with judgekit, for offline runs; it cannot judge quality."""
 
 
 class _InProcess:
-    """An engine that starts with the first request, is rebuilt when it has died, and ends with its owner."""
+    """An engine that starts on first use and is restarted if it dies."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class _InProcess:
         self.path = model_path(self.model)
         if max_model_len is not None and max_model_len < 64:
             raise ConfigError(
-                f"vllm: max_model_len is the context in tokens, at least 64, not {max_model_len}"
+                f"vllm: max_model_len is the context length in tokens, at least 64, not {max_model_len}"
             )
         if tensor_parallel_size < 1:
             raise ConfigError(f"vllm: tensor_parallel_size is at least 1, not {tensor_parallel_size}")
@@ -75,15 +75,15 @@ class _InProcess:
         self._engine: Engine | None = None
         self._loading: asyncio.Task[Engine] | None = None
         self._home: asyncio.AbstractEventLoop | None = None
-        """The event loop that the engine lives on; None: judgekit's background loop."""
+        """The event loop that the engine runs on; None: judgekit's background loop."""
         self._identity: str | None = None
 
     async def start(self) -> None:
-        """Load the model; the first request does so otherwise. Raises JudgeUnavailable where it cannot."""
+        """Load the model; otherwise the first request does. Raises JudgeUnavailable."""
         await self._on_loop(self._ensure())
 
     async def close(self) -> None:
-        """End the engine and its processes."""
+        """Stop the engine and its processes."""
         await self._on_loop(self._close())
 
     async def __aenter__(self) -> Self:
@@ -97,11 +97,14 @@ class _InProcess:
         return f"{type(self).__name__}({self.model!r})"
 
     def live_here(self) -> None:
-        """Have the engine live on the running event loop, for a process that has one and keeps it; before any use."""
+        """Run the engine on the running event loop.
+
+        Call it before any use; the loop must live as long as the engine.
+        """
         self._home = asyncio.get_running_loop()
 
     async def identity(self) -> str:
-        """What names the weights: a digest of the model's files, or the hub's name of them."""
+        """Return a digest of the model's files, or its hub name."""
         if self._identity is None:
             loop = asyncio.get_running_loop()
             self._identity = await loop.run_in_executor(None, weights_identity, self.path)
@@ -120,14 +123,14 @@ class _InProcess:
         if self._loading is None:
             self._loading = asyncio.get_running_loop().create_task(self._load())
             self._loading.add_done_callback(self._loaded)
-        # who has waited too long leaves; the engine, once begun, comes up for the others
+        # a caller that times out must not stop the engine from loading for the others
         return await asyncio.shield(self._loading)
 
     async def _load(self) -> Engine:
         from judgekit.judges.engines.vllm_engine import load_engine
 
         if self._engine is not None:
-            logger.warning("the engine of %r has died and is started anew", self)
+            logger.warning("the engine of %r has died and is restarted", self)
             await self._end()
         loop = asyncio.get_running_loop()
         name = await self.identity()
@@ -139,7 +142,7 @@ class _InProcess:
     def _loaded(self, task: asyncio.Task[Engine]) -> None:
         self._loading = None
         if not task.cancelled():
-            task.exception()  # seen, also where everybody has left
+            task.exception()  # retrieve it, even if no caller waits any more
 
     async def _close(self) -> None:
         if self._loading is not None:
@@ -153,18 +156,18 @@ class _InProcess:
 
 
 class VLLMJudge(_InProcess):
-    """A judge model on vLLM's AsyncLLM in this process, with its weights never changed.
+    """A frozen judge model on vLLM's AsyncLLM in this process.
 
         judge = VLLMJudge("Qwen/Qwen2.5-1.5B-Instruct")
 
     *model*: a folder or a hub name; by default the embedded tiny judge. *max_model_len*: context in tokens,
     prompt and reply together. *dtype*, *tensor_parallel_size*, *gpu_memory_utilization* (0..1): as in vLLM;
-    None leaves vLLM's default (on CPU: float32). *prefix_caching*: share the computation of what a group's
-    prompts have in common. *chat_template_kwargs*: for the chat template; thinking is off unless a request
+    None leaves vLLM's default (on CPU: float32). *prefix_caching*: compute what a group's prompts have
+    in common only once. *chat_template_kwargs*: for the chat template; thinking is off unless a request
     asks for it. *engine_args*: anything else of vLLM's AsyncEngineArgs.
 
-    The engine starts with the first request, or `await start()`; it is rebuilt when it has died. `close()`
-    ends it; a judge that is not closed ends with the process, also when that is killed.
+    The engine starts with the first request or `await start()`, and is restarted if it dies. `close()` stops it;
+    if a judge is not closed, its engine ends with the process, even if that is killed.
     """
 
     def __init__(
@@ -200,7 +203,7 @@ class VLLMJudge(_InProcess):
 class VLLMRewardModel(_InProcess):
     """A scalar reward model (a sequence classifier with one label) on vLLM in this process.
 
-    Arguments as in `VLLMJudge`. `reward` pays a conversation the model's number, before any activation.
+    Arguments as in `VLLMJudge`. `reward` returns the model's number for a conversation, before any activation.
     """
 
     def __init__(
@@ -233,7 +236,10 @@ class VLLMRewardModel(_InProcess):
 
 
 def weights_identity(model: str) -> str:
-    """A digest of a model folder's files, by their names, sizes, beginnings and ends; a hub name as it is."""
+    """Return a digest of a model folder's files, or the hub name unchanged.
+
+    It covers names, sizes, and the first and last MiB of each file.
+    """
     folder = Path(model)
     if not folder.is_dir():
         return model
@@ -249,17 +255,17 @@ def weights_identity(model: str) -> str:
 
 
 def model_path(model: str) -> str:
-    """Where the model is: the embedded one's folder, a folder, or a hub name as it is."""
+    """Return the model's folder, or its hub name unchanged. Raises ConfigError."""
     if model == EMBEDDED:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         return str(resources.files("judgekit.judges") / "embedded")
     path = Path(model).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ConfigError(f"{model} holds no model: there is no config.json in it")
+            raise ConfigError(f"{model} is not a model folder: it has no config.json")
         return str(path)
     if path.is_absolute() or model.startswith((".", "~")) or model.count("/") != 1:
         raise ConfigError(
-            f"there is no model at {model}: give a folder with a config.json, a hub name such as Qwen/Qwen2.5-1.5B-Instruct, or {EMBEDDED!r}"
+            f"no model at {model}: give a folder with a config.json, a hub name such as Qwen/Qwen2.5-1.5B-Instruct, or {EMBEDDED!r}"
         )
     return model

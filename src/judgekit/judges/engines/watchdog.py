@@ -39,19 +39,19 @@ for sig in (signal.SIGTERM, signal.SIGKILL):
 
 
 class Watchdog:
-    """Ends the processes given to `watch` when this process is gone."""
+    """Ends the processes given to `watch` when this process dies."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-S", "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # what is sent to our process group must not reach it
+            start_new_session=True,  # signals to our process group must not reach it
         )
         self._watched: set[int] = set()
 
     def watch(self, pids: set[int]) -> None:
-        """Take care of *pids*, too."""
+        """Also end *pids*."""
         new, self._watched = pids - self._watched, self._watched | pids
         if new and self._process.stdin is not None:
             with contextlib.suppress(OSError):
@@ -59,7 +59,7 @@ class Watchdog:
                 self._process.stdin.flush()
 
     def close(self) -> None:
-        """End what is still watched, and the watchdog."""
+        """End the watched processes that still run, and the watchdog."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
@@ -81,7 +81,7 @@ def start_time(pid: int) -> int | None:
 
 
 def descendants(pid: int) -> set[int]:
-    """Ids of all processes below *pid* (Linux; elsewhere none)."""
+    """Return the ids of all descendants of *pid* (on Linux; elsewhere none)."""
     found: set[int] = set()
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):

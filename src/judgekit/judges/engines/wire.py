@@ -1,7 +1,7 @@
-"""Requests, replies and errors as bytes, for judges in other processes.
+"""Serialises requests, replies and errors for judges in other processes.
 
-msgpack, not pickle: the two sides may hold different versions of judgekit, and neither needs the other's
-libraries to read what it is told.
+Uses msgpack instead of pickle: the two sides may have different versions of judgekit, and neither needs the
+other's libraries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ERRORS: dict[str, type[JudgekitError]] = {
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
-    """One reply, or the error in its place."""
+    """One reply, or an error."""
 
     number: int
     reply: JudgeReply | None = None
@@ -44,7 +44,7 @@ class Answer(Struct, frozen=True, omit_defaults=True):
 
 
 def answer(number: int, result: JudgeReply | BaseException) -> Answer:
-    """What goes back for request *number*."""
+    """Make the answer to request *number*."""
     if isinstance(result, JudgeReply):
         return Answer(number, result)
     name, detail = type(result).__name__, str(result)[:2000]
@@ -69,6 +69,6 @@ def unpack_answers(data: bytes) -> list[Answer]:
     return _answers.decode(data)
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=lambda _: None)  # `accept`, a function, stays at home
+_encoder = msgspec.msgpack.Encoder(enc_hook=lambda _: None)  # drops `accept`, which is a function
 _requests = msgspec.msgpack.Decoder(list[tuple[int, JudgeRequest]])
 _answers = msgspec.msgpack.Decoder(list[Answer])

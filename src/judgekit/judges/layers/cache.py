@@ -1,7 +1,7 @@
-"""Replies kept, and equal requests in flight shared.
+"""Caches replies, and shares equal requests in flight.
 
-Only what has been read as a verdict is kept, never a failure. At a temperature above 0 an answer is a draw:
-it is not kept beyond the run that drew it, and not on disk.
+Only replies whose verdict could be parsed are stored, never failures. At a temperature above 0 replies are random:
+they are stored only for the run that asked, and not on disk.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from judgekit.types import CURRENT_RUN, Usage
 
 
 class Cached:
-    """Answers a request that was answered before from memory or *disk*; joins one that is in flight.
+    """Answers repeated requests from memory or *disk*, and joins those in flight.
 
-    *entries*: replies in memory, least recently used dropped first; 0 keeps none and only joins. *identify*:
-    the engine that knows its weights (`identity()`), which are part of the key, so that replies of another
-    model under the same name are not taken for this one's. The key holds the rendered prompt (without its
-    nonce), sampling, labels or schema, the grader's name and version, and the vote.
+    *entries*: replies in memory, least recently used dropped first; 0 keeps none and only joins. *identify*: the
+    engine whose `identity()` names its weights; it is part of the key, so that replies of another model under
+    the same name are not mixed up. The key also has the rendered prompt (without its nonce), sampling, labels or
+    schema, the grader's name and version, and the vote.
 
-    Cancelling the caller whose request is out does not cost those who joined it.
+    If the caller that sent a request is cancelled, those that joined it still get the reply.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Cached:
 
 
 class _Flight:
-    """One call that several wait for; it is cancelled when the last of them is."""
+    """One call with several waiters; cancelled when the last of them is."""
 
     def __init__(self, task: asyncio.Task[JudgeReply], nonce: str) -> None:
         self.task = task
@@ -135,7 +135,7 @@ class _Flight:
 
 
 def request_key(request: JudgeRequest, identity: str) -> bytes:
-    """What makes two requests the same question to the same judge."""
+    """Return a key that equal requests to the same weights share."""
     sampling = request.sampling
     parts: list[Any] = [
         identity,
@@ -155,10 +155,10 @@ def request_key(request: JudgeRequest, identity: str) -> bytes:
 
 
 class DiskCache:
-    """Replies in an sqlite file that several processes may share.
+    """Stores replies in an SQLite file that several processes can share.
 
-    Reading never waits for a writer; writing is done by a thread, in batches, so that the event loop does
-    not wait for a disk or for another process's lock.
+    Reads never wait for a writer. A thread writes in batches, so that the event loop waits neither for the disk
+    nor for another process's lock.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -178,7 +178,7 @@ class DiskCache:
         try:
             row = self._connection().execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
         except sqlite3.Error:
-            return None  # a cache that cannot be read is an empty one
+            return None  # treat an unreadable cache as empty
         return row[0] if row else None
 
     def put(self, key: bytes, data: bytes) -> None:
@@ -191,7 +191,7 @@ class DiskCache:
             self._queue.put((key, data))
 
     def close(self) -> None:
-        """Write what waits, and close this thread's connection; the next use opens another."""
+        """Write pending replies and close this thread's connection; the next use opens another."""
         with self._lock:
             self._check_process()
             writer, self._writer = self._writer, None
@@ -233,7 +233,7 @@ class DiskCache:
         return connection
 
     def _check_process(self) -> None:
-        """A forked child must use neither its parent's connections nor its thread."""
+        """Drop the parent's connections and thread in a forked child."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._local, self._queue, self._writer = threading.local(), SimpleQueue(), None

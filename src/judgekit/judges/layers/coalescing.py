@@ -1,4 +1,4 @@
-"""Requests that travel together, for engines where every crossing costs."""
+"""Batches requests, for engines where every round trip costs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from judgekit.judges.base import JudgeReply, JudgeRequest
 
 
 class ManyJudge(Protocol):
-    """An engine that takes several requests in one crossing."""
+    """An engine that accepts several requests at once."""
 
     async def complete_many(self, requests: Sequence[JudgeRequest], /) -> Sequence[JudgeReply | Exception]:
-        """One reply or error per request, in order."""
+        """Return one reply or error per request, in order."""
         ...
 
 
 class Coalescing:
     """Gathers requests into batches for an engine with `complete_many`.
 
-    A request leaves at the next turn of the event loop while fewer than *max_out* batches are out; what
-    arrives meanwhile waits and travels together, up to *max_batch* in one batch. *key*: requests may only
-    share a batch when it is equal. A batch that nobody waits for any more is cancelled.
+    A request is sent on the next iteration of the event loop if fewer than *max_out* batches are in flight.
+    Otherwise it waits and is sent with others, up to *max_batch* in one batch. *key*: only requests with equal
+    keys share a batch. A batch is cancelled when nobody waits for it any more.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Coalescing:
 
 
 class _Queue:
-    """What waits on one event loop."""
+    """The requests that wait on one event loop."""
 
     def __init__(self, owner: Coalescing) -> None:
         self._owner = owner
@@ -91,7 +91,7 @@ class _Queue:
         key: Any = None
         while self._waiting and len(batch) < self._owner.max_batch:
             request, future = self._waiting.popleft()
-            if future.done():  # cancelled while it waited
+            if future.done():  # cancelled while waiting
                 continue
             own = self._owner._key(request)
             if not batch:

@@ -1,4 +1,4 @@
-"""What a judge under load is spared: a rate of requests, and a breaker that stops asking one that fails."""
+"""Protects a judge under load: a rate limit and a circuit breaker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from judgekit.errors import ConfigError, JudgeUnavailable
 
 
 class RateLimit:
-    """At most `per_minute` starts a minute, evenly spaced after a burst of up to *burst* (GCRA)."""
+    """Limits starts to *per_minute*, evenly spaced after a burst of *burst* (GCRA)."""
 
     def __init__(self, per_minute: float, *, burst: int = 1) -> None:
         if not per_minute > 0 or burst < 1:
@@ -25,7 +25,7 @@ class RateLimit:
         self._lock = Lock()
 
     def reserve(self, now: float) -> float:
-        """Take the next start; returns the seconds to wait for it from *now* (monotonic clock)."""
+        """Reserve the next start; returns the seconds to wait, from *now* (monotonic clock)."""
         with self._lock:
             start = max(self._next, now - self._interval * (self.burst - 1))
             self._next = start + self._interval
@@ -45,11 +45,11 @@ def _rate_limit(per_minute: float, burst: int) -> RateLimit:
 
 
 class Breaker:
-    """Stops calling an engine that fails again and again.
+    """Stops calling an engine that keeps failing.
 
-    After `failures` consecutive failures it opens: calls raise JudgeUnavailable at once. After `open_s`
-    seconds one call is let through as a probe; it closes the breaker when it succeeds, else the wait begins
-    anew.
+    After `failures` consecutive failures it opens: calls raise JudgeUnavailable immediately. After `open_s`
+    seconds one call is let through as a probe. If it succeeds the breaker closes, otherwise the wait starts
+    again.
     """
 
     def __init__(self, *, failures: int = 8, open_s: float = 10.0) -> None:
@@ -67,7 +67,7 @@ class Breaker:
         return self._open_until is not None
 
     def before(self, what: str = "the judge") -> None:
-        """Raise JudgeUnavailable where the breaker is open and this call is not its probe."""
+        """Raise JudgeUnavailable if the breaker is open and this call is not its probe."""
         with self._lock:
             if self._open_until is None:
                 return
@@ -93,7 +93,7 @@ class Breaker:
             self._probing = False
 
     def left(self) -> None:
-        """The call ended without saying anything about the engine (it was cancelled)."""
+        """Note that a call was cancelled, which says nothing about the engine."""
         with self._lock:
             self._probing = False
 

@@ -1,4 +1,4 @@
-"""One judge out of several replicas of the same weights."""
+"""Routes requests to replicas of one model."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 
 
 class Routed:
-    """Sends each request to a replica: the one that has seen its prefix, unless that is busy or dead.
+    """Sends each request to the replica that has cached its prefix.
 
-    Requests of one group share rubric, problem and reference, so they go to the same replica and hit its
-    prefix cache (rendezvous hashing of the shared part). Where that replica has *spill* more calls in flight
-    than the least loaded one, the least loaded one takes the request. A replica that raises JudgeUnavailable
-    is left out for *probe_s* seconds, the request goes to another, and then one request probes it.
+    Requests of one group share rubric, problem and reference, so they go to the same replica and hit its prefix
+    cache (rendezvous hashing of the shared part). If that replica has *spill* more calls in flight than the least
+    loaded one, the least loaded one gets the request. If a replica raises JudgeUnavailable, the request goes to
+    another; the failed one is skipped for *probe_s* seconds and then probed with one request.
     """
 
     def __init__(self, replicas: Sequence[Judge], *, spill: int = 16, probe_s: float = 5.0) -> None:
         if not replicas:
             raise ConfigError("routed: give at least one replica")
         if spill < 1 or not probe_s > 0:
-            raise ConfigError("routed: spill is a number of calls of at least 1, probe_s of seconds above 0")
+            raise ConfigError(
+                "routed: spill is a number of calls, at least 1, and probe_s a number of seconds above 0"
+            )
         self.replicas = [_Replica(judge, str(number)) for number, judge in enumerate(replicas)]
         self.spill = spill
         self.probe_s = probe_s
@@ -53,26 +55,26 @@ class Routed:
         fresh = [r for r in self.replicas if r.name not in tried]
         for replica in fresh:
             if 0 < replica.dead_until <= now and not replica.in_flight:
-                return replica  # its rest is over: this request is the probe
+                return replica  # this request is the probe
         alive = [r for r in fresh if not r.dead_until] or fresh
         home = max(alive, key=lambda r: blake2b(prefix, key=r.name.encode(), digest_size=8).digest())
         calmest = min(alive, key=lambda r: r.in_flight)
         return calmest if home.in_flight >= calmest.in_flight + self.spill else home
 
     async def start(self) -> None:
-        """Start every replica that can be started."""
+        """Start all replicas."""
         for replica in self.replicas:
             if start := getattr(replica.judge, "start", None):
                 await start()
 
     async def close(self) -> None:
-        """Close every replica that can be closed."""
+        """Close all replicas."""
         for replica in self.replicas:
             if close := getattr(replica.judge, "close", None):
                 await close()
 
     async def identity(self) -> str:
-        """The weights' identity, as the first replica that answers tells it."""
+        """Return the weights' identity, from the first replica that has one."""
         for replica in self.replicas:
             if identity := getattr(replica.judge, "identity", None):
                 return str(await identity())
@@ -90,11 +92,11 @@ class _Replica:
         self.name = name
         self.in_flight = 0
         self.dead_until = 0.0
-        """Monotonic time at which it may be probed; 0 while it is well."""
+        """Monotonic time of its next probe; 0 while it works."""
 
 
 def shared_prefix(request: JudgeRequest) -> bytes:
-    """What a request shares with those of its group: everything before its last untrusted piece."""
+    """Return what a request shares with its group: everything before its last untrusted piece."""
     pieces = [piece for turn in request.turns for piece in turn.pieces]
     last = max((i for i, piece in enumerate(pieces) if not piece.trusted), default=len(pieces))
     return "".join(piece.text for piece in pieces[:last]).encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Which judge answers for which rollout."""
+"""Chooses the judge for each rollout."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class JudgeRoutes:
 
         JudgeRoutes({"math*": maths_judge, "code": code_judge}, default=general_judge)
 
-    *routes*: shell patterns of the field's value, tried in order. *by*: the field, a dotted path. A rollout
-    that no pattern fits goes to *default*, or the grader abstains.
+    *routes*: shell patterns for the field's value, tried in order. *by*: the field, a dotted path. If no pattern
+    matches, *default* judges the rollout; without a default the grader abstains.
     """
 
     def __init__(
@@ -29,14 +29,14 @@ class JudgeRoutes:
         self.default = default
 
     def choose(self, rollout: Rollout) -> Judge | Abstained:
-        """The judge for *rollout*."""
+        """Return the judge for *rollout*, or Abstained if there is none."""
         value = look_up(rollout, self.by, "")
         judge = first_match(self.routes, value) or self.default
-        return judge or Abstained(f"no judge is routed to {self.by} {value!r}")
+        return judge or Abstained(f"no judge for {self.by} {value!r}")
 
 
 async def start_judges(*judges: Any) -> None:
-    """Start each judge that can be started, those behind routes included. Starting one twice does nothing."""
+    """Start all judges, including those behind routes. Starting one twice does nothing."""
     for judge in judges:
         if isinstance(judge, JudgeRoutes):
             await start_judges(*judge.routes.values(), judge.default)

@@ -1,8 +1,8 @@
-"""Layers around a judge: each a judge itself, testable alone, stacked in one place by `stacked`.
+"""Layers around a judge; each is a judge itself, and `stacked` combines them.
 
     Cached( Retrying( Limited( engine )))
 
-A cache hit takes no slot, and a call that waits for its next try holds none.
+Neither a cache hit nor a call that waits for its next attempt takes a slot.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from judgekit.judges.layers.pressure import Breaker, RateLimit
 
 
 class Limited:
-    """Bounds what reaches *inner*: calls at once, starts per minute, seconds per call, failures in a row.
+    """Limits calls to *inner*: concurrency, rate, seconds per call, consecutive failures.
 
-    *attempt_timeout_s* starts when the call has its slot, so that a call that queues is not charged for the
-    time that others hang. The limits hold over all runners, event loops and threads of the process.
+    *attempt_timeout_s* starts when the call has its slot, so that the wait in the queue does not count. The limits
+    apply to all runners, event loops and threads of the process together.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Limited:
             reply = await self._timed(request)
         except JudgeError as error:
             if self.breaker is not None:
-                # a request that is refused is an answer: the engine works
+                # a rejected request still shows that the engine works
                 self.breaker.failed() if error.retryable else self.breaker.succeeded()
             raise
         except BaseException:
@@ -82,7 +82,7 @@ class Limited:
 
 
 class Retrying:
-    """Tries again what failed and may succeed; see `Retry` for how often and how soon."""
+    """Retries calls that may succeed later; see `Retry` for how often and how soon."""
 
     def __init__(self, inner: Judge, retry: Retry | None = None) -> None:
         self.inner = inner
@@ -105,37 +105,37 @@ class Retrying:
 
 
 class LayerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands between graders and an engine; the section `layers` of a judge in reward.yaml."""
+    """Options of the layers around an engine; the section `layers` in reward.yaml."""
 
     max_concurrency: int | None = None
     """Calls in flight at once, over all runners of the process."""
     requests_per_minute: float | None = None
     attempt_timeout_s: float | None = None
-    """Seconds for one try, from when it has its slot."""
+    """Seconds for one attempt, from when it has its slot."""
     retry: Retry | None = Retry()
-    """None: never."""
+    """None: no retries."""
     breaker: BreakerOptions | None = None
     cache: CacheOptions | None = None
 
 
 class BreakerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """See `limits.Breaker`."""
+    """Options of `Breaker`."""
 
     failures: int = 8
     open_s: float = 10.0
 
 
 class CacheOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """See `cache.Cached`."""
+    """Options of `Cached` and its `DiskCache`."""
 
     entries: int = 50_000
     """Replies kept in memory."""
     path: str | None = None
-    """A file that keeps them on disk, too; safe for several processes."""
+    """A file to keep them on disk, too; several processes can share it."""
 
 
 def stacked(engine: Judge, options: LayerOptions | None = None) -> Judge:
-    """*engine* with the layers that *options* ask for, in the one right order."""
+    """Wrap *engine* in the layers that *options* ask for, always in the same order."""
     options = options or LayerOptions()
     judge: Judge = engine
     breaker = None
@@ -157,7 +157,7 @@ def stacked(engine: Judge, options: LayerOptions | None = None) -> Judge:
 
 
 class Stack:
-    """Layers with the engine below them, which is started and closed through it."""
+    """Layers with their engine, which it starts and closes."""
 
     def __init__(self, outer: Judge, engine: Any) -> None:
         self.outer = outer
@@ -167,12 +167,12 @@ class Stack:
         return await self.outer.complete(request)
 
     async def start(self) -> None:
-        """Start the engine, where it can be started."""
+        """Start the engine, if it has `start`."""
         if start := getattr(self.engine, "start", None):
             await start()
 
     async def close(self) -> None:
-        """End the engine, where it can be ended, and close the cache."""
+        """Close the engine, if it has `close`, and the cache."""
         if close := getattr(self.engine, "close", None):
             await close()
         if isinstance(self.outer, Cached):
