@@ -15,9 +15,9 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from judgekit import Failed, Graded, GradingRunner, JudgeRejected, JudgeUnavailable, Retry, Rollout
+from judgekit.cli.checkup import check_up
 from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, JudgeReply, OpenAIJudge, VLLMJudge
-from judgekit.judges.checkup import check_up
 from judgekit.judges.engines.watchdog import descendants
 from judgekit.judges.layers.stack import LayerOptions, stacked
 from judgekit.judges.serving import Replica, http_replicas, supervise

@@ -229,9 +229,9 @@ def check(
     address: Annotated[str, typer.Option(help="The Ray cluster's address.")] = "auto",
 ) -> None:
     """Ask a running judge for verdicts, and measure its speed."""
+    from judgekit.cli.checkup import CheckUp, check_up
     from judgekit.errors import JudgeUnavailable
     from judgekit.judges.base import Judge
-    from judgekit.judges.checkup import CheckUp, check_up
     from judgekit.judges.engines.openai import OpenAIJudge
     from judgekit.judges.engines.ray import RayJudge, connect
 

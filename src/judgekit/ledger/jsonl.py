@@ -26,7 +26,7 @@ def read_rollouts(path: str | os.PathLike[str], *, limit: int | None = None) -> 
     names the file and the line, for anything else that cannot be read.
     """
     rollouts: list[Rollout] = []
-    for number, line in _numbered_lines(path):
+    for number, line in numbered_lines(path):
         if limit is not None and len(rollouts) >= limit:
             break
         try:
@@ -119,7 +119,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Any]:
         raise
 
 
-def _numbered_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):

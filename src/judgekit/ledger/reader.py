@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import msgspec
 from msgspec import Struct
 
 from judgekit.errors import DataError
+from judgekit.ledger.jsonl import numbered_lines
 from judgekit.ledger.schema import Entry, Line, Spec, logger
 
 
@@ -27,7 +27,7 @@ def read_ledger(path: str | os.PathLike[str]) -> Reading:
     Raises DataError if the file cannot be read, or a line is JSON but not a ledger's.
     """
     reading = Reading({}, [], [])
-    for number, line in _lines(path):
+    for number, line in numbered_lines(path):
         try:
             made = _decoder.decode(line)
         except msgspec.ValidationError as error:
@@ -44,16 +44,6 @@ def read_ledger(path: str | os.PathLike[str]) -> Reading:
             "%s: skipped %d torn line(s), the first is line %d", path, len(reading.torn), reading.torn[0]
         )
     return reading
-
-
-def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
-    try:
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield number, line
-    except OSError as error:
-        raise DataError(f"cannot read the ledger {path}: {error.strerror}") from None
 
 
 _decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
