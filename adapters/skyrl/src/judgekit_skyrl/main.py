@@ -105,6 +105,9 @@ class JudgeKitExp(BasePPOExp):  # type: ignore[misc]
 
 def run(cfg: Any, experiment: type = JudgeKitExp) -> None:
     """Serve the judge, register the environment, train, stop the judge; inside the entrypoint task."""
+    from judgekit.cli import logs
+
+    logs.set_up()  # SkyRL logs through loguru: judgekit's lines stand among its own
     section = cfg.environment.skyrl_gym.judgekit
     served = None
     try:
