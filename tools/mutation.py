@@ -1,6 +1,6 @@
 """Changes the core's source one place at a time and asks the tests whether they notice: `make mutation`.
 
-    python tools/mutation.py                                  # 420 mutants, sampled over all functions
+    python tools/mutation.py                                  # 330 mutants, sampled over all functions
     python tools/mutation.py --mutants 2000 --only run/       # more of one package
     python tools/mutation.py --show 17                        # the diff of one mutant
 
@@ -21,7 +21,6 @@ import difflib
 import importlib
 import json
 import os
-import random
 import shutil
 import signal
 import sys
@@ -31,6 +30,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from multiprocessing import Queue, get_context
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("src/judgekit")
 MUTATED = ("run", "execution", "reward", "ledger", "trainers")
-TESTS = tuple(f"tests/{name}" for name in MUTATED)
+TESTS = ("tests",)
 ACCEPTED = Path(__file__).with_name("mutation_survivors.toml")
 IN_WORKERS = {"execution/pool_worker.py": "tests/execution/test_pool"}
 """Modules that run in other processes, where coverage does not see them, and the tests that use them."""
 SLOTS = max(2, os.cpu_count() or 1)
 GOALS = {"mutants": 300, "killed": 0.90}
-BUDGET_S = 10.0
+BUDGET_S = 8.0
 """Of tests, measured without a mutation, that one mutant is worth."""
 
 
@@ -197,6 +197,8 @@ class Mutator(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
+        if not self._names:  # a constant of the module is a setting: no test is to repeat its number
+            return
         if isinstance(node.value, bool):
             self._add(node, str(not node.value), f"{node.value} → {not node.value}")
         elif isinstance(node.value, int | float):
@@ -238,7 +240,8 @@ class Mutator(ast.NodeVisitor):
         self.visit(node.value)
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        self._add(node, "pass", "raise removed")
+        if node.exc is None or "NotImplementedError" not in ast.unparse(node.exc):
+            self._add(node, "pass", "raise removed")
 
     def visit_Break(self, node: ast.Break) -> None:
         self._add(node, "pass", "break removed")
@@ -285,15 +288,21 @@ def mutants_of(source_root: Path) -> list[Mutant]:
 
 
 def sample(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
-    """So many of them, spread over all functions: one of each in turn, in an order that *seed* decides."""
-    pick = random.Random(seed)
+    """So many of them, spread over all functions: one of each in turn.
+
+    The order is a hash of each function's and each mutant's text, so that a change somewhere else in the
+    source does not change what is tried.
+    """
+
+    def rank(*parts: str) -> bytes:
+        return blake2b("|".join([str(seed), *parts]).encode(), digest_size=8).digest()
+
     by_function: dict[tuple[str, str], list[Mutant]] = defaultdict(list)
     for mutant in mutants:
         by_function[mutant.module, mutant.function].append(mutant)
-    functions = [by_function[name] for name in sorted(by_function)]
+    functions = [by_function[name] for name in sorted(by_function, key=lambda name: rank(*name))]
     for members in functions:
-        pick.shuffle(members)
-    pick.shuffle(functions)
+        members.sort(key=lambda m: rank(m.what, m.text))
     turns = [m for i in range(max(map(len, functions), default=0)) for f in functions for m in f[i : i + 1]]
     return sorted(turns[:count], key=lambda m: (m.module, m.start, m.what))
 
@@ -543,7 +552,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--mutants", type=int, default=420, help="how many to try")
+    parser.add_argument("--mutants", type=int, default=330, help="how many to try")
     parser.add_argument("--seed", type=int, default=11, help="which of them")
     parser.add_argument("--only", default="", help="modules whose path under the package begins so")
     parser.add_argument("--show", type=int, help="print the diff of the mutant with this number, and stop")
