@@ -157,7 +157,7 @@ def test_faults_of_a_rubric_file_are_said(tmp_path: Path, text: str, says: str) 
 
 
 def test_a_rubric_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no rubric file"):
+    with pytest.raises(ConfigError, match="no rubric file at"):
         Rubric.load(str(tmp_path / "none.toml"))
     with pytest.raises(ConfigError, match="no rubric is called"):
         Rubric.load("helpfullness")
@@ -354,7 +354,7 @@ async def test_a_tie_of_a_majority_abstains() -> None:
     ("build", "says"),
     [
         (lambda: Pairwise(ScriptedJudge("A"), opponents=3), "even number"),
-        (lambda: Pairwise(ScriptedJudge("A"), verdict=LineVerdict(high=5)), "share of A"),
+        (lambda: Pairwise(ScriptedJudge("A"), verdict=LineVerdict(high=5)), "A's share"),
         (lambda: Listwise(ScriptedJudge(""), chunk=1), "chunk at least 2"),
         (lambda: Panel([ScriptedJudge("1")]), "at least two judges"),
         (lambda: Panel([ScriptedJudge("1")] * 2, quorum=3), "a quorum of 3 among 2"),
