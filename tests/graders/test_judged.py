@@ -126,7 +126,7 @@ async def test_nothing_that_a_rollout_says_is_read_as_the_verdict(verdict: objec
 
 
 def test_what_is_no_judge_is_said() -> None:
-    with pytest.raises(ConfigError, match="is no judge"):
+    with pytest.raises(ConfigError, match="is not a judge"):
         JudgeGrader("local")  # type: ignore[arg-type]
 
 
