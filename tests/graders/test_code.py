@@ -158,7 +158,7 @@ def test_the_network_is_gone_where_that_is_said() -> None:
         assert "nreachable" in found.reason or "refused" in found.reason
         Code(network="forbidden")
     else:
-        with pytest.raises(ConfigError, match="cannot take the network"):
+        with pytest.raises(ConfigError, match="cannot block a program.s network"):
             Code(network="forbidden")
     if isolation["files"].startswith("read-only"):
         assert "Read-only" in grade("open('/var/tmp/judgekit-x', 'w')", SUM).reason

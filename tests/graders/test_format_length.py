@@ -149,7 +149,7 @@ def test_length_in_tokens() -> None:
         (lambda: Length(soft_max=5), "soft_max with hard_max"),
         (lambda: Length(soft_max=5, hard_max=1), "must hold"),
         (lambda: Length(soft_max=5, hard_max=9, unit="pages"), "'characters', 'words' or 'tokens'"),  # type: ignore[arg-type]
-        (lambda: RegexFormat("("), "is not a pattern"),
+        (lambda: RegexFormat("("), "is not a valid pattern"),
         (lambda: RegexFormat("a", match="any"), "'full', 'search' or 'start'"),  # type: ignore[arg-type]
         (lambda: TagFormat("think"), "a list of tag names"),
         (lambda: TagFormat(["a", "a"]), "twice"),

@@ -145,8 +145,8 @@ async def test_a_shipped_rubric_grades(name: str) -> None:
         ('name = "m"\nwait = 1\ncriteria = []', "wait"),
         ('name = "m"\n[[criteria]]\nid = "x"\ntext = "y"\nwieght = 2', "wieght"),
         ('name = "m"\n[[criteria]]\nid = "x"\ntext = "y"\nweight = -1', "weight above 0"),
-        ('name = "m"\n[[criteria]]\nid = "x"\ntext = "y"\n[[criteria]]\nid = "x"\ntext = "z"', "one id"),
-        ('name = "m"\n[[criteria]]\nid = "x"\ntext = " "', "has a text"),
+        ('name = "m"\n[[criteria]]\nid = "x"\ntext = "y"\n[[criteria]]\nid = "x"\ntext = "z"', "the same id"),
+        ('name = "m"\n[[criteria]]\nid = "x"\ntext = " "', "needs a text"),
     ],
 )
 def test_faults_of_a_rubric_file_are_said(tmp_path: Path, text: str, says: str) -> None:
@@ -157,7 +157,7 @@ def test_faults_of_a_rubric_file_are_said(tmp_path: Path, text: str, says: str) 
 
 
 def test_a_rubric_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no rubric file"):
+    with pytest.raises(ConfigError, match="no rubric file at"):
         Rubric.load(str(tmp_path / "none.toml"))
     with pytest.raises(ConfigError, match="no rubric is called"):
         Rubric.load("helpfullness")
@@ -291,7 +291,7 @@ async def test_large_groups_are_ranked_in_chunks_over_rounds() -> None:
     lengths = [len(responses[i]) for i in order]
     assert sum(abs(n - i - 1) for i, n in enumerate(lengths)) / 20 < 2.5
     assert all(len(g.metadata["ranks"]) == 6 for g in found)
-    with pytest.raises(ConfigError, match="needs rounds=2"):
+    with pytest.raises(ConfigError, match="set rounds=2"):
         await grades(Listwise(judge, chunk=6), group(*responses))
 
 
@@ -354,15 +354,15 @@ async def test_a_tie_of_a_majority_abstains() -> None:
     ("build", "says"),
     [
         (lambda: Pairwise(ScriptedJudge("A"), opponents=3), "even number"),
-        (lambda: Pairwise(ScriptedJudge("A"), verdict=LineVerdict(high=5)), "share of A"),
+        (lambda: Pairwise(ScriptedJudge("A"), verdict=LineVerdict(high=5)), "A's share"),
         (lambda: Listwise(ScriptedJudge(""), chunk=1), "chunk at least 2"),
         (lambda: Panel([ScriptedJudge("1")]), "at least two judges"),
-        (lambda: Panel([ScriptedJudge("1")] * 2, quorum=3), "a quorum of 3 among 2"),
+        (lambda: Panel([ScriptedJudge("1")] * 2, quorum=3), "quorum is a number from 1 to 2, not 3"),
         (
             lambda: RubricGrader(ScriptedJudge("1"), RUBRIC, verdict=LineVerdict(high=5)),
             "one mark from 0 to 1",
         ),
-        (lambda: RubricGrader("judge", RUBRIC), "is no judge"),  # type: ignore[arg-type]
+        (lambda: RubricGrader("judge", RUBRIC), "is not a judge"),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_settings_are_said(build: Any, says: str) -> None:

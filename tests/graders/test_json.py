@@ -186,7 +186,7 @@ def test_json_match(response: str, truth: Any, options: Any, expected: float | N
         (lambda: JsonFormat(where="fence"), "did you mean 'fenced'"),  # type: ignore[arg-type]
         (lambda: JsonFormat(kind="dict"), "kind is one of"),  # type: ignore[arg-type]
         (lambda: JsonFormat(partial=1), "partial is the score"),
-        (lambda: JsonFormat(schema={"type": "objekt"}), "the schema is none"),
+        (lambda: JsonFormat(schema={"type": "objekt"}), "the schema is not valid"),
         (lambda: JsonFormat(schema="nowhere.json"), "cannot read the schema"),
         (lambda: JsonMatch(score="leafs"), "did you mean 'leaves'"),  # type: ignore[arg-type]
         (lambda: JsonMatch(tolerance=-1), "tolerance is a number of at least 0"),

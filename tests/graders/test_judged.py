@@ -90,7 +90,7 @@ async def test_without_a_reference_it_abstains_and_asks_nobody() -> None:
 
 async def test_custom_templates_take_further_fields() -> None:
     template = Template("{PROBLEM} {TONE} {CANDIDATE_SOLUTION}")
-    with pytest.raises(ConfigError, match="has a field {TONE}; say where it stands"):
+    with pytest.raises(ConfigError, match="has a field {TONE}: set its path in a rollout"):
         JudgeGrader(ScriptedJudge("1"), template=template)
     judge = ScriptedJudge("1")
     await grade(
@@ -126,7 +126,7 @@ async def test_nothing_that_a_rollout_says_is_read_as_the_verdict(verdict: objec
 
 
 def test_what_is_no_judge_is_said() -> None:
-    with pytest.raises(ConfigError, match="is no judge"):
+    with pytest.raises(ConfigError, match="is not a judge"):
         JudgeGrader("local")  # type: ignore[arg-type]
 
 
@@ -179,7 +179,7 @@ async def test_votes_below_their_quorum_have_failed() -> None:
 
 def test_votes_that_would_be_the_same_vote_are_refused() -> None:
     for options in ({}, {"verdict": LineVerdict()}, {"sampling": Sampling(temperature=1)}):
-        with pytest.raises(ConfigError, match="are the same vote"):
+        with pytest.raises(ConfigError, match="would all be equal"):
             JudgeGrader(ScriptedJudge("1"), votes=3, **options)  # type: ignore[arg-type]
 
 
@@ -236,5 +236,5 @@ async def test_a_trajectory_is_shown_whole_and_stays_data() -> None:
 
 
 def test_a_template_that_cannot_carry_the_code_is_refused() -> None:
-    with pytest.raises(ConfigError, match="has no {REMINDER}, by which a judge learns the code"):
+    with pytest.raises(ConfigError, match="has no {REMINDER}, which tells the judge the code"):
         JudgeGrader(ScriptedJudge("1"), template=Template("{CANDIDATE_SOLUTION}"), verdict=LineVerdict())

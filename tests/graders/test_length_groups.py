@@ -314,7 +314,7 @@ async def test_group_rules_do_not_depend_on_the_order(texts: list[str], rnd: ran
 @pytest.mark.parametrize(
     ("build", "says"),
     [
-        (lambda: SoftOverlong(max_length=10, cache=20), "cache is a part of max_length"),
+        (lambda: SoftOverlong(max_length=10, cache=20), "cache is part of max_length"),
         (lambda: SoftOverlong(max_length=0, cache=0), "max_length is a number of at least 1"),
         (lambda: CosineLength(correct=FinalAnswer(), right=(1, math.nan)), "pairs of numbers"),
         (lambda: CosineLength(correct=FinalAnswer(), right=(0, 0), wrong=(0, 0)), "nothing to learn"),

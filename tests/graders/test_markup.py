@@ -191,7 +191,7 @@ def test_unknown_tools_and_bad_schemas() -> None:
         (lambda: CodeBlock(blocks="first"), "blocks is one of"),  # type: ignore[arg-type]
         (lambda: Script(), "give scripts"),
         (lambda: Script("Latn"), "did you mean 'Latin'"),
-        (lambda: Script(language="xx"), "no language 'xx'"),
+        (lambda: Script(language="xx"), "unknown language 'xx'"),
         (lambda: Script("Latin", language="zh"), "give scripts"),
         (lambda: Script("Latin", min_share=2), "min_share is a number from 0 to 1"),
         (lambda: ToolCallFormat(check="all"), "check is one of"),  # type: ignore[arg-type]

@@ -280,7 +280,7 @@ def test_loops_are_described_and_bounded() -> None:
         "longest_run": 2,
         "cycle": {"period": 2, "turns": 3, "start": 1},
     }
-    assert grade.reason == "5 of 9 actions had been done before; search 3 times"
+    assert grade.reason == "5 of 9 actions were done before; search 3 times"
     assert len(json.dumps(loop(*(str(i % 7) for i in range(2000))).metadata)) < 200
 
 

@@ -1,1 +1,1 @@
-"""How the tiny judge that judgekit ships is made and measured; see README.md."""
+"""Trains and measures the tiny judge that ships with judgekit; see README.md."""

@@ -1,4 +1,4 @@
-"""Write examples/data/rollouts.jsonl: groups of four solutions to problems of our own, as a policy might write them.
+"""Writes examples/data/rollouts.jsonl: groups of four solutions to generated problems.
 
 `python -m embedded_judge.demo` writes the same file every time.
 """

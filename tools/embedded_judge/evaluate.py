@@ -1,6 +1,6 @@
-"""Measure a judge through judgekit, as a user would run it: `python -m embedded_judge.evaluate`.
+"""Measures a judge through judgekit, as users run it: `python -m embedded_judge.evaluate`.
 
-Every case goes through `VLLMJudge`, `JudgeGrader` and `GradingRunner`; a grade that failed counts as wrong.
+Every case goes through `VLLMJudge`, `JudgeGrader` and `GradingRunner`; a failed grade counts as wrong.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write a training checkpoint as the model folder that judgekit ships: `python -m embedded_judge.export`."""
+"""Writes a checkpoint as the shipped model folder: `python -m embedded_judge.export`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Word problems with reference solutions and candidate solutions, all from templates and vocabularies of our own.
+"""Generates word problems with reference and candidate solutions.
 
-A sample knows where its two final answers stand; its label is what judgekit's own `FinalAnswer` says. All is a
-function of the random generator that is handed in.
+All text is from our own templates and vocabularies. A sample records the positions of its two final answers; its
+label comes from judgekit's `FinalAnswer`. Everything depends only on the given random generator.
 """
 
 from __future__ import annotations

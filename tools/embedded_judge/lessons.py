@@ -1,4 +1,4 @@
-"""From samples to token sequences, exactly as judgekit asks its judges, with what is supervised in them."""
+"""Turns samples into token sequences, as judgekit sends them, with supervision targets."""
 
 from __future__ import annotations
 

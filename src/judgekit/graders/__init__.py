@@ -1,4 +1,4 @@
-"""The graders that judgekit ships. Each is imported when it is first asked for."""
+"""The graders that ship with judgekit. Each is imported on first use."""
 
 from __future__ import annotations
 

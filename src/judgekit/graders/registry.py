@@ -1,4 +1,4 @@
-"""Graders by the name that `use` gives them in reward.yaml."""
+"""Graders, by the name after `use:` in reward.yaml."""
 
 from __future__ import annotations
 

@@ -23,17 +23,17 @@ from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
 
 
 class Listwise:
-    """Has a judge rank a group's rollouts in one call; the score is the rank, 1 (best) to 0 (worst).
+    """Asks a judge to rank a group in one call; scores from 1 (best) to 0 (worst).
 
-    The reply must name every member once; equal texts are shown once and rank alike. Members are shown in a
-    seeded shuffle, and *rounds* rankings with
-    other shuffles are averaged, against the judge's preference for places. A group larger than *chunk* is
-    ranked in chunks, cut anew in every round; such groups need two rounds or more to compare across chunks.
-    A ranking that failed costs itself only. RULER (OpenPipe ART) ranks groups in one call like this.
+    The reply must name every member once; equal texts are shown once and get the same rank. Members are shown in
+    seeded random order, and *rounds* rankings in different orders are averaged, to cancel the judge's preference
+    for positions. A group larger than *chunk* is ranked in chunks, divided differently in every round; such groups
+    need at least two rounds, to compare across chunks. If one ranking fails, the others still count. RULER
+    (OpenPipe ART) also ranks groups in one call.
     """
 
     inputs = ("prompt", "response of all members")
-    abstains = "the group has one member, or a template's field is not there"
+    abstains = "the group has one member, or a field of the template is missing"
     source = "RULER (OpenPipe ART)"
     score_range = (0.0, 1.0)
 
@@ -87,8 +87,8 @@ class Listwise:
             return [judge] * size
         if size > self.chunk and self.rounds < 2:
             raise ConfigError(
-                f"{self.name}: a group of {size} is ranked in chunks of {self.chunk}, which needs rounds=2 or more "
-                "to compare across chunks (or a larger chunk)"
+                f"{self.name}: a group of {size} is ranked in chunks of {self.chunk}, and one round cannot compare across "
+                "chunks: set rounds=2 or more, or a larger chunk"
             )
         place_of = {text: place for place, text in enumerate(dict.fromkeys(r.response for r in rollouts))}
         texts = list(place_of)
@@ -125,7 +125,7 @@ def _names(count: int) -> list[str]:
 
 
 def _cut(size: int, chunk: int, order: random.Random) -> list[list[int]]:
-    """A shuffle of the members, in chunks of almost equal size, none of one."""
+    """Shuffle the members into chunks of almost equal size, at least two each."""
     members = list(range(size))
     order.shuffle(members)
     parts = math.ceil(size / chunk)
@@ -134,7 +134,7 @@ def _cut(size: int, chunk: int, order: random.Random) -> list[list[int]]:
 
 
 def _per_member(places: Sequence[int], standings: Sequence[Grade]) -> list[Grade]:
-    """The grade of each member's text; the bill goes with the first member that has it."""
+    """Return each member's grade; usage is counted with the first member that has the text."""
     seen: set[int] = set()
     grades: list[Grade] = []
     for place in places:

@@ -19,25 +19,25 @@ from judgekit.judges.layers.routes import JudgeRoutes, start_judges
 from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
 
 LABELS = {"A": 1.0, "C": 0.5, "B": 0.0}
-"""A wins, a tie, B wins, as the share that A takes."""
+"""A's share if A wins, in a tie, and if B wins."""
 
 
 class Pairwise:
-    """Compares the rollouts of a group two by two; a rollout's score is its win rate, 0 to 1.
+    """Compares the rollouts of a group in pairs; the score is the win rate, 0 to 1.
 
-    Each pair is judged in both orders and the two verdicts are averaged, so that a judge's preference for
-    one place cancels out; its measured size is in the metadata (`position_bias`: how much more than half the
-    first place gets, −0.5 to 0.5). *both_orders*: off saves half the calls, and pays for it with that bias.
-    A tie is a verdict; equal texts are a tie without a call.
+    Each pair is judged in both orders and the two verdicts are averaged, so that a judge's preference for one
+    position cancels out. Its measured size is in the metadata (`position_bias`: how much more than half the first
+    position gets, −0.5 to 0.5). *both_orders*: off saves half the calls, but keeps that bias. A tie is a verdict;
+    equal texts tie without a call.
 
-    *opponents*: how many others each member meets in a group larger than that, by a seeded round-robin;
-    None: all of them. A comparison that failed costs itself only: a member is scored over the others, unless
-    fewer than half of its own are left. Preferences as group rewards: Pref-GRPO (Wang et al. 2025,
+    *opponents*: in a larger group, the number of others that each member meets, by a seeded round-robin; None: all.
+    A failed comparison is left out: a member is scored over its other comparisons, and fails if fewer than half
+    are left. Preferences as group rewards: Pref-GRPO (Wang et al. 2025,
     arXiv:2508.20751).
     """
 
     inputs = ("prompt", "response of all members")
-    abstains = "the group has one member, or a template's field is not there"
+    abstains = "the group has one member, or a field of the template is missing"
     source = "Pref-GRPO (Wang et al. 2025, arXiv:2508.20751)"
     score_range = (0.0, 1.0)
 
@@ -57,7 +57,7 @@ class Pairwise:
     ) -> None:
         if opponents is not None and (opponents < 2 or opponents % 2):
             raise ConfigError(
-                f"{name}: opponents is an even number of at least 2, or None for all, not {opponents!r}"
+                f"{name}: opponents is an even number, at least 2, or None for all, not {opponents!r}"
             )
         self.judge = JudgeGrader(judge, name=name).judge
         self.name = name
@@ -67,7 +67,7 @@ class Pairwise:
         self.seed = seed
         verdict = verdict if verdict is not None else _ThreeWay()
         if verdict.score_range != (0.0, 1.0) or verdict.outputs:
-            raise ConfigError(f"{name}: the verdict of a comparison is the share of A, from 0 to 1")
+            raise ConfigError(f"{name}: the verdict of a comparison is A's share, one score from 0 to 1")
         self._asking = Asking(
             template=Template.load(template) if isinstance(template, str) else template,
             verdict=verdict,
@@ -124,7 +124,7 @@ class _ThreeWay(ChoiceVerdict):
 
 
 def schedule(size: int, opponents: int | None, seed: int) -> list[tuple[int, int]]:
-    """Which members meet: all pairs, or, in a larger group, so many that each meets *opponents* others."""
+    """Return the pairs to compare: all, or enough that each member meets *opponents* others."""
     if opponents is None or size - 1 <= opponents:
         return list(combinations(range(size), 2))
     circle = list(range(size))
@@ -141,7 +141,7 @@ def schedule(size: int, opponents: int | None, seed: int) -> list[tuple[int, int
 def _standings(
     size: int, pairs: Sequence[tuple[int, int]], found: dict[tuple[int, int], Grade], both_orders: bool
 ) -> list[Grade]:
-    """Win rates from the comparisons, with what was spent and what was seen."""
+    """Compute win rates from the comparisons, with usage and metadata."""
     taken: list[list[float]] = [[] for _ in range(size)]
     planned = [0] * size
     lost: list[list[Failed]] = [[] for _ in range(size)]
@@ -158,7 +158,7 @@ def _standings(
             for grade in played:
                 usage[i] += (
                     getattr(grade, "usage", None) or Usage()
-                )  # the bill goes with the pair's first member
+                )  # usage is counted with the pair's first member
                 if isinstance(grade, Failed):
                     lost[i].append(grade)
                     lost[j].append(grade)
@@ -168,7 +168,7 @@ def _standings(
                 if isinstance(there, Graded):
                     bias.append((there.score + back.score - 1.0) / 2)
             if both_orders and len(shares) < 2:
-                continue  # half a comparison would let the position bias in
+                continue  # one order alone would bring the position bias back
         if shares:
             share = math.fsum(shares) / len(shares)
             taken[i].append(share)

@@ -1,4 +1,4 @@
-"""Several judges on one question."""
+"""A grader that asks several judges the same question."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from judgekit.types import Abstained, Grade, Rollout
 
 
 class Panel:
-    """Asks several judges the same and combines their verdicts.
+    """Asks several judges the same question and combines their verdicts.
 
-    *judges*: by name, or a list. *combine*, *quorum* and *max_spread* as in `voting.combined`; the other
-    options as in `JudgeGrader`. The metadata holds each judge's score by its name. Panels of smaller judges:
+    *judges*: a mapping of names, or a list. *combine*, *quorum* and *max_spread* as in `voting.combined`; the other
+    options as in `JudgeGrader`. The metadata has each judge's score by name. Panels of smaller judges:
     PoLL (Verga et al. 2024, arXiv:2404.18796).
     """
 
     inputs = ("prompt", "response", "ground_truth", "messages")
-    abstains = "a field that its template asks for is not there, or all judges do"
+    abstains = "a field of the template is missing, or all judges abstain"
     source = "PoLL (Verga et al. 2024, arXiv:2404.18796)"
 
     def __init__(
@@ -50,7 +50,7 @@ class Panel:
             else {f"judge {i}": judge for i, judge in enumerate(judges, 1)}
         )
         if len(named) < 2:
-            raise ConfigError(f"{name}: a panel has at least two judges")
+            raise ConfigError(f"{name}: a panel needs at least two judges")
         self.name = name
         self.version = version
         options: dict[str, Any] = {

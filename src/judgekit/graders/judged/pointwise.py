@@ -1,4 +1,4 @@
-"""Pointwise graders that ask a judge."""
+"""The pointwise grader that asks a judge."""
 
 from __future__ import annotations
 
@@ -25,28 +25,27 @@ FIELDS: Mapping[str, str] = {
     "CANDIDATE_SOLUTION": "response",
     "TRAJECTORY": "messages",
 }
-"""Where the data fields of a template stand in a rollout, unless said otherwise."""
+"""Default paths of template fields in a rollout."""
 
 
 class JudgeGrader:
-    """Asks a judge about one rollout, by a template, and reads its verdict.
+    """Asks a judge about one rollout, and reads its verdict.
 
-    *judge*: an engine, a stack of layers, or `JudgeRoutes` that choose one by the rollout. *template*: a
-    `Template`, or the name or path of one. *verdict*: how the judge answers; by default one token, 0 or 1.
-    *fields*: dotted paths of further template fields in the rollout. *rubric*: text for the template's
-    {RUBRIC}. *max_tokens*: the rollout is cut in its middle to so many tokens.
+    *judge*: an engine, a stack of layers, or `JudgeRoutes` that choose a judge per rollout. *template*: a `Template`,
+    or the name or path of one. *verdict*: how the judge answers; by default one token, 0 or 1. *fields*: dotted
+    paths of further template fields in the rollout. *rubric*: text for the template's {RUBRIC}. *max_tokens*:
+    longer rollouts are cut in the middle to this many tokens.
 
-    *votes*: ask so many times (a temperature above 0 makes them differ) and combine the verdicts as
-    `voting.combined` does, with *combine*, *quorum* and *max_spread*.
+    *votes*: the number of times to ask (with a temperature above 0, so that they differ). The verdicts are combined
+    by `voting.combined`, with *combine*, *quorum* and *max_spread*.
 
-    A field that the template asks for and the rollout does not have makes the grader abstain. A written
-    reply that is no verdict is asked for once more, then the grade has failed. Of several references
-    `extra.target_gt` and `extra.filter_gt_by_prompt_token` (with `extra.prompt`) choose some, see
-    `material.select_references`.
+    The grader abstains if the rollout lacks a field of the template. If a written reply contains no verdict, the
+    judge is asked once more; then the grade fails. If there are several references, `extra.target_gt` and
+    `extra.filter_gt_by_prompt_token` (with `extra.prompt`) select among them, see `material.select_references`.
     """
 
     inputs = ("prompt", "response", "ground_truth", "messages")
-    abstains = "a field that its template asks for is not there"
+    abstains = "a field of the template is missing"
     source = "judgekit's templates; LLM as a judge (Zheng et al. 2023, arXiv:2306.05685)"
 
     def __init__(
@@ -67,7 +66,7 @@ class JudgeGrader:
         version: str = "1",
     ) -> None:
         if not (callable(getattr(judge, "complete", None)) or isinstance(judge, JudgeRoutes)):
-            raise ConfigError(f"{name}: {judge!r} is no judge: it has no complete()")
+            raise ConfigError(f"{name}: {judge!r} is not a judge: it has no complete()")
         self.judge = judge
         self.name = name
         self.version = version
@@ -87,7 +86,7 @@ class JudgeGrader:
             raise ConfigError(f"{name}: votes is at least 1, not {votes}")
         if votes > 1 and (self.verdict.choices or self.outputs or self.asking.sampling.temperature <= 0):
             raise ConfigError(
-                f"{name}: {votes} votes at temperature 0, or of one-token reads, are the same vote; set a sampling "
+                f"{name}: {votes} votes at temperature 0, or with one-token verdicts, would all be equal: set a sampling "
                 "temperature and a written verdict with one score"
             )
         self.votes = votes
@@ -114,7 +113,7 @@ class JudgeGrader:
         if verdict.scores is None:
             return _graded(verdict, reply, usage, self.verdict)
         grades: dict[str, Grade] = {}
-        for part, score in verdict.scores.items():  # the bill goes with the first of them
+        for part, score in verdict.scores.items():  # usage is counted with the first of them
             grades[part] = Graded(score, verdict.reason, _metadata(verdict, reply, self.verdict), usage)
             usage = Usage()
         return grades
@@ -135,13 +134,13 @@ def _metadata(verdict: Verdict, reply: JudgeReply, form: VerdictFormat) -> dict[
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """What a template asks for, as text."""
+    """A template's data fields, as text."""
 
     data: Mapping[str, Material]
 
 
 class Asking:
-    """Template, verdict format and sampling together: from data to a request, and through to a verdict."""
+    """Builds requests from a template, a verdict format and sampling, and reads the verdicts."""
 
     def __init__(
         self,
@@ -169,24 +168,24 @@ class Asking:
         for field in template.fields - {*Template.TRUSTED, *given}:
             if field not in paths:
                 raise ConfigError(
-                    f"template {template.name!r} has a field {{{field}}}; say where it stands in a rollout: "
+                    f"template {template.name!r} has a field {{{field}}}: set its path in a rollout with "
                     f"fields={{{field!r}: 'extra.…'}}"
                 )
             self._paths[field] = paths[field]
         if verdict.uses_nonce and "REMINDER" not in template.fields:
             raise ConfigError(
-                f"template {template.name!r} has no {{REMINDER}}, by which a judge learns the code that its verdict "
-                "must carry: add it at the end, or take a verdict with nonce=False"
+                f"template {template.name!r} has no {{REMINDER}}, which tells the judge the code that its verdict "
+                "must contain: add it at the end, or use a verdict with nonce=False"
             )
         if unused := set(fields) - template.fields:
             raise ConfigError(f"template {template.name!r} has no field {{{sorted(unused)[0]}}}")
         if rubric and "RUBRIC" not in template.fields:
-            raise ConfigError(f"template {template.name!r} has no place for a rubric: it needs {{RUBRIC}}")
+            raise ConfigError(f"template {template.name!r} has no field for the rubric: add {{RUBRIC}} to it")
         if "RUBRIC" in template.fields and not rubric:
-            raise ConfigError(f"template {template.name!r} wants a rubric: rubric='…'")
+            raise ConfigError(f"template {template.name!r} needs a rubric: give one with rubric='…'")
 
     def prepare(self, rollout: Rollout) -> Prepared | Abstained:
-        """The template's data from a rollout, or why there is nothing to judge."""
+        """Return the template's data from a rollout, or Abstained if a field is missing."""
         data: dict[str, Material] = {}
         for field, path in self._paths.items():
             value: Any
@@ -200,14 +199,14 @@ class Asking:
                     value = _references(rollout, value)
                     if isinstance(value, Abstained):
                         return value
-            text = value if path == "response" else as_text(value)  # an empty response is there to be judged
+            text = value if path == "response" else as_text(value)  # an empty response is judged, too
             if text is None:
                 return Abstained(f"there is no {path.removesuffix('_text')} for {{{field}}}")
             data[field] = text
         return Prepared(data)
 
     def request(self, prepared: Prepared, vote: int = 0) -> tuple[JudgeRequest, VerdictFormat]:
-        """The request for a verdict on *prepared*, and the form that its reply is to be read by."""
+        """Return the request for a verdict, and the format to read the reply with."""
         form = self.verdict.for_texts(self._candidates(prepared))
         nonce = self._nonce(prepared, vote) if form.uses_nonce else ""
         words = form.words(nonce)
@@ -227,8 +226,10 @@ class Asking:
         return request, form
 
     async def ask(self, judge: Judge, prepared: Prepared, vote: int = 0) -> tuple[Verdict, JudgeReply, Usage]:
-        """The judge's verdict with the reply that held it and what was spent. Raises VerdictError where the
-        second try is no verdict either, and what the judge raises."""
+        """Ask for a verdict; returns it with the reply and the usage.
+
+        Raises VerdictError if the second reply contains no verdict either, and the judge's own errors.
+        """
         request, form = self.request(prepared, vote)
         reply = await judge.complete(request)
         usage = reply.usage
@@ -244,11 +245,11 @@ class Asking:
         try:
             return form.read(reply, reply.nonce or request.nonce), reply, usage
         except VerdictError as error:
-            error.usage = usage  # the bill is recorded even where the verdict cannot be read
+            error.usage = usage  # usage is recorded even if the verdict cannot be read
             raise
 
     def _candidates(self, prepared: Prepared) -> list[str]:
-        """The texts that a policy wrote."""
+        """Return the texts that rollouts contain."""
         found: list[str] = []
         for field in self._cut:
             given = prepared.data.get(field, ())
@@ -256,7 +257,7 @@ class Asking:
         return found
 
     def _again(self, request: JudgeRequest, form: VerdictFormat) -> JudgeRequest:
-        """The request with a word about the form; at temperature 0 the same prompt would fail the same way."""
+        """Add a hint about the format; at temperature 0 the same prompt would fail the same way."""
         last = request.turns[-1]
         reminder = form.words(request.nonce)["REMINDER"]
         hint = Piece(f"\n\nAnswer in the form that was asked for, nothing after it. {reminder}")
@@ -264,7 +265,7 @@ class Asking:
         return msgspec.structs.replace(request, turns=(*request.turns[:-1], turn))
 
     def _nonce(self, prepared: Prepared, vote: int) -> str:
-        """A code that whoever wrote the data could not know, the same for the same data."""
+        """Return a code that the data's author cannot know; the same for the same data."""
         digest = hashlib.blake2b(key=self._secret, digest_size=5)
         for field in sorted(prepared.data):
             digest.update(f"{field}\0{prepared.data[field]!r}\0".encode("utf-8", "surrogatepass"))

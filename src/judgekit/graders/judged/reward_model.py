@@ -1,4 +1,4 @@
-"""A scalar reward model as a grader."""
+"""A grader that asks a scalar reward model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from judgekit.types import Abstained, Grade, Graded, Rollout, content_text
 
 
 class RewardModelGrader:
-    """Pays a rollout what a reward model says of it: the prompt's messages, then the response.
+    """Scores a rollout with a reward model, which reads the prompt and the response.
 
-    *score_range*: what the model can give; by default any number, and the reward must then say what a rollout
-    that breaks the grader is paid (`Score(name, if_broken=…)`). *squash*: the logistic function of the number,
-    0 to 1. *max_tokens*: the response is cut in its middle to so many.
+    *score_range*: the range of the model's numbers; by default any number. The reward must then say what a rollout
+    that breaks the grader gets (`Score(name, if_broken=…)`). *squash*: apply the logistic function, so that scores
+    are 0 to 1. *max_tokens*: longer responses are cut in the middle to this many tokens.
     """
 
     inputs = ("prompt", "response")
@@ -34,9 +34,9 @@ class RewardModelGrader:
         version: str = "1",
     ) -> None:
         if not callable(getattr(model, "reward", None)):
-            raise ConfigError(f"{name}: {model!r} is no reward model: it has no reward()")
+            raise ConfigError(f"{name}: {model!r} is not a reward model: it has no reward()")
         if squash and score_range is not None:
-            raise ConfigError(f"{name}: a squashed reward lies in 0..1; leave score_range out")
+            raise ConfigError(f"{name}: a squashed reward is in 0..1: leave score_range out")
         self.model = model
         self.name = name
         self.version = version
@@ -45,7 +45,7 @@ class RewardModelGrader:
         self.score_range = (0.0, 1.0) if squash else score_range or (-math.inf, math.inf)
 
     async def warm_up(self) -> None:
-        """Start the judge, outside any rollout's time."""
+        """Start the model, outside any rollout's time."""
         await start_judges(self.model)
 
     async def grade(self, rollout: Rollout, /) -> Grade:

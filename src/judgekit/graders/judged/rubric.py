@@ -1,17 +1,17 @@
-"""Rubrics: criteria as data, judged one by one, weighed into one score.
+"""Rubrics: weighted criteria in TOML, judged one by one.
 
 A rubric is a TOML file:
 
     name = "helpfulness"
     version = "1"
-    template = "rubric"            # rubric, rubric_reference, rubric_trajectory, or a file of yours
-    scale = [1, 5]                 # or left out: met or not
+    template = "rubric"            # rubric, rubric_reference, rubric_trajectory, or your own file
+    scale = [1, 5]                 # without it: met or not met
 
     [[criteria]]
     id = "answers"
     text = "The response answers what was asked."
-    weight = 2                     # points; below 0 for what must not be there
-    must_have = true               # not met: the score is the lowest
+    weight = 2                     # points; below 0 for what a response must not do
+    must_have = true               # if not met, the score is 0
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
 
 
 class Criterion(Struct, frozen=True, forbid_unknown_fields=True):
-    """One thing that a response is to do, or with a negative weight, not to do."""
+    """Something a response should do or, with a negative weight, should not do."""
 
     id: str
     text: str
@@ -47,7 +47,7 @@ class Criterion(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rubric(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Criteria with weights, and how they are put to a judge."""
+    """Weighted criteria, and how a judge is asked about them."""
 
     name: str
     criteria: tuple[Criterion, ...]
@@ -56,11 +56,11 @@ class Rubric(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source: str = ""
     template: str = "rubric"
     scale: tuple[int, int] | None = None
-    """Lowest and highest mark of one criterion; None: met or not."""
+    """Lowest and highest mark of a criterion; None: met or not met."""
 
     @classmethod
     def load(cls, name_or_path: str) -> Rubric:
-        """A rubric that judgekit ships, by name, or a TOML file's. Raises ConfigError for what is wrong in it."""
+        """Load a shipped rubric by name, or a TOML file. Raises ConfigError."""
         shipped = shipped_rubrics()
         if name_or_path in shipped:
             text, where = shipped[name_or_path], f"rubric {name_or_path}"
@@ -68,7 +68,7 @@ class Rubric(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             path = Path(name_or_path)
             if not path.is_file():
                 if path.suffix or "/" in name_or_path:
-                    raise ConfigError(f"there is no rubric file at {name_or_path}")
+                    raise ConfigError(f"no rubric file at {name_or_path}")
                 raise ConfigError(
                     f"no rubric is called {name_or_path!r}{did_you_mean(name_or_path, shipped)}"
                 )
@@ -81,22 +81,22 @@ class Rubric(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return rubric
 
     def check(self, where: str) -> None:
-        """Raise ConfigError for criteria that make no rubric."""
+        """Check the criteria. Raises ConfigError."""
         ids = [c.id for c in self.criteria]
         if not ids:
-            raise ConfigError(f"{where}: a rubric has at least one criterion")
+            raise ConfigError(f"{where}: a rubric needs at least one criterion")
         if len(set(ids)) < len(ids):
-            raise ConfigError(f"{where}: two criteria have one id among {', '.join(ids)}")
+            raise ConfigError(f"{where}: two criteria have the same id among {', '.join(ids)}")
         if not all(math.isfinite(c.weight) and c.text.strip() for c in self.criteria):
-            raise ConfigError(f"{where}: every criterion has a text and a finite weight")
+            raise ConfigError(f"{where}: every criterion needs a text and a finite weight")
         if not any(c.weight > 0 for c in self.criteria):
-            raise ConfigError(f"{where}: at least one criterion has a weight above 0")
+            raise ConfigError(f"{where}: at least one criterion needs a weight above 0")
         if any(c.must_have and c.weight <= 0 for c in self.criteria):
-            raise ConfigError(f"{where}: a must-have criterion has a weight above 0")
+            raise ConfigError(f"{where}: a must-have criterion needs a weight above 0")
 
 
 def shipped_rubrics() -> dict[str, str]:
-    """Texts of the rubrics that judgekit ships, by name."""
+    """Return the texts of the shipped rubrics, by name."""
     folder = resources.files("judgekit.graders.judged") / "rubrics"
     return {
         f.name.removesuffix(".toml"): f.read_text("utf-8")
@@ -106,21 +106,21 @@ def shipped_rubrics() -> dict[str, str]:
 
 
 class RubricGrader:
-    """Judges a rollout by the criteria of a rubric, one call each, and weighs them: 0 (worst) to 1 (best).
+    """Judges a rollout by a rubric's weighted criteria; scores from 0 to 1.
 
-    The score is the sum of weight × mark (0..1) over the sum of the positive weights, held inside 0..1
-    (HealthBench, Arora et al. 2025, arXiv:2505.08775, section 2: points met over points possible). A
-    must-have criterion with a mark below one half makes it 0. All criteria are asked for at once; the prompt
-    up to the criterion is shared, so that they hit the engine's prefix cache. Where one of them has no mark
-    the grade has failed: a score over the rest would be another rubric's.
+    The score is the sum of weight × mark (0..1) over the sum of the positive weights, clipped to 0..1
+    (HealthBench, Arora et al. 2025, arXiv:2505.08775, section 2: points met over points possible). A must-have
+    criterion with a mark below 0.5 makes it 0. Each criterion is one call, all of them at once; they share the
+    prompt up to the criterion, so that they hit the engine's prefix cache. If a criterion gets no mark the grade
+    fails, because a score over the others would be that of a different rubric.
 
-    *rubric*: a `Rubric`, or the name or path of one. *criteria_field*: take the criteria from the rollout
-    instead, a dotted path to a list of mappings like those of the file (data sets with their own rubric per
-    problem). *verdict*: how one criterion is marked; by default one token on the rubric's scale.
+    *rubric*: a `Rubric`, or the name or path of one. *criteria_field*: take the criteria from the rollout instead,
+    for data sets with a rubric per problem: a dotted path to a list of mappings with the file's keys. *verdict*: how
+    a criterion is marked; by default one token on the rubric's scale.
     """
 
     inputs = ("prompt", "response", "ground_truth", "messages")
-    abstains = "a field that its template asks for is not there, or there are no criteria"
+    abstains = "a field of the template is missing, or there are no criteria"
     source = "HealthBench (Arora et al. 2025, arXiv:2505.08775, section 2)"
     score_range = (0.0, 1.0)
 
@@ -217,7 +217,7 @@ class RubricGrader:
             msgspec.structs.replace(self.rubric, criteria=criteria).check(self.criteria_field)
         except (msgspec.ValidationError, TypeError) as error:
             raise ConfigError(
-                f"{self.name}: the criteria at {self.criteria_field} are none: {error}"
+                f"{self.name}: the criteria at {self.criteria_field} are not valid: {error}"
             ) from None
         return criteria
 

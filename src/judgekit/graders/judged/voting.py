@@ -1,4 +1,4 @@
-"""Several verdicts on one rollout made into one: votes of one judge, or a panel of judges."""
+"""Combines several verdicts on one rollout: a judge's votes, or a panel's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Combine = Literal["mean", "median", "majority"]
 
 
 async def ask_all(calls: Sequence[Callable[[], Awaitable[Grade]]]) -> list[Grade]:
-    """Make all calls at once; one that raises is a Failed, and costs the others nothing."""
+    """Make all calls at once; one that raises becomes a Failed."""
 
     async def one(call: Callable[[], Awaitable[Grade]]) -> Grade:
         try:
@@ -41,19 +41,19 @@ def combined(
     max_spread: float | None,
     name: str,
 ) -> Callable[[Sequence[Grade]], Grade]:
-    """A function that makes one grade of *count* grades.
+    """Return a function that combines *count* grades into one.
 
-    "mean" and "median" of the scores; "majority": the score that most gave, a tie between scores abstains.
-    *quorum*: so many must have given a score, else the grade has failed (default: more than half).
-    *max_spread*: where the highest and the lowest score differ by more, the judges disagree: abstains. The
-    result's metadata holds every score (`votes`) and their `agreement`: 1 minus the mean difference of two
-    votes over the width of *score_range* (for two labels, the share of pairs that agree).
+    "mean" and "median" of the scores; "majority": the most frequent score, and a tie abstains. *quorum*: the number
+    of scores needed, or the grade fails (default: more than half). *max_spread*: if the highest and the lowest
+    score differ by more, the judges disagree and the grade abstains. The result's metadata has all scores
+    (`votes`) and their `agreement`: 1 minus the mean difference of two votes over the width of *score_range* (for
+    two labels, the share of pairs that agree).
     """
     if how not in ("mean", "median", "majority"):
         raise ConfigError(f"{name}: combine is 'mean', 'median' or 'majority', not {how!r}")
     needed = count // 2 + 1 if quorum is None else quorum
     if not 1 <= needed <= count:
-        raise ConfigError(f"{name}: a quorum of {needed} among {count} makes no sense")
+        raise ConfigError(f"{name}: quorum is a number from 1 to {count}, not {needed}")
     if max_spread is not None and not max_spread >= 0:
         raise ConfigError(f"{name}: max_spread is a difference of scores, at least 0, not {max_spread!r}")
 
@@ -91,7 +91,7 @@ def _agreement(scores: Sequence[float], score_range: tuple[float, float]) -> flo
 
 
 def _short(grades: Sequence[Grade], have: int, needed: int, usage: Usage) -> Grade:
-    """Too few scores: an abstention where that is all that kept the others, else the failure that did."""
+    """Return the grade for too few scores: Failed if any failed, else Abstained."""
     failed = [g for g in grades if isinstance(g, Failed)]
     if not failed:
         reason = next(g.reason for g in grades if isinstance(g, Abstained))

@@ -1,4 +1,4 @@
-"""Rules that compare the rollout's answer with the reference."""
+"""A rule that compares a rollout's final number with the reference."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from judgekit.types import Abstained, Grade, Graded, Rollout
 
 
 class FinalAnswer(Rule):
-    """1 where the final number of the rollout equals the reference's, else 0.
+    """Scores 1 if the final number equals the reference's, else 0.
 
-    Which number counts is defined in `judgekit.graders.rules.numbers`. The reference is a number, a text, a worked
-    solution, or a list of accepted answers; without a number in it the grader abstains. *tolerance*: largest
+    `judgekit.graders.rules.numbers` defines which number counts. The reference is a number, a text, a worked
+    solution, or a list of accepted answers; if it contains no number the grader abstains. *tolerance*: largest
     relative difference that still counts as equal (0: equal by value). *need_marker*: a rollout without an
-    explicit marker such as `#### 72` has not answered.
+    explicit marker such as `#### 72` gives no answer.
 
     Source of the task: GSM8K (Cobbe et al. 2021, arXiv:2110.14168), whose solutions end in `#### 72`.
     """

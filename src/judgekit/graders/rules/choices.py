@@ -1,4 +1,4 @@
-"""Multiple choice: which option a response chose."""
+"""A rule for multiple choice."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from judgekit.graders.rules.text import Rule, after_think, last_boxed, normalise
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 TAIL_CHARS = 65_536
-"""Only this many characters at the end of a response are searched."""
+"""Characters at the end of a response that are searched."""
 
 
 class MultipleChoice(Rule):
-    """1 where the response chose the right option, else 0.
+    """Scores 1 if the response chose the right option, else 0.
 
-    The reference is the option's letter ("B", "(b)"), its text, or its number (0 is the first; `first=1` where
-    the data counts from 1); a list accepts any of them. *options*: the texts, or the dotted path where a
-    rollout has them: a list, or a mapping of letters to texts, or the `{"text": […], "label": […]}` of ARC.
-    Without texts only letters are read, *letters* of them.
+    The reference is the option's letter ("B", "(b)"), its text, or its number (0 is the first; `first=1` if
+    the data counts from 1); a list accepts any of them. *options*: the options' texts, or their dotted path in the
+    rollout: a list, a mapping of letters to texts, or ARC's `{"text": […], "label": […]}`. Without texts only
+    letters are read, the first *letters* of the alphabet.
 
     What counts as chosen, in this order: the last explicit marker (`Answer: B`, `the answer is (B)`,
-    `\\boxed{B}`, `<answer>B</answer>`, `#### B`); a response that is nothing but a letter or an option's text,
-    or begins with "B." or "(B)"; the last letter in parentheses or brackets, or after "option" or "choice"; the
-    one option whose text stands in the response, and in no longer option; a single capital letter standing
-    alone on the last line. A response that chooses nothing scores 0, and so does a last marker that names two
-    options. Abstains where the reference is no option.
+    `\\boxed{B}`, `<answer>B</answer>`, `#### B`); a response that is only a letter or an option's text, or
+    begins with "B." or "(B)"; the last letter in parentheses or brackets, or after "option" or "choice"; the
+    only option whose text occurs in the response (options contained in a longer one there do not count); a single
+    isolated capital letter on the last line. A response that chooses nothing scores 0, as does one whose last
+    marker names two options. Abstains if the reference is not an option.
 
     Source: the `Answer: $LETTER` convention of simple-evals (`MULTICHOICE` pattern) and MMLU (arXiv:2009.03300);
     the fall-backs follow MMMU's `parse_multi_choice_response`, without its random guess.
@@ -37,7 +37,7 @@ class MultipleChoice(Rule):
     score_range = (0.0, 1.0)
     version = "1"
     inputs = ("response", "ground_truth", "extra.options")
-    abstains = "the reference is no option"
+    abstains = "the reference is not an option"
     inline_limit = 200_000
     timeout_s = 5.0
 
@@ -50,11 +50,11 @@ class MultipleChoice(Rule):
         name: str = "multiple_choice",
     ) -> None:
         if not isinstance(letters, int) or not 2 <= letters <= 26:
-            raise ConfigError(f"{name}: letters is how many options there may be, 2 to 26, not {letters!r}")
+            raise ConfigError(f"{name}: letters is the largest number of options, 2 to 26, not {letters!r}")
         if first not in (0, 1):
             raise ConfigError(f"{name}: first is the number of the first option, 0 or 1, not {first!r}")
         if not isinstance(options, str) and not 2 <= len(options) <= 26:
-            raise ConfigError(f"{name}: give 2 to 26 options, or the path where a rollout has them")
+            raise ConfigError(f"{name}: give 2 to 26 options, or their path in the rollout")
         self.name = name
         self.options = options if isinstance(options, str) else tuple(options)
         self.letters = letters
@@ -71,7 +71,7 @@ class MultipleChoice(Rule):
             if (letter := self._reference(value, known, texts)) is not None
         }
         if not right:
-            return Abstained(f"the reference is no option: {truth!r:.80}")
+            return Abstained(f"the reference is not an option: {truth!r:.80}")
         chosen = chosen_letter(rollout.response, known, texts)
         if chosen is None:
             return Graded(0.0, "no option is chosen")
@@ -121,7 +121,7 @@ class MultipleChoice(Rule):
 
 
 def chosen_letter(response: str, known: str, texts: Mapping[str, str]) -> str | None:
-    """The letter, of *known*, of the option that *response* chose; None where it chose none or two."""
+    """Return the letter in *known* that *response* chose; None if it chose none or two."""
     rest = after_think(response)
     if rest is None:
         return None
@@ -152,11 +152,11 @@ _MARKER = re.compile(
 _MENTION = re.compile(r"[(\[]([A-Za-z])[)\]]|\b(?:option|choice|answer)[ \t]+\**([A-Z])\b", 0)
 
 _ALONE = re.compile(r"(?<![\w'’])(?:(A)(?!\s+(?!and\b|or\b|is\b)[a-z])|([B-HJ-Z]))(?![\w'’])")
-"""A capital letter standing alone that is no English word there."""
+"""An isolated capital letter that is not an English word."""
 
 
 def _after_marker(text: str) -> str | None:
-    """What the last explicit marker of an answer says; None without a marker."""
+    """Return the text after the last explicit marker of an answer; None without a marker."""
     last = None
     for last in _MARKER.finditer(text):  # noqa: B007 - the last one is wanted
         pass
@@ -186,7 +186,7 @@ def _letter_alone(text: str, known: str) -> str | None:
 
 
 def _option(text: str, known: str, texts: Mapping[str, str]) -> str | None:
-    """The option that *text* is: a letter, a letter with a dot and more, or an option's text."""
+    """Return the option of *text*: a letter, a letter with a dot and more, or an option's text."""
     if (letter := _letter_alone(text, known)) is not None:
         return letter
     same = [letter for letter, option in texts.items() if option and _same(option, text)]
@@ -200,7 +200,7 @@ def _option(text: str, known: str, texts: Mapping[str, str]) -> str | None:
 
 
 def _named(text: str, known: str, texts: Mapping[str, str]) -> str | None:
-    """The option that stands behind a marker; None for none or for two."""
+    """Return the option named after a marker; None if there is none, or two."""
     line = text.strip()
     if (letter := _option(line, known, texts)) is not None:
         return None if _second(line, letter, known) else letter
@@ -217,7 +217,7 @@ def _named(text: str, known: str, texts: Mapping[str, str]) -> str | None:
 
 
 def _second(text: str, letter: str, known: str) -> bool:
-    """Whether a list of letters goes on behind the first: "B or C", "A, B"."""
+    """Return whether more letters follow the first: "B or C", "A, B"."""
     more = re.match(
         r"\s*[)\]]?\s*(?:,|/|&|\bor\b|\band\b)\s*[(\[]?([A-Z])(?![\w'’])", text.lstrip("(" + letter) or text
     )
@@ -225,7 +225,7 @@ def _second(text: str, letter: str, known: str) -> bool:
 
 
 def _by_text(text: str, texts: Mapping[str, str]) -> str | None:
-    """The only option whose text stands in *text*, apart from those that are part of a longer one there."""
+    """Return the only option whose text occurs in *text*, ignoring options contained in a longer one."""
     haystack = f" {normalised(text)} "
     found = {
         letter: words

@@ -1,4 +1,4 @@
-"""Whether a response's code does what it should: it is run against cases, in a sandbox."""
+"""A rule that runs a response's code against test cases in a sandbox."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ COMPARE = ("lines", "exact", "tokens", "numbers")
 
 
 class Code(Rule):
-    """Share of the cases that the response's Python code passes, 0 to 1.
+    """Scores the share of test cases that the response's Python code passes.
 
-    The code is the last fenced Python block, or, with *whole*, a response without any fence. *cases*: dotted
-    path of the cases in the rollout, in one of these forms, or JSON of one:
+    Scores are 0 to 1. The code is the last fenced Python block, or, with *whole*, a response without any fence.
+    *cases*: dotted path of the cases in the rollout, in one of these formats, or JSON of one:
 
     - input and output: `[{"input": "1 2", "output": "3"}, …]` or `{"inputs": […], "outputs": […]}` (APPS,
-      TACO); with `"fn_name"` the function of that name, or method of `Solution`, is called instead (the input
-      is the list of its arguments, or one JSON value a line as LiveCodeBench has it);
+      TACO); with `"fn_name"` the function of that name, or the method of `Solution`, is called instead (the
+      input is the list of its arguments, or one JSON value per line as in LiveCodeBench);
     - tests: `["assert f(1) == 2", …]`, `{"test_list": […], "test_setup_code": …}` (MBPP), or
       `{"test": "def check(candidate): …", "entry_point": "f"}` (HumanEval).
 
-    Every case runs in a process of its own with limits on CPU time (*time_s*, in whole seconds), wall time
-    (*wall_s*, by default three times that), memory, output, size of files and, where the system can count them, processes; without network where the system allows it, see
-    `judgekit.graders.rules.sandbox`. *network*: "off" (as far as possible), "forbidden" (ConfigError where it is not
-    possible) or "on". A case that fails, never ends or writes too much is not passed: that is a score. Where
-    the sandbox itself fails, so does the grade.
+    Every case runs in a separate process with limits on CPU time (*time_s*, rounded up to whole seconds), wall time
+    (*wall_s*, by default three times that), memory, output, file size and, if the system can count them,
+    processes. It has no network if the system can block it, see `judgekit.graders.rules.sandbox`. *network*: "off"
+    (as far as possible), "forbidden" (ConfigError if it cannot be blocked) or "on". A case that fails, never ends or
+    writes too much is not passed, which is a score. If the sandbox itself fails, the grade fails.
 
-    *compare*: "lines" (equal lines without space at their ends, and without empty lines at the end), "exact",
-    "tokens" (whatever the space), "numbers" (tokens, and numbers within 1e-6). *score*: "share", or "all": 1 if
-    all cases pass, else 0. At most *max_cases* cases are run, the first ones. *prefix*: dotted path of code that
-    goes before the response's (starter code). Abstains without cases.
+    *compare*: "lines" (equal lines, ignoring trailing space and trailing empty lines), "exact", "tokens" (ignoring
+    space), "numbers" (tokens, with numbers equal within 1e-6). *score*: "share", or "all": 1 if all cases pass, else
+    0. Only the first *max_cases* cases are run. *prefix*: dotted path of code to put before the response's (starter
+    code). Abstains without cases.
 
-    Tests run inside the program that they test, so code written to fool them may; inputs and outputs are
-    compared outside. Runs in a thread.
+    Tests run inside the program that they test, so code written to fool them can; inputs and outputs are compared
+    outside. Runs in a thread.
 
     Source: APPS (arXiv:2105.09938), MBPP (arXiv:2108.07732), HumanEval's `check_correctness`
     (arXiv:2107.03374), LiveCodeBench's functional cases (arXiv:2403.07974); the share as in PRIME's and verl's
@@ -101,12 +101,12 @@ class Code(Rule):
         self.timeout_s = max_cases * (wall_s + 2.0) + 10.0
         if network == "forbidden" and self.isolation()["network"] != "none":
             raise ConfigError(
-                f"{name}: this system cannot take the network from a program: install bubblewrap, or allow user "
-                "namespaces; or set network='off' (as far as possible)"
+                f"{name}: this system cannot block a program's network: install bubblewrap, allow user namespaces, "
+                "or set network='off' (as far as possible)"
             )
 
     def isolation(self) -> dict[str, str]:
-        """What keeps the code in its place on this machine, in words."""
+        """Describe how the code is isolated on this machine."""
         try:
             return best_way(self.python, self.network == "on").isolation()
         except SandboxError as error:
@@ -115,7 +115,7 @@ class Code(Rule):
     def grade(self, rollout: Rollout, /) -> Grade:
         cases = read_cases(look_up(rollout, self.cases, None))
         if not cases:
-            return Abstained(f"{self.cases} holds no cases")
+            return Abstained(f"there are no cases at {self.cases}")
         code = program_of(rollout.response, self.whole)
         if code is None:
             return Graded(0.0, "there is no code")
@@ -145,7 +145,7 @@ class Code(Rule):
         return Graded(score, first or f"all {len(cases)} cases pass", metadata)
 
     def _problem(self, finished: Finished, case: Mapping[str, Any]) -> str | None:
-        """Why a case is not passed, in words; None where it is."""
+        """Return why a case is not passed; None if it is."""
         if finished.how == "time":
             return f"no end within {self.limits.wall_s:g} s"
         if finished.how == "output":
@@ -165,7 +165,7 @@ class Code(Rule):
 
 
 def program_of(response: str, whole: bool) -> str | None:
-    """The Python code of a response; None where there is none."""
+    """Return the Python code of a response; None if there is none."""
     text = after_think(response)
     if text is None:
         return None
@@ -180,7 +180,7 @@ def program_of(response: str, whole: bool) -> str | None:
 
 
 def read_cases(value: Any) -> list[dict[str, Any]]:
-    """The cases that a reference holds, each as {"input", "output"} or {"job", "output"}; none where it holds none."""
+    """Parse a reference's cases, each as {"input", "output"} or {"job", "output"}."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -254,13 +254,13 @@ def _pair(given: Any, wanted: Any, function: Any) -> dict[str, Any] | None:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list | tuple):  # APPS has some inputs as lists of lines
+    if isinstance(value, list | tuple):  # some of APPS' inputs are lists of lines
         return "\n".join(map(_text, value))
     return "" if value is None else str(value)
 
 
 def _last_line(finished: Finished) -> str:
-    """What went wrong, from the end of the errors."""
+    """Return the error, from the last line of stderr or the exit code."""
     lines = [line for line in finished.errors.splitlines() if line.strip()]
     if lines:
         return lines[-1].strip()[:150]
@@ -271,11 +271,11 @@ def _last_line(finished: Finished) -> str:
 
 
 _OUT_OF_TIME = (9, 24)
-"""SIGKILL, which nobody else sends there, and SIGXCPU."""
+"""SIGKILL, which has no other sender here, and SIGXCPU."""
 
 
 def _same(given: Any, wanted: Any) -> bool:
-    """Whether a function's answer is the wanted one; some data sets wrap the answer into a list of one."""
+    """Compare a function's answer; some data sets wrap the expected one in a list."""
     if _alike(given, wanted):
         return True
     return isinstance(wanted, list) and len(wanted) == 1 and _alike(given, wanted[0])

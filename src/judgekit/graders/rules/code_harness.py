@@ -1,7 +1,7 @@
-"""The program that runs a rollout's code in the sandbox: `python -I harness.py` in the folder of its files.
+"""Runs a rollout's code in the sandbox: `python -I harness.py` in the folder of its files.
 
-It limits itself for good, says that it has begun, and runs the program. `job.json` tells how; the secret that a
-result must carry is read only after the code has been loaded.
+Sets its own limits irrevocably, reports that it has started, and runs the program as described in `job.json`. The
+secret that a result must contain is read only after the code has been loaded.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ def main() -> None:
         if limit is not None:
             with contextlib.suppress(ValueError, OSError):
                 resource.setrlimit(limit, (value, value))
-    secret = os.dup(0)  # the secret comes on standard input, unless the program's own input does
+    secret = os.dup(0)  # the secret comes on standard input, unless the program's input does
     if job["kind"] != "program":
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
@@ -61,7 +61,7 @@ def call(space: dict[str, Any], name: str, arguments: list[Any]) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """What JSON has no form for: sets as sorted lists, other iterables as lists."""
+    """Convert values that JSON cannot represent: sets to sorted lists, other iterables to lists."""
     if isinstance(value, set | frozenset):
         try:
             return sorted(value)

@@ -1,8 +1,8 @@
-"""The verifiable constraints of IFEval: one function each, and what it must be told.
+"""The verifiable constraints of IFEval, one function each, and their parameters.
 
 Ids, parameters and meanings are those of `instruction_following_eval` (Zhou et al. 2023, arXiv:2311.07911).
-Differences: keywords are words, not patterns; sentences and tokens are cut by rules of our own where IFEval
-uses NLTK's models; every check takes time proportional to the text.
+Differences: keywords are words, not patterns; our own rules split sentences and tokens, where
+IFEval uses NLTK's models; every check takes time proportional to the text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
 """IFEval has the first two."""
 
 CONSTRAINTS: dict[str, tuple[Check, Mapping[str, str]]] = {}
-"""By id: the check, and its parameters with their kinds: int, text, texts, letter, relation."""
+"""By id: the check, and its parameters with their kinds (int, text, texts, letter, relation)."""
 
 
 def constraint(id_: str, **parameters: str) -> Callable[[Check], Check]:
@@ -96,10 +96,10 @@ def capital_word_frequency(text: str, capital_frequency: int, capital_relation: 
 
 
 def language_of(text: str) -> str | None:
-    """The language's code, by langdetect; None where it cannot tell (IFEval lets such a text pass)."""
+    """Detect the language with langdetect; None if it cannot tell (which passes, as in IFEval)."""
     from langdetect import DetectorFactory, LangDetectException, detect
 
-    DetectorFactory.seed = 0  # it draws lots
+    DetectorFactory.seed = 0  # langdetect is random
     try:
         return str(detect(text))
     except LangDetectException:
@@ -271,8 +271,11 @@ _END = re.compile(r"(?<![.!?])[.!?]++[\"'”’)\]*_]*+(?=\s|$)|[。！？]+[」
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text: cut behind `.`, `!` and `?` before a space, but not behind abbreviations and
-    initials, nor before a small letter; and behind their CJK forms. A rest with a word in it is one, too."""
+    """Split a text into sentences.
+
+    Splits after `.`, `!` and `?` before a space, but not after abbreviations and initials, nor before a lower-case
+    letter; and after their CJK forms. A remainder with a word in it is a sentence, too.
+    """
     found: list[str] = []
     start = 0
     for match in _END.finditer(text):

@@ -1,4 +1,4 @@
-"""Rules about the form of a rollout."""
+"""Rules about the format of a rollout."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from judgekit.types import Grade, Graded, Rollout
 
 
 class TagFormat(Rule):
-    """1 where the tags stand in this order, each opened and closed once, with nothing but space around and
-    between them, else 0.
+    """Scores 1 if the tags occur once each, in order, else 0.
+
+    Each must be opened and closed, with only space around and between them.
 
     *tags*: names in order, by default `<think>…</think><answer>…</answer>` (DeepSeek-R1, arXiv:2501.12948,
     section 2.2.2). *opened*: the chat template opens the first tag in the prompt, so that the rollout begins
-    inside it. *nonempty*: a tag with nothing in it does not count.
+    inside it. *nonempty*: empty tags score 0.
     """
 
     score_range = (0.0, 1.0)
@@ -42,7 +43,7 @@ class TagFormat(Rule):
         ):
             raise ConfigError(f"tags: give a list of tag names such as ['think', 'answer'], not {tags!r}")
         if len(set(tags)) < len(tags):
-            raise ConfigError(f"tags: {list(tags)} names a tag twice")
+            raise ConfigError(f"tags: {list(tags)} contains a tag twice")
         self.name = name
         self.tags = tuple(tags)
         self.opened = opened
@@ -54,10 +55,10 @@ class TagFormat(Rule):
         for tag in self.tags:
             for mark in (f"<{tag}>", f"</{tag}>"):
                 if (count := text.count(mark)) != 1:
-                    return Graded(0.0, f"{mark} stands {count} times, not once")
+                    return Graded(0.0, f"{mark} occurs {count} times, not once")
             start, end = text.index(f"<{tag}>"), text.index(f"</{tag}>")
             if start < at or end < start:
-                return Graded(0.0, f"<{tag}> is not in its place")
+                return Graded(0.0, f"<{tag}> is out of order")
             if text[at:start].strip():
                 return Graded(0.0, f"there is text before <{tag}>")
             if self.nonempty and not text[start + len(tag) + 2 : end].strip():
@@ -69,12 +70,12 @@ class TagFormat(Rule):
 
 
 class RegexFormat(Rule):
-    """1 where the pattern matches the rollout, else 0.
+    """Scores 1 if the pattern matches the rollout, else 0.
 
     *match*: "full" (the whole text), "search" (anywhere), "start". *flags*: letters of Python's inline flags,
-    such as "is". A pattern may take for ever on hostile text, so the grader runs in a worker process that is
-    killed at its *timeout_s*: such a rollout has broken its grader. With `where="inline"` you vouch for the
-    pattern.
+    such as "is". On hostile text a pattern may never finish, so the grader runs in a worker process that is killed
+    at its *timeout_s*: such a rollout has broken its grader. Use `where="inline"` only for patterns that always
+    finish quickly.
     """
 
     score_range = (0.0, 1.0)
@@ -98,7 +99,7 @@ class RegexFormat(Rule):
         try:
             self.pattern = re.compile(f"(?{flags}){pattern}" if flags else pattern)
         except re.error as error:
-            raise ConfigError(f"regex: {pattern!r} is not a pattern: {error}") from None
+            raise ConfigError(f"regex: {pattern!r} is not a valid pattern: {error}") from None
         self.name = name
         self.match = match
         self.where = where

@@ -1,4 +1,4 @@
-"""Rules over the rollouts of one prompt: how different they are, who is shortest, what most of them say."""
+"""Rules over a group: diversity, shortest right answer, majority."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from judgekit.types import Abstained, Grade, Graded, Rollout
 
 _WORD = re.compile(r"\w+")
 _MAX_WORDS = 20_000
-"""Only this many words at the beginning of a response are compared."""
+"""Words at the beginning of a response that are compared."""
 
 
 class Diversity:
-    """How different a rollout is from the others of its group, 0 (the same as all) to 1 (nothing in common).
+    """Scores how different a rollout is from its group: 0 (equal to all) to 1 (nothing in common).
 
-    1 minus the mean Jaccard index of its set of word n-grams with every other member's. *n*: words in an
-    n-gram; texts shorter than that are compared whole. *part*: see `Part`. It rewards difference as such: give
-    it a gate on correctness, or a small weight. A group of one abstains.
+    The score is 1 minus the mean Jaccard index of its set of word n-grams with every other member's. *n*: words in an
+    n-gram; shorter texts are compared whole. *part*: see `Part`. It rewards any difference: put it behind a gate on
+    correctness, or give it a small weight. A group of one abstains.
 
     Source: 1 - self-similarity of a set of generations, the kind of Self-BLEU (Zhu et al. 2018,
     arXiv:1802.01886) and distinct-n (Li et al. 2016, arXiv:1510.03055), here by sets of n-grams.
@@ -49,7 +49,7 @@ class Diversity:
 
 
 class _DiversityOf:
-    """`Diversity`'s work, which can be sent to a worker."""
+    """The computation of `Diversity`, which can run in a worker process."""
 
     def __init__(self, n: int, part: Part) -> None:
         self.n = n
@@ -61,7 +61,7 @@ class _DiversityOf:
         holders = Counter(gram for grams in sets for gram in grams)
         grades: list[Grade] = []
         for i, mine in enumerate(sets):
-            # members that share nothing with this one need not be looked at
+            # skip members that share nothing with this one
             shared = any(holders[gram] > 1 for gram in mine)
             likeness = (
                 sum(_jaccard(mine, other) for j, other in enumerate(sets) if j != i)
@@ -84,15 +84,15 @@ def _jaccard(a: set[Hashable], b: set[Hashable]) -> float:
 
 
 class ShortestCorrect:
-    """A bonus for the shortest right answers of a group: 1 for the shortest, 0 for the longest and for wrong.
+    """Scores right answers by length: 1 for the group's shortest, 0 for the longest and for wrong ones.
 
-    *share*: "ramp", right answers between the shortest and the longest right one by their place in between;
-    "winner", only the shortest, and those of equal length. Where all right answers are equally long, or there
-    is one, they get 1. *correct*: the grader that says what is right, from a score of *threshold*; a member
-    for whom it abstains or fails gets its grade. *unit*: see `Length`. A group of one abstains.
+    *share*: "ramp": right answers between the shortest and the longest get a score in proportion to their length;
+    "winner": only the shortest, and those of equal length, score. If all right answers are equally long, or there is
+    only one, they get 1. *correct*: the grader that decides which are right, from a score of *threshold*; a member
+    for which it abstains or fails gets that grade. *unit*: see `Length`. A group of one abstains.
 
     Source: the length reward of Kimi k1.5 (arXiv:2501.12599, section 2.3.3: 0.5 - (len - min) / (max - min)),
-    here over right answers alone and moved to 0..1.
+    here over right answers only, and shifted to 0..1.
     """
 
     score_range = (0.0, 1.0)
@@ -111,7 +111,7 @@ class ShortestCorrect:
     ) -> None:
         check_grader(f"{name}.correct", correct)
         if not callable(getattr(correct, "grade", None)):
-            raise ConfigError(f"{name}: correct is a grader of single rollouts")
+            raise ConfigError(f"{name}: correct is a pointwise grader, which grades single rollouts")
         one_of(name, "share", share, ("ramp", "winner"))
         check_unit(name, unit)
         self.name = name
@@ -151,13 +151,13 @@ class ShortestCorrect:
 
 
 class MajorityAgreement:
-    """1 where a rollout's answer is the one that most of its group give, else 0.
+    """Scores 1 if a rollout gives the majority's answer, else 0.
 
     *answer*: "number" (the final number, as in `FinalAnswer`), or a `Part` of the response, compared without
-    case, punctuation and articles. A rollout without an answer scores 0. Two answers given equally often are
-    both the majority (*ties*="all"), or nobody's ("none": every member abstains). *soft*: the share of the
-    group that gives the same answer in place of 1 and 0. Abstains where no member gives an answer, and in a
-    group of one.
+    case, punctuation and articles. A rollout without an answer scores 0. If two answers are equally frequent,
+    both are the majority (*ties*="all"), or neither ("none": every member abstains). *soft*: score the share of the
+    group that gives the same answer, instead of 1 or 0. Abstains if no member gives an answer, and in a group of
+    one.
 
     Source: majority voting as a reward without labels, TTRL (Zuo et al. 2025, arXiv:2504.16084);
     self-consistency (Wang et al. 2022, arXiv:2203.11171).
@@ -186,7 +186,7 @@ class MajorityAgreement:
 
 
 class _MajorityOf:
-    """`MajorityAgreement`'s work, which can be sent to a worker."""
+    """The computation of `MajorityAgreement`, which can run in a worker process."""
 
     def __init__(self, answer: Any, ties: str, soft: bool) -> None:
         self.answer = answer
@@ -221,11 +221,11 @@ class _MajorityOf:
 
 
 _INLINE_CHARS = 100_000
-"""Groups of more characters are compared in a worker process."""
+"""Groups with more characters are compared in a worker process."""
 
 
 class _Job(Rule):
-    """Work on a group, here or in a worker process; to the pool it is a grader of one rollout."""
+    """Work on a group, inline or in a worker process; the pool sees a pointwise grader."""
 
     def __init__(self, worker: Any) -> None:
         self.worker = worker
@@ -242,7 +242,7 @@ class _Job(Rule):
 
 
 async def verdict_of(grader: Grader, rollout: Rollout) -> Grade:
-    """What a grader of single rollouts says; one that must run in a worker process runs in the shared pool."""
+    """Run a pointwise grader; one with `where="process"` runs in the shared pool."""
     timeout_s = getattr(grader, "timeout_s", None) or 30.0
     limit = getattr(grader, "inline_limit", None)
     try:

@@ -1,4 +1,4 @@
-"""Whether a response keeps to instructions that can be checked."""
+"""A rule for instructions that can be verified."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Given = tuple[str, Mapping[str, Any]]
 
 
 class Instructions(Rule):
-    """Share of the constraints that the response keeps to, 0 to 1.
+    """Scores the share of constraints that the response satisfies, 0 to 1.
 
-    *constraints*: a list of mappings, each with an `id` of IFEval ("keywords:existence", or without its family
-    "existence") and its parameters, for all rollouts; or the dotted path where a rollout has its own: such a
+    *constraints*: a list of mappings, each with an IFEval `id` ("keywords:existence", or without its family,
+    "existence") and its parameters, for all rollouts; or the dotted path of each rollout's own constraints: such a
     list, or IFEval's `instruction_id_list` with `kwargs` (a mapping, or JSON of one). By default the rollout's
-    `extra` itself is that mapping. *score*: "share" (instruction level) or "all": 1 if all are kept, else 0
-    (prompt level); the metadata holds each. *mode*: "strict", or "loose": a constraint counts as kept if it is
-    without the first line, the last, or both, or without asterisks. *part*: see `Part`. An empty response keeps
-    to nothing.
+    `extra` is that mapping. *score*: "share" (instruction level), or "all": 1 if all are satisfied, else 0 (prompt
+    level); the metadata has each result. *mode*: "strict", or "loose": a constraint also counts as satisfied if it is
+    after removing the first line, the last line, or both, or the asterisks. *part*: see `Part`. An empty response
+    satisfies no constraint.
 
-    Constraints on language need langdetect (extra `lang`) and run in a worker process. Abstains where a rollout
-    has no constraints, or one that is unknown or lacks a parameter.
+    Language constraints need langdetect (extra `lang`) and run in a worker process. Abstains if a rollout has no
+    constraints, or one that is unknown or lacks a parameter.
 
     Source: IFEval (Zhou et al. 2023, arXiv:2311.07911), `test_instruction_following_strict` and `…_loose`; see
     `judgekit.graders.rules.constraints` for the ids and the differences.
@@ -83,7 +83,7 @@ class Instructions(Rule):
             except ValueError as error:
                 return Abstained(str(error)[:300])
             if not given:
-                return Abstained(f"{self.path} holds no constraints")
+                return Abstained(f"there are no constraints at {self.path}")
         text = part_of(rollout.response, self.part) or ""
         texts = [text] if self.mode == "strict" else variants(text)
         kept = [any(t.strip() and CONSTRAINTS[id_][0](t, **kwargs) for t in texts) for id_, kwargs in given]
@@ -94,19 +94,19 @@ class Instructions(Rule):
 
 
 def variants(text: str) -> list[str]:
-    """The texts of the loose mode: without the first line, the last, both; and all of these without asterisks."""
+    """Return the variants of the loose mode: without first or last line, and without asterisks."""
     lines = text.split("\n")
     found = [text, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
     return [*found, *(t.replace("*", "") for t in found)]
 
 
 def read_constraints(value: Any) -> list[Given]:
-    """Constraints given as data. Raises ValueError for what is unknown, incomplete or of another kind."""
+    """Parse constraints. Raises ValueError if one is unknown, incomplete or of a wrong type."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError:
-            raise ValueError(f"the constraints are no JSON: {value[:60]!r}") from None
+            raise ValueError(f"the constraints are not JSON: {value[:60]!r}") from None
     if isinstance(value, Mapping):
         ids = value.get("instruction_id_list", value.get("instruction_id"))
         if ids is not None:
@@ -119,7 +119,7 @@ def read_constraints(value: Any) -> list[Given]:
                 or not isinstance(kwargs, list | tuple)
                 or len(ids) != len(kwargs)
             ):
-                raise ValueError("instruction_id_list and kwargs are lists of one length")
+                raise ValueError("instruction_id_list and kwargs must be lists of equal length")
             return [_constraint(id_, own or {}) for id_, own in zip(ids, kwargs, strict=True)]
         value = [value] if "id" in value else []
     if value is None:
@@ -146,7 +146,7 @@ def _constraint(id_: Any, given: Mapping[str, Any]) -> Given:
     wanted = CONSTRAINTS[id_][1]
     if not isinstance(given, Mapping):
         raise ValueError(f"{id_}: its parameters are a mapping, not {given!r:.60}")
-    # data sets give every parameter there is, most of them None
+    # data sets list every parameter, most of them None
     known = {name: value for name, value in given.items() if value is not None}
     kwargs: dict[str, Any] = {}
     for name, kind in wanted.items():

@@ -1,4 +1,4 @@
-"""Rules about JSON in a response: that it is there, fits a schema, equals a reference."""
+"""Rules about JSON in a response: presence, schema, equality with a reference."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _MAX_DIGITS = 4000
 
 
 class NotJson(ValueError):
-    """There is no JSON where it was looked for; says why."""
+    """The text contains no JSON; the message says why."""
 
 
 def read_json(text: str, where: Found) -> Any:
-    """The JSON value of a response. Raises NotJson.
+    """Parse the JSON value of a response. Raises NotJson.
 
-    "fenced": the whole response after its thinking, or the only fenced block in it that is JSON; of several
-    the last. "whole": the response is JSON and nothing else. "anywhere": also the last object or array that
-    stands in text. NaN and Infinity are no JSON (RFC 8259).
+    "fenced": the whole response after its thinking, or the last fenced block in it that is JSON. "whole": the
+    response is JSON and nothing else. "anywhere": also the last object or array within text. NaN and Infinity are
+    not JSON (RFC 8259).
     """
     rest = text if where == "whole" else after_think(text)
     if rest is None:
@@ -58,7 +58,7 @@ def read_json(text: str, where: Found) -> Any:
 
 @reads_rollout
 def loads(text: str) -> Any:
-    """Strict JSON. Raises NotJson; RolloutError for what is nested too deep."""
+    """Parse strict JSON. Raises NotJson, or RolloutError if it is nested too deep."""
     text = text.strip().removeprefix("\ufeff")
     if not text:
         raise NotJson("it is empty")
@@ -69,7 +69,7 @@ def loads(text: str) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise NotJson(f"{name} is no JSON")
+    raise NotJson(f"{name} is not JSON")
 
 
 def _integer(text: str) -> int:
@@ -80,7 +80,7 @@ def _integer(text: str) -> int:
 
 @reads_rollout
 def _last_value(text: str) -> Any:
-    """The last object or array in *text* that stands in no other; `_MISSING` without one."""
+    """Return the last outermost object or array in *text*; `_MISSING` without one."""
     decoder = json.JSONDecoder(parse_constant=_no_constant, parse_int=_integer)
     found: Any = _MISSING
     at = tries = 0
@@ -95,16 +95,15 @@ def _last_value(text: str) -> Any:
 
 
 class JsonFormat(Rule):
-    """1 where the response is JSON, and fits the schema if there is one, else 0.
+    """Scores 1 if the response is JSON and fits the schema, if any; else 0.
 
-    *where*: "fenced" (all of the answer, or a fenced block in it: the default), "whole" (nothing but JSON, not
-    even a fence) or "anywhere"; see `read_json`. *schema*: a JSON Schema as a mapping, its file, or the dotted
-    path where a rollout has it, as "extra.schema". *kind*: "object" or "array", where any other value is none.
-    *partial*: with a schema, JSON that does not fit scores this much. A text that may be nothing but JSON
-    scores 0, not a failure, however broken it is; JSON nested too deep to be read is the rollout's failure. A
-    schema with patterns, or from the rollout, is checked in a worker process.
+    *where*: "fenced" (the whole answer, or a fenced block in it: the default), "whole" (only JSON, without a fence)
+    or "anywhere"; see `read_json`. *schema*: a JSON Schema as a mapping, its file, or its dotted path in the
+    rollout, such as "extra.schema". *kind*: "object" or "array"; other values then score 0. *partial*: with a
+    schema, the score of JSON that does not fit. Broken JSON scores 0; it is not a failure. JSON nested too deep to be
+    parsed fails, with cause "rollout". A schema with patterns, or from the rollout, is checked in a worker process.
 
-    Abstains where the schema stands in the rollout and is not there, or is none.
+    Abstains if a schema from the rollout is missing or not valid.
 
     Source: RFC 8259; JSON Schema as `jsonschema` checks it (draft as the schema says, else 2020-12).
     """
@@ -112,7 +111,7 @@ class JsonFormat(Rule):
     score_range = (0.0, 1.0)
     version = "1"
     inputs = ("response", "extra.schema")
-    abstains = "the rollout's schema is missing or is none"
+    abstains = "the rollout's schema is missing or not valid"
     inline_limit = 200_000
     timeout_s = 10.0
 
@@ -159,9 +158,9 @@ class JsonFormat(Rule):
                     "such as extra.schema"
                 ) from None
             except ValueError as error:
-                raise ConfigError(f"{self.name}: the schema {schema} is no JSON: {error}") from None
+                raise ConfigError(f"{self.name}: the schema {schema} is not JSON: {error}") from None
         if problem := schema_problem(schema):
-            raise ConfigError(f"{self.name}: the schema is none: {problem}")
+            raise ConfigError(f"{self.name}: the schema is not valid: {problem}")
         self.schema = schema
 
     @reads_rollout
@@ -175,22 +174,22 @@ class JsonFormat(Rule):
                 except ValueError:
                     schema = None
             if not isinstance(schema, Mapping | bool):
-                return Abstained(f"{self.path} holds no schema")
+                return Abstained(f"there is no schema at {self.path}")
             if problem := schema_problem(schema):
-                return Abstained(f"{self.path} is no schema: {problem}")
+                return Abstained(f"the schema at {self.path} is not valid: {problem}")
         try:
             value = read_json(rollout.response, self.found_where)
         except NotJson as error:
             return Graded(0.0, f"no JSON: {error}")
         if self.kind != "any" and not isinstance(value, dict if self.kind == "object" else list):
-            return Graded(0.0, f"{type(value).__name__} where an {self.kind} is wanted")
+            return Graded(0.0, f"{type(value).__name__} instead of an {self.kind}")
         if schema is None or (problem := misfit(value, schema)) is None:
             return Graded(1.0)
         return Graded(self.partial, f"does not fit the schema: {problem}")
 
 
 def may_match_patterns(schema: Any) -> bool:
-    """Whether checking the schema may match a pattern, which hostile text can make never end; None: not known."""
+    """Return whether the schema has patterns, which may never finish on hostile text; None: not known."""
     return schema is None or "pattern" in json.dumps(schema, default=str)
 
 
@@ -207,9 +206,9 @@ def schema_problem(schema: Any) -> str | None:
 
 
 def misfit(value: Any, schema: Any) -> str | None:
-    """Why *value* does not fit, in words; None where it does."""
+    """Return why *value* does not fit; None if it does."""
     import jsonschema
-    from referencing import Registry  # no schema is fetched from anywhere
+    from referencing import Registry  # never fetch referenced schemas
 
     kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
     error = next(kind(schema, registry=Registry()).iter_errors(value), None)
@@ -220,16 +219,16 @@ def misfit(value: Any, schema: Any) -> str | None:
 
 
 class JsonMatch(Rule):
-    """How much of the reference's JSON the response's has: 1 where they are equal, else 0, or the share.
+    """Scores how well the response's JSON matches the reference's, 0 to 1.
 
-    *where*: see `read_json`. *score*: "exact" (equal or not), or "leaves": F1 over the leaves, each a path and
-    its value. *list_order*: False compares lists without their order. *extra_keys*: "wrong", or "fine": keys
-    that the reference does not have do not count. *tolerance*: largest relative difference of two equal
-    numbers. *ignore_case*: of texts, which are always compared without space around them. *number_texts*:
-    "5" equals 5. *only*: compare these keys of the top-level object and no others.
+    *where*: see `read_json`. *score*: "exact" (1 if equal, else 0), or "leaves": F1 over the leaves, each a path
+    and its value. *list_order*: False ignores the order of lists. *extra_keys*: "wrong", or "fine": ignore keys that
+    the reference does not have. *tolerance*: largest relative difference of equal numbers. *ignore_case*: compare
+    texts without case (space around them never counts). *number_texts*: "5" equals 5. *only*: compare only these
+    keys of the top-level object.
 
-    The reference is JSON text or a value; a list is one reference, a list itself. A response without JSON
-    scores 0. Abstains where the reference is no JSON.
+    The reference is JSON text or a value; a list is one reference, not several. A response without JSON scores 0.
+    Abstains if the reference is not JSON.
 
     Source: deep equality as OpenJudge's `JsonMatchGrader` (strict_order, ignore_extra_keys); leaves as in
     field-level F1 of information extraction.
@@ -238,7 +237,7 @@ class JsonMatch(Rule):
     score_range = (0.0, 1.0)
     version = "1"
     inputs = ("response", "ground_truth")
-    abstains = "the reference is no JSON"
+    abstains = "the reference is not JSON"
     inline_limit = 50_000
     timeout_s = 10.0
 
@@ -267,7 +266,7 @@ class JsonMatch(Rule):
         self.tolerance = tolerance
         self.ignore_case = ignore_case
         self.number_texts = number_texts
-        # without order, everything is compared with everything
+        # without order, all pairs are compared
         self.where: Where = "inline" if list_order else "process"
         if where == "anywhere":
             self.inline_limit = 20_000
@@ -282,14 +281,14 @@ class JsonMatch(Rule):
             try:
                 wanted = read_json(wanted, "fenced")
             except (NotJson, RolloutError) as error:
-                return Abstained(f"the reference is no JSON: {error}")
+                return Abstained(f"the reference is not JSON: {error}")
         try:
             given = read_json(rollout.response, self.found_where)
         except NotJson as error:
             return Graded(0.0, f"no JSON: {error}")
         if self.only:
             if not isinstance(wanted, Mapping):
-                return Abstained("the reference is no object, so it has none of the keys to compare")
+                return Abstained("the reference is not an object, so it has none of the keys to compare")
             wanted = {key: wanted[key] for key in self.only if key in wanted}
             given = {k: given[k] for k in self.only if k in given} if isinstance(given, Mapping) else given
         if self.score == "exact":
@@ -298,7 +297,7 @@ class JsonMatch(Rule):
         return self._leaves(given, wanted)
 
     def _difference(self, given: Any, wanted: Any, place: str) -> str | None:
-        """Where the two differ first; None where they do not."""
+        """Return the path of the first difference; None if there is none."""
         if isinstance(wanted, Mapping) and isinstance(given, Mapping):
             for key, value in wanted.items():
                 if key not in given:
@@ -377,7 +376,7 @@ def _number(value: Any) -> Any:
 
 
 def _leaves_of(value: Any, list_order: bool) -> dict[tuple[Any, ...], list[Any]]:
-    """Every leaf under its path; empty containers are leaves. Without order, places in lists are one place."""
+    """Return all leaves by path. Empty containers are leaves; without order, list indices are ignored."""
     found: dict[tuple[Any, ...], list[Any]] = {}
     left: list[tuple[tuple[Any, ...], Any]] = [((), value)]
     while left:

@@ -1,4 +1,4 @@
-"""Rules about how long a rollout is."""
+"""Rules about the length of a rollout."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ Unit = Literal["characters", "words", "tokens"]
 
 
 class Length(Rule):
-    """1 for a rollout of at most `soft_max`, falling in a straight line to 0 at `hard_max`; the same below
-    `soft_min` down to `hard_min`.
+    """Scores 1 up to a length of `soft_max`, falling linearly to 0 at `hard_max`.
 
-    *unit*: "characters", "words" (between spaces), or "tokens": the host's count (`response_tokens`), or
-    *count_tokens* of the text; where neither is there the grader abstains. A ramp, not a step, so that there
-    is a slope to learn from.
+    Likewise below `soft_min` down to `hard_min`. *unit*: "characters", "words" (separated by spaces), or "tokens":
+    the host's count (`response_tokens`), or *count_tokens* of the text; if there is neither the grader abstains. The
+    score is a ramp, not a step, so that there is a gradient to learn from.
 
     Source: judgekit's own; a ramp on both sides of a band.
     """
@@ -68,10 +67,10 @@ class Length(Rule):
 
 
 class SoftOverlong(Rule):
-    """0 for a rollout of at most `max_length - cache`, falling in a straight line to -1 at `max_length`.
+    """Scores 0 up to a length of `max_length - cache`, falling linearly to -1 at `max_length`.
 
-    *unit*: see `Length`; tokens by default. Meant to be added to the reward of correctness. Abstains where the
-    number of tokens is not known.
+    *unit*: see `Length`; tokens by default. Add it to a reward for correctness. Abstains if the number of tokens is
+    not known.
 
     Source: DAPO's soft overlong punishment (Yu et al. 2025, arXiv:2503.14476, equation 13), as TRL's
     `get_soft_overlong_punishment`.
@@ -97,7 +96,7 @@ class SoftOverlong(Rule):
         at_least(name, "max_length", max_length, 1)
         at_least(name, "cache", cache, 0)
         if cache > max_length:
-            raise ConfigError(f"{name}: cache is a part of max_length, so at most {max_length}, not {cache}")
+            raise ConfigError(f"{name}: cache is part of max_length, so at most {max_length}, not {cache}")
         self.name = name
         self.max_length = max_length
         self.cache = cache
@@ -116,14 +115,14 @@ class SoftOverlong(Rule):
 
 
 class CosineLength(Rule):
-    """A reward for being right, scaled by length along a half cosine.
+    """Scores correctness, scaled by length along a half cosine.
 
-    A right rollout gets *right*, a pair: the value at length 0 and the one at *max_length*; a wrong one gets
-    *wrong* likewise. So short right answers beat long ones, and a wrong one is the less bad the longer it
-    thought. From *max_length* on a rollout gets *exceeded*, by default (None) the value at *max_length*.
+    *right* is a pair: the scores of a right rollout at length 0 and at *max_length*; *wrong* likewise. So short right
+    answers beat long ones, and long wrong answers lose less than short ones. From *max_length* on a rollout gets
+    *exceeded*, by default (None) the value at *max_length*.
 
-    *correct*: the grader that says what is right, from a score of *threshold*; where it abstains or fails, so
-    does this one. *unit*: see `Length`.
+    *correct*: the grader that decides what is right, from a score of *threshold*; if it abstains or fails, so does
+    this one. *unit*: see `Length`.
 
     Source: the cosine reward of Yeo et al. 2025 (arXiv:2502.03373, section 4.1, appendix C.1; there r_e = -10
     for what exceeds), with the default values of open-r1's `get_cosine_scaled_reward`.
@@ -148,14 +147,16 @@ class CosineLength(Rule):
     ) -> None:
         check_grader(f"{name}.correct", correct)
         if not callable(getattr(correct, "grade", None)):
-            raise ConfigError(f"{name}: correct is a grader of single rollouts")
+            raise ConfigError(f"{name}: correct is a pointwise grader, which grades single rollouts")
         check_unit(name, unit)
         at_least(name, "max_length", max_length, 1)
         values = [*right, *wrong, *([] if exceeded is None else [exceeded])]
         if len(right) != 2 or len(wrong) != 2 or not all(math.isfinite(v) for v in values):
             raise ConfigError(f"{name}: right and wrong are pairs of numbers: at length 0, and at max_length")
         if min(values) == max(values):
-            raise ConfigError(f"{name}: with one value for everything there is nothing to learn")
+            raise ConfigError(
+                f"{name}: right and wrong have one value for everything, so there is nothing to learn"
+            )
         self.name = name
         self.correct = correct
         self.max_length = max_length
@@ -200,7 +201,7 @@ class CosineLength(Rule):
 
 
 def measured(rollout: Rollout, unit: Unit, count_tokens: Callable[[str], int] | None) -> int | None:
-    """How long a rollout is; None where the number of tokens is not known."""
+    """Return the length of a rollout; None if the number of tokens is not known."""
     if unit == "characters":
         return len(rollout.response)
     if unit == "words":

@@ -1,4 +1,4 @@
-"""Whether an agent goes round in circles."""
+"""A rule against agents that repeat their actions."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from judgekit.graders.rules.trajectory import Call, read_trajectory
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 PIECES = 64
-"""An action of more words is compared in so many pieces."""
+"""Actions with more words are compared in this many pieces."""
 
 
 class ActionLoop(Rule):
-    """How little a trajectory repeats its actions: 1 (no action twice) to 0 (always the same).
+    """Scores how little a trajectory repeats actions: 1 (never) to 0 (always the same).
 
-    An action is a tool call: the name and the arguments, the order of words and values included, the order of
-    keys not. *measure*: "pairs", 1 minus the share of pairs of actions that are equal; "repeats", 1 minus the
-    share of actions, after the first, that had been done before; "cycles", 1 minus the share of actions that
-    go round a cycle of up to *max_period* actions once more (A A, A B A B, …), so that coming back to an
-    action much later costs nothing. *near*: actions of one tool that differ in one word of their arguments,
-    in case or in punctuation count as equal too, and so do chains of them. *ignore*: tools that may be called
-    again and again.
+    An action is a tool call: its name and arguments. The order of words and values counts, the order of keys does
+    not. *measure*: "pairs": 1 minus the share of pairs of actions that are equal; "repeats": 1 minus the share of
+    actions, after the first, that were done before; "cycles": 1 minus the share of actions that repeat a cycle of up
+    to *max_period* actions (A A, A B A B, …), so that returning to an action much later costs nothing. *near*:
+    actions of one tool that differ in one word of their arguments, in case or in punctuation also count as equal,
+    and so do chains of them. *ignore*: tools that may be called repeatedly.
 
-    One action cannot repeat: 1. Abstains without actions. The metadata holds the number of actions, of
-    different ones and of repeats, the longest run of one action, and the longest cycle (its period, its
-    turns and where it begins). Time and memory grow with the length of the trajectory.
+    A single action scores 1. Abstains without actions. The metadata has the numbers of actions, distinct actions and
+    repeats, the longest run of one action, and the longest cycle (its period, its turns and where it begins). Time and memory grow with the length of the trajectory.
 
     Source: the pair share is OpenJudge's `ActionLoopDetectionGrader`, there over unordered sets of words.
     """
@@ -82,7 +80,7 @@ class ActionLoop(Rule):
             "longest_run": longest_run(actions),
             "cycle": cycle,
         }
-        reason = "" if not repeats else f"{repeats} of {n} actions had been done before"
+        reason = "" if not repeats else f"{repeats} of {n} actions were done before"
         if repeats:
             most, times = counts.most_common(1)[0]
             reason += f"; {calls[actions.index(most)].name[:60]} {times} times"
@@ -90,13 +88,13 @@ class ActionLoop(Rule):
 
 
 def number(keys: Sequence[Hashable]) -> list[int]:
-    """Small numbers in place of keys, the same for the same key."""
+    """Replace keys by small numbers, equal for equal keys."""
     seen: dict[Hashable, int] = {}
     return [seen.setdefault(key, len(seen)) for key in keys]
 
 
 def longest_run(actions: Sequence[int]) -> int:
-    """The most actions in a row that are the same."""
+    """Return the length of the longest run of one action."""
     best = run = 1 if actions else 0
     for before, action in pairwise(actions):
         run = run + 1 if action == before else 1
@@ -105,10 +103,10 @@ def longest_run(actions: Sequence[int]) -> int:
 
 
 def cycles(actions: Sequence[int], max_period: int) -> tuple[dict[str, int] | None, int]:
-    """The cycle that holds the agent longest, and how many actions go round some cycle once more.
+    """Return the longest cycle, and the number of actions that repeat any cycle.
 
-    For every period, a stretch in which each action is that of one period before is a cycle from its first
-    full turn on.
+    For every period, a stretch in which each action equals the one a period earlier is a cycle, from its first full
+    turn on.
     """
     n = len(actions)
     turning = bytearray(n)
@@ -132,10 +130,10 @@ def cycles(actions: Sequence[int], max_period: int) -> tuple[dict[str, int] | No
 
 
 def near_classes(calls: Sequence[Call]) -> list[int]:
-    """Numbers of the classes of nearly equal actions.
+    """Return the class number of each action, where nearly equal actions share a class.
 
-    Two word sequences that differ in one word have the same rest where that word is left out: so every action
-    goes by its rests, with the gap in them, and nothing is compared with everything.
+    Two word sequences that differ in one word are equal once that word is left out. So every action is looked up
+    by its variants with one gap, which avoids comparing all pairs.
     """
     parent = list(range(len(calls)))
 
@@ -155,7 +153,7 @@ def near_classes(calls: Sequence[Call]) -> list[int]:
 
 
 def _rests(name: str, words: Sequence[str]) -> list[str]:
-    """An action without each of its words in turn, and whole. One of a single word is only itself."""
+    """Return an action's variants without each word in turn, and itself; a single word only itself."""
     text = " ".join([name, *words, ""])
     if len(words) < 2:
         return [text]
@@ -171,7 +169,7 @@ _WORD = re.compile(r"\w+(?:[.+/-]+\w+)*")
 
 
 def _words(value: Any) -> list[str]:
-    """The words of a call's arguments, in order; a mapping by its keys."""
+    """Return the words of a call's arguments, in order; a mapping's by its keys."""
     if isinstance(value, str):
         return _WORD.findall(value.casefold())
     words: list[str] = []

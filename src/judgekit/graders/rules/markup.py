@@ -1,4 +1,4 @@
-"""Rules about what a response is made of: a box, a block of code that parses, a script, calls of tools."""
+"""Rules about a response's parts: a box, code that parses, a script, tool calls."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 
 class Boxed(Rule):
-    """1 where the response, after its thinking, puts an answer into `\\boxed{…}`, else 0.
+    """Scores 1 if the response, after its thinking, has an answer in `\\boxed{…}`, else 0.
 
-    *once*: more than one box is as bad as none. *at_end*: nothing but punctuation and math signs may follow.
+    *once*: more than one box scores 0. *at_end*: only punctuation and math signs may follow.
 
     Source: the answer format of MATH (Hendrycks et al. 2021, arXiv:2103.03874; `last_boxed_only_string`).
     """
@@ -66,7 +66,7 @@ class Boxed(Rule):
 
 def _python(code: str) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an odd escape is no error of syntax
+        warnings.simplefilter("ignore")  # an unknown escape is not a syntax error
         ast.parse(code)
 
 
@@ -95,12 +95,12 @@ _LANGUAGES = {
 
 
 class CodeBlock(Rule):
-    """1 where the response has a fenced block of code whose syntax is right, else 0.
+    """Scores 1 if the response has a code block with correct syntax, else 0.
 
-    *language*: "python", "json", "yaml", "toml", or "any": a block of whatever language, of which only those
-    four are parsed. A block without a name counts as *language*. *blocks*: "last" (the last block of the
-    language decides), "all", or "any". *whole*: a response without a fence is taken as code. Parsing runs in a
-    worker process: code nested too deep may bring down an interpreter.
+    *language*: "python", "json", "yaml", "toml", or "any": blocks in any language, though only those four are
+    parsed. A fenced block without a name counts as *language*. *blocks*: "last" (the last block of the language
+    decides), "all", or "any". *whole*: a response without a fence is treated as code. Parsing runs in a worker
+    process, because deeply nested code can crash an interpreter.
 
     Source: `ast.parse`, as OpenJudge's `SyntaxCheckGrader`; the block as in open-r1's `extract_code`.
     """
@@ -142,7 +142,7 @@ class CodeBlock(Rule):
             found = [(self.language, text)]
         found = [(name, code) for name, code in found if code.strip()]
         if not found:
-            return Graded(0.0, "there is no block of code")
+            return Graded(0.0, "there is no code block")
         problems = [_problem(name, code) for name, code in (found[-1:] if self.blocks == "last" else found)]
         wrong = [problem for problem in problems if problem is not None]
         right = not wrong if self.blocks != "any" else len(wrong) < len(problems)
@@ -151,7 +151,7 @@ class CodeBlock(Rule):
 
 @reads_rollout
 def _problem(language: str, code: str) -> str | None:
-    """What is wrong with the syntax, in words; None where nothing is, or nobody knows."""
+    """Return the syntax error; None if there is none, or the language is not parsed."""
     check = _CHECKS.get(language)
     if check is None:
         return None
@@ -159,7 +159,7 @@ def _problem(language: str, code: str) -> str | None:
         check(code)
     except (RecursionError, MemoryError, RolloutError):
         raise
-    except Exception as error:  # every parser has errors of its own
+    except Exception as error:  # every parser has its own errors
         return f"{language}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
     return None
 
@@ -186,7 +186,7 @@ SCRIPTS: Mapping[str, str] = {
     "Telugu": "\u0c00-\u0c7f",
     "Thai": "\u0e00-\u0e7f",
 }
-"""Characters of the scripts, as ranges (Unicode's blocks for them)."""
+"""Character ranges of the scripts (Unicode blocks)."""
 LANGUAGES: Mapping[str, tuple[str, ...]] = {
     "ar": ("Arabic",), "bg": ("Cyrillic",), "bn": ("Bengali",), "de": ("Latin",), "el": ("Greek",),
     "en": ("Latin",), "es": ("Latin",), "fa": ("Arabic",), "fi": ("Latin",), "fr": ("Latin",),
@@ -204,13 +204,12 @@ _NOT_PROSE = re.compile(
 
 
 class Script(Rule):
-    """Share of the response's letters that are of the wanted scripts, 0 to 1.
+    """Scores the share of letters in the wanted scripts, 0 to 1.
 
-    *scripts*: names such as "Latin", "Han", "Cyrillic"; *language*: a code such as "zh" in their place, which
-    stands for its scripts. It tells Chinese from English, not German from English: that is
-    `Instructions`' language constraint. Japanese needs kana: Han alone is Chinese. *min_share*: make it 1 from
-    this share on and 0 below. *prose*: leave out code, formulas and addresses. *min_letters*: a response with
-    fewer letters abstains, as has no script.
+    *scripts*: names such as "Latin", "Han", "Cyrillic"; *language*: a code such as "zh" instead, which means its
+    scripts. This can tell Chinese from English, but not German from English; for that use `Instructions`' language
+    constraint. Japanese needs kana: Han alone is Chinese. *min_share*: score 1 from this share on and 0 below.
+    *prose*: ignore code, formulas and addresses. *min_letters*: abstain on responses with fewer letters.
 
     Source: the language-consistency reward of DeepSeek-R1 (arXiv:2501.12948, section 2.3.2: the proportion of
     target-language words in the chain of thought), here by script and letter; Unicode's blocks.
@@ -238,7 +237,7 @@ class Script(Rule):
             raise ConfigError(f"{name}: give scripts, such as ['Latin'], or a language, such as 'zh'")
         if language is not None:
             if language not in LANGUAGES:
-                raise ConfigError(f"{name}: no language {language!r}{did_you_mean(language, LANGUAGES)}")
+                raise ConfigError(f"{name}: unknown language {language!r}{did_you_mean(language, LANGUAGES)}")
             names = list(LANGUAGES[language])
         for script in names:
             one_of(name, "scripts", script, SCRIPTS)
@@ -269,14 +268,13 @@ class Script(Rule):
 
 
 class ToolCallFormat(Rule):
-    """Share of the rollout's tool calls that are well formed, 0 to 1.
+    """Scores the share of tool calls that are well formed, 0 to 1.
 
-    A call is well formed where it has a name, its arguments are a JSON object, and, where the tools are known,
-    there is a tool of that name and the arguments fit its schema. *tools*: OpenAI tool definitions, or the
-    dotted path where a rollout has them; *check*: "schema", "required" (only that required arguments are there
-    and no unknown ones), or "none" (only names). *all_or_nothing*: 1 where every call is well formed, else 0.
-    *without* a
-    call: "abstain", or "zero" where there should be one. Abstains too where a tool's schema is none.
+    A call is well formed if it has a name and its arguments are a JSON object; if the tools are known, there must
+    also be a tool of that name whose schema the arguments fit. *tools*: OpenAI tool definitions, or their dotted
+    path in the rollout. *check*: "schema", "required" (only that no required argument is missing and none is
+    unknown), or "none" (only names). *all_or_nothing*: 1 if every call is well formed, else 0. *without* a call:
+    "abstain", or "zero" if there should be one. Also abstains if a tool's schema is not valid.
 
     Source: Hermes' and Qwen's `<tool_call>` format and OpenAI's function-calling schema; BFCL's AST checks.
     """
@@ -284,7 +282,7 @@ class ToolCallFormat(Rule):
     score_range = (0.0, 1.0)
     version = "1"
     inputs = ("messages", "response", "extra.tools")
-    abstains = "no tool was called (or without=zero), or a tool's schema is none"
+    abstains = "no tool was called (unless without=zero), or a tool's schema is not valid"
     inline_limit = 100_000
     timeout_s = 10.0
 
@@ -325,7 +323,7 @@ class ToolCallFormat(Rule):
         if self.check == "schema":
             for tool in {call.name for call in calls} & set(tools or ()):
                 if (schema := (tools or {})[tool]) is not None and (problem := schema_problem(schema)):
-                    return Abstained(f"the schema of {tool} is none: {problem}")
+                    return Abstained(f"the schema of {tool} is not valid: {problem}")
         problems = [problem for call in calls if (problem := self._problem(call, tools)) is not None]
         score = float(not problems) if self.all_or_nothing else 1.0 - len(problems) / len(calls)
         return Graded(score, problems[0][:200] if problems else "")
@@ -334,7 +332,7 @@ class ToolCallFormat(Rule):
         if not call.name:
             return "a call without a name"
         if not isinstance(call.arguments, Mapping):
-            return f"{call.name}: the arguments are no JSON object"
+            return f"{call.name}: the arguments are not a JSON object"
         if not tools:
             return None
         if call.name not in tools:
@@ -356,7 +354,7 @@ class ToolCallFormat(Rule):
 
 
 def _tools(value: Any) -> dict[str, Any] | None:
-    """Schemas of the arguments by the tools' names; None where *value* defines no tools."""
+    """Return the argument schemas by tool name; None if *value* defines no tools."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -1,4 +1,4 @@
-"""Rules that compare the text of an answer with references: equal, contained, overlapping, similar."""
+"""Rules that compare an answer's text with references: equality, overlap, similarity."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ How = Literal["exact", "normalised", "prefix", "suffix", "contains", "contained"
 
 
 class TextMatch(Compared):
-    """1 where the answer matches a reference, else 0.
+    """Scores 1 if the answer matches a reference, else 0.
 
-    *how*: "exact" (equal, space around it aside), "normalised" (equal without case, punctuation, articles and
-    superfluous space: SQuAD's exact match), "prefix", "suffix" (the answer begins or ends with the reference),
-    "contains" (the reference stands in the answer), "contained" (the answer stands in the reference), "regex"
-    (the reference is a pattern that is found in the answer). *ignore_case*: compare without case.
-    *whole_words*: for "contains", "prefix" and "suffix", the reference must not stand inside a longer word.
-    *part*, *several*: see `Part` and `Several`. An answer that is empty matches nothing.
+    *how*: "exact" (equal, ignoring space around the text), "normalised" (equal without case, punctuation, articles
+    and extra space: SQuAD's exact match), "prefix", "suffix" (the answer begins or ends with the reference),
+    "contains" (the answer contains the reference), "contained" (the reference contains the answer), "regex" (the
+    answer contains a match of the reference, a pattern). *ignore_case*: compare without case. *whole_words*: for
+    "contains", "prefix" and "suffix", the reference must not be part of a longer word. *part*, *several*: see `Part`
+    and `Several`. An empty answer matches nothing.
 
-    Patterns run in a worker process that is killed at *timeout_s*; a reference that is no pattern abstains.
-    Abstains without a reference text.
+    Patterns run in a worker process that is killed at *timeout_s*; if a reference is not a valid pattern the grader
+    abstains. Abstains without a reference text.
 
     Source: exact match and its normalisation are SQuAD's (`exact_match_score`, arXiv:1606.05250); the others
     are string operations.
     """
 
-    abstains = "there is no reference text, or it is no pattern"
+    abstains = "there is no reference text, or it is not a valid pattern"
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class TextMatch(Compared):
             try:
                 patterns = [re.compile(pattern, flags) for pattern in accepted]
             except (re.error, OverflowError) as error:
-                return Abstained(f"the reference is no pattern: {error}")
+                return Abstained(f"the reference is not a valid pattern: {error}")
             return Graded(decided([float(bool(p.search(answer))) for p in patterns], self.several))
         return super().against(answer, accepted)
 
@@ -103,12 +103,12 @@ _PLAIN: dict[str, Callable[[str, str], bool]] = {
 
 
 class TokenF1(Compared):
-    """F1 of the answer's tokens against the reference's, each token counted as often as it stands, 0 to 1.
+    """Scores the F1 of the answer's tokens against the reference's, 0 to 1.
 
-    *normalise*: SQuAD's normalisation before the text is cut at spaces; without it only at spaces. *of*: "f1",
-    "precision" or "recall". *unit*: "words", or "characters" for text without spaces between words. Where
-    answer or reference have no token, the score is 1 if neither has, else 0 (SQuAD 2.0). Of several references
-    the best counts, as in SQuAD. Abstains without a reference text.
+    Repeated tokens count as often as they occur. *normalise*: apply SQuAD's normalisation before splitting at
+    spaces. *of*: "f1", "precision" or "recall". *unit*: "words", or "characters" for text without spaces between
+    words. If the answer or the reference has no token, the score is 1 if neither has one, else 0 (SQuAD 2.0). Of
+    several references the best counts, as in SQuAD. Abstains without a reference text.
 
     Source: `f1_score` / `compute_f1` of the official SQuAD scripts (arXiv:1606.05250, arXiv:1806.03822).
     """
@@ -162,13 +162,13 @@ _DISTANCES = {
 
 
 class EditSimilarity(Compared):
-    """How alike the answer and the reference are, character by character: 1 (equal) to 0.
+    """Scores the similarity of answer and reference by characters: 1 (equal) to 0.
 
     *distance*: "levenshtein" (1 - edits / length of the longer text, the default), "indel" (insertions and
-    deletions only, over the sum of the lengths: difflib's and `fuzz.ratio`'s kind), "osa",
+    deletions only, over the sum of the lengths, like difflib and `fuzz.ratio`), "osa",
     "damerau_levenshtein", "jaro", "jaro_winkler", "lcs" (longest common subsequence / length of the longer).
-    *ignore_case*; *normalise*: SQuAD's normalisation first. Two empty texts are equal. The time grows with the
-    product of the lengths: long texts are compared in a worker process, for up to *timeout_s*. Abstains
+    *ignore_case*: compare without case. *normalise*: apply SQuAD's normalisation first. Two empty texts are equal. The
+    time grows with the product of the lengths, so long texts are compared in a worker process, for up to *timeout_s*. Abstains
     without a reference text.
 
     Source: `rapidfuzz.distance.*.normalized_similarity`; Levenshtein 1966.
@@ -206,7 +206,7 @@ class EditSimilarity(Compared):
 
 
 class Bleu(Compared):
-    """Sentence BLEU of the answer, 0 to 1.
+    """Scores the answer's sentence BLEU, 0 to 1.
 
     *max_order*: longest n-gram; *effective_order*: leave out n-grams longer than the answer, as sacreBLEU does
     for sentences; *smoothing*: "exp", "floor", "add-k" or "none"; *tokenize*: sacreBLEU's tokenizer ("13a",
@@ -251,9 +251,9 @@ class Bleu(Compared):
 
 
 class ChrF(Compared):
-    """Sentence chrF of the answer, 0 to 1: an F-score of its character n-grams.
+    """Scores the answer's sentence chrF, an F-score of character n-grams, 0 to 1.
 
-    *char_order* 6, *beta* 2 and *word_order* 0 are chrF2; word_order=2 makes it chrF++. Of several references
+    *char_order* 6, *beta* 2 and *word_order* 0 are chrF2; word_order=2 is chrF++. Of several references
     the best counts. Abstains without a reference text.
 
     Source: sacreBLEU's `CHRF.sentence_score` (Popović 2015, 2017), over 100.
@@ -286,7 +286,7 @@ class ChrF(Compared):
 
 
 class Rouge(Compared):
-    """ROUGE of the answer, 0 to 1.
+    """Scores the answer's ROUGE, 0 to 1.
 
     *variant*: "rouge1" … "rouge9" (n-grams) or "rougeL" (longest common subsequence), "rougeLsum" (by line).
     *of*: "f1", "precision" or "recall". *stem*: Porter stemming. Only a-z and 0-9 are tokens, as in the
@@ -328,7 +328,7 @@ class Rouge(Compared):
         if isinstance(grade, Graded) and not any(
             re.search("[a-z0-9]", str(r).lower()) for r in _listed(rollout.ground_truth)
         ):
-            return Abstained("the reference has no token that ROUGE knows (a-z, 0-9)")
+            return Abstained("the reference has no token for ROUGE (a-z, 0-9)")
         return grade
 
     def compare(self, answer: str, reference: str) -> float:

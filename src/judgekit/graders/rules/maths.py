@@ -15,24 +15,24 @@ from judgekit.graders.rules.text import Rule, after_think, at_least, last_boxed,
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 TAIL_CHARS = 65_536
-"""Only this many characters at the end of a response are searched for an answer."""
+"""Characters at the end of a response that are searched for an answer."""
 MAX_REFERENCE_CHARS = 20_000
 
 
 class MathEquivalence(Rule):
-    """1 where the response's answer is mathematically equal to the reference, else 0.
+    """Scores 1 if the answer is mathematically equal to the reference, else 0.
 
-    The answer is what math-verify reads: the last `\\boxed{…}`, else LaTeX or an expression that the text
-    marks as its answer, else the last one. Boxes that stand close to each other are one answer, a set (*boxes*:
-    "joined", as math-verify has it; "last": only the last box counts, as in Hendrycks et al.'s MATH). Text up to the last `</think>` is no answer (*thinking*: "strip";
-    "keep" reads it too). The reference is LaTeX, an expression, a number, a worked solution that ends in a box
-    or in `#### 72`, or a list of accepted answers; a bare reference is read as if it stood in a box.
+    The answer is what math-verify parses: the last `\\boxed{…}`, else LaTeX or an expression that the text marks as
+    its answer, else the last one. Adjacent boxes are one answer, a set (*boxes*: "joined", as in math-verify;
+    "last": only the last box counts, as in Hendrycks et al.'s MATH). Text up to the last `</think>` is ignored
+    (*thinking*: "strip"; "keep" reads it, too). The reference is LaTeX, an expression, a number, a worked solution
+    that ends in a box or in `#### 72`, or a list of accepted answers; a bare reference is parsed as if it were boxed.
 
-    *extract*: which kinds of answer are read, of "latex" and "expr". *precision*: decimal digits to which
-    numbers are rounded; *strict*: sets, intervals and tuples, variables and numbers must agree in kind.
+    *extract*: the kinds of answers to parse, from "latex" and "expr". *precision*: decimal digits that numbers are
+    rounded to. *strict*: sets, intervals and tuples, variables and numbers must agree in kind.
 
-    Evaluation may never end (`9**9**9**9`), so it runs in a worker process that is killed at *timeout_s*: such
-    a rollout has broken its grader. Abstains where the reference cannot be read.
+    Evaluation may never finish (`9**9**9**9`), so it runs in a worker process that is killed at *timeout_s*: such a
+    rollout has broken its grader. Abstains if the reference cannot be parsed.
 
     Source: math-verify's `parse` and `verify(gold, answer)`, with verl's boxing of a bare reference
     (`verl/utils/reward_score/math_verify.py`).
@@ -41,7 +41,7 @@ class MathEquivalence(Rule):
     score_range = (0.0, 1.0)
     version = "1"
     inputs = ("response", "ground_truth")
-    abstains = "the reference cannot be read as mathematics"
+    abstains = "the reference cannot be parsed as mathematics"
     where: Where = "process"
 
     def __init__(
@@ -77,7 +77,7 @@ class MathEquivalence(Rule):
             if (gold := self._gold(value))
         ]
         if not golds:
-            return Abstained("the reference cannot be read as mathematics")
+            return Abstained("the reference cannot be parsed as mathematics")
         text = rollout.response if self.thinking == "keep" else after_think(rollout.response)
         if text is None or not text.strip():
             return Graded(0.0, "no answer is given")
@@ -86,7 +86,7 @@ class MathEquivalence(Rule):
             text = f"\\boxed{{{boxed}}}"
         answer = self._parse(text)
         if not answer:
-            return Graded(0.0, "no answer could be read")
+            return Graded(0.0, "no answer could be parsed")
         shown = str(answer[-1])[:80]
         if any(self._equal(gold, answer) for gold in golds):
             return Graded(1.0, f"{shown} is right")
@@ -94,13 +94,13 @@ class MathEquivalence(Rule):
 
     def warm_up(self) -> None:
         super().warm_up()
-        self._parse("\\boxed{1}")  # the first parse builds its grammar
+        self._parse("\\boxed{1}")  # the first parse builds the grammar
 
     @reads_rollout
     def _equal(self, gold: list[Any], answer: list[Any]) -> bool:
         from math_verify import verify
 
-        # no time limit of its own: it would need signals, and would take a time-out for a wrong answer
+        # without its own timeout: that needs signals, and treats a timeout as a wrong answer
         compare = partial(
             verify, gold, answer, float_rounding=self.precision, strict=self.strict, timeout_seconds=None
         )
@@ -108,13 +108,13 @@ class MathEquivalence(Rule):
             return bool(compare(raise_on_error=True))
         except (RecursionError, MemoryError):
             raise
-        except Exception:  # readings that sympy cannot compare are not equal; another pair of them may be
+        except Exception:  # parses that sympy cannot compare count as unequal; another pair may be equal
             return bool(compare(raise_on_error=False))
 
     def _parse(self, text: str, seconds: int | None = None) -> list[Any]:
         from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 
-        logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it has no time limit
+        logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it has no timeout
         configs: list[Any] = []
         if "latex" in self.extract:
             configs.append(LatexExtractionConfig())
@@ -123,7 +123,7 @@ class MathEquivalence(Rule):
         return list(parse(text, extraction_config=configs, parsing_timeout=seconds))
 
     def _gold(self, value: Any) -> list[Any]:
-        """The reference as math-verify's list of readings; empty where it has none."""
+        """Parse the reference into math-verify's list of candidates; empty if it cannot."""
         if isinstance(value, bool) or not isinstance(value, str | int | float | Fraction):
             return []
         if isinstance(value, float) and not math.isfinite(value):
@@ -137,7 +137,7 @@ class MathEquivalence(Rule):
             text = text.rpartition("####")[2].strip()
         if (boxed := last_boxed(text)) is not None:
             text = boxed
-        # a signal can only bound it in a main thread, which a worker's is
+        # its signal-based timeout works only in a main thread, such as a worker's
         seconds = 5 if threading.current_thread() is threading.main_thread() else None
         for attempt in (
             (text,) if "$" in text or "\\(" in text or "\\[" in text else (f"\\boxed{{{text}}}", text)

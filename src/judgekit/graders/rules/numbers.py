@@ -1,12 +1,12 @@
-"""Reading the final answer of a worked solution as a number.
+"""Reads the final answer of a worked solution as a number.
 
 What counts as the answer, in this order:
 
-1. Text up to the last `</think>` is not an answer; with an open `<think>` there is none.
-2. The last explicit marker decides, whatever its kind: `#### 72`, `\\boxed{72}`, `A: 72`, `Answer: 72`,
+1. Text up to the last `</think>` is ignored; if a `<think>` is still open there is no answer.
+2. The last explicit marker decides, of any kind: `#### 72`, `\\boxed{72}`, `A: 72`, `Answer: 72`,
    `the answer is 72`, `<answer>72</answer>`. After it, up to the end of its line (sentence, brace or tag),
-   the number behind the last `=` counts, else the first number. A marker without a number is no answer.
-3. Without a marker the last number of the text counts (unless a marker is demanded).
+   the number after the last `=` counts, else the first number. A marker without a number gives no answer.
+3. Without a marker the last number of the text counts (unless a marker is required).
 
 Numbers may have a sign, a currency, a unit, thousands separators (comma, apostrophe, no-break or thin
 space, LaTeX `{,}` and `\\,`), decimals, and be fractions (`3/4`, `1 1/2`, `\\frac{3}{4}`) or in scientific
@@ -22,9 +22,9 @@ from fractions import Fraction
 from typing import Any
 
 TAIL_CHARS = 65_536
-"""Only this many characters at the end of a text are searched."""
+"""Characters at the end of a text that are searched."""
 _MAX_DIGITS = 100
-"""A longer number is nobody's answer, and reading it would take time that grows with its square."""
+"""Most digits of a number. Parsing takes time quadratic in its length, so longer ones are ignored."""
 
 _INTEGER = r"(?:\d{1,3}(?:(?:,|'|\{,\}|\\,|[\u00a0\u2009\u202f])\d{3})+(?!\d)|\d+)"
 _DECIMAL = rf"(?:{_INTEGER}(?:\.\d+)?|\.\d+)"
@@ -58,7 +58,7 @@ _SENTENCE_END = re.compile(r"[.!?](?=\s|$)(?!\s*\d)")
 
 
 def final_answer(text: str, *, need_marker: bool = False) -> Fraction | None:
-    """The number that *text* gives as its answer, or None; see the module's rules."""
+    """Return the number that *text* gives as its answer, or None; see the module's docstring."""
     text = text[-TAIL_CHARS:]
     _, closed, after = text.rpartition("</think>")
     if closed:
@@ -77,7 +77,7 @@ def final_answer(text: str, *, need_marker: bool = False) -> Fraction | None:
 
 
 def read_number(value: Any) -> Fraction | None:
-    """The number that a reference means: a number, a text that is one, or a worked solution that ends in one."""
+    """Return a reference's number, from a number, its text, or a worked solution."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -88,7 +88,7 @@ def read_number(value: Any) -> Fraction | None:
 
 
 def shown(number: Fraction) -> str:
-    """A number for people: 1234.5, 3/7."""
+    """Format a number for people: 1234.5, 3/7."""
     if number.denominator == 1:
         return str(number.numerator)
     digits = number.denominator
@@ -101,7 +101,7 @@ def shown(number: Fraction) -> str:
 
 
 def _answer_part(text: str, marker: re.Match[str]) -> str:
-    """What a marker says: its braces, its tag, or the rest of its line or sentence."""
+    """Return a marker's content: its braces, its tag, or the rest of its line or sentence."""
     rest = text[marker.end() :]
     if marker["boxed"]:
         depth = 1
@@ -118,7 +118,7 @@ def _answer_part(text: str, marker: re.Match[str]) -> str:
 
 
 def _number_in(part: str) -> Fraction | None:
-    """The number behind the last `=` of *part*, else its first."""
+    """Return the number after the last `=` of *part*, else its first."""
     for piece in reversed(part.split("=")) if "=" in part else [part]:
         for match in _NUMBER.finditer(piece):
             if (value := _value(match)) is not None:

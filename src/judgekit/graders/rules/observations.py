@@ -1,4 +1,4 @@
-"""What an agent's calls brought in, and how many it needed."""
+"""Rules about what an agent's calls achieved, and how many it needed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ _WORD = re.compile(r"\S+")
 
 
 class InformationGain(Rule):
-    """How much new information the observations of a trajectory brought, 0 to 1.
+    """Scores how much new information a trajectory's observations contain, 0 to 1.
 
     An observation's gain is 1 minus its greatest likeness to an earlier one, times
-    exp(-*decay* · (likeness - *threshold*)) where the likeness is above the threshold; the score is their
-    mean. *likeness*: "words", the Jaccard index of the sets of words, or "order", that of the sets of pairs of
-    neighbouring words. An error brings nothing: it counts as 0, and nothing is compared with it. An empty
-    answer is no observation.
+    exp(-*decay* · (likeness - *threshold*)) if the likeness is above the threshold; the score is the mean gain.
+    *likeness*: "words": the Jaccard index of the sets of words; "order": that of the sets of pairs of neighbouring
+    words. Errors count as 0, and nothing is compared with them. Empty answers are not observations.
 
-    Abstains where nothing was observed: an agent that answers without tools has neither gained nor lost.
+    Abstains without observations, because an agent that answers without tools neither gains nor loses.
 
     Source: OpenJudge's `ObservationInformationGainGrader`, but for errors, short observations (there skipped)
     and trajectories without any (there 0).
@@ -90,10 +89,10 @@ def _jaccard(a: set[Any], b: set[Any]) -> float:
 
 
 class ToolEfficiency(Rule):
-    """Share of the tool calls that were of use, 0 to 1.
+    """Scores the share of tool calls that were useful, 0 to 1.
 
-    A call is of no use where its answer is an error, where the same call (name and arguments) had already
-    been answered without an error, or, with *unanswered*="wasted", where no answer came. *repeats*: "wasted"
+    A call is wasted if its answer is an error, if the same call (name and arguments) was already answered without
+    an error, or, with *unanswered*="wasted", if it got no answer. *repeats*: "wasted"
     or "fine" (polling). Abstains without tool calls.
 
     Source: the share of valid, non-redundant calls, as ToolLLM's solution-path checks and T-Eval count them.
@@ -143,14 +142,13 @@ class ToolEfficiency(Rule):
 
 
 class StepEfficiency(Rule):
-    """How few steps a trajectory took, beside the reference: 1 where no more, else reference over taken.
+    """Scores steps against the reference: 1 if no more, else reference over taken.
 
-    *count*: "calls" (tool calls) or "turns" (messages of the assistant). The reference stands at the dotted
-    path *reference*: a number of steps, or calls in any form that `ToolCallMatch` reads; or it is *steps* for
-    all rollouts. A trajectory without a step has not been efficient: 0, unless no step was needed. Abstains
-    without a reference.
+    *count*: "calls" (tool calls) or "turns" (messages of the assistant). The reference is at the dotted path
+    *reference*: a number of steps, or calls in any format that `ToolCallMatch` reads; or it is *steps* for all
+    rollouts. A trajectory without steps scores 0, unless none was needed. Abstains without a reference.
 
-    It says nothing about success: give it a gate, such as Gate(correct ≥ 1).
+    It says nothing about success: put it behind a gate, such as Gate(correct ≥ 1).
 
     Source: the path-length term of SPL (Anderson et al. 2018, arXiv:1807.06757): optimal / max(taken, optimal).
     """
@@ -181,7 +179,7 @@ class StepEfficiency(Rule):
     def grade(self, rollout: Rollout, /) -> Grade:
         needed = self.steps if self.steps is not None else _steps(look_up(rollout, self.reference, None))
         if needed is None:
-            return Abstained(f"{self.reference} holds no number of steps")
+            return Abstained(f"there is no number of steps at {self.reference}")
         trajectory = read_trajectory(rollout)
         taken = _taken(trajectory, self.count)
         if not taken:

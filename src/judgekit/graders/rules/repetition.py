@@ -1,4 +1,4 @@
-"""Rules against text that says the same again and again."""
+"""Rules against repetitive text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from judgekit.types import Abstained, Grade, Graded, Rollout
 
 
 class Repetition(Rule):
-    """A penalty for repeated n-grams: *max_penalty* times the share of n-grams that had stood before.
+    """Penalises repeated n-grams: *max_penalty* times their share.
 
-    0 without repeats, close to *max_penalty* for one thing over and over. *unit*: "words" (between spaces, in
-    lower case) or "characters" (without spaces: for text without them). A response of fewer than *n* units has
-    none to repeat: 0.
+    0 without repeats, close to *max_penalty* for one thing over and over. *unit*: "words" (separated by spaces, in
+    lower case) or "characters" (ignoring spaces, for languages that do not use them). A response of fewer than *n*
+    units scores 0.
 
     Source: the n-gram repetition penalty of Yeo et al. 2025 (arXiv:2502.03373, appendix C.2), as open-r1's
     `get_repetition_penalty_reward`.
@@ -59,12 +59,11 @@ class Repetition(Rule):
 
 
 class Compression(Rule):
-    """How little a response can be compressed: 1 up to a ratio of *soft_max*, in a straight line to 0 at
-    *hard_max*.
+    """Scores 1 up to a compression ratio of *soft_max*, falling linearly to 0 at *hard_max*.
 
     The ratio is the size in UTF-8 over the compressed size (zlib, level 6): about 2 to 3 for prose, more for
-    code and tables, far more for loops. Short texts cannot be compressed, so they score 1. An empty response
-    abstains.
+    code and tables, far more for loops. Short texts cannot be compressed, so they score 1. Abstains on empty
+    responses.
 
     Source: compression ratios as a measure of repetition (Shaib et al. 2024, arXiv:2403.00553); Whisper drops
     segments above 2.4 (`compression_ratio_threshold`, arXiv:2212.04356).

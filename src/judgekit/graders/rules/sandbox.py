@@ -1,17 +1,17 @@
-"""Running untrusted Python in a process of its own, with limits.
+"""Runs untrusted Python in a separate process, with limits.
 
-What is always limited: wall time, CPU time, memory, the size of files and of the output. What depends on the
-system is found out once, by trying, and said by `isolation()`:
+Wall time, CPU time, memory, file size and output size are always limited. Further isolation depends on the system;
+it is probed once, and `isolation()` describes it:
 
-- with `bwrap` (bubblewrap): no network, a process and file tree of its own, everything but the program's folder
-  read-only;
-- else with `unshare` where user namespaces are allowed: no network, a process tree of its own that ends with
-  the program; with `mount` and `setpriv` everything but its folder is read-only, too;
-- else nothing: the network is open and the program is an ordinary process of the user's.
+- with `bwrap` (bubblewrap): no network, separate process and file trees, everything read-only except the program's
+  folder;
+- else with `unshare`, if user namespaces are allowed: no network, and a separate process tree that ends with the
+  program; with `mount` and `setpriv` everything except its folder is read-only, too;
+- else nothing: the network is open and the program is an ordinary process of the user.
 
-Run by root, the program runs as nobody where nobody may run the interpreter. This keeps honest programs' bugs
-in their place. It is no jail for programs that attack the kernel or this harness: for those, use a container
-or a virtual machine around the trainer.
+If the user is root, the program runs as `nobody`, provided that `nobody` can run the interpreter. This contains the
+bugs of honest programs. It does not contain programs that attack the kernel or this harness: for those, run the
+trainer in a container or a virtual machine.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ _HARNESS = resources.files("judgekit.graders.rules").joinpath("code_harness.py")
 
 
 class SandboxError(JudgekitError):
-    """The sandbox itself could not be started: the machine's fault, not the program's."""
+    """The sandbox could not start: the machine's fault, not the program's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run of a program may use."""
+    """Limits of one program run."""
 
     time_s: float = 10.0
-    """Of the CPU, rounded up to whole seconds: what a busy machine takes is not the program's fault."""
+    """CPU time, rounded up to whole seconds; waiting on a busy machine does not count."""
     wall_s: float = 30.0
     memory_mb: int = 1024
     output_kb: int = 1024
     file_mb: int = 16
     processes: int = 32
-    """Enforced where the program has a user, or a user namespace, of its own."""
+    """Enforced if the program has its own user or user namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Finished:
     output: str
     errors: str
     answer: Any = None
-    """What it answered, where it was asked for an answer and gave one."""
+    """Its answer, if it was asked for one and gave one."""
     answered: bool = False
 
 
@@ -78,14 +78,14 @@ class Way:
 
     name: str
     command: tuple[str, ...]
-    """{work} stands for the program's folder."""
+    """The command; {work} is replaced by the program's folder."""
     network: bool
     """Whether the network can be reached."""
     user: int | None = None
-    """Run as this user; None: as this process's."""
+    """Run as this user; None: as this process's user."""
     counts_processes: bool = False
     read_only: bool = False
-    """Whether it can write to its own folder alone."""
+    """Whether it can write only to its own folder."""
 
     def isolation(self) -> dict[str, str]:
         return {
@@ -112,7 +112,7 @@ done < /proc/self/mountinfo
 cd "$0"
 exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs "$@"
 """
-"""Makes everything read-only but the program's folder, and gives up the right to undo it."""
+"""Makes everything except the program's folder read-only, and drops the right to undo it."""
 
 
 _KILLED = "unshare: sigprocmask unblock failed: Invalid argument\n"
@@ -120,12 +120,12 @@ _KILLED = "unshare: sigprocmask unblock failed: Invalid argument\n"
 
 @functools.cache
 def best_way(python: str, network: bool) -> Way:
-    """The best isolation that works here, found by trying each with a program that does nothing."""
+    """Find the best isolation that works here, by trying each with an empty program."""
     root = os.geteuid() == 0
     users = [NOBODY, None] if root else [None]
     ways: list[Way] = []
     for user in users:
-        counts = user is not None or not root  # nobody counts the processes of root
+        counts = user is not None or not root  # the system does not limit root's processes
         if not network:
             mounted = (*_UNSHARE, "--mount", "--mount-proc", "--", "sh", "-c", _MOUNTED, "{work}")
             ways.append(Way("bwrap", _BWRAP, False, user, counts, True))
@@ -133,7 +133,7 @@ def best_way(python: str, network: bool) -> Way:
             ways.append(Way("unshare", (*_UNSHARE, "--mount-proc", "--"), False, user, counts))
             ways.append(Way("unshare", (*_UNSHARE, "--"), False, user, counts))
     ways.sort(key=lambda way: not way.read_only)
-    # no network counts for more than another user
+    # blocking the network matters more than another user
     ways += [Way("a plain process", (), True, user, user is not None) for user in users]
     for way in ways:
         if way.command and shutil.which(way.command[0]) is None:
@@ -145,7 +145,7 @@ def best_way(python: str, network: bool) -> Way:
 
 
 def isolation(python: str = sys.executable, *, network: bool = False) -> dict[str, str]:
-    """What keeps a program in its place on this machine, in words."""
+    """Describe the isolation on this machine."""
     return best_way(python, network).isolation()
 
 
@@ -158,7 +158,7 @@ def run_program(
     stdin: str = "",
     job: Mapping[str, Any] | None = None,
 ) -> Finished:
-    """Run *code*, as a program that reads *stdin*, or for the answer to a *job*. Raises SandboxError."""
+    """Run *code* as a program that reads *stdin*, or answers a *job*. Raises SandboxError."""
     work = Path(tempfile.mkdtemp(prefix="judgekit-"))
     try:
         secret = secrets.token_hex(16)
@@ -240,7 +240,7 @@ def _run(command: Sequence[str], work: Path, way: Way, limits: Limits) -> Finish
             if pipe is not None:
                 pipe.close()
     said = errors.decode("utf-8", "replace")
-    if code == 1 and said.endswith(_KILLED):  # what unshare says where its program was killed
+    if code == 1 and said.endswith(_KILLED):  # unshare prints this if its program was killed
         code, said = -signal.SIGKILL, said.removesuffix(_KILLED)
     return Finished(how, code, output.decode("utf-8", "replace"), said)
 
@@ -248,7 +248,7 @@ def _run(command: Sequence[str], work: Path, way: Way, limits: Limits) -> Finish
 def _read(
     process: subprocess.Popen[bytes], limits: Limits
 ) -> tuple[Literal["ended", "time", "output"], bytes, bytes]:
-    """What the program writes, until it ends, its time is over, or it has written too much."""
+    """Collect the program's output until it ends, times out, or writes too much."""
     deadline = time.monotonic() + limits.wall_s
     most = limits.output_kb << 10
     parts: dict[int, bytearray] = {}
@@ -266,12 +266,12 @@ def _read(
                 chunk = os.read(key.fd, 65_536)
                 if not chunk:
                     selector.unregister(key.fileobj)
-                elif key.data == 0 or len(parts[1]) < 100_000:  # of the errors the beginning is enough
+                elif key.data == 0 or len(parts[1]) < 100_000:  # keep only the beginning of stderr
                     parts[key.data] += chunk
             if len(parts[0]) > most:
                 return "output", bytes(parts[0][:most]), bytes(parts[1])
             if not ready and process.poll() is not None:
-                break  # a process that it left behind holds the pipes
+                break  # a process that it left behind keeps the pipes open
     while process.poll() is None:
         if time.monotonic() > deadline:
             return "time", bytes(parts[0]), bytes(parts[1])
@@ -280,7 +280,7 @@ def _read(
 
 
 def _answer(path: Path, secret: str, limits: Limits) -> tuple[Any, bool]:
-    """The answer in the file, and whether it carries the secret. The file may be anything: the program made it."""
+    """Read the answer file, and check its secret. The program wrote it, so it may contain anything."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

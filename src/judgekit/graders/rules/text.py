@@ -1,4 +1,4 @@
-"""What rule graders share: parts of a response, references, words, choices of a setting, optional libraries."""
+"""Helpers of rule graders: response parts, references, words, settings, optional libraries."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from judgekit.errors import ConfigError, RolloutError, did_you_mean
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 Part = Literal["after_think", "whole", "answer", "boxed", "last_line"]
-"""Which part of a response is its answer: what follows the last `</think>` (the whole text where there is
-none), all of it, the last `<answer>…</answer>`, the last `\\boxed{…}`, or the last line that is not empty."""
+"""The part of a response to use as its answer: the text after the last `</think>` (all of it if there is none), all
+of it, the last `<answer>…</answer>`, the last `\\boxed{…}`, or the last non-empty line."""
 Several = Literal["any", "best", "all"]
-"""Which of several references decides: the one that matches best ("any" and "best" are the same for a score),
-or the one that matches worst ("all")."""
+"""Which of several references decides: the best match ("any" and "best" mean the same for a score), or the worst
+("all")."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -28,9 +28,9 @@ SEVERAL = ("any", "best", "all")
 
 
 def reads_rollout(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """For a function that parses what the policy wrote: text nested too deep for a parser is the rollout's fault.
+    """Turn a parser's recursion errors into RolloutError, because they are the rollout's fault.
 
-    Python's own parser says MemoryError, too.
+    Python's own parser also raises MemoryError.
     """
 
     @functools.wraps(function)
@@ -44,7 +44,7 @@ def reads_rollout(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def one_of(grader: str, setting: str, value: Any, known: Iterable[str]) -> None:
-    """Raise ConfigError where *value* is none of the values that a setting has."""
+    """Raise ConfigError if *value* is not one of the setting's values."""
     names = list(known)
     if value not in names:
         raise ConfigError(
@@ -53,7 +53,7 @@ def one_of(grader: str, setting: str, value: Any, known: Iterable[str]) -> None:
 
 
 def at_least(grader: str, setting: str, value: Any, low: float, *, whole: bool = False) -> None:
-    """Raise ConfigError where *value* is no finite number from *low* up."""
+    """Raise ConfigError if *value* is not a finite number of at least *low*."""
     kinds: Any = int if whole else int | float
     if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value) or value < low:
         kind = "a whole number" if whole else "a number"
@@ -61,16 +61,16 @@ def at_least(grader: str, setting: str, value: Any, low: float, *, whole: bool =
 
 
 def share(grader: str, setting: str, value: Any) -> None:
-    """Raise ConfigError where *value* is not from 0 to 1."""
+    """Raise ConfigError if *value* is not from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ConfigError(f"{grader}: {setting} is a number from 0 to 1, not {value!r}")
 
 
 class Rule:
-    """Base of the shipped rules: once warmed up, only a rollout can make one slow or large."""
+    """Base of the shipped rules. After `warm_up`, only a rollout can make one slow or large."""
 
     libraries: tuple[str, ...] = ()
-    """Modules that it imports when it grades."""
+    """Modules that it imports while grading."""
 
     def warm_up(self) -> None:
         """Import them now, outside any rollout's time."""
@@ -79,7 +79,7 @@ class Rule:
 
 
 def needs(grader: str, module: str, extra: str) -> str:
-    """The name of a module of an extra. Raises ConfigError where it is not installed."""
+    """Check an extra's module and return its name. Raises ConfigError if it is not installed."""
     try:
         importlib.import_module(module)
     except ImportError as error:
@@ -90,7 +90,7 @@ def needs(grader: str, module: str, extra: str) -> str:
 
 
 def after_think(text: str) -> str | None:
-    """What stands after the last `</think>`; None where a `<think>` is still open, all where there is neither."""
+    """Return the text after the last `</think>`, or all of it; None if a `<think>` is still open."""
     _, closed, after = text.rpartition("</think>")
     if closed:
         return after
@@ -98,7 +98,7 @@ def after_think(text: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    """What the last `\\boxed{…}` (or `\\fbox{…}`) holds, braces matched; None without one that closes."""
+    """Return the content of the last `\\boxed{…}` or `\\fbox{…}`; None if it does not close."""
     at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     while at >= 0:
         opening = re.compile(r"\\f?box(?:ed)?\s{0,4}\{").match(text, at)
@@ -111,12 +111,12 @@ def last_boxed(text: str) -> str | None:
         cut = at
         at = max(text.rfind("\\boxed", 0, cut), text.rfind("\\fbox", 0, cut))
         if opening:
-            return None  # the last one never closes: an earlier one is not the answer
+            return None  # the last box does not close; an earlier one is not the answer
     return None
 
 
 def part_of(text: str, part: Part) -> str | None:
-    """The part of a response that is its answer, without space around it; None where it has none."""
+    """Return the answer part of a response, stripped; None if it has none."""
     if part == "whole":
         return text
     rest = after_think(text)
@@ -136,7 +136,7 @@ def part_of(text: str, part: Part) -> str | None:
 
 
 def references(truth: Any) -> list[str]:
-    """The references as texts: a text, a number, or a list of them. What is neither is left out."""
+    """Return the references as texts, from texts, numbers or a list; other values are ignored."""
     found: list[str] = []
     for value in truth if isinstance(truth, list | tuple | set | frozenset) else [truth]:
         if isinstance(value, str):
@@ -151,7 +151,7 @@ NO_REFERENCE = Abstained("there is no reference text")
 
 
 class Compared(Rule):
-    """A rule that scores a response beside each of its references, 0 to 1."""
+    """Base of rules that score a response against each reference, 0 to 1."""
 
     score_range = (0.0, 1.0)
     version = "1"
@@ -184,7 +184,7 @@ class Compared(Rule):
 
 
 def decided(scores: Sequence[float], several: Several) -> float:
-    """The score of several references; floating-point dust outside 0..1 is taken off."""
+    """Combine the scores of several references, clipping rounding errors outside 0..1."""
     score = min(scores) if several == "all" else max(scores)
     return min(max(score, 0.0), 1.0)
 
@@ -194,8 +194,10 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def normalised(text: str) -> str:
-    """Lower case, without ASCII punctuation, English articles and superfluous space: `normalize_answer` of the
-    official SQuAD script (Rajpurkar et al. 2016, arXiv:1606.05250)."""
+    """Apply `normalize_answer` of the official SQuAD script (Rajpurkar et al. 2016, arXiv:1606.05250).
+
+    Lower case, without ASCII punctuation, English articles and extra space.
+    """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
@@ -203,7 +205,7 @@ _FENCE = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})[ \t]*([^\n`]*)$", re.MULTILINE)
 
 
 def code_blocks(text: str) -> list[tuple[str, str]]:
-    """Fenced blocks of a text, as (language in lower case, content). A block that never closes ends with it."""
+    """Return fenced blocks as (language in lower case, content); an unclosed one ends with the text."""
     blocks: list[tuple[str, str]] = []
     at = 0
     while opening := _FENCE.search(text, at):
@@ -222,7 +224,7 @@ def code_blocks(text: str) -> list[tuple[str, str]]:
 
 
 def memo(function: Callable[[], Any]) -> Callable[[], Any]:
-    """*function*, called once."""
+    """Cache the result of *function*."""
     kept: list[Any] = []
 
     def call() -> Any:

@@ -1,4 +1,4 @@
-"""Whether the right tools were called, with the right arguments, in the right order."""
+"""Rules that compare tool calls with a reference: tools, arguments, order."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ARGUMENTS = ("exact", "subset", "partial", "ignore")
 
 
 class Expected:
-    """One call of the reference: its accepted forms."""
+    """One call of the reference, with its accepted alternatives."""
 
     __slots__ = ("forms",)
 
     def __init__(self, forms: Sequence[tuple[str, Mapping[str, Any] | Any, frozenset[str]]]) -> None:
         self.forms = tuple(forms)
-        """(name, arguments, optional ones); an argument that is `AnyOf` accepts each of its values."""
+        """(name, arguments, optional arguments); an `AnyOf` argument accepts each of its values."""
 
     @property
     def name(self) -> str:
@@ -34,9 +34,9 @@ class AnyOf(tuple[Any, ...]):
 
 
 def expected_calls(value: Any) -> list[Expected] | None:
-    """The calls that a reference asks for; None where it is none.
+    """Parse a reference's calls; None if it is not a valid one.
 
-    A reference is a list of calls in any form that `trajectory.calls_in` reads, or JSON of one. A call may be
+    A reference is a list of calls in any format that `trajectory.calls_in` reads, or JSON of one. A call may be
     `{"any_of": [call, …]}`, and BFCL's `{"function": {"argument": [accepted, …]}}`, where "" among the
     accepted values makes the argument optional.
     """
@@ -86,7 +86,7 @@ def _forms(part: Any) -> list[tuple[str, Any, frozenset[str]]]:
 
 
 class _Compared:
-    """What the graders of this file share: where the reference stands and when two calls are the same."""
+    """Base of the graders below: finds the reference, and compares two calls."""
 
     score_range = (0.0, 1.0)
     version = "1"
@@ -113,7 +113,7 @@ class _Compared:
         return read_trajectory(rollout).calls, wanted
 
     def alike(self, call: Call, expected: Expected) -> float:
-        """1 for the same call, 0 for another one; in between the share of right arguments ("partial")."""
+        """Compare two calls: 1 if equal, 0 if not; with "partial", the share of right arguments."""
         return max(self._form(call, *form) for form in expected.forms)
 
     def _form(self, call: Call, name: str, arguments: Any, optional: frozenset[str]) -> float:
@@ -149,17 +149,16 @@ class _Compared:
 
 
 class ToolCallMatch(_Compared):
-    """How well the tool calls of a trajectory match the reference's, in any order, 0 to 1.
+    """Scores how well tool calls match the reference's, in any order, 0 to 1.
 
-    *of*: "f1", "precision" (share of the calls that the reference asks for), "recall" (share of the
-    reference's calls that were made), "exact" (1 if all were made and no other), "recall_all" (1 if all were
-    made). Each call matches at most one of the reference's; the pairing is the best there is. *arguments*:
-    "exact"; "subset" (more arguments than asked for are fine); "partial" (a call counts by the share of its
-    arguments that are right); "ignore" (only names). Numbers are compared by value, texts without space
-    around them, *ignore_case* without case.
+    *of*: "f1", "precision" (share of the calls made that are in the reference), "recall" (share of the reference's
+    calls that were made), "exact" (1 if all of them and no others were made), "recall_all" (1 if all were made).
+    Each call matches at most one of the reference's; the best pairing counts. *arguments*: "exact"; "subset" (extra
+    arguments are fine); "partial" (a call counts by the share of its arguments that are right); "ignore" (only
+    names). Numbers are compared by value, texts without space around them; *ignore_case*: without case.
 
-    *reference*: dotted path of the reference's calls; see `expected_calls` for its forms, alternatives and
-    optional arguments among them. A reference of no calls asks for none. Abstains where there is no reference.
+    *reference*: dotted path of the reference's calls; see `expected_calls` for its formats, including alternatives
+    and optional arguments. An empty reference expects no calls. Abstains without a reference.
 
     Source: precision, recall and exact match over calls as in Vertex AI's trajectory metrics (any-order) and
     T-Eval; accepted values per argument as in BFCL's `possible_answer`.
@@ -193,7 +192,7 @@ class ToolCallMatch(_Compared):
         precision = matched / len(calls) if calls else 0.0
         recall = matched / len(wanted) if wanted else float(self.of == "recall")
         if self.of == "precision":
-            # no call is no wrong call, but nothing right either
+            # without calls none is wrong, but none is right either
             return Graded(precision, reason)
         if self.of == "recall":
             return Graded(recall, reason)
@@ -201,7 +200,7 @@ class ToolCallMatch(_Compared):
         return Graded(min(score, 1.0), reason)
 
     def _matched(self, calls: Sequence[Call], wanted: Sequence[Expected]) -> float:
-        """The most that calls and reference have in common, each used once."""
+        """Return the best total match of calls and reference, each used once."""
         if self.arguments == "partial":
             pairs = sorted(
                 (
@@ -224,7 +223,7 @@ class ToolCallMatch(_Compared):
 
 
 def _pairing(options: Sequence[Sequence[int]]) -> dict[int, int]:
-    """The largest set of pairs, each option used once: augmenting paths, each found without recursion."""
+    """Find the largest matching by augmenting paths, without recursion."""
     owner: dict[int, int] = {}
     for start in range(len(options)):
         came: dict[int, int] = {}
@@ -251,13 +250,14 @@ def _pairing(options: Sequence[Sequence[int]]) -> dict[int, int]:
 
 
 class StepSequence(_Compared):
-    """How well the tool calls follow the order of the reference's, 0 to 1.
+    """Scores how well tool calls follow the reference's order, 0 to 1.
 
     *of*: "f1", "precision" or "recall" of the longest common subsequence of calls; "in_order" (1 if all of the
-    reference's calls were made in its order, others between them are fine); "exact" (1 if the calls are the
+    reference's calls were made in its order, with others between them allowed); "exact" (1 if the calls equal the
     reference's, one by one); "prefix" (share of the reference that was followed before the first deviation).
     *arguments*: "ignore" (the default: a step is the tool's name), "exact" or "subset"; *ignore_case* and
-    *reference* as in `ToolCallMatch`. Without steps on both sides: 1. Abstains where there is no reference.
+    *reference* as in `ToolCallMatch`. If neither side has steps the score is 1. Abstains without a
+    reference.
 
     Source: exact and in-order match as in Vertex AI's trajectory metrics; the subsequence as in ROUGE-L
     (Lin 2004) over calls.
@@ -311,7 +311,7 @@ class StepSequence(_Compared):
 
 
 def _common(fits: Sequence[int], size: int) -> int:
-    """Length of the longest common subsequence; bit j of a call's *fit* says that it matches step j.
+    """Return the longest common subsequence's length; bit j of a call's *fit*: it matches step j.
 
     Bit-parallel (Hyyrö 2004): one row of the table is one integer.
     """

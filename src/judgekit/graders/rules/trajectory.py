@@ -1,6 +1,6 @@
-"""Reading a trajectory: which tools were called, with what, and what came back.
+"""Reads a trajectory: the tool calls, their arguments, and their results.
 
-Messages come in the shapes that agents really write:
+Supports the message formats that agents really use:
 
 - OpenAI: `tool_calls` (arguments as JSON text or as a mapping), the older `function_call`, `role: tool`
   answers with or without `tool_call_id`, and the items of the Responses API (`function_call`,
@@ -10,8 +10,8 @@ Messages come in the shapes that agents really write:
   (Search-R1), and ReAct's `Action: search[query]` or `Action:` / `Action Input:` with `Observation:`.
 - Messages wrapped as `{"message": {…}}`, calls wrapped as `{"tool_call": {…}}`.
 
-An answer goes to the call whose id it names, else to the oldest call that has none. A call without an answer
-and an answer without a call are kept as such. A rollout whose messages hold no turn of the assistant is read from its response.
+An answer belongs to the call whose id it names, else to the oldest call without an answer. Calls without answers and
+answers without calls are kept. If a rollout's messages have no assistant turn, its response is read instead.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from judgekit.types import Rollout, content_text
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call of a tool."""
+    """One tool call."""
 
     name: str
     arguments: Any
-    """A mapping where they were one, or JSON of one; else what was given."""
+    """A mapping, if they were one or JSON of one; else unchanged."""
     id: str = ""
     turn: int = 0
-    """Number of the assistant's message."""
+    """Index of the assistant's message."""
     answer: Observation | None = None
 
     def key(self) -> str:
-        """The same for the same call, whatever the order of its arguments."""
+        """A key that equal calls share, regardless of argument order."""
         return f"{self.name}\0{canonical(self.arguments)}"
 
 
 @dataclass(slots=True, eq=False)
 class Observation:
-    """What came back from a tool."""
+    """One tool result."""
 
     text: str
     flag: bool | None = None
-    """Whether it is marked as an error; None where it is not marked."""
+    """Whether it is marked as an error; None if it is not marked."""
     call: Call | None = None
 
     @property
     def failed(self) -> bool:
-        """Whether it is an error: by its mark, else by its text."""
+        """Whether it is an error, by its mark or else by its text."""
         return looks_like_an_error(self.text) if self.flag is None else self.flag
 
 
@@ -68,7 +68,7 @@ class Trajectory:
     calls: list[Call] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
     turns: int = 0
-    """Messages of the assistant."""
+    """Number of assistant messages."""
 
 
 ERROR_START = re.compile(
@@ -94,7 +94,7 @@ _ERROR_LINE = re.compile(
 
 
 def read_trajectory(rollout: Rollout) -> Trajectory:
-    """The rollout's calls and observations; from its response where it has no messages."""
+    """Read the rollout's calls and observations, from its messages or else its response."""
     found = Trajectory()
     if not rollout.messages:
         found.turns = 1
@@ -121,14 +121,14 @@ def read_trajectory(rollout: Rollout) -> Trajectory:
             waiting.append(call)
         for id_, text, failed in answered:
             _observe(found, waiting, id_, text, failed)
-    if not found.turns and not found.calls and not observed:  # the messages are the prompt's
+    if not found.turns and not found.calls and not observed:  # the messages are only the prompt
         found.turns = 1
         _read_text(rollout.response, found, observe=True)
     return found
 
 
 def looks_like_an_error(text: str) -> bool:
-    """Whether a tool's answer is an error and nothing else: it says so at its start, or in its JSON."""
+    """Return whether a tool's answer is just an error, by its beginning or its JSON."""
     start = text.lstrip()[:400]
     if ERROR_START.match(start) or _ERROR_LINE.search(text[:2000]):
         return True
@@ -143,11 +143,11 @@ def looks_like_an_error(text: str) -> bool:
 
 @reads_rollout
 def canonical(value: Any) -> str:
-    """One text for equal values: keys sorted, whole floats as integers, texts stripped."""
+    """Return one text for equal values: keys sorted, whole floats as integers, texts stripped."""
     plain = _plain(value)
     try:
         return _encode(plain).decode()
-    except (TypeError, ValueError, OverflowError):  # what JSON has no form for
+    except (TypeError, ValueError, OverflowError):  # values that JSON cannot represent
         return json.dumps(plain, sort_keys=True, default=str)
 
 
@@ -157,7 +157,7 @@ _decode = msgspec.json.Decoder().decode
 
 @reads_rollout
 def parsed_arguments(value: Any) -> Any:
-    """A call's arguments: JSON text as what it means, nothing as no arguments."""
+    """Parse a call's arguments: JSON text to its value, nothing to no arguments."""
     if isinstance(value, str):
         if not value or value.isspace():
             return {}
@@ -173,7 +173,7 @@ def parsed_arguments(value: Any) -> Any:
 
 
 def calls_in(value: Any) -> list[Call]:
-    """Calls given as data: one, a list of them, a list of steps that are lists, or JSON of any of these."""
+    """Parse calls from data: one, a list, a list of steps (lists), or JSON of any of these."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -191,7 +191,7 @@ def calls_in(value: Any) -> list[Call]:
 
 
 def _is_mapping(value: Any) -> bool:
-    return type(value) is dict or isinstance(value, Mapping)  # the first is quick, and nearly always enough
+    return type(value) is dict or isinstance(value, Mapping)  # the first is fast, and nearly always enough
 
 
 def _role(message: Mapping[str, Any]) -> str:
@@ -285,7 +285,7 @@ _USERS = frozenset(("user", "human", "environment"))
 
 
 def _answers(message: Mapping[str, Any]) -> list[tuple[str, str, bool | None]]:
-    """The tool answers that a message holds: the call's id, the text, and whether it says that it failed."""
+    """Return a message's tool answers: call id, text, and whether it is marked as an error."""
     role = _role(message)
     if role in _ASSISTANTS:
         return []
@@ -311,7 +311,7 @@ def _answers(message: Mapping[str, Any]) -> list[tuple[str, str, bool | None]]:
 
 
 def _flag(message: Mapping[str, Any]) -> bool | None:
-    """Whether an answer is marked as an error, or as none; None where it is not marked."""
+    """Return whether an answer is marked as an error or a success; None if it is not marked."""
     if message.get("is_error") is not None:
         return bool(message["is_error"])
     status = str(message.get("status") or "").lower()
@@ -359,7 +359,7 @@ def _unwrapped(text: str) -> str:
 
 
 def _read_text(text: str, found: Trajectory, *, observe: bool) -> None:
-    """Calls written in text; with *observe* what came back, where it stands between them, too."""
+    """Find calls written in text; with *observe*, also the results between them."""
     waiting: deque[Call] = deque(call for call in found.calls if call.answer is None)
     for match in _TEXT_CALL.finditer(text):
         seen = match["seen"] if match["seen"] is not None else match["observation"]
