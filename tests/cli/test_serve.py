@@ -177,7 +177,7 @@ async def test_check_of_a_server_and_of_none(files: Path) -> None:
     [
         (("serve", "--engine", "grpc"), "--engine is ray or http, not 'grpc'"),
         (("serve", "--engine-arg", "nonsense"), "--engine-arg is key=value, not 'nonsense'"),
-        (("serve", "--model", "/no/such/model"), "there is no model at /no/such/model"),
+        (("serve", "--model", "/no/such/model"), "no model at /no/such/model"),
         (("serve", "--name", "../x"), "--name is letters, digits"),
         (("serve", "--host", "0.0.0.0"), "or allow everybody with --no-auth"),
     ],
