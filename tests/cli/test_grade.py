@@ -77,7 +77,7 @@ def test_bad_rollouts_are_named_by_their_line(files: Path, line: str, says: str)
             "--report reads the ledger: give --ledger, too",
         ),
         (("grade", "reward.yaml", "rollouts.jsonl", "--out", "reward.yaml/g.jsonl"), "cannot write"),
-        (("report", "none.jsonl"), "cannot read none.jsonl"),
+        (("report", "none.jsonl"), "cannot read none.jsonl: No such file"),
         (("report", "rollouts.jsonl"), "line 1: not a line of a judgekit ledger"),
         (("report", "empty.jsonl"), "holds no rollouts yet"),
         (("grade", "reward.yaml", "empty.jsonl", "--out", "g.jsonl"), "empty.jsonl holds no rollouts"),
