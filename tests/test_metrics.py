@@ -101,6 +101,11 @@ def test_nothing_is_lost_between_two_resets() -> None:
     assert metrics.summary() == {}
 
 
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the metrics said; on a busy machine a rule may be reported as slow, too."""
+    return [record.getMessage() for record in caplog.records if record.module == "metrics"]
+
+
 def test_a_host_with_one_run_per_rollout_is_told_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,11 +116,11 @@ def test_a_host_with_one_run_per_rollout_is_told_once(
     with caplog.at_level(logging.WARNING, logger="judgekit"):
         for rollout in rollouts(100):
             runner.run_sync([rollout])
-        assert len(caplog.messages) == 2
+        assert len(told(caplog)) == 2
         caplog.clear()
         now += 11
         runner.run_sync(rollouts(1))
-    assert caplog.messages == [
+    assert told(caplog) == [
         "grader 'judge' failed on 100 of 100 rollouts (Down × 100)",
         "100 of 100 rewards are missing (100 excluded)",
     ]
