@@ -12,9 +12,8 @@ from skyrl.train.generators.utils import concatenate_generator_outputs, prepare_
 from skyrl.train.utils.trainer_utils import validate_generator_output
 
 from envs_for_tests import flaky, hangs, longest
-from judgekit import ConfigError, FailureRateError, GradingRunner, Ledger, read_ledger
+from judgekit import ConfigError, FailureRateError, Fallback, GradingRunner, Ledger, read_ledger
 from judgekit.graders import FinalAnswer
-from judgekit.reward.nodes import Fallback
 from judgekit_skyrl import make_generator, register
 from stand_ins import ScriptedPolicy, generator, input_of, totals
 

@@ -18,8 +18,8 @@ import pytest
 import ray
 
 from judgekit import read_ledger
-from judgekit.execution.background import run_blocking
 from judgekit.judges import RayJudge
+from judgekit.trainers import run_blocking
 from judgekit_skyrl import main
 from toy_training import train
 

@@ -108,7 +108,7 @@ async def test_a_judge_that_is_away(server: Written) -> None:
 def test_many_rows() -> None:
     import asyncio
 
-    from judgekit.execution.background import run_blocking
+    from judgekit.trainers import run_blocking
 
     server = Written()
     run_blocking(server.start())

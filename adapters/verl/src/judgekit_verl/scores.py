@@ -15,16 +15,19 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from judgekit import ConfigError, GradingRunner, MissingRewardError, Rollout
-from judgekit.config import RewardConfig
-from judgekit.execution.background import run_blocking
-from judgekit.execution.limits import Retry
+from judgekit import (
+    ConfigError,
+    Fallback,
+    Grader,
+    GradingRunner,
+    GroupGrader,
+    MissingRewardError,
+    Retry,
+    Rollout,
+)
 from judgekit.graders import JudgeGrader
-from judgekit.graders.protocol import AnyGrader
-from judgekit.judges import LayerOptions, LineVerdict, Template, stacked
-from judgekit.judges.base import Sampling
-from judgekit.judges.engines.openai import openai_judge
-from judgekit.reward.nodes import Fallback
+from judgekit.judges import LayerOptions, LineVerdict, Sampling, Template, openai_judge, stacked
+from judgekit.trainers import RewardConfig, run_blocking
 
 UNSET: Final = object()
 _LINE = "REWARD: {score}"
@@ -158,7 +161,7 @@ def _runner(
     )
     prompt = _template(template)
     coded = "REMINDER" in prompt.fields  # otherwise the template itself describes the last line
-    graders: dict[str, AnyGrader] = {
+    graders: dict[str, Grader | GroupGrader] = {
         "judge": JudgeGrader(
             judge,
             template=prompt,

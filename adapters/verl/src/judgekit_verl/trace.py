@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from judgekit import DataError, read_ledger
-from judgekit.ledger.schema import Entry
+from judgekit.trainers import Entry
 
 
 def join_dump(
