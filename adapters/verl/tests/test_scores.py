@@ -126,5 +126,5 @@ def test_many_rows() -> None:
 
 def test_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LLM_JUDGE_SERVER_URL", raising=False)
-    with pytest.raises(ConfigError, match="Set LLM_JUDGE_SERVER_URL"):
+    with pytest.raises(ConfigError, match="set LLM_JUDGE_SERVER_URL"):
         compute_score_batched(["x"], ["s"], ["t"], [{}], on_failure="raise")
