@@ -254,11 +254,11 @@ def test_options_of_the_call_form_are_applied() -> None:
     [
         (lambda: grader(lambda response, ground_thruth="": 1), "did you mean 'ground_truth'"),
         (lambda: grader(lambda response, *, promts="": 1), "did you mean 'prompt'"),
-        (lambda: grader(lambda prompts, completions, **kwargs: 1), r"\*\*kwargs does not say what it reads"),
+        (lambda: grader(lambda prompts, completions, **kwargs: 1), r"\*\*kwargs does not show what it reads"),
         (lambda: grader(lambda response, **kwargs: 1), "def f\\(response, ground_truth\\)"),
-        (lambda: grader(lambda *args: 1), r"\*args does not say"),
-        (lambda: grader(FinalAnswer), "a class is no function; call it: FinalAnswer"),
-        (lambda: grader(lambda answer: 1), "or say where it stands: fields="),
+        (lambda: grader(lambda *args: 1), r"\*args does not show"),
+        (lambda: grader(FinalAnswer), "a class is not a function; call it: FinalAnswer"),
+        (lambda: grader(lambda answer: 1), "or set its path: fields="),
     ],
 )
 def test_a_function_whose_parameters_would_never_be_filled_is_refused(make: Any, says: str) -> None:

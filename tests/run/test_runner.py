@@ -719,7 +719,7 @@ def test_neutral_fill_leaves_the_groups_mean_and_its_siblings_advantages_in_prop
         (lambda: GradingRunner({"d": digit}, max_failure_rate=1.5), "share from 0"),
         (lambda: grader(score_range=(1, 0))(lambda response: 0), "score_range is .lowest, highest."),
         (lambda: grader(lambda answer: 0), "no field 'answer'"),
-        (lambda: grader(fields={"x": "extra.x"})(lambda response: 0), "no parameter of the function"),
+        (lambda: grader(fields={"x": "extra.x"})(lambda response: 0), "not a parameter of the function"),
     ],
 )
 def test_wrong_arguments_are_said_at_construction(build: Any, says: str) -> None:

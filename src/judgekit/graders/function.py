@@ -1,4 +1,4 @@
-"""Functions as graders, and graders that read other fields."""
+"""Makes graders of functions, and maps graders to other rollout fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("judgekit")
 
 
 class FunctionGrader:
-    """A function as a pointwise grader; what `@grader` makes."""
+    """A pointwise grader made of a function by `@grader`."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class FunctionGrader:
     ) -> None:
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
         if inspect.isclass(function):
-            raise ConfigError(f"grader {self.name!r}: a class is no function; call it: {self.name}()")
+            raise ConfigError(f"grader {self.name!r}: a class is not a function; call it: {self.name}()")
         self.version = version
         self.score_range = score_range
         self.where = where
@@ -84,7 +84,7 @@ class FunctionGrader:
         return _function_grader, (self.function, self._options)
 
     def global_name(self) -> str | None:
-        """The name under which its module holds this very object, if it does."""
+        """Return the name of this object in its module, if it has one."""
         name = getattr(self.function, "__qualname__", "")
         return name if getattr(sys.modules.get(self.__module__), name, None) is self else None
 
@@ -97,7 +97,7 @@ def _function_grader(function: Callable[..., Any], options: dict[str, Any]) -> F
 
 
 class GroupFunctionGrader:
-    """A function over the rollouts of a group as a group grader; what `@group_grader` makes."""
+    """A group grader made of a function by `@group_grader`."""
 
     def __init__(
         self,
@@ -158,10 +158,10 @@ def grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
         def brevity(response: str) -> float:
             return 1.0 if len(response) < 400 else 0.0
 
-    Parameters are filled by name from the rollout's fields; `rollout` is the whole of it. *fields* maps
-    other parameters to dotted paths: `fields={"answer": "extra.answer", "first": "messages.0.content"}`;
-    where the path leads nowhere and the parameter has no default, the grader abstains. A parameter that no
-    field fills keeps its default: put it after `*` to say that this is meant. The function returns a number,
+    Parameters are filled by name from the rollout's fields; `rollout` is the whole rollout. *fields* maps
+    other parameters to dotted paths: `fields={"answer": "extra.answer", "first": "messages.0.content"}`.
+    If a path leads nowhere and the parameter has no default, the grader abstains. A parameter that no field fills
+    keeps its default: put it after `*` to show that this is intended. The function returns a number,
     a bool, None (abstains) or a Grade. `grader(function, name="mine")` does the same without decorating.
     """
     if function is None:
@@ -170,19 +170,22 @@ def grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
 
 
 def group_grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Turn a function of a group's rollouts, sync or async, into a group grader: one grade per member."""
+    """Turn a function, sync or async, into a group grader.
+
+    The function takes a group's rollouts and returns one grade per member.
+    """
     if function is None:
         return functools.partial(GroupFunctionGrader, **options)
     return GroupFunctionGrader(function, **options)
 
 
 class Mapped:
-    """A grader that reads other fields of the rollout than those it was written for.
+    """Wraps a grader so that it reads other fields of the rollout.
 
         Mapped(FinalAnswer(), {"response": "messages.-1.content", "ground_truth": "extra.answer"})
 
-    *fields* maps Rollout fields to dotted paths, or is a function from rollout to rollout. Where a path
-    leads nowhere the grader abstains; a group grader does so for these members only.
+    *fields* maps Rollout fields to dotted paths, or is a function from rollout to rollout. If a path leads nowhere the
+    grader abstains; a group grader abstains only for those members.
     """
 
     def __init__(self, inner: AnyGrader, fields: Mapping[str, str] | Callable[[Rollout], Rollout]) -> None:
@@ -237,7 +240,7 @@ def _warn_once(text: str) -> None:
 
 
 def _binder(function: Callable[..., Any], name: str, fields: dict[str, str]) -> Callable[[Rollout], Any]:
-    """A function from a rollout to *function*'s keyword arguments, or to the Abstained that stands for them."""
+    """Return a function that finds *function*'s arguments in a rollout, or abstains."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -251,8 +254,8 @@ def _binder(function: Callable[..., Any], name: str, fields: dict[str, str]) -> 
     for parameter in parameters:
         if parameter.kind in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL):
             raise ConfigError(
-                f"grader {name!r}: a function with {parameter} does not say what it reads: name the fields, such "
-                "as def f(response, ground_truth), or take the whole, def f(rollout)"
+                f"grader {name!r}: a function with {parameter} does not show what it reads: name the fields, such "
+                "as def f(response, ground_truth), or take the whole rollout, def f(rollout)"
             )
     for parameter in parameters:
         optional = parameter.default is not inspect.Parameter.empty
@@ -267,17 +270,17 @@ def _binder(function: Callable[..., Any], name: str, fields: dict[str, str]) -> 
         elif not optional or get_close_matches(parameter.name, known, n=1, cutoff=0.82):
             raise ConfigError(
                 f"grader {name!r}: a rollout has no field {parameter.name!r}{did_you_mean(parameter.name, known)} "
-                f"(or say where it stands: fields={{{parameter.name!r}: 'extra.{parameter.name}'}})"
+                f"(or set its path: fields={{{parameter.name!r}: 'extra.{parameter.name}'}})"
             )
         elif parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             _warn_once(
-                f"grader {name!r}: no field of a rollout is called {parameter.name!r}, so it keeps its default. Say "
-                f"where it stands, fields={{{parameter.name!r}: 'extra.{parameter.name}'}}, or put it after * if "
+                f"grader {name!r}: no field of a rollout is called {parameter.name!r}, so it keeps its default. Set "
+                f"its path, fields={{{parameter.name!r}: 'extra.{parameter.name}'}}, or put it after * if "
                 "it is a setting"
             )
     if fields:
         raise ConfigError(
-            f"grader {name!r}: fields names {next(iter(fields))!r}, which is no parameter of the function"
+            f"grader {name!r}: fields names {next(iter(fields))!r}, which is not a parameter of the function"
         )
 
     def bind(rollout: Rollout) -> dict[str, Any] | Abstained:

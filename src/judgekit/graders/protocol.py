@@ -1,4 +1,4 @@
-"""What a grader is, and how its answer becomes a grade.
+"""The grader protocols, and the conversion of their results to grades.
 
 A pointwise grader grades one rollout; a group grader grades the rollouts of one prompt together. Both are
 configured once, keep no state between rollouts, and may raise: the runner turns an exception into `Failed`,
@@ -25,32 +25,35 @@ class Grader(Protocol):
     """Grades one rollout.
 
     May also have: `where` (see `Where`; default "inline" for synchronous graders), `timeout_s` (overrides
-    the runner's), `max_concurrency` (evaluations of this grader in flight in one run), `inline_limit` (a rule
-    that runs inline on rollouts of up to so many characters is run in a worker process on larger ones), and
-    `outputs`, the names of several scores that one call gives: `grade` then returns a mapping of them.
+    the runner's), `max_concurrency` (evaluations of this grader in flight in one run), `inline_limit` (rollouts
+    with more characters are graded in a worker process instead of inline), and `outputs` (the names of several
+    scores of one call: `grade` then returns a mapping of them).
     """
 
     name: str
     version: str
-    """Raise it when the rule or the prompt changes: it is part of the cache key and of the ledger."""
+    """Change it when the rule or the prompt changes; cache keys and the ledger contain it."""
     score_range: tuple[float, float]
     """Lowest and highest score, inclusive; infinite bounds are allowed, scores are not."""
 
     def grade(self, rollout: Rollout, /) -> Any:
-        """A Grade or a number (None: abstains), or an awaitable of one."""
+        """Return a Grade, a number, or None to abstain; or an awaitable of one."""
         ...
 
 
 @runtime_checkable
 class GroupGrader(Protocol):
-    """Grades the rollouts of one prompt together. Never called for a group of one: it abstains there."""
+    """Grades the rollouts of one prompt together.
+
+    Never called for a group of one, for which the runner abstains.
+    """
 
     name: str
     version: str
     score_range: tuple[float, float]
 
     async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Any]:
-        """One Grade or number per member, in order."""
+        """Return one Grade or number per member, in order."""
         ...
 
 
@@ -58,7 +61,7 @@ AnyGrader = Grader | GroupGrader
 
 
 def as_grade(value: Any, score_range: tuple[float, float]) -> Grade:
-    """What a grader returned, as a Grade whose score is finite and inside *score_range*.
+    """Convert a grader's result to a Grade with a finite score inside *score_range*.
 
     Numbers and bools become Graded, None becomes Abstained; anything else, NaN, scores outside the range and
     grades with parts of a wrong type become Failed: nothing is clamped, and nothing raises.
@@ -115,7 +118,7 @@ def _as_grade(value: Any, score_range: tuple[float, float]) -> Grade:
 
 
 def _wrong_part(grade: Graded | Abstained | Failed) -> str:
-    """What in a grade would make its ledger line unreadable or its bill wrong; empty: nothing."""
+    """Return what is wrong with a grade's other fields, for the ledger or the usage; empty if nothing."""
     for part in ("reason", "error", "detail"):
         if type(text := getattr(grade, part, "")) is not str:
             return f"a grade's {part} is text, not {type(text).__name__}"
@@ -129,8 +132,11 @@ def _wrong_part(grade: Graded | Abstained | Failed) -> str:
 
 
 def failure(error: BaseException) -> Failed:
-    """An exception as a grade. Only a `RolloutError` is the rollout's doing; whatever else is raised is taken
-    to be the infrastructure's, for a class of exception does not tell whose text or memory it was about."""
+    """Convert an exception to a grade.
+
+    Only a `RolloutError` is the rollout's fault. All others count as infrastructure failures, because an exception's
+    class does not tell whose text or memory caused it.
+    """
     if isinstance(error, GraderRaised):
         blamed: Any = "rollout" if error.from_rollout else "infrastructure"
         return Failed(error.error, error.detail, retryable=error.retryable, cause=blamed)
@@ -147,7 +153,7 @@ def failure(error: BaseException) -> Failed:
 
 
 def check_grader(name: str, given: Any) -> None:
-    """Raise ConfigError where *given* is not a usable grader."""
+    """Raise ConfigError if *given* is not a usable grader."""
     if inspect.isclass(given):
         raise ConfigError(f"grader {name!r}: {given.__name__} is a class; call it: {given.__name__}()")
     if not (callable(getattr(given, "grade", None)) or callable(getattr(given, "grade_group", None))):
@@ -158,8 +164,8 @@ def check_grader(name: str, given: Any) -> None:
     version = getattr(given, "version", None)
     if not isinstance(version, str):
         raise ConfigError(
-            f"grader {name!r}: version is text such as '1', not {version!r}: ledger and caches tell by it "
-            "when the rule or the prompt has changed"
+            f"grader {name!r}: version is text such as '1', not {version!r}: it tells ledger and caches "
+            "that the rule or the prompt has changed"
         )
     bounds = getattr(given, "score_range", None)
     try:

@@ -23,9 +23,9 @@ from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
 
 
 class Listwise:
-    """Asks a judge to rank a group in one call; scores from 1 (best) to 0 (worst).
+    """Asks a judge to rank a group in one call.
 
-    The reply must name every member once; equal texts are shown once and get the same rank. Members are shown in
+    Scores go from 1 (best) to 0 (worst). The reply must name every member once; equal texts are shown once and get the same rank. Members are shown in
     seeded random order, and *rounds* rankings in different orders are averaged, to cancel the judge's preference
     for positions. A group larger than *chunk* is ranked in chunks, divided differently in every round; such groups
     need at least two rounds, to compare across chunks. If one ranking fails, the others still count. RULER

@@ -23,9 +23,9 @@ LABELS = {"A": 1.0, "C": 0.5, "B": 0.0}
 
 
 class Pairwise:
-    """Compares the rollouts of a group in pairs; the score is the win rate, 0 to 1.
+    """Compares the rollouts of a group in pairs.
 
-    Each pair is judged in both orders and the two verdicts are averaged, so that a judge's preference for one
+    The score is the win rate, 0 to 1. Each pair is judged in both orders and the two verdicts are averaged, so that a judge's preference for one
     position cancels out. Its measured size is in the metadata (`position_bias`: how much more than half the first
     position gets, −0.5 to 0.5). *both_orders*: off saves half the calls, but keeps that bias. A tie is a verdict;
     equal texts tie without a call.

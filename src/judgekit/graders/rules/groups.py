@@ -23,9 +23,9 @@ _MAX_WORDS = 20_000
 
 
 class Diversity:
-    """Scores how different a rollout is from its group: 0 (equal to all) to 1 (nothing in common).
+    """Scores how different a rollout is from its group.
 
-    The score is 1 minus the mean Jaccard index of its set of word n-grams with every other member's. *n*: words in an
+    0 means equal to all others, 1 nothing in common. The score is 1 minus the mean Jaccard index of its set of word n-grams with every other member's. *n*: words in an
     n-gram; shorter texts are compared whole. *part*: see `Part`. It rewards any difference: put it behind a gate on
     correctness, or give it a small weight. A group of one abstains.
 
@@ -84,11 +84,11 @@ def _jaccard(a: set[Hashable], b: set[Hashable]) -> float:
 
 
 class ShortestCorrect:
-    """Scores right answers by length: 1 for the group's shortest, 0 for the longest and for wrong ones.
+    """Scores a group's right answers by length.
 
-    *share*: "ramp": right answers between the shortest and the longest get a score in proportion to their length;
-    "winner": only the shortest, and those of equal length, score. If all right answers are equally long, or there is
-    only one, they get 1. *correct*: the grader that decides which are right, from a score of *threshold*; a member
+    The shortest gets 1; the longest and wrong ones get 0. *share*: "ramp": right answers between the shortest and the
+    longest get a score in proportion to their length; "winner": only the shortest, and those of equal length, score.
+    If all right answers are equally long, or there is only one, they get 1. *correct*: the grader that decides which are right, from a score of *threshold*; a member
     for which it abstains or fails gets that grade. *unit*: see `Length`. A group of one abstains.
 
     Source: the length reward of Kimi k1.5 (arXiv:2501.12599, section 2.3.3: 0.5 - (len - min) / (max - min)),
