@@ -4,6 +4,7 @@
 # make unit    the core's tests, in seconds
 # make check   formatting, lint, types
 # make bench   the benchmarks whose figures the README shows
+# make mutation    small changes of the core's source: do the tests notice? 330 of them in about ten minutes
 
 PY := python3
 CORE := .venv/core/bin/python
@@ -14,7 +15,7 @@ SKYRL := .venv/skyrl/bin/python
 DATA ?= ../shared/data/gsm8k_solutions_dev.jsonl
 PYTEST := -m pytest -q -p no:cacheprovider
 
-.PHONY: demo demo-training test unit check bench format env-core env-vllm env-bench env-verl env-skyrl test-vllm test-verl test-skyrl bench-gsm8k bench-runner bench-faults bench-judge bench-injection bench-step bench-verl clean
+.PHONY: demo demo-training test unit check mutation bench format env-core env-vllm env-bench env-verl env-skyrl test-vllm test-verl test-skyrl bench-gsm8k bench-runner bench-faults bench-judge bench-injection bench-step bench-verl clean
 
 demo: env-vllm
 	$(VLLM) -m judgekit grade examples/demo/reward.yaml examples/data/rollouts.jsonl --out demo-out/graded.jsonl --ledger demo-out/ledger.jsonl --report demo-out/report.html
@@ -53,6 +54,9 @@ bench: bench-runner bench-faults bench-gsm8k bench-judge bench-injection bench-g
 
 bench-runner: env-bench
 	$(BENCH) benchmarks/bench_runner.py
+
+mutation: env-core
+	$(CORE) tools/mutation.py
 
 bench-faults: env-bench
 	$(BENCH) benchmarks/bench_faults.py
