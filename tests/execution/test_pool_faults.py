@@ -58,14 +58,16 @@ async def until(path: Path) -> int:
     return int(path.read_text())
 
 
+def alive(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
 async def until_dead(pid: int) -> None:
-    while True:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-        except OSError:
-            return
-        if state in (b"Z", b"X"):
-            return
+    while alive(pid):
         await asyncio.sleep(0.002)
 
 
@@ -73,7 +75,7 @@ def children() -> set[int]:
     found: set[int] = set()
     for task in Path(f"/proc/{os.getpid()}/task").iterdir():
         found |= set(map(int, (task / "children").read_text().split()))
-    return found
+    return set(filter(alive, found))
 
 
 def outcome(results: list[RewardResult]) -> list[Any]:
