@@ -200,3 +200,20 @@ class Holds(Pooled):
 
     def grade(self, rollout: Rollout, /) -> Any:
         return float(len(Holds.alive)) / 1000
+
+
+class Counted(Echo):
+    """Leaves a file for each time that a worker loads it."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder = folder
+        self.name = name
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if in_worker():
+            loaded = len(list(self.folder.glob(f"{self.name}-{os.getpid()}-*")))
+            (self.folder / f"{self.name}-{os.getpid()}-{loaded}").touch()
+
+    def warm_up(self) -> None:
+        """Nothing to do: starting the runner loads it."""

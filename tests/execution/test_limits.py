@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,81 @@ def test_retry_waits_grow_stay_bounded_and_obey_retry_after() -> None:
     assert retry.wait_s(1, JudgeUnavailable("busy", retry_after=30)) == 30
 
 
+def test_jitter_is_between_half_and_all_of_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    retry = Retry(wait_initial_s=1, wait_max_s=5)
+    for drawn, wait in ((0.0, 0.5), (0.5, 0.75), (1.0, 1.0)):
+        monkeypatch.setattr("random.random", lambda drawn=drawn: drawn)
+        assert retry.wait_s(1, ValueError()) == wait
+        assert retry.wait_s(3, ValueError()) == 4 * wait
+    assert retry.wait_s(1, JudgeUnavailable("busy", retry_after=0.1)) == 1.0
+    assert retry.wait_s(1, JudgeUnavailable("busy", retry_after="soon")) == 1.0  # type: ignore[arg-type]
+
+
+def test_a_budget_assumes_ten_calls_and_remembers_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two halves of 30 s: what was allowed and what was called in the one before counts still."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def allowed(budget: RetryBudget) -> int:
+        return sum(budget.allow() for _ in range(100))
+
+    fresh = RetryBudget(0.2)
+    assert allowed(fresh) == 2
+    assert allowed(RetryBudget(0.0)) == 0
+    assert allowed(RetryBudget(1.0)) == 10
+    budget = RetryBudget(0.5)
+    for _ in range(40):
+        budget.call()
+    now = 29.9
+    assert allowed(budget) == 20
+    now = 30.0
+    assert allowed(budget) == 0
+    for _ in range(10):
+        budget.call()
+    assert allowed(budget) == 5  # half of 50, of which 20 are spent
+    now = 60.0
+    assert allowed(budget) == 0  # of the last half minute: 10 calls and 5 retries
+    now = 120.0
+    assert allowed(budget) == 5
+
+
+async def test_who_waits_is_first_and_who_only_tries_does_not_pass_them() -> None:
+    limiter = Limiter(1)
+    assert limiter.try_acquire()
+    order: list[str] = []
+
+    async def take(name: str) -> None:
+        await limiter.acquire()
+        order.append(name)
+
+    tasks = [asyncio.create_task(take(name)) for name in "ab"]
+    await asyncio.sleep(0)
+    assert not limiter.try_acquire()
+    limiter.release()
+    assert not limiter.try_acquire()
+    await tasks[0]
+    limiter.release()
+    await tasks[1]
+    limiter.release()
+    assert (order, limiter.held) == (["a", "b"], 0)
+    async with limiter:
+        assert limiter.held == 1
+    assert limiter.held == 0
+
+
+def test_a_place_is_not_lost_to_a_loop_that_was_closed() -> None:
+    limiter = Limiter(1)
+    assert limiter.try_acquire()
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(limiter.acquire())
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    limiter.release()
+    assert limiter.held == 0
+    assert limiter.try_acquire()
+    waiting._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
 def test_budget_allows_a_share() -> None:
     budget = RetryBudget(0.2)
     for _ in range(100):
@@ -101,8 +177,10 @@ def test_breaker_opens_probes_and_closes() -> None:
 
 
 @pytest.mark.parametrize("thing", [Limiter(2), RateLimit(10, burst=3), RetryBudget(0.1), Breaker(), Retry()])
-def test_all_of_them_pickle(thing: object) -> None:
-    assert type(pickle.loads(pickle.dumps(thing))) is type(thing)
+def test_all_of_them_pickle(thing: Any) -> None:
+    again = pickle.loads(pickle.dumps(thing))
+    assert type(again) is type(thing)
+    assert getattr(again, "total", None) == getattr(thing, "total", None)
 
 
 def test_wrong_numbers_are_said() -> None:
@@ -111,7 +189,10 @@ def test_wrong_numbers_are_said() -> None:
         lambda: RateLimit(0),
         lambda: Retry(attempts=0),
         lambda: Retry(budget=-1),
+        lambda: Retry(wait_initial_s=-0.1),
+        lambda: Retry(wait_initial_s=2, wait_max_s=1),
         lambda: Breaker(failures=0),
     ):
         with pytest.raises(ConfigError):
             build()
+    assert Retry(attempts=1, wait_initial_s=0, wait_max_s=0, budget=0).attempts == 1

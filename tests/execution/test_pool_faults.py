@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import pickle
 import resource
 import signal
+import subprocess
 import sys
 import time
 import weakref
+from collections import Counter
 from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from judgekit import Failed, Graded, GradingRunner, RewardResult, Rollout
+from judgekit import ConfigError, Failed, Graded, GradingRunner, RewardResult, Rollout
 from judgekit.execution.pool import ProcessPool
 
 from ..run.hostile import PLACES, hostile
-from .hostile_graders import Cold, Dies, Echo, Holds, Loads, Slow, Talks, Waits, Warm
+from .hostile_graders import Cold, Counted, Dies, Echo, Holds, Loads, Slow, Talks, Waits, Warm
 
 pytestmark = pytest.mark.timeout(60)
 T = TypeVar("T")
@@ -339,3 +342,57 @@ async def test_cancelling_runs_leaves_no_worker_busy(pool: ProcessPool, tmp_path
         assert run.cancelled()
         await until_dead(pid)
     assert outcome(await ends(runner(Echo(), pool).run(rollouts(*"ab")))) == [0.0, 1.0]
+
+
+# ---- what a pool keeps
+
+
+def test_a_pool_is_sent_to_other_processes_as_its_settings() -> None:
+    again = pickle.loads(pickle.dumps(ProcessPool(3, memory_mb=99)))
+    assert (again.workers, again.memory_mb, again.started) == (3, 99, 0)
+    assert ProcessPool().workers >= 1
+    with pytest.raises(ConfigError, match="at least 1 worker, not 0"):
+        ProcessPool(0)
+
+
+async def test_starting_a_runner_loads_each_grader_once_in_each_worker(tmp_path: Path) -> None:
+    pool = ProcessPool(2, memory_mb=1024)
+    graders = {name: Counted(tmp_path, name) for name in "abc"}
+    several = GradingRunner(graders, pool=pool)
+    try:
+        await ends(several.start())
+        loads = sorted(path.name.split("-")[0] for path in tmp_path.iterdir())
+        assert loads == [name for name in "abc" for _ in range(2)]
+        assert pool.started == 2
+        results = await ends(several.run(rollouts(*"abcdef")))
+        assert [r.score("b") for r in results] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+        assert len(list(tmp_path.iterdir())) == 6
+    finally:
+        pool.close()
+
+
+async def test_the_graders_that_are_used_stay_loaded(pool: ProcessPool, tmp_path: Path) -> None:
+    """A worker holds some graders; the one that was used least lately makes place for another."""
+    used = runner(Counted(tmp_path, "used"), pool)
+    first = runner(Counted(tmp_path, "first"), pool)
+    await ends(first.run(rollouts("a")))
+    for i in range(30):
+        await ends(used.run(rollouts("a")))
+        await ends(runner(Counted(tmp_path, f"other{i}"), pool).run(rollouts("a")))
+    await ends(first.run(rollouts("a")))
+    loads = Counter(path.name.split("-")[0] for path in tmp_path.iterdir())
+    assert (loads["used"], loads["first"], len(loads)) == (1, 2, 32)
+    assert pool.started == 1
+
+
+def test_an_interactive_session_has_nothing_to_load_in_a_worker() -> None:
+    script = (
+        "from judgekit import GradingRunner, grader\n"
+        "half = grader(where='process')(lambda response: 0.5)\n"
+        "class Half:\n"
+        "    name, version, score_range, where = 'half', '1', (0.0, 1.0), 'process'\n"
+        "    def grade(self, rollout): return 0.5\n"
+        "GradingRunner([Half()])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    assert "cannot be defined in an interactive session: move it into a module" in done.stderr

@@ -140,10 +140,14 @@ def test_a_file_appears_whole_and_readable_by_others(tmp_path: Path) -> None:
 def test_a_file_that_fails_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     path.write_text("old")
-    file: Any
-    with pytest.raises(ValueError, match="closed"), whole_file(path) as file:
-        print("new", file=file, flush=True)  # noqa: T201
-        raise ValueError("closed")
+
+    def fail() -> None:
+        with whole_file(path) as file:
+            file.write("new")
+            raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half way"):
+        fail()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(ConfigError, match="cannot write .*out.txt/x: "), whole_file(path / "x"):

@@ -1,9 +1,21 @@
-"""What the trainers' adapters share."""
+"""What the trainers' adapters share: the runner that a launch names, fit for a trainer."""
 
 from __future__ import annotations
 
-from judgekit import GradingRunner, grader
-from judgekit.trainers.hosted import hosted_runner
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from judgekit import ConfigError, Failed, FailureRateError, GradingRunner, Rollout, grader, group_grader
+from judgekit.trainers import Counts, RewardConfig, hosted_runner
+from judgekit.trainers.hosted import DEADLINE_S, check_failure_rate
+
+HINT = "turn on the group hook"
 
 
 @grader
@@ -11,19 +23,163 @@ def one(response: str) -> float:
     return 1.0
 
 
+@group_grader
+def together(rollouts: Sequence[Rollout]) -> list[float]:
+    return [1.0] * len(rollouts)
+
+
+def hosted(runner: Any = None, **options: Any) -> Any:
+    given = {"grouped": True, "can_mask": True, "grouping_hint": HINT, **options}
+    return hosted_runner(runner=runner, **given)
+
+
 def test_a_runner_that_is_named_twice_says_the_same_twice() -> None:
     """As where an environment is registered again: mask and the failure rate are not lost the second time."""
     runner = GradingRunner([one], missing_reward="mask", max_failure_rate=0.2)
     for _ in range(2):
-        made = hosted_runner(runner=runner, grouped=True, can_mask=True, grouping_hint="")
+        made = hosted(runner)
         assert (made.mask, made.max_failure_rate) == (True, 0.2)
         assert (made.runner.settings.missing_reward, made.runner.settings.max_failure_rate) == (
             "neutral",
             None,
         )
         assert made.runner.metrics is runner.metrics
-    assert (runner.settings.missing_reward, runner.settings.max_failure_rate, runner.settings.deadline_s) == (
-        "mask",
-        0.2,
-        None,
+    settings = runner.settings
+    assert (settings.missing_reward, settings.max_failure_rate, settings.deadline_s) == ("mask", 0.2, None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "hosts", "mask"),
+    [
+        ("mask", "neutral", True),
+        ("exclude", "neutral", False),
+        ("neutral", "neutral", False),
+        ("raise", "raise", False),
+        (-1.0, -1.0, False),
+    ],
+)
+def test_every_rollout_gets_a_number_or_an_error(setting: Any, hosts: Any, mask: bool) -> None:
+    made = hosted(GradingRunner([one], missing_reward=setting))
+    assert (made.runner.settings.missing_reward, made.mask) == (hosts, mask)
+    assert made.runner.spec.missing_reward == hosts  # the ledger says what was done, not what was written
+
+
+def test_a_deadline_is_given_where_none_is_written() -> None:
+    assert hosted(GradingRunner([one])).runner.settings.deadline_s == DEADLINE_S
+    assert hosted(GradingRunner([one], deadline_s=5)).runner.settings.deadline_s == 5
+
+
+async def test_all_runs_share_the_places_of_a_hosted_runner() -> None:
+    import asyncio
+
+    active = peak = 0
+
+    @grader
+    async def judge(response: str) -> float:
+        nonlocal active, peak
+        active += 1
+        peak = max(peak, active)
+        await asyncio.sleep(0)
+        active -= 1
+        return 1.0
+
+    runner = hosted(GradingRunner([judge], max_concurrency=3)).runner
+    async with asyncio.TaskGroup() as tasks:
+        for i in range(20):
+            tasks.create_task(runner.run([Rollout(response="", group=i)]))
+    assert peak == 3
+
+
+@pytest.mark.parametrize(
+    ("runner", "options", "says"),
+    [
+        (GradingRunner([one], missing_reward="mask"), {"can_mask": False}, "write missing_reward: neutral"),
+        (GradingRunner([one], missing_reward="mask"), {"grouped": False}, f"loss masking.*{HINT}.*<number>"),
+        (GradingRunner([together], missing_reward=0.0), {"grouped": False}, f"'together' grades.*: {HINT}"),
+        (
+            GradingRunner([one], transform="rank", missing_reward=0.0),
+            {"grouped": False},
+            f"transform: rank needs.*: {HINT}",
+        ),
+        (GradingRunner([one], missing_reward="neutral"), {"grouped": False}, f"neutral .*{HINT}.*<number>"),
+        (GradingRunner([one], missing_reward="exclude"), {"grouped": False}, f"exclude .*{HINT}.*<number>"),
+    ],
+)
+def test_what_a_trainer_cannot_do_is_said_with_what_to_write(
+    runner: GradingRunner, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        hosted(runner, **options)
+
+
+@pytest.mark.parametrize("setting", ["raise", 0.25])
+def test_rollouts_that_come_alone_are_graded_alone(setting: Any) -> None:
+    made = hosted(GradingRunner([one], missing_reward=setting), grouped=False, can_mask=False)
+    assert made.runner.run_sync([Rollout(response="")])[0].reward == 1.0
+
+
+# ---- by name and by file
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    made = ModuleType("my_rewards")
+    made.runner = GradingRunner([one])  # type: ignore[attr-defined]
+    made.make = lambda: made.runner  # type: ignore[attr-defined]
+    made.number = 7  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "my_rewards", made)
+    return made
+
+
+def test_a_runner_is_found_by_its_name_or_made_by_a_function(module: ModuleType) -> None:
+    for name in ("my_rewards:runner", "my_rewards:make"):
+        assert hosted(name).runner.metrics is module.runner.metrics
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("my_rewards", "package.module:name, not 'my_rewards'"),
+        ("my_rewards:other", "cannot import my_rewards:other"),
+        ("no_such_module_here:x", "cannot import no_such_module_here:x"),
+        ("my_rewards:number", "my_rewards:number is int, not a GradingRunner"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_said(target: str, says: str, module: ModuleType) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        hosted(target)
+
+
+def test_one_way_to_say_it_is_needed() -> None:
+    for given in ({}, {"runner": GradingRunner([one]), "config": "reward.yaml"}):
+        with pytest.raises(ConfigError, match="one of a reward.yaml and a GradingRunner"):
+            hosted_runner(grouped=True, can_mask=True, grouping_hint="", **given)  # type: ignore[arg-type]
+
+
+def test_a_file_is_prepared_by_the_adapter_and_its_faults_name_it(tmp_path: Path) -> None:
+    path = tmp_path / "reward.yaml"
+    path.write_text(
+        "graders: {brief: {use: length, soft_max: 3, hard_max: 5}}\nrunner: {max_failure_rate: 0.5}\n"
     )
+    seen: list[RewardConfig] = []
+    made = hosted(config=path, prepare=seen.append)
+    assert [type(c) for c in seen] == [RewardConfig]
+    assert made.max_failure_rate == 0.5
+    assert made.runner.run_sync([Rollout(response="abc")])[0].reward == 1.0
+
+    def refuse(config: RewardConfig) -> None:
+        raise ConfigError("no judges here")
+
+    with pytest.raises(ConfigError, match=r"reward\.yaml: no judges here"):
+        hosted(config=path, prepare=refuse)
+
+
+def test_failures_are_checked_over_a_whole_step() -> None:
+    down = grader(name="down")(lambda response: Failed("Down"))
+    counts = Counts()
+    for result in GradingRunner([down]).run_sync([Rollout(response="", group=i) for i in range(20)]):
+        counts.add(result)
+    check_failure_rate(counts, None)
+    with pytest.raises(FailureRateError, match=r"max_failure_rate=0.99 allows: down 100.0 % \(Down × 20\)"):
+        check_failure_rate(counts, 0.99)
+    check_failure_rate(Counts(), 0.0)
