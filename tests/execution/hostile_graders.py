@@ -11,7 +11,7 @@ import weakref
 from pathlib import Path
 from typing import Any, ClassVar
 
-from judgekit import Rollout, RolloutError
+from judgekit import JudgeUnavailable, Rollout, RolloutError
 
 PARENT = int(os.environ.setdefault("JUDGEKIT_TEST_PARENT", str(os.getpid())))
 """The process of the tests; workers inherit the variable."""
@@ -170,6 +170,10 @@ class Talks(Pooled):
             case "no more input":
                 with contextlib.suppress(OSError):
                     os.close(0)
+            case "mute":
+                os.closerange(3, 64)
+                os.close(1)
+                time.sleep(3600)
             case "unsendable":
                 return lambda: 1.0
             case "unreadable":
@@ -214,6 +218,26 @@ class Counted(Echo):
         if in_worker():
             loaded = len(list(self.folder.glob(f"{self.name}-{os.getpid()}-*")))
             (self.folder / f"{self.name}-{os.getpid()}-{loaded}").touch()
+            if self.name == "fails":
+                raise OSError("the model is not there")
+
+
+class CountedWarm(Counted):
+    """Is loaded where its runner is started."""
 
     def warm_up(self) -> None:
-        """Nothing to do: starting the runner loads it."""
+        """Nothing more to do."""
+
+
+class Busy(Pooled):
+    """Fails the first time, worth another try or not."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        mark = self.folder / rollout.id
+        if not mark.exists():
+            mark.touch()
+            raise (JudgeUnavailable if rollout.response == "busy" else ValueError)(rollout.response)
+        return float(rollout.id)

@@ -94,20 +94,20 @@ def test_a_budget_assumes_ten_calls_and_remembers_a_minute(monkeypatch: pytest.M
     assert allowed(fresh) == 2
     assert allowed(RetryBudget(0.0)) == 0
     assert allowed(RetryBudget(1.0)) == 10
-    budget = RetryBudget(0.5)
+    budget = RetryBudget(1.0)
     for _ in range(40):
         budget.call()
     now = 29.9
-    assert allowed(budget) == 20
+    assert allowed(budget) == 40
     now = 30.0
     assert allowed(budget) == 0
-    for _ in range(10):
+    for _ in range(15):
         budget.call()
-    assert allowed(budget) == 5  # half of 50, of which 20 are spent
+    assert allowed(budget) == 15  # of 55 calls, for which 40 are spent
     now = 60.0
-    assert allowed(budget) == 0  # of the last half minute: 10 calls and 5 retries
+    assert allowed(budget) == 0  # the last half minute: 15 calls and 15 retries
     now = 120.0
-    assert allowed(budget) == 5
+    assert allowed(budget) == 10
 
 
 async def test_who_waits_is_first_and_who_only_tries_does_not_pass_them() -> None:

@@ -8,7 +8,6 @@ import os
 import pickle
 import resource
 import signal
-import subprocess
 import sys
 import time
 import weakref
@@ -19,11 +18,24 @@ from typing import Any, TypeVar
 
 import pytest
 
-from judgekit import ConfigError, Failed, Graded, GradingRunner, RewardResult, Rollout
+from judgekit import ConfigError, Failed, Graded, GradingRunner, Retry, RewardResult, Rollout
 from judgekit.execution.pool import ProcessPool
 
 from ..run.hostile import PLACES, hostile
-from .hostile_graders import Cold, Counted, Dies, Echo, Holds, Loads, Slow, Talks, Waits, Warm
+from .hostile_graders import (
+    Busy,
+    Cold,
+    Counted,
+    CountedWarm,
+    Dies,
+    Echo,
+    Holds,
+    Loads,
+    Slow,
+    Talks,
+    Waits,
+    Warm,
+)
 
 pytestmark = pytest.mark.timeout(60)
 T = TypeVar("T")
@@ -357,7 +369,7 @@ def test_a_pool_is_sent_to_other_processes_as_its_settings() -> None:
 
 async def test_starting_a_runner_loads_each_grader_once_in_each_worker(tmp_path: Path) -> None:
     pool = ProcessPool(2, memory_mb=1024)
-    graders = {name: Counted(tmp_path, name) for name in "abc"}
+    graders = {name: CountedWarm(tmp_path, name) for name in "abc"}
     several = GradingRunner(graders, pool=pool)
     try:
         await ends(several.start())
@@ -385,14 +397,55 @@ async def test_the_graders_that_are_used_stay_loaded(pool: ProcessPool, tmp_path
     assert pool.started == 1
 
 
-def test_an_interactive_session_has_nothing_to_load_in_a_worker() -> None:
-    script = (
-        "from judgekit import GradingRunner, grader\n"
-        "half = grader(where='process')(lambda response: 0.5)\n"
-        "class Half:\n"
-        "    name, version, score_range, where = 'half', '1', (0.0, 1.0), 'process'\n"
-        "    def grade(self, rollout): return 0.5\n"
-        "GradingRunner([Half()])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
-    assert "cannot be defined in an interactive session: move it into a module" in done.stderr
+def test_an_interactive_session_has_nothing_to_load_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its graders are of `__main__`, and there is no file that a worker could run."""
+    main = sys.modules["__main__"]
+    made = type("Made", (Echo,), {"__module__": "__main__"})
+    monkeypatch.setattr(main, "Made", made, raising=False)
+    monkeypatch.setattr(main, "__file__", None, raising=False)
+    with pytest.raises(ConfigError, match="in an interactive session: move it into a module"):
+        GradingRunner({"made": made()})
+    GradingRunner({"echo": Echo()})
+
+
+async def test_a_worker_that_holds_the_grader_is_asked_first(tmp_path: Path) -> None:
+    pool = ProcessPool(2, memory_mb=1024)
+    try:
+        both = asyncio.create_task(runner(Waits(tmp_path), pool).run(rollouts("a", "b")))
+        await until(tmp_path / "begun-0")
+        await until(tmp_path / "begun-1")
+        (tmp_path / "release").touch()
+        await both
+        (tmp_path / "loads").mkdir()
+        for name in ("x", "y", "x", "y", "x", "y"):
+            await ends(runner(Counted(tmp_path / "loads", name), pool).run(rollouts("a")))
+        assert pool.started == 2
+        assert len(list((tmp_path / "loads").iterdir())) == 2
+    finally:
+        pool.close()
+
+
+async def test_a_grader_that_cannot_be_loaded_is_not_tried_for_every_rollout(
+    pool: ProcessPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, ahead = time.monotonic, 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: real() + ahead)
+    act = runner(Counted(tmp_path, "fails"), pool)
+    assert outcome(await ends(act.run(rollouts(*"abcde")))) == ["infrastructure"] * 5
+    assert len(list(tmp_path.iterdir())) == 1
+    ahead = 1e6
+    assert outcome(await ends(act.run(rollouts(*"abc")))) == ["infrastructure"] * 3
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+async def test_an_error_of_a_worker_says_whether_to_try_again(pool: ProcessPool, tmp_path: Path) -> None:
+    act = runner(Busy(tmp_path), pool, retry=Retry(attempts=2, wait_initial_s=0, wait_max_s=0))
+    results = await ends(act.run(rollouts("busy", "broken")))
+    assert outcome(results) == [0.0, "infrastructure"]
+    assert results[1].grades["act"] == Failed("ValueError", "broken")
+
+
+async def test_a_worker_that_closes_its_pipes_is_not_the_rollouts(pool: ProcessPool) -> None:
+    """It lives, and nobody hears of it: no crash that could be blamed on a rollout."""
+    results = await ends(runner(Talks(), pool).run(rollouts("a", "mute", "b")))
+    assert outcome(results) == [0.0, "infrastructure", 2.0]

@@ -128,7 +128,7 @@ def test_a_line_of_json_takes_any_value() -> None:
 
 
 def test_a_file_appears_whole_and_readable_by_others(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "out.txt"
+    path = tmp_path / "very" / "deep" / "out.txt"
     with whole_file(path) as file:
         file.write("é\ud800")
         assert not path.exists()

@@ -96,7 +96,7 @@ def test_closing_gives_the_file_back_and_writing_opens_it_again(tmp_path: Path) 
 
 
 def test_an_entry_says_all_that_is_known_of_its_rollout(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "l"
+    path = tmp_path / "very" / "deep" / "l"
     ledger = Ledger(path, texts=True)
     made = entry(
         ledger,

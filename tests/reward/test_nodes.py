@@ -8,9 +8,23 @@ from typing import Any
 
 import pytest
 
-from judgekit import Clip, Const, Fallback, Gate, Graded, Max, Min, Product, Rollout, Score, Switch, Weighted
+from judgekit import (
+    Clip,
+    ConfigError,
+    Const,
+    Fallback,
+    Gate,
+    Graded,
+    Max,
+    Min,
+    Product,
+    Rollout,
+    Score,
+    Switch,
+    Weighted,
+)
 from judgekit.reward.explain import explain
-from judgekit.reward.nodes import Node, equal_weights, score_names, walk
+from judgekit.reward.nodes import Node, as_node, equal_weights, score_names, walk
 from judgekit.reward.spec import parse
 from judgekit.reward.tree import RewardTree
 
@@ -147,6 +161,33 @@ def test_a_switch_without_its_rollout_takes_the_case_that_most_grades_speak_for(
         assert bound(root).evaluate(grades).value == 1.5
     tie = Switch({"x": Weighted({"a": 1}), "y": Weighted({"a": 2})})
     assert bound(tie).evaluate({"a": Graded(0.5)}).value is None
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (None, "made of nodes, grader names and numbers, not None"),
+        ([1], "made of nodes, grader names and numbers, not"),
+        (True, "made of nodes, grader names and numbers, not True"),
+        (math.nan, "const is a finite number"),
+        (10**400, "const is a finite number"),
+    ],
+)
+def test_what_is_no_node_is_said(given: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        as_node(given)
+    with pytest.raises(ConfigError, match="const is a finite number"):
+        Const(math.inf)
+
+
+def test_a_condition_of_names_that_no_text_can_hold_is_written_out() -> None:
+    spaced = (Score("a b") >= 1) & (Score("c") > 0.5)
+    assert spaced.spec() == {"and": [{"of": "a b", "op": ">=", "than": 1}, "c > 0.5"]}
+    assert ((Score("a") >= 1) & (Score("c") > 0.5)).spec() == "a >= 1 and c > 0.5"
+
+
+def test_a_grade_that_is_not_there_is_said() -> None:
+    assert "not graded" in explain(bound(Weighted({"a": 1})), {})
 
 
 def test_names_come_once_and_in_order() -> None:

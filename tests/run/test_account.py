@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from judgekit import (
     Graded,
     GradingRunner,
     JudgeUnavailable,
+    Ledger,
     MissingRewardError,
     Retry,
     Rollout,
@@ -25,6 +29,7 @@ from judgekit import (
     Weighted,
     grader,
     group_grader,
+    read_ledger,
 )
 from judgekit.execution.pool import ProcessPool
 
@@ -246,6 +251,40 @@ def test_the_spec_changes_with_what_decides_about_rewards_only() -> None:
     spec = GradingRunner({"wide": wide}, Score("wide", if_broken=0.0)).spec
     assert spec.graders["wide"].score_range == ("-inf", "inf")
     assert spec.graders["wide"].bounds() == (-math.inf, math.inf)
+
+
+def test_runs_have_names_of_their_own_in_every_process(tmp_path: Path) -> None:
+    def names(path: Path) -> set[str]:
+        runner = GradingRunner([digit], ledger=Ledger(path))
+        for _ in range(2):
+            runner.run_sync(rollouts(2))
+        return {entry.run for entry in read_ledger(path).entries}
+
+    path = tmp_path / "l"
+    assert len(names(path)) == 2
+    pid = os.fork()
+    if pid == 0:
+        try:
+            names(path)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    script = f"""
+from pathlib import Path
+from tests.run.test_account import digit, rollouts
+from judgekit import GradingRunner, Ledger
+GradingRunner([digit], ledger=Ledger({str(path)!r})).run_sync(rollouts(2))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2], timeout=50)
+    assert len({entry.run for entry in read_ledger(path).entries}) == 5
+
+
+def test_a_runner_gives_what_it_was_made_of(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l")
+    runner = GradingRunner({"digit": digit}, {"digit": 2.0}, ledger=ledger)
+    assert runner.ledger is ledger
+    assert runner.reward.root.spec() == {"weighted": {"digit": 2.0}}
+    assert runner.graders == {"digit": digit}
 
 
 def test_explain_shows_the_number_and_the_setting() -> None:

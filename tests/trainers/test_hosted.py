@@ -84,6 +84,7 @@ async def test_all_runs_share_the_places_of_a_hosted_runner() -> None:
         return 1.0
 
     runner = hosted(GradingRunner([judge], max_concurrency=3)).runner
+    assert runner.settings.missing_reward == "neutral"
     async with asyncio.TaskGroup() as tasks:
         for i in range(20):
             tasks.create_task(runner.run([Rollout(response="", group=i)]))
