@@ -106,7 +106,8 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
         finally:
             ended.set()
 
-    future = running.portal.start_task_soon(tracked)
+    # not through the portal: a cancelled anyio scope cancels every await of the clean-up, too
+    future = asyncio.run_coroutine_threadsafe(tracked(), running.loop)
     try:
         value, error = future.result()
     except BaseException:
