@@ -37,7 +37,7 @@ LOADING_S = 300.0
 """How long a worker may take to import and warm up a grader."""
 _UNLOADABLE_S = 30.0
 """How long a grader that could not be loaded is not tried again."""
-_STARVED = 5
+_STARVED = 10
 """A worker that computes but does not get the CPU may take so many times its timeout."""
 _KEPT_GRADERS = 16
 """Graders that one worker holds."""
@@ -110,7 +110,7 @@ class ProcessPool:
         """What `grader.grade(rollout)` returns, from a worker; *grader* may be a PickledGrader.
 
         *timeout_s*: seconds from when a worker has the rollout; loading the grader is not counted, and a
-        worker that does not get the CPU has up to five times as long. Raises GraderRaised, WorkerRanAway,
+        worker that does not get the CPU has up to ten times as long. Raises GraderRaised, WorkerRanAway,
         WorkerDied, WorkerTimeout, WorkerLost. Cancelling kills the worker.
         """
         if not isinstance(grader, PickledGrader):
