@@ -21,6 +21,7 @@ import difflib
 import importlib
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -44,6 +45,8 @@ IN_WORKERS = {"execution/pool_worker.py": "tests/execution/test_pool"}
 """Modules that run in other processes, where coverage does not see them, and the tests that use them."""
 SLOTS = max(2, os.cpu_count() or 1)
 GOALS = {"mutants": 300, "killed": 0.90}
+MEMORY = 8 << 30
+"""Bytes of address space of the tests of one mutant."""
 BUDGET_S = 20.0
 """Of tests, measured without a mutation, that one mutant is worth."""
 
@@ -506,6 +509,7 @@ def _run(shadow: Path, names: list[str], timeout_s: float) -> int:
     import pytest
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))  # of a mutant that counts for ever
     sys.path.insert(0, str(shadow))
     os.environ["PYTHONPATH"] = str(shadow)
     files = list(dict.fromkeys(name.split("::")[0] for name in names))
@@ -618,8 +622,9 @@ def run(
     for done in range(asked):
         number, verdict, _ = answers.get()
         verdicts[number] = verdict
-        if sys.stdout.isatty() or done % 50 == 49:
-            print(f"  {done + 1} of {asked}", flush=True)
+        if done % 25 == 24:
+            left = sum(v not in ("killed", "timed out") for v in verdicts.values())
+            print(f"  {done + 1} of {asked} tried, {left} survive", flush=True)
     for slot in slots:
         slot.join()
     return verdicts
