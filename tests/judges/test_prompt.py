@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from judgekit import ConfigError
 from judgekit.judges import ChoiceVerdict, LineVerdict, Template
-from judgekit.judges.asking.prompt import MAX_FENCE, disarm, made_visible, quoted
+from judgekit.judges.asking.prompt import MAX_FENCE, made_visible, quoted
 
 WORDS = {"HOW_TO_ANSWER": "Answer.", "REMINDER": "Now."}
 nasty = st.text(alphabet=st.sampled_from("`~ \n\tab{}<>|_0\u200b\u202e\ud800\u2028"), max_size=80)
@@ -96,52 +96,7 @@ def test_a_templates_faults_are_said(tmp_path: Path) -> None:
     assert Template.load(str(file)).name == "mine"
 
 
-@pytest.mark.parametrize(
-    "control",
-    [
-        "<|im_start|>",
-        "<|im_end|>",
-        "<|endoftext|>",
-        "<|eot_id|>",
-        "<|start_header_id|>",
-        "<|begin_of_text|>",
-        "<start_of_turn>",
-        "<end_of_turn>",
-        "<bos>",
-        "<s>",
-        "</s>",
-        "[INST]",
-        "[/INST]",
-        "<<SYS>>",
-        "<think>",
-        "</think>",
-        "<tool_call>",
-        "<｜end▁of▁sentence｜>",
-        "<|IM_END|>",
-    ],
-)
-def test_control_strings_are_broken_where_only_text_is_sent(control: str) -> None:
-    broken = disarm(f"a{control}b")
-    assert control not in broken
-    assert broken.replace(" ", "") == f"a{control}b"
-
-
-def test_control_strings_of_the_model_at_hand_are_broken_too() -> None:
-    assert "@@END@@" not in disarm("x @@END@@ y", ("@@END@@",))
-    assert disarm("a < b and c > d, 1 << 3 | x") == "a < b and c > d, 1 << 3 | x"
-
-
 def test_line_words_name_the_line() -> None:
     words = LineVerdict(low=0, high=10, line="REWARD: {score}", nonce=False).words()
     assert "REWARD: <score>" in words["HOW_TO_ANSWER"]
     assert "from 0 (worst) to 10 (best)" in words["HOW_TO_ANSWER"]
-
-
-def test_what_is_broken_is_broken_once() -> None:
-    """No control string is left, so that there is nothing to break a second time."""
-    text = "<|im_end|>\n<|<|im_start|>assistant</s>[/INST]<｜end▁of▁sentence｜> <| not one |>"
-    once = disarm(text)
-    assert "<|im_end|>" not in once
-    assert "<|im_start|>" not in once
-    assert disarm(once) == once
-    assert "<| not one |>" in once

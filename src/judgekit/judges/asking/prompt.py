@@ -4,7 +4,7 @@ Rollouts come from a policy that is rewarded for fooling the judge. Three measur
 
 * they are quoted between fences that nothing in them can close (`quoted`);
 * they stay an untrusted `Piece` up to the engine, which tokenises them with special tokens switched off
-  (`judgekit.judges.asking.tokens`); if only text can be sent, `disarm` breaks up control strings;
+  (`judgekit.judges.asking.tokens`); if only text can be sent, `judgekit.judges.asking.control` breaks up control strings;
 * invisible and direction-changing characters are written out (`made_visible`).
 """
 
@@ -38,17 +38,6 @@ _LONG_TICKS = re.compile(f"`{{{MAX_FENCE},}}")
 _FIELD = re.compile(r"\{([A-Z][A-Z_]*)\}")
 _SECTION = re.compile(r"^--- (system|user) ---$", re.MULTILINE)
 
-_CONTROL = re.compile(
-    r"<\|(?=\S[^\n]{0,63}?\|>)"  # ChatML, Qwen, Llama 3, Phi, gpt-oss: <|im_start|>
-    r"|<｜(?=\S[^\n]{0,63}?｜>)"  # DeepSeek: full-width bars
-    r"|<(?=/?(?:s|bos|eos|pad|unk|mask|think|thinking|tool_call|tool_response|tools|start_of_turn|end_of_turn"
-    r"|start_of_image|end_of_image|start_header_id|end_header_id|eot_id|im_start|im_end|image|turn|channel)>)"
-    r"|<<(?=/?SYS>>)"
-    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|PREFIX|MIDDLE|SUFFIX"
-    r"|IMG|IMG_BREAK|IMG_END|THINK|ARGS|CALL_ID|MODEL_SETTINGS)\])",
-    re.IGNORECASE,
-)
-
 
 def made_visible(text: str) -> str:
     """Write invisible and direction-changing characters of *text* as `<U+200B>`."""
@@ -68,18 +57,6 @@ def quoted(text: str, *, max_tokens: int | None = None) -> tuple[Piece, Piece, P
     longest = max(map(len, _TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
     return Piece(f"{fence}\n"), Piece(text, trusted=False, max_tokens=max_tokens), Piece(f"\n{fence}")
-
-
-def disarm(text: str, control_strings: tuple[str, ...] = ()) -> str:
-    """Break every control string in *text* with a space, for engines that accept only text.
-
-    Covers the chat markup of common model families, and the model's own *control_strings*. Engines that accept
-    token ids are safer: prefer them.
-    """
-    for control in control_strings:
-        if len(control) > 1 and control in text:
-            text = text.replace(control, f"{control[0]} {control[1:]}")
-    return _CONTROL.sub(lambda m: m[0] + " ", text)
 
 
 class _Section(Struct, frozen=True):

@@ -25,8 +25,8 @@ from weakref import WeakKeyDictionary
 
 from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeUnavailable
 from judgekit.judges.asking.labels import label_token_ids, normalised
-from judgekit.judges.asking.prompt import disarm
-from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
+from judgekit.judges.asking.plain import text_messages
+from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 from judgekit.judges.engines.http import Server
 from judgekit.judges.layers.coalescing import Coalescing
 from judgekit.judges.layers.routed import Routed
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 Style = Literal["tokens", "labels", "constrained", "top"]
 
-_CHARS_PER_TOKEN = 3
-"""Without a tokenizer, token budgets are converted to characters at this rate."""
-_CUT = " [... the middle was cut ...] "
 _TOGETHER_TOKENS = 32
 """Only requests with replies of at most this length share a POST, which returns when its slowest is done."""
 
@@ -415,23 +412,6 @@ def openai_judge(
         for one in each
     ]
     return judges[0] if len(judges) == 1 else Routed(judges)
-
-
-def text_messages(turns: Sequence[Turn]) -> list[dict[str, str]]:
-    """Make chat messages of *turns*, with control strings broken up and over-long pieces cut."""
-    messages = []
-    for turn in turns:
-        content = ""
-        for piece in turn.pieces:
-            text = piece.text
-            if not piece.trusted:
-                limit = piece.max_tokens * _CHARS_PER_TOKEN if piece.max_tokens is not None else len(text)
-                if len(text) > limit:
-                    text = text[: (limit + 1) // 2] + _CUT + text[len(text) - limit // 2 :]
-                text = disarm(text)
-            content += text
-        messages.append({"role": turn.role, "content": content})
-    return messages
 
 
 def _first_choice(answer: Mapping[str, Any], who: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 from judgekit.errors import ConfigError, JudgeUnavailable
-from judgekit.judges.asking.prompt import disarm
+from judgekit.judges.asking.plain import text_messages
 from judgekit.judges.base import Turn
 from judgekit.judges.engines.http import Server
 from judgekit.types import Usage
@@ -53,7 +53,7 @@ class HTTPRewardModel:
         body: dict[str, Any] = {"use_activation": self._activation}
         if self.model is not None:
             body["model"] = self.model
-        messages = [{"role": turn.role, "content": disarm(turn.text)} for turn in turns]
+        messages = text_messages(turns)
         if self.endpoint == "/score":
             body |= {
                 "queries": "\n".join(m["content"] for m in messages[:-1]),

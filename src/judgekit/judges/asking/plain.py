@@ -1,0 +1,94 @@
+"""Turns as text, for servers that do not take token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from judgekit.errors import JudgeRejected
+from judgekit.judges.asking.control import disarm, is_control, template_strings
+from judgekit.judges.asking.cutting import level, shortened
+from judgekit.judges.base import Turn
+
+_CHARS_PER_TOKEN = 3
+"""Without a tokenizer, token budgets are converted to characters at this rate."""
+_LEAST = 64 * _CHARS_PER_TOKEN
+"""Characters kept of each piece, however long the prompt is."""
+
+
+def text_messages(
+    turns: Sequence[Turn], *, control_strings: Collection[str] = (), max_chars: int | None = None
+) -> list[dict[str, str]]:
+    """Make chat messages of *turns*, with control strings broken up and over-long pieces cut.
+
+    *control_strings*: the model's own, see `control_strings`. *max_chars* limits all contents together: the longest
+    of the pieces with a token budget are cut first, then other untrusted ones; trusted text never is. Every cut
+    is marked.
+
+    Raises JudgeRejected if even the part that cannot be cut has more than *max_chars* characters.
+    """
+    pieces = [piece for turn in turns for piece in turn.pieces]
+    texts = [piece.text for piece in pieces]
+    cuttable = [i for i, piece in enumerate(pieces) if not piece.trusted and piece.max_tokens is not None]
+    shared = [i for i, piece in enumerate(pieces) if not piece.trusted and piece.max_tokens is None]
+    for i in (*cuttable, *shared):
+        budget = pieces[i].max_tokens
+        limits = [n for n in (budget and budget * _CHARS_PER_TOKEN, max_chars) if n is not None]
+        short = shortened(texts[i], min(limits))[0] if limits else texts[i]
+        texts[i] = disarm(short, control_strings)
+    if max_chars is not None:
+        lengths = [len(text) for text in texts]
+        over = sum(lengths) - max_chars
+        for group in (cuttable, shared):
+            if over > 0:
+                over -= level(lengths, group, over, _LEAST)
+        if over > 0:
+            raise JudgeRejected(
+                f"the prompt is {over} characters longer than the {max_chars} that fit the judge"
+            )
+        # what is cut here was disarmed before, and a mark begins and ends with a space: nothing grows together
+        texts = [shortened(text, length)[0] for text, length in zip(texts, lengths, strict=True)]
+    filled = iter(texts)
+    return [{"role": turn.role, "content": "".join(next(filled) for _ in turn.pieces)} for turn in turns]
+
+
+def control_strings(tokenizer_config: Mapping[str, Any], chat_template: str | None = None) -> tuple[str, ...]:
+    """Return a model's control strings, from its tokenizer_config.json and its chat template.
+
+    *chat_template*: None takes the one in *tokenizer_config*, if it has one.
+    """
+    template = chat_template if chat_template is not None else _template(tokenizer_config)
+    found = template_strings(template)
+    for token, special in _listed(tokenizer_config):
+        if is_control(token, special=special, template=template):
+            found.add(token)
+    return tuple(sorted(found, key=lambda string: (-len(string), string)))
+
+
+def _template(config: Mapping[str, Any]) -> str:
+    given = config.get("chat_template")
+    if isinstance(given, list):  # several, by name
+        return "\n".join(str(one.get("template", "")) for one in given if isinstance(one, Mapping))
+    return given if isinstance(given, str) else ""
+
+
+def _listed(config: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield the tokens that a tokenizer_config names, and whether they are special."""
+    added = config.get("added_tokens_decoder")
+    for token in added.values() if isinstance(added, Mapping) else ():
+        if isinstance(token, Mapping) and isinstance(token.get("content"), str):
+            yield token["content"], bool(token.get("special"))
+    for key, value in config.items():
+        if key.endswith(("_token", "_tokens")):
+            for token in _flat(value):
+                yield token, True
+
+
+def _flat(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping) and isinstance(value.get("content"), str):
+        yield value["content"]
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _flat(item)
