@@ -96,5 +96,6 @@ def _number(answer: dict[str, Any]) -> float | None:
     found = entry.get("probs", entry.get("score", entry.get("data")))
     while isinstance(found, list) and len(found) == 1:
         found = found[0]
-    number = isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
-    return float(found) if number else None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        return None
+    return float(found)
