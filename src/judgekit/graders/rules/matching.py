@@ -321,7 +321,9 @@ class Rouge(Compared):
         self.of = of
         self.scorer = RougeScorer([variant], use_stemmer=stem)
         self.tokenizer = DefaultTokenizer(stem)
-        self.inline_limit = 8_000 if stem or variant == "rougeLsum" else 50_000
+        self.inline_limit = 8_000 if stem else 50_000
+        if variant == "rougeLsum":  # every line with every line
+            self.where: Where = "process"
 
     def grade(self, rollout: Rollout, /) -> Grade:
         grade = super().grade(rollout)
