@@ -242,7 +242,7 @@ class Bleu(Compared):
             tokenize=tokenize,
             lowercase=lowercase,
         )
-        self.inline_limit = 8_000
+        self.inline_limit = 4_000
 
     def against(self, answer: str, accepted: Sequence[str]) -> Grade:
         sets = [[reference] for reference in accepted] if self.several == "all" else [list(accepted)]
