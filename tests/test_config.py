@@ -271,7 +271,7 @@ SCRIPTED = "judges: {j: {engine: 'tests.test_config:scripted', layers: LAYERS}}"
         ("runner:", "runner: Input should be a valid dictionary"),
         ("ledger: {path: 3}", "ledger.path: expected .*got 3"),
         ("ledger: {path: l.jsonl, texts: yes}", "ledger.texts: expected a valid boolean .got 'yes'"),
-        ("ledger: {path: l.jsonl, fsync: always}", "ledger.fsync: expected 'never', .*got 'always'"),
+        ("ledger: {path: l.jsonl, fsync: always}", "ledger.fsync: expected 'never'.*got 'always'"),
         ("ledger: {file: l.jsonl}", "ledger: there is no parameter 'file'"),
         ("ledger: {texts: true}", "ledger: the parameter 'path' is missing"),
         ("reward: {weighted: {a: yes}}", "finite number, not 'yes'"),

@@ -81,7 +81,7 @@ def test_a_torn_last_line_is_skipped_and_reported_and_the_next_run_begins_a_new_
     reading = read_ledger(path)
     assert len(reading.entries) == 2
     assert reading.torn == [3]
-    assert "skipped 1 torn line(s), the first is line 3" in caplog.text
+    assert "skipped 1 line(s), the first is line 3" in caplog.text
 
 
 def test_bad_paths_and_files_are_said(tmp_path: Path) -> None:
@@ -91,8 +91,10 @@ def test_bad_paths_and_files_are_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="line 1: not a line of a judgekit ledger"):
         read_ledger(tmp_path / "other.jsonl")
     with pytest.raises(ConfigError, match="cannot write the ledger"):
-        GradingRunner({"first": first}, ledger=Ledger(tmp_path)).run_sync([Rollout(response="")])
-    with pytest.raises(ConfigError, match="'never', 'run' or 'batch'"):
+        GradingRunner({"first": first}, ledger=Ledger(tmp_path / "other.jsonl" / "l")).run_sync(
+            [Rollout(response="")]
+        )
+    with pytest.raises(ConfigError, match="'never' or 'batch'"):
         Ledger(tmp_path / "l", fsync="always")  # type: ignore[arg-type]
 
 
@@ -136,10 +138,10 @@ def test_a_forked_child_does_not_write_its_parents_lines_again(tmp_path: Path) -
     runner = GradingRunner({"first": first}, ledger=ledger)
     runner.run_sync([Rollout(response="")])
     result = runner.run_sync([Rollout(response="")])[0]
-    ledger.write([ledger.entry(result, Rollout(response="b"), spec="s", run="r", tags={})])
+    ledger.write(ledger.entry(result, Rollout(response="b"), spec="s", run="r", tags={}))
     pid = os.fork()
     if pid == 0:
-        ledger.write([ledger.entry(result, Rollout(response="child"), spec="s", run="r", tags={})])
+        ledger.write(ledger.entry(result, Rollout(response="child"), spec="s", run="r", tags={}))
         ledger.flush()
         os._exit(0)
     os.waitpid(pid, 0)

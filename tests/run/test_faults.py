@@ -38,6 +38,7 @@ from judgekit import (
 from judgekit.execution.background import close_background_loop
 from judgekit.execution.limits import RetryBudget
 from judgekit.execution.pool import ProcessPool
+from judgekit.ledger import writer
 
 from .hostile import (
     BAD,
@@ -431,6 +432,8 @@ async def no_other_task() -> None:
 def no_other_thread(before: set[threading.Thread]) -> None:
     """The same for threads, once those that serve the whole process are told to end."""
     close_background_loop()
+    for ledger in list(writer._open_ledgers):
+        ledger.close()
     for thread in set(threading.enumerate()) - before:
         thread.join(20)
         assert not thread.is_alive(), f"{thread.name} stays behind"

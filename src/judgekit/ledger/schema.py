@@ -1,16 +1,15 @@
 """The ledger's format: an append-only JSONL file with one line per graded rollout.
 
 A line holds everything that its reward was computed from, so rewards can be recomputed with other weights (`replay`)
-and every verdict can be traced. A run writes a `spec` line before its first rollout. Whole lines are appended with one
-`write` call, so several processes can share a ledger, and written lines survive a killed process. A torn last line is
-skipped and reported on reading.
+and every verdict can be traced. A run writes a `spec` line before its first rollout. Whole lines are appended, so several
+processes can share a ledger, and written lines survive a killed process. A torn line is skipped and reported on reading.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -59,7 +58,8 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     tags: Mapping[str, Any] = {}
     """What the host passed to `run`: training step, policy version, …"""
     reward: float | None
-    status: Status
+    status: Status | Literal["unfinished"]
+    """"unfinished": the run ended early, before the rollout had its reward."""
     raw_reward: float | None
     contributions: Mapping[str, float]
     grades: Mapping[str, Grade]
@@ -73,7 +73,8 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     response_chars: int = 0
     response_digest: str = ""
     prompt: Any = None
-    """Prompt, response, ground truth and extra are only kept with `Ledger(texts=True)`."""
+    """Prompt, messages, response, ground truth and extra are only kept with `Ledger(texts=True)`."""
+    messages: Sequence[Any] = ()
     response: str | None = None
     ground_truth: Any = None
     extra: Mapping[str, Any] = {}

@@ -1,13 +1,25 @@
-"""Writes a ledger."""
+"""Writes a ledger.
+
+Graded rollouts are handed to a thread, which writes them at once: a killed process loses what was graded in the last
+milliseconds, and the event loop never waits for a disk. A disk that is full or gone costs no reward: what could not be
+written waits in memory, up to a bound, and is written when there is space again.
+"""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import logging
 import os
+import secrets
+import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakSet
 
 import msgspec
 
@@ -15,68 +27,127 @@ from judgekit.errors import ConfigError
 from judgekit.ledger.schema import Entry, Spec
 from judgekit.types import RewardResult, Rollout
 
-Fsync = Literal["never", "run", "batch"]
-"""When lines are forced to the disk: never, at the end of every run, or with every batch of lines.
+logger = logging.getLogger("judgekit")
 
-A killed process loses at most the lines that still wait in memory; a power failure, what was not forced.
-"""
+Fsync = Literal["never", "batch"]
+"""Whether lines are forced to the disk: with every batch that is written, or never. It only matters where the whole
+machine goes down: the lines of a killed process are in the file either way."""
 
-
-_BATCH_BYTES = 1 << 18
-
-
-_BATCH_S = 1.0
-"""Lines are written once this many bytes wait, or with the next line after this many seconds."""
+MAX_WAITING_BYTES = 256 << 20
+"""Lines that wait in memory for a disk that does not take them; more are dropped and counted."""
+MAX_WAITING_LINES = 500_000
+_BATCH = 256
+"""Lines that are encoded at once."""
+_RETRY_S = 1.0
+"""Pause before the disk is tried again."""
+_TELL_S = 60.0
+"""Least seconds between two log lines about a disk."""
+_EXIT_S = 10.0
+"""How long the end of the process waits for lines that are not written yet."""
 
 
 class Ledger:
     """Writes graded rollouts to *path*.
 
-    *texts*: also keep prompts, responses and ground truths, for reports and regrading; they make a training run's
-    ledger large. *fsync*: see `Fsync`. Safe to use from several threads and event loops at once.
+    *path*: a file, which several processes of one machine may share; or a folder (that exists, or a path that ends
+    with "/"), in which each process writes a file of its own, for file systems that several machines share.
+    `read_ledger` reads both. *texts*: also keep prompts, messages, responses and ground truths, for reports and
+    regrading; they make a training run's ledger large. *fsync*: see `Fsync`. Safe to use from several threads and event
+    loops at once.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, texts: bool = False, fsync: Fsync = "run") -> None:
+    def __init__(self, path: str | os.PathLike[str], *, texts: bool = False, fsync: Fsync = "batch") -> None:
         self.path = Path(path)
         self.texts = texts
-        if fsync not in ("never", "run", "batch"):
-            raise ConfigError(f"ledger: fsync is 'never', 'run' or 'batch', not {fsync!r}")
+        if fsync not in ("never", "batch"):
+            raise ConfigError(f"ledger: fsync is 'never' or 'batch', not {fsync!r}")
         self.fsync: Fsync = fsync
-        self._lock = threading.Lock()
-        self._buffer = bytearray()
-        self._drained = 0.0
-        self._fd: int | None = None
+        self._in_folder = os.fspath(path).endswith(os.sep) or self.path.is_dir()
+        self.dropped = 0
+        """Lines that were lost, because the disk took none for too long."""
+        self._reset()
+        _open_ledgers.add(self)
+
+    def _reset(self) -> None:
+        """A new process: its own file, thread and lines. What a parent had waiting is the parent's to write."""
         self._pid = os.getpid()
+        self.file = self.path
+        """The file that this process writes."""
+        if self._in_folder:
+            self.file = self.path / f"{socket.gethostname()}-{self._pid}-{secrets.token_hex(4)}.jsonl"
+        self._lock = threading.Lock()
+        self._waiting: deque[Spec | Entry] = deque()
+        self._handed = self._done = 0
+        """Lines handed over, and lines written or dropped."""
+        self._changed = threading.Condition(self._lock)
+        self._thread: threading.Thread | None = None
+        self._fd: int | None = None
         self._specs: set[str] = set()
+        self._bytes = bytearray()
+        """Encoded lines that the disk has not taken yet; touched by the thread alone."""
+        self._lines = 0
+        self._closing = self._failing = False
+        self._told = 0.0
 
     def begin(self, spec: Spec) -> None:
-        """Write how the next rollouts are graded, once per spec and process."""
-        with self._lock:
-            self._check_process()
-            if spec.digest not in self._specs:
-                self._specs.add(spec.digest)
-                self._append(_encode(spec))
-            self._open()  # so that a path that cannot be written is an error before the grading
+        """Write how the next rollouts are graded, once per spec and process.
 
-    def write(self, entries: Sequence[Entry]) -> None:
-        """Append *entries*; they reach the file in batches and at `flush`."""
-        data = b"".join([_encode(entry) for entry in entries])
+        Raises ConfigError if the file cannot be opened: before the grading, when it can still be put right.
+        """
+        if self._pid != os.getpid():
+            self._reset()
         with self._lock:
-            self._check_process()
-            self._append(data)
+            if self._fd is None:
+                try:
+                    self._fd = self._opened()
+                except OSError as error:
+                    raise ConfigError(f"cannot write the ledger {self.file}: {error.strerror}") from None
+            known = spec.digest in self._specs
+            self._specs.add(spec.digest)
+        if not known:
+            self.write(spec)
 
-    def flush(self) -> None:
-        """Write all buffered lines; called at the end of a run."""
+    def write(self, line: Spec | Entry) -> None:
+        """Hand a line over; it is in the file some milliseconds later."""
+        if self._pid != os.getpid():
+            self._reset()
         with self._lock:
-            self._drain()
-            if self.fsync == "run" and self._fd is not None:
-                os.fsync(self._fd)
+            if len(self._waiting) >= MAX_WAITING_LINES:
+                self.dropped += 1
+                return
+            self._waiting.append(line)
+            self._handed += 1
+            if self._thread is None:
+                self._closing = False
+                self._thread = threading.Thread(target=self._work, name="judgekit-ledger", daemon=True)
+                self._thread.start()
+            elif len(self._waiting) == 1:
+                self._changed.notify_all()
+
+    def flush(self, timeout_s: float | None = 60.0) -> bool:
+        """Wait until all that was handed over is in the file; False if the disk does not take it.
+
+        It blocks: not for an event loop.
+        """
+        if self._pid != os.getpid():
+            return True
+        with self._lock:
+            target = self._handed
+            self._changed.wait_for(lambda: self._done >= target or self._failing, timeout_s)
+            return self._done >= target
 
     def close(self) -> None:
-        """Flush and close the file; the next write reopens it."""
-        self.flush()
+        """Flush, and close the file; the next line opens it again."""
+        if self._pid != os.getpid():
+            return
+        self.flush(_EXIT_S)
         with self._lock:
-            if self._fd is not None:
+            thread, self._thread, self._closing = self._thread, None, True
+            self._changed.notify_all()
+        if thread is not None:
+            thread.join(_EXIT_S)
+        with self._lock:
+            if self._fd is not None and self._thread is None:
                 os.close(self._fd)
                 self._fd = None
 
@@ -88,6 +159,7 @@ class Ledger:
         if self.texts:
             texts = {
                 "prompt": rollout.prompt,
+                "messages": rollout.messages,
                 "response": rollout.response,
                 "ground_truth": rollout.ground_truth,
                 "extra": rollout.extra,
@@ -117,74 +189,136 @@ class Ledger:
             **texts,
         )
 
-    def _append(self, data: bytes) -> None:
-        self._buffer += data
-        if (
-            len(self._buffer) >= _BATCH_BYTES
-            or self.fsync == "batch"
-            or time.monotonic() - self._drained >= _BATCH_S
-        ):
-            self._drain()
+    # ---- the thread
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                while not self._waiting and not self._bytes:
+                    if self._closing:
+                        return
+                    self._changed.wait()
+                taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH))]
+            for line in taken:
+                self._bytes += _encode(line)
+            self._lines += len(taken)
+            del taken  # results of finished runs must not wait here for the next ones
+            try:
+                self._drain()
+            except OSError as error:
+                self._wait_for_the_disk(error)
+            else:
+                self._settle()
 
     def _drain(self) -> None:
-        self._drained = time.monotonic()
-        if not self._buffer:
-            return
-        fd = self._open()
-        data, self._buffer = self._buffer, bytearray()
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        if self.fsync == "batch":
-            os.fsync(fd)
-
-    def _open(self) -> int:
+        """Write the encoded lines. A line that was written in part is written again, whole, on a line of its own."""
         if self._fd is None:
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            except OSError as error:
-                raise ConfigError(f"cannot write the ledger {self.path}: {error.strerror}") from None
-            size = os.fstat(self._fd).st_size
-            if size and not _ends_with_newline(self.path, size):
-                os.write(self._fd, b"\n")  # the end of a torn line, so that ours begins a new one
-        return self._fd
+            self._fd = self._opened()
+        while self._bytes:
+            count = os.write(self._fd, self._bytes)
+            whole = self._bytes.rfind(b"\n", 0, count) + 1
+            del self._bytes[:whole]
+            if whole < count:
+                # other processes append to the file, too: a newline ends what was torn, wherever it stands now
+                self._bytes[:0] = b"\n"
+        if self.fsync == "batch":
+            os.fsync(self._fd)
 
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():  # a forked child: the buffer is the parent's to write
-            self._pid = os.getpid()
-            self._buffer = bytearray()
-            self._specs = set()
+    def _settle(self) -> None:
+        with self._lock:
+            self._done += self._lines
+            self._lines = 0
+            self._failing = False
+            self._changed.notify_all()
+
+    def _wait_for_the_disk(self, error: OSError) -> None:
+        """Keep what could not be written, or drop it where that is too much; then wait."""
+        now = time.monotonic()
+        if now - self._told > _TELL_S:
+            self._told = now
+            logger.error(
+                "the ledger %s cannot be written (%s): %d lines wait for it, %d were dropped; grading goes on",
+                self.file,
+                error.strerror or error,
+                self._lines + len(self._waiting),
+                self.dropped,
+            )
+        if len(self._bytes) > MAX_WAITING_BYTES:
+            self.dropped += self._lines
+            self._bytes.clear()
+            self._settle()
+        with self._lock:
+            self._failing = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._closing, _RETRY_S)
+            if self._closing:  # nobody waits for a disk for ever
+                self.dropped += self._lines + len(self._waiting)
+                self._waiting.clear()
+                self._bytes.clear()
+
+    def _opened(self) -> int:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        size = os.fstat(fd).st_size
+        with contextlib.suppress(OSError):
+            if size and os.pread(fd, 1, size - 1) != b"\n":
+                os.write(fd, b"\n")  # the end of a torn line, so that ours begins a new one
+        return fd
 
     def __reduce__(self) -> Any:
-        return _ledger, (self.path, self.texts, self.fsync)
+        return _ledger, (os.fspath(self.path) + (os.sep if self._in_folder else ""), self.texts, self.fsync)
 
 
-def _ledger(path: Path, texts: bool, fsync: Fsync) -> Ledger:
+_open_ledgers: WeakSet[Ledger] = WeakSet()
+
+
+@atexit.register
+def flush_ledgers(path: Path | None = None) -> None:
+    """Wait for the lines of all ledgers of this process, or of those that write to *path*."""
+    for ledger in list(_open_ledgers):
+        if path is None or path.absolute() in (ledger.path.absolute(), ledger.file.absolute()):
+            ledger.flush(_EXIT_S)
+
+
+def _ledger(path: str, texts: bool, fsync: Fsync) -> Ledger:
     return Ledger(path, texts=texts, fsync=fsync)
-
-
-def _ends_with_newline(path: Path, size: int) -> bool:
-    with open(path, "rb") as file:
-        file.seek(size - 1)
-        return file.read(1) == b"\n"
 
 
 def _encode(line: Spec | Entry) -> bytes:
     try:
         return _encoder.encode(line) + b"\n"
-    except UnicodeEncodeError:  # lone surrogates in a response
-        return _encoder.encode(_clean(msgspec.to_builtins(line, enc_hook=_plain))) + b"\n"
+    except (
+        Exception
+    ):  # lone surrogates, integers beyond 64 bits, keys that are no text: of a data set, or of a grader
+        return _encoder.encode(_clean(line)) + b"\n"
 
 
 def _clean(value: Any) -> Any:
+    """Convert a line to what JSON can hold, and what it cannot to text."""
+    if isinstance(value, msgspec.Struct):
+        kind = type(value).__struct_config__
+        fields = {name: _clean(getattr(value, name)) for name in value.__struct_fields__}
+        return {kind.tag_field: kind.tag, **fields} if kind.tag_field and kind.tag else fields
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, bool | float) or value is None:
+        return value
+    if isinstance(value, int):
+        return (
+            value
+            if -(1 << 63) <= value < 1 << 64
+            else float(value)
+            if abs(value) < 1 << 1000
+            else str(type(value))
+        )
     if isinstance(value, Mapping):
-        return {_clean(k): _clean(v) for k, v in value.items()}
+        return {_clean(k) if isinstance(k, str) else repr(k): _clean(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_clean(v) for v in value]
-    return value
+    try:
+        return _clean(_plain(value))
+    except Exception as error:
+        return f"({type(value).__name__}: {type(error).__name__})"
 
 
 def _plain(value: Any) -> Any:

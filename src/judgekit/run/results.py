@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from judgekit.errors import MissingRewardError
-from judgekit.ledger.schema import Entry
 from judgekit.metrics import Counts
 from judgekit.reward.explain import why_missing
 from judgekit.reward.nodes import Weighted
@@ -41,7 +40,8 @@ class Results:
         self.total = 0.0
         """Count and sum of the raw rewards so far, for that mean."""
         self.counts = None if plan.settings.max_failure_rate is None else Counts()
-        self.entries: list[Entry] = []
+        self.unfinished: set[RolloutState] = set()
+        """For the ledger: rollouts whose result is not out."""
         self.bar: Any = None
 
     def open(self, rollouts: int | None) -> None:
@@ -123,13 +123,13 @@ class Results:
                 self._emit_missing(state, fill)
 
     def close(self) -> None:
-        """Write what the ledger does not have yet."""
+        """End the progress bar; put down the grades of rollouts that a run's early end leaves without a reward."""
         if self.bar is not None:
             self.bar.close()
-        if self.plan.ledger is not None:
-            if self.entries:
-                self.plan.ledger.write(self.entries)
-            self.plan.ledger.flush()
+        for state in self.unfinished:
+            if state.grades and self.plan.ledger is not None:
+                self._record(self._result(state, None, "unfinished"), state)  # type: ignore[arg-type]
+        self.unfinished.clear()
 
     def excess_failures(self) -> str:
         """What max_failure_rate does not allow, as text; empty where nothing."""
@@ -163,14 +163,14 @@ class Results:
         else:
             self._emit(state, float(setting), "constant")
 
-    def _emit(self, state: RolloutState, reward: float | None, status: Status) -> None:
+    def _result(self, state: RolloutState, reward: float | None, status: Status) -> RewardResult:
         ev = state.ev
         usage = _NO_USAGE
         for grade in state.grades.values():
             spent = getattr(grade, "usage", None)
             if spent is not None:
                 usage = usage + spent
-        result = RewardResult(
+        return RewardResult(
             index=state.index,
             group=state.group.id,
             reward=reward,
@@ -181,20 +181,25 @@ class Results:
             missing=tuple(dict.fromkeys(ev.missing)) if ev.missing else (),
             policies=tuple(ev.policies) if ev.policies else (),
             usage=usage,
-            wall_s=state.ended - state.started,
+            wall_s=max(state.ended - state.started, 0.0),
         )
+
+    def _record(self, result: RewardResult, state: RolloutState) -> None:
+        ledger = self.plan.ledger
+        assert ledger is not None
+        ledger.write(
+            ledger.entry(result, state.rollout, spec=self.plan.spec.digest, run=self.run, tags=self.tags)
+        )
+
+    def _emit(self, state: RolloutState, reward: float | None, status: Status) -> None:
+        result = self._result(state, reward, status)
         self.emitted += 1
         self.plan.metrics.add(result, state.rollout)
         if self.counts is not None:
             self.counts.add(result)
-        ledger = self.plan.ledger
-        if ledger is not None:
-            self.entries.append(
-                ledger.entry(result, state.rollout, spec=self.plan.spec.digest, run=self.run, tags=self.tags)
-            )
-            if len(self.entries) >= 64:
-                ledger.write(self.entries)
-                self.entries = []
+        if self.plan.ledger is not None:
+            self.unfinished.discard(state)
+            self._record(result, state)
         if self.bar is not None:
             self.bar.update()
         self.emit(result)

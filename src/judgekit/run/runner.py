@@ -7,6 +7,7 @@ made in that call (`judgekit.run.scheduler.Run`) and ends with it.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import math
@@ -205,7 +206,7 @@ class GradingRunner:
         await self._starter.close()
         self._plan.metrics.tell(0, now=True)
         if self._plan.ledger is not None:
-            self._plan.ledger.close()
+            await asyncio.to_thread(self._plan.ledger.close)
 
     async def __aenter__(self) -> Self:
         await self.start()

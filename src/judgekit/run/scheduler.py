@@ -41,6 +41,8 @@ logger = logging.getLogger("judgekit")
 
 _WINDOW = 8
 """Groups that are expanded in turn, so that a huge one does not hold up the others."""
+_FLUSH_S = 5.0
+"""How long a run waits for its lines to be in the ledger."""
 _OPEN = float("inf")
 """Size of a group whose last member is not known yet."""
 
@@ -91,6 +93,11 @@ class Run:
 
         self.results.emit = keep
         await self._drive(self._feed(rollouts, groups), len(rollouts))
+        ledger = self.plan.ledger
+        if (
+            ledger is not None and not self.plan.limits
+        ):  # hosts' runs, thousands at once, do not wait for the disk
+            await asyncio.to_thread(ledger.flush, _FLUSH_S)
         if excess := self.results.excess_failures():
             raise FailureRateError(excess, results)
         return results
@@ -250,6 +257,8 @@ class Run:
     def _take_in(self, state: RolloutState) -> None:
         self.taken_in += 1
         state.group.add(state)
+        if self.plan.ledger is not None:
+            self.results.unfinished.add(state)
         self._advance(state)
 
     def _complete(self, group: Group) -> None:

@@ -67,7 +67,9 @@ class RolloutState:
         """Characters of the rollout: its response, its messages and its reference."""
         if self.weight is None:
             rollout = self.rollout
-            self.weight = text_size(rollout.response, rollout.messages, rollout.ground_truth)
+            self.weight = text_size(rollout.response, rollout.messages)
+            if rollout.ground_truth is not None:
+                self.weight += text_size(rollout.ground_truth)
         return self.weight
 
 
