@@ -15,6 +15,12 @@ from judgekit.judges.asking.control import _view, disarm, is_control, template_s
 from judgekit.judges.asking.cutting import MARK, shortened
 from judgekit.judges.asking.plain import control_strings, text_messages
 
+OTHERS = """
+<SPECIAL_11> <seed:eos> <seed:think> </seed:think> <reserved_107> [gMASK] <sop> <EOS_TOKEN> <BOS_TOKEN>
+[EOT] [EOS] [UNUSED_TOKEN_145] <|action_end|> <|bom|> <eoa> <end_of_utterance> <|START_OF_TURN_TOKEN|> <用户>
+<_user> <extra_id_1> <TOKENS_UNUSED_1> <|reserved_special_token_0|> <mask:1> <role> |ENDOFTEXT| <image>
+<tool_call> </think> <[BOS_never_used_51bce0c785ca2f68081bfa7d91973934]> <fim_prefix> <0x0A> [MASK] [SEP]
+"""
 FAMILIES = {
     "ChatML": ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|IM_END|>"],
     "Llama": ["<|eot_id|>", "<|start_header_id|>", "<|begin_of_text|>", "<s>", "</s>", "<<SYS>>", "<</SYS>>"],
@@ -40,10 +46,7 @@ FAMILIES = {
     "DeepSeek": ["<｜end▁of▁sentence｜>", "<｜User｜>", "｜DSML｜", "<dsml:invoke name=", "<｜DSML｜"],
     "MiniMax": ["]~b]", "[e~[", "]~!b[", "<minimax:tool_call>"],
     "EXAONE": ["[|endofturn|]", "[|assistant|]", "[|system|]", "[BOS]"],
-    "others": """<SPECIAL_11> <seed:eos> <seed:think> </seed:think> <reserved_107> [gMASK] <sop> <EOS_TOKEN> <BOS_TOKEN>
-        [EOT] [EOS] [UNUSED_TOKEN_145] <|action_end|> <|bom|> <eoa> <end_of_utterance> <|START_OF_TURN_TOKEN|> <用户>
-        <_user> <extra_id_1> <TOKENS_UNUSED_1> <|reserved_special_token_0|> <mask:1> <role> |ENDOFTEXT| <image>
-        <tool_call> </think> <[BOS_never_used_51bce0c785ca2f68081bfa7d91973934]> <fim_prefix> <0x0A> [MASK] [SEP]""".split(),
+    "others": OTHERS.split(),
 }
 ORDINARY = [
     "a < b and c > d, 1 << 3 | x",

@@ -12,17 +12,19 @@ import unicodedata
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 
-_ORDINARY = frozenset(
-    # HTML, what policies are asked to write, type parameters and headers of common languages
-    "abbr article aside blockquote body br button canvas caption center cite code col dd del details div dl dt em "
-    "fieldset figure footer form h1 h2 h3 h4 h5 h6 head header hr html iframe img input ins kbd label li link main "
-    "math meta nav object ol option pre progress samp script section select small span strong style sub summary sup "
-    "svg table tbody td template textarea tfoot th thead title tr ul var answer solution reasoning "
-    "int long short float double char bool boolean byte void string integer any auto str list dict number object "
-    "int8 int16 int32 int64 uint uint8 uint16 uint32 uint64 i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 usize isize "
-    "iostream vector map set algorithm cmath queue stack stdio.h stdlib.h string.h math.h bits/stdc++.h".split()
-)
-"""Names in angle brackets that are no model's control strings; single letters but `s` are none either."""
+_NAMES = """
+abbr article aside blockquote body br button canvas caption center cite code col dd del details div dl dt em fieldset
+figure footer form h1 h2 h3 h4 h5 h6 head header hr html iframe img input ins kbd label li link main math meta nav object
+ol option pre progress samp script section select small span strong style sub summary sup svg table tbody td template
+textarea tfoot th thead title tr ul var
+answer solution reasoning
+int long short float double char bool boolean byte void string integer any auto str list dict number object int8 int16
+int32 int64 uint uint8 uint16 uint32 uint64 i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 usize isize
+iostream vector map set algorithm cmath queue stack stdio.h stdlib.h string.h math.h bits/stdc++.h
+"""
+_ORDINARY = frozenset(_NAMES.split())
+"""Names in angle brackets that are no model's control strings: HTML, what policies are asked to write, types and headers
+of common languages. Single letters but `s` are none either."""
 
 # Looked for in a folded view of the text (`_view`): full-width bars and brackets are ASCII there.
 _SHAPE = re.compile(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeUnavailable
-from judgekit.judges.asking.labels import label_token_ids, normalised
+from judgekit.judges.asking.labels import label_forms, label_token_ids, normalised
 from judgekit.judges.asking.plain import text_messages
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 from judgekit.judges.engines.http import Server
@@ -110,6 +110,12 @@ class OpenAIJudge:
         except BaseException:
             await self.server.close()  # a judge that did not start is never closed
             raise
+
+    async def check_labels(self, choices: tuple[str, ...]) -> None:
+        """Check that each label is one token. Raises ConfigError, and JudgeError if the server does not answer."""
+        facts = await self._know()
+        if facts.style in ("tokens", "labels"):
+            await self._label_ids(choices, facts)
 
     async def identity(self) -> str:
         """Return the given identity, or the server's name for its model, with its address."""
@@ -269,9 +275,7 @@ class OpenAIJudge:
     async def _label_ids(self, choices: tuple[str, ...], facts: _Facts) -> dict[str, list[int]]:
         known = self._labels.get(choices)
         if known is None:
-            forms = {
-                form: await self._token_ids(form, facts) for label in choices for form in (label, f" {label}")
-            }
+            forms = {form: await self._token_ids(form, facts) for form in label_forms(choices)}
             known = self._labels[choices] = label_token_ids(choices, forms.__getitem__)
         return known
 
