@@ -97,10 +97,12 @@ class JudgeError(JudgekitError):
 class JudgeUnavailable(JudgeError):
     """The engine is not there, has died, or sheds load.
 
-    `retry_after`: seconds that the endpoint asks callers to wait, if it said so.
+    `retry_after`: seconds that the endpoint asks callers to wait, if it said so. `lost`: there was no connection, or
+    it broke off: what answers next may be another process.
     """
 
     retryable = True
+    lost: bool = False
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after)
@@ -117,7 +119,17 @@ class JudgeTimeout(JudgeError):
 
 
 class JudgeRejected(JudgeError):
-    """The engine refuses this request (too long, unknown model, bad key): asking again is no use."""
+    """The engine refuses this request (too long, unknown model, bad key): asking again is no use.
+
+    `status`: the HTTP status, from a server.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message, status)
+        self.status = status
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def attribute(error: BaseException, name: str) -> Any:

@@ -19,36 +19,52 @@ class FakeServer:
 
     *kind*: "vllm" (label logprobs and batches), "old vllm" (ignores the label fields without a word),
     "provider" (top logprobs only). *score*: probability of label 1. *fault*: a handler in place of the
-    completions.
+    completions. *once*: handlers that answer one request each, by path. /tokenize counts one token for each
+    three characters of messages.
     """
 
     def __init__(
-        self, kind: str = "vllm", *, score: float = 0.75, models: tuple[str, ...] = ("judge",)
+        self,
+        kind: str = "vllm",
+        *,
+        score: float = 0.75,
+        models: tuple[str, ...] = ("judge",),
+        port: int = 0,
     ) -> None:
         self.kind = kind
         self.score = score
         self.models = models
         self.fault: Handler | None = None
+        self.once: dict[str, list[Handler]] = {}
+        self.info: dict[str, Any] | None = None
+        """What /tokenizer_info answers; None: 404."""
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.key: str | None = None
+        self.port = port
         self.mass = 0.9
 
     async def __aenter__(self) -> FakeServer:
-        app = web.Application(client_max_size=64 << 20)
+        @web.middleware
+        async def once(request: web.Request, handler: Handler) -> web.StreamResponse:
+            waiting = self.once.get(request.path)
+            return await (waiting.pop(0) if waiting else handler)(request)
+
+        app = web.Application(client_max_size=64 << 20, middlewares=[once])
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
         if "vllm" in self.kind:
             app.router.add_get("/version", self._version)
             app.router.add_post("/tokenize", self._tokenize)
+            app.router.add_get("/tokenizer_info", self._tokenizer_info)
         app.router.add_post("/v1/chat/completions", self._chat)
         if self.kind == "vllm":
             app.router.add_post("/v1/chat/completions/batch", self._batch)
             app.router.add_post("/v1/completions", self._completions)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
         self.port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
         return self
@@ -77,8 +93,14 @@ class FakeServer:
         return web.json_response({"version": "0.32.0"})
 
     async def _tokenize(self, request: web.Request) -> web.Response:
-        text = (await request.json())["prompt"]
+        body = await request.json()
+        if "messages" in body:
+            return web.json_response({"count": sum(len(m["content"]) for m in body["messages"]) // 3})
+        text = body["prompt"]
         return web.json_response({"tokens": [TOKENS[text]] if text in TOKENS else [1, 2]})
+
+    async def _tokenizer_info(self, request: web.Request) -> web.Response:
+        return web.json_response(self.info or {}, status=200 if self.info is not None else 404)
 
     def _refused(self, request: web.Request) -> web.Response | None:
         self.headers.append(dict(request.headers))
@@ -102,7 +124,13 @@ class FakeServer:
             and (len(self.asked()) or not body.get("logprobs"))
         ):
             return await self.fault(request)
-        usage = {"prompt_tokens": 7, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}}
+        prompts = body.get("prompt", [0] * 7)
+        count = sum(map(len, prompts)) if isinstance(prompts[0], list) else len(prompts)
+        usage = {
+            "prompt_tokens": count,
+            "completion_tokens": 1,
+            "prompt_tokens_details": {"cached_tokens": 4},
+        }
         return web.json_response({"choices": make(body), "usage": usage})
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:

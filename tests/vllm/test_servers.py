@@ -68,9 +68,10 @@ async def test_http_reads_what_the_engine_in_process_reads(
     for tokenizer in (None, random_model):
         async with judge_for(replica, tokenizer=tokenizer) as judge:
             remote = await asyncio.gather(*(judge.complete(r) for r in requests))
-            assert judge._facts is not None
-            assert judge._facts.style == ("labels" if tokenizer is None else "tokens")
-            assert judge._facts.batches
+            assert judge._abilities is not None
+            assert judge._abilities.logprobs == "labels"
+            assert judge._abilities.by_ids == (tokenizer is not None)
+            assert judge._abilities.batches
             for a, b in zip(local, remote, strict=True):
                 if (
                     tokenizer is None

@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any
 
 import anyio
+from anyio.lowlevel import RunVar
 
 from judgekit.errors import GraderRaised, JudgekitError
 from judgekit.execution.background import in_background
@@ -50,6 +51,19 @@ async def call_in_thread(function: Callable[[Any], Any], argument: Any) -> Any:
     return await in_background(_call, function, argument)
 
 
+_limiter: RunVar[anyio.CapacityLimiter] = RunVar("judgekit_threads")
+
+
+def _no_limit() -> anyio.CapacityLimiter:
+    """The background loop's limiter: the runner bounds how many calls run at once, so it need not."""
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(math.inf)
+        _limiter.set(limiter)
+        return limiter
+
+
 async def _call(function: Callable[[Any], Any], argument: Any) -> Any:
     running = given_up = False
 
@@ -66,10 +80,7 @@ async def _call(function: Callable[[Any], Any], argument: Any) -> Any:
                 _abandoned.count -= given_up
 
     try:
-        # the runner bounds how many run at once, so the limiter, which belongs to one loop, need not
-        return await anyio.to_thread.run_sync(
-            work, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(math.inf)
-        )
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_no_limit())
     except anyio.get_cancelled_exc_class():
         with _abandoned.lock:
             given_up = running

@@ -181,6 +181,7 @@ class Run:
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Wait until *condition* holds, which `wake` looks at."""
         while not condition():
+            self.workers.watch()
             self.waits_for = condition
             self.waiter = asyncio.get_running_loop().create_future()
             try:
@@ -207,12 +208,14 @@ class Run:
                 await self._until(self._has_room)
                 turn_ends = time.perf_counter() + SLICE_S
             elif time.perf_counter() > turn_ends:
+                self.workers.watch()
                 await asyncio.sleep(0)
                 turn_ends = time.perf_counter() + SLICE_S
 
     async def _feed_stream(self, rollouts: AsyncIterable[Rollout]) -> None:
         """Bring in rollouts as an iterator gives them; a group ends where the next one begins."""
         self._start_deadline()
+        self.workers.watch()
         group: Group | None = None
         async for rollout in rollouts:
             if not isinstance(rollout, Rollout):
@@ -467,6 +470,11 @@ async def _grade_sync(grader: BoundGrader, rollout: Rollout) -> Any:
 
 def _in_fair_order(rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> Iterator[tuple[Group, int]]:
     """Rollouts, a few groups in turn: early groups end early, and a huge one does not hold up the rest."""
+    if len(groups) == 1:  # hosts make a run for each group
+        only = Group(group_id(rollouts[groups[0][0]]), len(groups[0]))
+        for member in groups[0]:
+            yield only, member
+        return
     waiting = iter(groups)
     window: deque[tuple[Group, Iterator[int]]] = deque()
     while True:

@@ -118,9 +118,13 @@ class Workers:
         self.start()
 
     def end_after(self, seconds: float) -> None:
-        """Start the run's own time limit."""
+        """Start the run's own time limit; `watch` has the clock look at it."""
         self._run_ends = self._loop.time() + seconds
-        self._set_clock()
+
+    def watch(self) -> None:
+        """Set the clock for the run's time limit: something is about to wait. Runs that never do need no timer."""
+        if self._run_ends < self._clock_at:
+            self._set_clock(self._run_ends)
 
     def expire(self, why: Failed) -> None:
         """End everything now: what runs is cancelled, and it and what waits is answered with *why*."""
@@ -225,6 +229,7 @@ class Workers:
             if self._limits:
                 for limit in self._limits.get(job.grader.name, ()):
                     if not limit.try_acquire():
+                        self.watch()
                         await limit.acquire()
                     worker.held.append(limit)
                 start = time.perf_counter()
@@ -293,8 +298,9 @@ class Workers:
                 self._budget.call()
         if job.grader.mode != "process":  # the pool keeps time itself, from when a worker has the rollout
             worker.deadline = job.started + job.grader.timeout_s
-            if worker.deadline < self._clock_at:  # the nearest deadline there is
-                self._set_clock(worker.deadline)
+        nearest = min(worker.deadline, self._run_ends)
+        if nearest < self._clock_at:
+            self._set_clock(nearest)
 
     def _try_again(self, job: Job, error: BaseException) -> bool:
         """Retry the job after a wait that holds no worker; False if this was its last try."""
@@ -311,6 +317,7 @@ class Workers:
             return False
         if self._budget is None or not self._budget.allow():
             return False
+        self.watch()
         job.attempt += 1
         self._delayed[job] = self._tasks.create_task(self._requeue(job, wait))
         return True

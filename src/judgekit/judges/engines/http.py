@@ -16,7 +16,7 @@ import msgspec
 from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeTimeout, JudgeUnavailable
 
 if TYPE_CHECKING:
-    import aiohttp
+    pass
 
 
 class Secret:
@@ -37,7 +37,7 @@ class Secret:
 class Server:
     """A server with a `/v1` interface.
 
-    *url*, *api_key* and *timeout_s* (of one request) come from LLM_JUDGE_SERVER_URL, LLM_JUDGE_SERVER_API_KEY
+    *url*, *api_key* and *timeout_s* (of one request, from when it has one of *max_connections*) come from LLM_JUDGE_SERVER_URL, LLM_JUDGE_SERVER_API_KEY
     and LLM_JUDGE_SERVER_TIMEOUT if they are not given. The key never shows in a repr, a log or an error.
     """
 
@@ -70,7 +70,7 @@ class Server:
         import aiohttp
 
         try:
-            async with self._session().get(f"{self.url.removesuffix('/v1')}/health") as response:
+            async with self._session().client.get(f"{self.url.removesuffix('/v1')}/health") as response:
                 if response.status != 404:
                     return response.status == 200
             return bool(await self.models())
@@ -101,13 +101,17 @@ class Server:
         url = (self.url.removesuffix("/v1") if root else self.url) + path
         data = msgspec.json.encode(body) if body is not None else None
         try:
-            async with self._session().request(method, url, data=data) as response:
+            session = self._session()
+            # waiting for a place is not the server's time: the timeout starts with the request
+            async with session.places, session.client.request(method, url, data=data) as response:
                 raw = await response.read()
                 status, headers = response.status, response.headers
         except TimeoutError:
             raise JudgeTimeout(f"{self} did not answer within {self.timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise JudgeUnavailable(f"{self} cannot be reached: {type(error).__name__}: {error}") from None
+            lost = JudgeUnavailable(f"{self} cannot be reached: {type(error).__name__}: {error}")
+            lost.lost = True
+            raise lost from None
         if status >= 400:
             raise _refusal(str(self), status, headers, raw)
         try:
@@ -118,12 +122,12 @@ class Server:
             raise JudgeUnavailable(f"{self} answered with JSON that is not an object")
         return answer
 
-    def _session(self) -> aiohttp.ClientSession:
+    def _session(self) -> _Session:
         loop = asyncio.get_running_loop()
         kept = self._sessions.get(loop)
         if kept is None:
             kept = self._sessions[loop] = _Session(self._key, self.timeout_s, self._max_connections)
-        return kept.client
+        return kept
 
 
 class _Session:
@@ -136,7 +140,8 @@ class _Session:
         if secret := key.reveal():
             headers["Authorization"] = f"Bearer {secret}"
         # uvicorn closes idle connections after 5 s: drop ours earlier, to avoid a race
-        connector = aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=3.0)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0)
+        self.places = asyncio.Semaphore(max_connections)
         self.client = aiohttp.ClientSession(
             headers=headers,
             connector=connector,
@@ -167,11 +172,11 @@ def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> J
     detail = detail or raw[:100].decode("utf-8", "replace")
     if status in (401, 403):
         return JudgeRejected(
-            f"{who} refuses the API key (HTTP {status}): check api_key or LLM_JUDGE_SERVER_API_KEY"
+            f"{who} refuses the API key (HTTP {status}): check api_key or LLM_JUDGE_SERVER_API_KEY", status
         )
     if status in (408, 409, 425, 429) or status >= 500:
         return JudgeUnavailable(f"{who} answered HTTP {status}: {detail}", retry_after=_retry_after(headers))
-    return JudgeRejected(f"{who} answered HTTP {status}: {detail}")
+    return JudgeRejected(f"{who} answered HTTP {status}: {detail}", status)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

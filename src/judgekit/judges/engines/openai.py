@@ -1,32 +1,50 @@
 """A judge behind any OpenAI-compatible server: vLLM, a router, SGLang, an API provider.
 
-How verdicts are read depends on what the server supports, which is probed once:
+With a tokenizer, prompts are sent as token ids, so that untrusted text cannot become a control token; without one they
+are sent as chat messages. How one-token verdicts are read depends on what the server can do, see `LogprobStyle`.
 
-* `tokens`: there is a tokenizer and the server accepts token ids. Prompts are encoded here, so that untrusted
-  text cannot become a control token, and requests with short replies share one POST.
-* `labels`: a vLLM server: label logprobs over the full vocabulary, by token id.
-* `constrained`: a vLLM server without those: the choice is constrained, so there is no label mass.
-* `top`: any other server: the labels among the most likely first tokens.
-
-Each server is asked in one style only, because vLLM corrupts one style of logprobs when a batch mixes two.
+A server is asked in one style of logprobs only, by all judges of this process: where requests of two styles meet in
+one batch, vLLM sends wrong numbers for one of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import copy
 import json
+import logging
 import math
 import os
+import re
 import time
+import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakKeyDictionary
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
 
-from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeUnavailable
+import msgspec
+
+from judgekit.errors import (
+    ConfigError,
+    JudgekitError,
+    JudgeRejected,
+    JudgeUnavailable,
+    RolloutError,
+)
 from judgekit.judges.asking.labels import label_forms, label_token_ids, normalised
 from judgekit.judges.asking.plain import text_messages
-from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
+from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
+from judgekit.judges.engines.abilities import (
+    TOP,
+    Abilities,
+    LogprobStyle,
+    find_out,
+    first_logprobs,
+    label_fields,
+    served,
+    token_ids,
+)
 from judgekit.judges.engines.http import Server
 from judgekit.judges.layers.coalescing import Coalescing
 from judgekit.judges.layers.routed import Routed
@@ -35,10 +53,35 @@ from judgekit.types import Usage
 if TYPE_CHECKING:
     from judgekit.judges.asking.tokens import PromptEncoder
 
-Style = Literal["tokens", "labels", "constrained", "top"]
+logger = logging.getLogger("judgekit")
 
 _TOGETHER_TOKENS = 32
 """Only requests with replies of at most this length share a POST, which returns when its slowest is done."""
+_OURS = frozenset(
+    [
+        "model",
+        "messages",
+        "prompt",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "seed",
+        "n",
+        "best_of",
+        "stream",
+        "echo",
+        "logprobs",
+        "top_logprobs",
+        "logprob_token_ids",
+        "return_tokens_as_token_ids",
+        "prompt_logprobs",
+        "structured_outputs",
+        "response_format",
+    ]
+)
+"""Fields that `extra_body` must not set: replies are read by them."""
+_MASS_OF_CONSTRAINED = 0.99
+"""Labels of a reply that was constrained to them hold all of the probability."""
 
 
 class OpenAIJudge:
@@ -47,11 +90,15 @@ class OpenAIJudge:
         judge = OpenAIJudge("http://127.0.0.1:8000/v1", model="Qwen/Qwen2.5-1.5B-Instruct")
 
     *url*, *api_key* and *timeout_s* come from LLM_JUDGE_SERVER_URL, LLM_JUDGE_SERVER_API_KEY and
-    LLM_JUDGE_SERVER_TIMEOUT if they are not given (timeout: 60 s for one attempt). *model*: its name on the
-    server; None takes the only one served. *tokenizer*: folder or hub name of the model's tokenizer (needs
-    transformers): prompts are then sent as token ids, if the server accepts them. *chat_template_kwargs*: for
-    the chat template. *extra_body*: further fields of every request. *identity*: names the weights in caches;
-    by default the server's own name for its model.
+    LLM_JUDGE_SERVER_TIMEOUT if they are not given (timeout: 60 s for one attempt, from when it has a connection).
+    *model*: its name on the server; None takes the only one served. *tokenizer*: folder or hub name of the model's
+    tokenizer (needs transformers): prompts are sent as token ids, and a server that takes none is a ConfigError.
+    *chat_template_kwargs*: for the chat template. *extra_body*: further fields of every request. *identity*: names
+    the weights in caches; by default the server's address and name for its model. *logprobs*: how one-token verdicts
+    are read; by default found out by asking the server.
+
+    If the server refuses one request (HTTP 400, 413 or 422) and then accepts an earlier one again, the prompt is at
+    fault, and RolloutError is raised. Prompts that are too long for the server are cut before.
 
     For several servers of the same weights see `openai_judge`.
     """
@@ -67,23 +114,37 @@ class OpenAIJudge:
         chat_template_kwargs: Mapping[str, Any] | None = None,
         extra_body: Mapping[str, Any] | None = None,
         identity: str | None = None,
+        logprobs: LogprobStyle | None = None,
         max_connections: int = 256,
     ) -> None:
         self.server = Server(url, api_key=api_key, timeout_s=timeout_s, max_connections=max_connections)
         self.model = model
         self.tokenizer = os.fspath(tokenizer) if tokenizer is not None else None
+        if logprobs not in (None, "labels", "constrained", "top"):
+            raise ConfigError(f"openai: logprobs is labels, constrained or top, not {logprobs!r}")
+        self.logprobs = logprobs
         self._template_kwargs = dict(chat_template_kwargs or {})
         self._extra_body = dict(extra_body or {})
+        if taken := sorted(_OURS & set(self._extra_body)):
+            raise ConfigError(
+                f"openai: extra_body must not set {', '.join(taken)}: judgekit sets or needs it"
+            )
         self._identity = identity
         self._encoder: PromptEncoder | None = None
-        self._facts: _Facts | None = None
+        self._abilities: Abilities | None = None
+        self._stale = False
+        """Whether the server was lost since its abilities were found out: it may come back as another."""
+        self._searches: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Abilities]] = (
+            WeakKeyDictionary()
+        )
         self._labels: dict[tuple[str, ...], dict[str, list[int]]] = {}
-        self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        self._accepted: dict[Any, JudgeRequest] = {}
+        """The last request of each kind that the server accepted."""
         self._together = Coalescing(self, key=_all_but_the_prompt)
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
-        facts = await self._know()
-        if facts.batches and _reply_tokens(request) <= _TOGETHER_TOKENS:
+        abilities = await self._know()
+        if abilities.batches and _reply_tokens(request) <= _TOGETHER_TOKENS:
             return await self._together.complete(request)
         (reply,) = await self.complete_many([request])
         if isinstance(reply, Exception):
@@ -91,20 +152,26 @@ class OpenAIJudge:
         return reply
 
     async def complete_many(self, requests: Sequence[JudgeRequest], /) -> Sequence[JudgeReply | Exception]:
-        """Send one request, or several that differ only in their prompts, in one POST."""
-        facts = await self._know()
-        try:
-            return await self._ask(requests, facts)
-        except JudgeRejected as error:
-            if len(requests) == 1:
-                return [error]
-            # one of them was rejected: send each by itself, so that the others get their verdict
-            return [(await self.complete_many([request]))[0] for request in requests]
-        except JudgeError as error:
-            return [error] * len(requests)
+        """Send requests that differ only in their prompts, in one POST. Each has an outcome of its own."""
+        abilities = await self._know()
+        made: Sequence[_Prompt | Exception]
+        if self._encoder is not None:
+            made = [self._encode(r) for r in requests]
+        else:
+            made = await asyncio.gather(*(self._fitting(r, abilities) for r in requests))
+        outcomes: list[JudgeReply | Exception | None] = [
+            p if isinstance(p, Exception) else None for p in made
+        ]
+        asked = [
+            (request, prompt)
+            for request, prompt in zip(requests, made, strict=True)
+            if not isinstance(prompt, Exception)
+        ]
+        replies = iter(await self._post(asked, abilities)) if asked else iter(())
+        return [next(replies) if outcome is None else outcome for outcome in outcomes]
 
     async def start(self) -> None:
-        """Ask the server what it serves. Raises JudgeUnavailable if it does not answer."""
+        """Ask the server what it can do. Raises JudgeUnavailable if it does not answer."""
         try:
             await self._know()
         except BaseException:
@@ -112,71 +179,183 @@ class OpenAIJudge:
             raise
 
     async def check_labels(self, choices: tuple[str, ...]) -> None:
-        """Check that each label is one token. Raises ConfigError, and JudgeError if the server does not answer."""
-        facts = await self._know()
-        if facts.style in ("tokens", "labels"):
-            await self._label_ids(choices, facts)
+        """Raise ConfigError if the model cannot answer with these labels in one token."""
+        abilities = await self._know()
+        if abilities.logprobs == "labels":
+            await self._label_ids(choices, abilities)
 
     async def identity(self) -> str:
-        """Return the given identity, or the server's name for its model, with its address."""
-        if self._identity is None:
-            facts = await self._know()
-            self._identity = f"{facts.root} at {self.server.url}"
-        return self._identity
+        """Return what the verdicts depend on: the given identity, or the server's address, model and version.
+
+        Both with a digest of *chat_template_kwargs* and *extra_body*.
+        """
+        name = self._identity
+        if name is None:
+            abilities = await self._know()
+            name = f"{abilities.root} at {self.server.url} {abilities.version}".rstrip()
+        settings = json.dumps([self._template_kwargs, self._extra_body], sort_keys=True, default=str)
+        return f"{name} {blake2b(settings.encode(), digest_size=8).hexdigest()}"
 
     async def close(self) -> None:
         """Close the running loop's connections; those of other loops close with their loop."""
+        search = self._searches.pop(asyncio.get_running_loop(), None)
+        if search is not None:
+            search.cancel()
         await self.server.close()
 
     def __repr__(self) -> str:
         return f"OpenAIJudge({self.server.url!r}, model={self.model!r})"
 
+    # ---- prompts
+
+    def _encode(self, request: JudgeRequest) -> list[int] | Exception:
+        """Make token ids, or the error that concerns this request alone."""
+        assert self._encoder is not None
+        try:
+            return self._encoder.encode(
+                request.turns, reply_tokens=_reply_tokens(request), thinking=request.sampling.thinking
+            ).ids
+        except JudgekitError as error:
+            return error
+
+    async def _fitting(self, request: JudgeRequest, abilities: Abilities) -> list[dict[str, str]] | Exception:
+        """Make chat messages that fit the context, or the error that concerns this request alone."""
+        try:
+            return await self._messages(request, abilities)
+        except JudgekitError as error:
+            return error
+
+    async def _messages(self, request: JudgeRequest, abilities: Abilities) -> list[dict[str, str]]:
+        """Make chat messages, and cut them until the server counts no more tokens than its context has."""
+        strings, context = abilities.control_strings, abilities.context
+        if context is None:
+            return text_messages(request.turns, control_strings=strings)
+        room = context - _reply_tokens(request)
+        # no vocabulary has longer tokens in number; without this bound, counting a huge text would take the server seconds
+        most = 64 * context
+        messages = text_messages(request.turns, control_strings=strings, max_chars=most)
+        while _most_tokens(messages) > room and abilities.version:
+            count = await self._count(messages, request, abilities)
+            if count <= room:
+                break
+            messages = _shorter(request.turns, strings, messages, 0.97 * room / count)
+        return messages
+
+    async def _count(
+        self, messages: Sequence[Mapping[str, str]], request: JudgeRequest, abilities: Abilities
+    ) -> int:
+        body = {
+            "model": abilities.model,
+            "messages": messages,
+            "chat_template_kwargs": self._for_template(request),
+        }
+        count = (await self.server.post("/tokenize", body, root=True)).get("count")
+        if not isinstance(count, int):
+            raise JudgeUnavailable(f"{self} answered /tokenize without a count")
+        return count
+
+    def _for_template(self, request: JudgeRequest) -> dict[str, Any]:
+        return {"enable_thinking": request.sampling.thinking, **self._template_kwargs}
+
     # ---- requests
 
-    async def _ask(self, requests: Sequence[JudgeRequest], facts: _Facts) -> list[JudgeReply | Exception]:
-        """Send one POST."""
+    async def _post(
+        self, asked: Sequence[tuple[JudgeRequest, _Prompt]], abilities: Abilities
+    ) -> list[JudgeReply | Exception]:
+        """Send prompts in one POST; if it is refused, in two halves, so that only what is refused alone fails."""
         start = time.perf_counter()
-        first, together = requests[0], len(requests) > 1
-        body = self._body(first, facts)
-        sent = [0] * len(requests)
-        if facts.style == "tokens":
-            prompts = [self._encode(request) for request in requests]
-            sent = [len(p) for p in prompts]
-            body["prompt"] = prompts if together else prompts[0]
-            path = "/completions"
-        else:
-            talks = [text_messages(request.turns) for request in requests]
-            body["messages"] = talks if together else talks[0]
-            if facts.vllm or self._template_kwargs or first.sampling.thinking:
-                body["chat_template_kwargs"] = {
-                    "enable_thinking": first.sampling.thinking,
-                    **self._template_kwargs,
-                }
-            path = "/chat/completions/batch" if together else "/chat/completions"
-        if first.choices:
-            body |= await self._choice_fields(first.choices, facts)
-        answer = await self.server.post(path, body)
-        choices = answer.get("choices")
-        if not isinstance(choices, list) or not choices or not all(isinstance(c, dict) for c in choices):
-            raise JudgeUnavailable(f"{self} answered without a choice")
-        by_index = {c.get("index"): c for c in choices} if together else {0: choices[0]}
-        usages = _shares(answer.get("usage"), len(requests))
+        try:
+            choices, usage = await self._choices(asked, abilities)
+        except JudgeRejected as error:
+            if len(asked) == 1:
+                return [await self._refused(*asked[0], abilities, error)]
+            halves = (asked[: len(asked) // 2], asked[len(asked) // 2 :])
+            first, second = await asyncio.gather(*(self._post(half, abilities) for half in halves))
+            return first + second
+        except _OtherCount as error:
+            if len(asked) == 1:
+                return [JudgeUnavailable(str(error))]
+            if abilities is self._abilities:
+                logger.warning("%s: prompts are sent one by one from now on", error)
+                self._abilities = msgspec.structs.replace(abilities, batches=False)
+            alone = await asyncio.gather(*(self._post([one], abilities) for one in asked))
+            return [reply for replies in alone for reply in replies]
+        except JudgekitError as error:
+            self._note(error)
+            return [error] * len(asked)
         replies: list[JudgeReply | Exception] = []
-        for number, (request, usage) in enumerate(zip(requests, usages, strict=True)):
-            choice = by_index.get(number)
-            if choice is None:
-                replies.append(JudgeUnavailable(f"{self} sent no answer to one of {len(requests)} prompts"))
-                continue
+        shares = _shares(usage, len(asked))
+        for (request, prompt), choice, share in zip(asked, choices, shares, strict=True):
             try:
-                replies.append(self._reply(request, choice, usage, sent[number], facts, start))
-            except JudgeError as error:
+                replies.append(self._reply(request, prompt, choice, share, abilities, start))
+            except JudgekitError as error:
                 replies.append(error)
+        self._accepted[_all_but_the_prompt(asked[0][0])] = asked[0][0]
+        if len(self._accepted) > _KINDS_KEPT:
+            del self._accepted[next(iter(self._accepted))]
         return replies
 
-    def _body(self, request: JudgeRequest, facts: _Facts) -> dict[str, Any]:
+    async def _choices(
+        self, asked: Sequence[tuple[JudgeRequest, _Prompt]], abilities: Abilities
+    ) -> tuple[list[Mapping[str, Any]], Any]:
+        """Send one POST; returns one choice for each prompt, in order, and the usage."""
+        request, prompt = asked[0]
+        together = len(asked) > 1
+        body = self._body(request, abilities)
+        prompts: Any = [p for _, p in asked] if together else prompt
+        if self._encoder is not None:
+            body["prompt"] = prompts
+            path = "/completions"
+        else:
+            body["messages"] = prompts
+            if abilities.version or self._template_kwargs or request.sampling.thinking:
+                body["chat_template_kwargs"] = self._for_template(request)
+            path = "/chat/completions/batch" if together else "/chat/completions"
+        if request.choices:
+            body |= await self._choice_fields(request.choices, abilities)
+        answer = await self.server.post(path, body)
+        choices = answer.get("choices")
+        if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
+            raise JudgeUnavailable(f"{self} answered without a choice")
+        order = {c.get("index"): c for c in choices} if together else dict(enumerate(choices))
+        if len(choices) != len(asked) or set(order) != set(range(len(asked))):
+            raise _OtherCount(f"{self} sent {len(choices)} choices for {len(asked)} prompt(s)")
+        return [order[i] for i in range(len(asked))], answer.get("usage")
+
+    async def _refused(
+        self, request: JudgeRequest, prompt: _Prompt, abilities: Abilities, error: JudgeRejected
+    ) -> JudgeReply | Exception:
+        """Say whose fault a refusal is: cut a prompt that is too long, and compare with a request that was accepted."""
+        if (
+            isinstance(prompt, list)
+            and prompt
+            and isinstance(prompt[0], dict)
+            and _TOO_LONG.search(str(error))
+        ):
+            try:
+                shorter = _shorter(request.turns, abilities.control_strings, prompt, 0.6)
+            except JudgeRejected:
+                return error
+            (reply,) = await self._post([(request, shorter)], abilities)
+            return reply
+        if error.status == 404:
+            self._stale = True  # the server may have another model now
+        known = self._accepted.get(_all_but_the_prompt(request))
+        if error.status not in (400, 413, 422) or known is None or known is request:
+            return error
+        again = self._encode(known) if self._encoder is not None else await self._fitting(known, abilities)
+        try:
+            if isinstance(again, Exception):
+                return error
+            await self._choices([(known, again)], abilities)
+        except (JudgekitError, _OtherCount):
+            return error  # it refuses everything now
+        return RolloutError(f"the judge refuses this prompt, and accepts others: {error}")
+
+    def _body(self, request: JudgeRequest, abilities: Abilities) -> dict[str, Any]:
         sampling = request.sampling
         body: dict[str, Any] = {
-            "model": facts.model,
+            "model": abilities.model,
             "max_tokens": _reply_tokens(request),
             "temperature": 0.0 if request.choices else sampling.temperature,
             **self._extra_body,
@@ -185,32 +364,26 @@ class OpenAIJudge:
             body["top_p"] = sampling.top_p
             if sampling.seed is not None:
                 body["seed"] = sampling.seed + request.vote
-        if request.json_schema is not None and facts.schemas:
+        if request.json_schema is not None:
             body["response_format"] = {
                 "type": "json_schema",
                 "json_schema": {"name": "verdict", "schema": request.json_schema},
             }
         return body
 
-    def _encode(self, request: JudgeRequest) -> list[int]:
-        assert self._encoder is not None
-        return self._encoder.encode(
-            request.turns, reply_tokens=_reply_tokens(request), thinking=request.sampling.thinking
-        ).ids
-
     def _reply(
         self,
         request: JudgeRequest,
+        prompt: _Prompt,
         choice: Mapping[str, Any],
         usage: Mapping[str, int],
-        sent: int,
-        facts: _Facts,
+        abilities: Abilities,
         start: float,
     ) -> JudgeReply:
         text, finish_reason = _text_of(choice), str(choice.get("finish_reason"))
         probs, mass = None, None
         if request.choices:
-            probs, mass = self._read(choice, request.choices, facts)
+            probs, mass = self._read(choice, request.choices, abilities)
             text, finish_reason = max(probs, key=probs.__getitem__), "stop"
         return JudgeReply(
             text=text,
@@ -219,168 +392,155 @@ class OpenAIJudge:
             label_mass=mass,
             usage=Usage(
                 calls=1,
-                prompt_tokens=sent or usage["prompt_tokens"],
+                prompt_tokens=len(prompt) if abilities.by_ids else usage["prompt_tokens"],
                 cached_tokens=usage["cached_tokens"],
                 completion_tokens=usage["completion_tokens"],
             ),
             latency_s=time.perf_counter() - start,
-            model=facts.root,
+            model=abilities.root,
         )
 
-    # ---- one-token reads
+    # ---- one-token verdicts
 
-    def _label_fields(self, labels: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-        ids = [i for label_ids in labels.values() for i in label_ids]
-        return {"logprobs": 1, "logprob_token_ids": ids, "return_tokens_as_token_ids": True}
-
-    async def _choice_fields(self, choices: tuple[str, ...], facts: _Facts) -> dict[str, Any]:
-        if facts.style == "tokens":
-            return self._label_fields(await self._label_ids(choices, facts))
-        if facts.style == "labels":
-            return {**self._label_fields(await self._label_ids(choices, facts)), "logprobs": True}
-        if facts.style == "constrained":
-            return {
-                "structured_outputs": {"choice": list(choices)},
-                "logprobs": True,
-                "top_logprobs": len(choices),
-            }
-        return {"logprobs": True, "top_logprobs": 20}
+    async def _choice_fields(self, choices: tuple[str, ...], abilities: Abilities) -> dict[str, Any]:
+        if abilities.logprobs == "labels":
+            labels = await self._label_ids(choices, abilities)
+            fields = label_fields([i for ids in labels.values() for i in ids])
+            return fields if abilities.by_ids else {**fields, "logprobs": True}
+        fields = {}
+        count = TOP
+        if abilities.logprobs == "constrained":
+            fields["structured_outputs"] = {"choice": list(choices)}
+            count = len(choices)
+        return {
+            **fields,
+            **({"logprobs": count} if abilities.by_ids else {"logprobs": True, "top_logprobs": count}),
+        }
 
     def _read(
-        self, choice: Any, choices: tuple[str, ...], facts: _Facts
+        self, choice: Mapping[str, Any], choices: tuple[str, ...], abilities: Abilities
     ) -> tuple[dict[str, float], float | None]:
-        """Return the labels' probabilities and their mass, from a choice with logprobs."""
-        found = _first_logprobs(choice)
+        """Return the labels' relative probabilities, and their share of all; None where it cannot be known.
+
+        Raises JudgeUnavailable unless every label's probability is known: a missing one is no zero.
+        """
+        found = first_logprobs(choice)
         if found is None:
             raise JudgeUnavailable(
-                f"{self} sent no logprobs of the first token, so it cannot give one-token verdicts: use the verdict format line or json"
+                f"{self} sent no logprobs of the first token, so it cannot give one-token verdicts: use the verdict "
+                "format line or json"
             )
-        masses: dict[str, float]
-        if facts.style in ("tokens", "labels"):
-            labels = self._labels[choices]
-            masses = {
-                label: math.fsum(math.exp(found[f"token_id:{i}"]) for i in ids if f"token_id:{i}" in found)
-                for label, ids in labels.items()
-            }
-            if not any(f"token_id:{i}" in found for ids in labels.values() for i in ids):
-                raise JudgeUnavailable(f"{self} sent none of the requested label logprobs")
+        if abilities.logprobs == "labels":
+            labels = {label: [f"token_id:{i}" for i in ids] for label, ids in self._labels[choices].items()}
         else:
-            masses = dict.fromkeys(choices, 0.0)
-            for token, logprob in found.items():
-                if token.strip() in masses:
-                    masses[token.strip()] += math.exp(logprob)
+            labels = {label: [t for t in found if t.strip() == label] for label in choices}
+        masses: dict[str, float] = {}
+        for label, tokens in labels.items():
+            if not (tokens and all(t in found for t in tokens)) and not self._negligible(found, abilities):
+                raise JudgeUnavailable(f"{self} left out the probability of the label {label!r}")
+            masses[label] = math.fsum(math.exp(found[t]) for t in tokens if t in found)
         probs, mass = normalised(masses)
-        return probs, None if facts.style == "constrained" else mass
+        if abilities.logprobs == "constrained" and mass >= _MASS_OF_CONSTRAINED:
+            return probs, None
+        return probs, mass
 
-    async def _label_ids(self, choices: tuple[str, ...], facts: _Facts) -> dict[str, list[int]]:
+    def _negligible(self, found: Mapping[str, float], abilities: Abilities) -> bool:
+        """Whether a label that is not among the most likely tokens has next to no probability."""
+        if abilities.logprobs != "top":
+            return False
+        return len(found) >= TOP or math.fsum(map(math.exp, found.values())) >= _MASS_OF_CONSTRAINED
+
+    async def _label_ids(self, choices: tuple[str, ...], abilities: Abilities) -> dict[str, list[int]]:
         known = self._labels.get(choices)
         if known is None:
-            forms = {form: await self._token_ids(form, facts) for form in label_forms(choices)}
+            forms = {form: await self._ids(form, abilities) for form in label_forms(choices)}
             known = self._labels[choices] = label_token_ids(choices, forms.__getitem__)
         return known
 
-    async def _token_ids(self, text: str, facts: _Facts) -> list[int]:
+    async def _ids(self, text: str, abilities: Abilities) -> list[int]:
         if self._encoder is not None:
             return self._encoder.token_ids(text)
-        body = {"model": facts.model, "prompt": text, "add_special_tokens": False}
-        answer = await self.server.post("/tokenize", body, root=True)
-        tokens = answer.get("tokens")
-        if not isinstance(tokens, list):
-            raise JudgeUnavailable(f"{self} answered /tokenize in an unknown format")
-        return tokens
+        return await token_ids(self.server, abilities.model, text)
 
-    # ---- what the server is
+    # ---- what the server can do
 
-    async def _know(self) -> _Facts:
-        if self._facts is None:
-            loop = asyncio.get_running_loop()
-            lock = self._asking.setdefault(loop, asyncio.Lock())
-            async with lock:
-                if self._facts is None:
-                    self._facts = await self._find_out()
-        return self._facts
+    async def _know(self) -> Abilities:
+        """Return what the server can do; all callers wait for one search."""
+        if self._abilities is not None and not self._stale:
+            return self._abilities
+        loop = asyncio.get_running_loop()
+        search = self._searches.get(loop)
+        if search is None or search.done():
+            search = self._searches[loop] = loop.create_task(self._find_out())
+            search.add_done_callback(_retrieved)
+        # the search belongs to all callers: a caller that is cancelled leaves it running
+        await asyncio.wait([search])
+        if search.cancelled():
+            raise JudgeUnavailable(f"{self} was closed")
+        if (error := search.exception()) is not None:
+            raise copy.copy(error)
+        return search.result()
 
-    async def _find_out(self) -> _Facts:
-        models = await self.server.models()
-        names = [str(m["id"]) for m in models]
-        if self.model is None and len(names) != 1:
-            raise ConfigError(
-                f"{self.server.url} serves {', '.join(names) or 'no model'}: name the judge with model="
+    async def _find_out(self) -> Abilities:
+        found = await served(self.server, self.model)
+        before = self._abilities
+        encoder = self._encoder
+        if self.tokenizer is not None and (
+            encoder is None or before is None or found.context != before.context
+        ):
+            encoder = await asyncio.to_thread(
+                _load_encoder, self.tokenizer, found.context or _CONTEXT, self._template_kwargs
             )
-        model = self.model or names[0]
-        entry = next((m for m in models if m["id"] == model), None)
-        if entry is None and len(names) < 50:  # providers list hundreds of models, and not always all
-            raise ConfigError(f"{self.server.url} serves {', '.join(names)}, not {model!r}")
-        entry = entry or {}
-        context = entry.get("max_model_len")
-        version = await self._version()
-        facts = _Facts(model=model, root=str(entry.get("root") or model), vllm=version is not None)
-        if self.tokenizer is not None and self._encoder is None:
-            self._encoder = await asyncio.get_running_loop().run_in_executor(
-                None, _load_encoder, self.tokenizer, int(context or 32768), self._template_kwargs
-            )
-        if facts.vllm:
-            facts.style = "tokens" if self._encoder is not None else "labels"
-            facts.batches = facts.style == "tokens" or await self._takes_batches(facts)
-            if not await self._sends_labels(facts):
-                facts.style, facts.batches = "constrained", False
-        return facts
+        found = await find_out(self.server, found, encoder=encoder, logprobs=self.logprobs)
+        self._abilities, self._encoder, self._stale = found, encoder, False
+        if found != before:
+            self._labels.clear()
+            self._accepted.clear()
+            if before is not None:
+                logger.warning("%s has come back as another: %s, before %s", self, found, before)
+            if self.logprobs is None and found.logprobs == "constrained":
+                logger.warning(
+                    "%s cannot send the labels' probabilities (vLLM can from 0.20 on): its replies are constrained to "
+                    "the labels, and whether it would have answered with one of them is not known",
+                    self,
+                )
+        if found.version:
+            self._check_style(found.logprobs)
+        return found
 
-    async def _version(self) -> str | None:
-        """Return vLLM's version, or None for other servers."""
-        try:
-            answer = await self.server.get("/version", root=True)
-        except JudgeError:
-            return None
-        version = answer.get("version")
-        return version if isinstance(version, str) else None
+    def _check_style(self, style: LogprobStyle) -> None:
+        """Hold all judges of this process that ask this server to one style of logprobs."""
+        for other in list(_judges):
+            if other is self or other.server.url != self.server.url or other._abilities is None:
+                continue
+            if other._abilities.logprobs != style:
+                if other.logprobs is not None or self.logprobs is not None:
+                    raise ConfigError(
+                        f"two judges ask {self.server.url} for logprobs in two styles, {other._abilities.logprobs} and "
+                        f"{style}, and vLLM mixes them up: give both the same logprobs="
+                    )
+                other._stale = True
+        _judges.add(self)
 
-    async def _takes_batches(self, facts: _Facts) -> bool:
-        probe = {
-            "model": facts.model,
-            "messages": [[{"role": "user", "content": "0"}]] * 2,
-            "max_tokens": 1,
-            "temperature": 0.0,
-        }
-        try:
-            answer = await self.server.post("/chat/completions/batch", probe)
-        except JudgeError:
-            return False
-        return isinstance(answer.get("choices"), list) and len(answer["choices"]) == 2
-
-    async def _sends_labels(self, facts: _Facts) -> bool:
-        """Check that the server honours `logprob_token_ids`, which older ones silently ignore."""
-        try:
-            ids = await self._token_ids("0", facts)
-            fields: dict[str, Any] = {
-                "max_tokens": 1,
-                "temperature": 0.0,
-                "model": facts.model,
-                **self._label_fields({"0": ids[:1]}),
-            }
-            if facts.style == "tokens":
-                answer = await self.server.post("/completions", {**fields, "prompt": ids})
-            else:
-                fields |= {"logprobs": True, "messages": [{"role": "user", "content": "0"}]}
-                answer = await self.server.post("/chat/completions", fields)
-            found = _first_logprobs(_first_choice(answer, str(self)))
-        except (JudgeRejected, JudgeUnavailable):
-            return False
-        return found is not None and f"token_id:{ids[0]}" in found
+    def _note(self, error: JudgekitError) -> None:
+        """Have the server looked at again after it was lost: it may come back as another version or model."""
+        if isinstance(error, JudgeUnavailable) and error.lost:
+            self._stale = True
 
 
-class _Facts:
-    """What a server supports."""
+_CONTEXT = 32768
+"""Context length in tokens where the server does not tell it."""
+_Prompt = list[int] | list[dict[str, str]]
+_KINDS_KEPT = 64
+_judges: WeakSet[OpenAIJudge] = WeakSet()
+"""Judges whose vLLM server is known."""
+_TOO_LONG = re.compile(
+    r"too long|context length|context_length|max_model_len|maximum.{0,20}(tokens|length)", re.I
+)
 
-    def __init__(self, *, model: str, root: str, vllm: bool) -> None:
-        self.model = model
-        self.root = root
-        self.vllm = vllm
-        self.style: Style = "top"
-        self.batches = False
-        """Whether one POST can carry several prompts."""
-        self.schemas = True
-        """Whether a reply can be constrained to a JSON schema."""
+
+class _OtherCount(Exception):
+    """The server sent more or fewer choices than it was asked for: which is whose cannot be known."""
 
 
 def openai_judge(
@@ -393,6 +553,7 @@ def openai_judge(
     chat_template_kwargs: Mapping[str, Any] | None = None,
     extra_body: Mapping[str, Any] | None = None,
     identity: str | None = None,
+    logprobs: LogprobStyle | None = None,
     max_connections: int = 256,
 ) -> Judge:
     """Make an `OpenAIJudge`, or a `Routed` over several servers of the same weights.
@@ -411,6 +572,7 @@ def openai_judge(
             chat_template_kwargs=chat_template_kwargs,
             extra_body=extra_body,
             identity=identity,
+            logprobs=logprobs,
             max_connections=max_connections,
         )
         for one in each
@@ -418,11 +580,22 @@ def openai_judge(
     return judges[0] if len(judges) == 1 else Routed(judges)
 
 
-def _first_choice(answer: Mapping[str, Any], who: str) -> dict[str, Any]:
-    choices = answer.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise JudgeUnavailable(f"{who} answered without a choice")
-    return choices[0]
+def _shorter(
+    turns: Sequence[Turn], strings: Sequence[str], messages: Sequence[Mapping[str, str]], share: float
+) -> list[dict[str, str]]:
+    """Make the messages again with *share* of their characters. Raises JudgeRejected where nothing is left to cut."""
+    length = sum(len(m["content"]) for m in messages)
+    made = text_messages(turns, control_strings=strings, max_chars=int(length * share))
+    if sum(len(m["content"]) for m in made) >= length:
+        raise JudgeRejected("the prompt is too long for the judge's context, also without the rollout's text")
+    return made
+
+
+def _most_tokens(messages: Sequence[Mapping[str, str]]) -> int:
+    """A bound on the messages' tokens that needs no tokenizer: one for each byte, and some for the template."""
+    texts = [m["content"] for m in messages]
+    normal = [t if t.isascii() else unicodedata.normalize("NFKC", t) for t in texts]
+    return 256 + sum(len(t) if t.isascii() else len(t.encode("utf-8", "surrogatepass")) for t in normal)
 
 
 def _text_of(choice: Mapping[str, Any]) -> str:
@@ -430,23 +603,6 @@ def _text_of(choice: Mapping[str, Any]) -> str:
     message = choice.get("message")
     text = message.get("content") if isinstance(message, dict) else choice.get("text")
     return text if isinstance(text, str) else ""
-
-
-def _first_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
-    """Return the first token's logprobs by token, from either API; None if there are none."""
-    logprobs = choice.get("logprobs")
-    if not isinstance(logprobs, dict):
-        return None
-    found: dict[str, float] = {}
-    with contextlib.suppress(KeyError, IndexError, TypeError, ValueError, AttributeError):
-        if logprobs.get("content"):
-            first = logprobs["content"][0]
-            for entry in [*(first.get("top_logprobs") or []), first]:
-                found[str(entry["token"])] = float(entry["logprob"])
-        else:
-            found = {str(token): float(value) for token, value in logprobs["top_logprobs"][0].items()}
-    good = {token: value for token, value in found.items() if value <= 1e-3}  # no NaN, no probability above 1
-    return good or None
 
 
 def _shares(usage: Any, n: int) -> list[dict[str, int]]:
@@ -471,6 +627,12 @@ def _all_but_the_prompt(request: JudgeRequest) -> Any:
     schema = json.dumps(request.json_schema, sort_keys=True) if request.json_schema is not None else None
     vote = request.vote if request.sampling.temperature > 0 else 0  # it is part of the seed
     return request.choices, request.sampling, _reply_tokens(request), schema, vote
+
+
+def _retrieved(search: asyncio.Task[Abilities]) -> None:
+    """Retrieve a search's error, for nobody may wait for it any more."""
+    if not search.cancelled():
+        search.exception()
 
 
 def _load_encoder(tokenizer: str, context: int, template_kwargs: Mapping[str, Any]) -> PromptEncoder:

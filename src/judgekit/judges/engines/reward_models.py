@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
@@ -95,4 +96,6 @@ def _number(answer: dict[str, Any]) -> float | None:
     found = entry.get("probs", entry.get("score", entry.get("data")))
     while isinstance(found, list) and len(found) == 1:
         found = found[0]
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        return None
+    return float(found)

@@ -14,12 +14,14 @@ import os
 import sqlite3
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 import msgspec
 
-from judgekit.errors import ConfigError, VerdictError
+from judgekit.errors import ConfigError, JudgeUnavailable, VerdictError
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 from judgekit.types import CURRENT_RUN, Usage
 
@@ -51,26 +53,44 @@ class Cached:
         self._flying: dict[tuple[int, bytes], _Flight] = {}
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
-        key = request_key(request, await self._identity())
+        # only a reply that is kept can outlive the weights that gave it
+        key = request_key(request, await self._identity() if self._keeps else "")
         found = self._look_up(key, request)
         if found is not None:
             self.hits += 1
             return found
         place = (id(asyncio.get_running_loop()), key)
-        flight = self._flying.get(place)
-        if flight is None:
-            flight = self._flying[place] = _Flight(
-                asyncio.create_task(self._fetch(key, request)), request.nonce
-            )
-            flight.task.add_done_callback(lambda _: self._flying.pop(place, None))
-            return await flight.wait()
+        while True:
+            flight = self._flying.get(place)
+            own = flight is None
+            if flight is None:
+                flight = self._flying[place] = _Flight(
+                    asyncio.create_task(self._fetch(key, request)), request.nonce
+                )
+                flight.task.add_done_callback(partial(self._landed, place, flight))
+            if await flight.wait(partial(self._landed, place, flight)):
+                break
+            if own:
+                raise JudgeUnavailable("the call was cancelled")
+            # whoever made the call that this one joined has given up: make it again
+        reply = flight.task.result()
+        if own:
+            return reply
         self.joins += 1
-        reply = await flight.wait()
         return msgspec.structs.replace(reply, usage=Usage(), nonce=reply.nonce or flight.nonce)
 
     def close(self) -> None:
         if self.disk is not None:
             self.disk.close()
+
+    @property
+    def _keeps(self) -> bool:
+        return self.entries > 0 or self.disk is not None
+
+    def _landed(self, place: tuple[int, bytes], flight: _Flight, _: object = None) -> None:
+        """Have nobody join this flight any more."""
+        if self._flying.get(place) is flight:
+            del self._flying[place]
 
     async def _identity(self) -> str:
         identity = getattr(self._engine, "identity", None)
@@ -78,7 +98,7 @@ class Cached:
 
     async def _fetch(self, key: bytes, request: JudgeRequest) -> JudgeReply:
         reply = await self.inner.complete(request)
-        if request.accept is not None and (self.entries or self.disk is not None):
+        if request.accept is not None and self._keeps:
             with contextlib.suppress(VerdictError):
                 request.accept(reply)
                 self._keep(key, request, reply)
@@ -97,7 +117,11 @@ class Cached:
                 self._remember(key, data)
         if data is None:
             return None
-        return msgspec.structs.replace(_decoder.decode(data), usage=Usage(), latency_s=0.0)
+        try:
+            reply = _decoder.decode(data)
+        except msgspec.MsgspecError:  # a row of another version, or a damaged one
+            return None
+        return msgspec.structs.replace(reply, usage=Usage(), latency_s=0.0)
 
     def _keep(self, key: bytes, request: JudgeRequest, reply: JudgeReply) -> None:
         data = _encoder.encode(msgspec.structs.replace(reply, nonce=reply.nonce or request.nonce))
@@ -121,17 +145,20 @@ class _Flight:
         self.nonce = nonce
         self.waiting = 0
 
-    async def wait(self) -> JudgeReply:
+    async def wait(self, leave: Callable[[], None]) -> bool:
+        """Wait for the call; False if it was cancelled. The last waiter that is cancelled calls *leave* and cancels it."""
         self.waiting += 1
         try:
-            return await asyncio.shield(self.task)
+            await asyncio.wait([self.task])
         except asyncio.CancelledError:
             if self.waiting == 1 and not self.task.done():
+                leave()  # first: whoever asks from now on must not join a call that is being cancelled
                 self.task.cancel()
                 await asyncio.wait([self.task])
             raise
         finally:
             self.waiting -= 1
+        return not self.task.cancelled()
 
 
 def request_key(request: JudgeRequest, identity: str) -> bytes:
@@ -215,7 +242,7 @@ class DiskCache:
                 ended = None in batch
                 rows = [row for row in batch if row is not None]
                 with contextlib.suppress(sqlite3.Error), connection:
-                    connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?)", rows)
+                    connection.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?)", rows)
         finally:
             connection.close()
 

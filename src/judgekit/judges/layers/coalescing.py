@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -122,6 +123,8 @@ class _Queue:
             raise
         except Exception as error:
             replies = [error] * len(batch)
+        # one error object for each caller: callers note on it what they did
+        replies = [copy.copy(r) if isinstance(r, Exception) else r for r in replies]
         for (_, future), reply in zip(batch, replies, strict=True):
             if future.done():
                 continue

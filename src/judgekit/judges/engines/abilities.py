@@ -1,0 +1,221 @@
+"""Finds out what an OpenAI-compatible server can do, by asking it.
+
+Only an answer settles an ability: a success, or a refusal of the field or path that was tried. A failure that may
+pass (HTTP 5xx, a lost connection, a timeout) is raised, so that it cannot downgrade a server for good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeUnavailable
+from judgekit.judges.asking.plain import control_strings
+from judgekit.judges.asking.tokens import PromptEncoder
+from judgekit.judges.engines.http import Server
+
+logger = logging.getLogger("judgekit")
+
+LogprobStyle = Literal["labels", "constrained", "top"]
+"""How one-token verdicts are read:
+
+* `labels`: vLLM from 0.20 on: each label's probability in the full vocabulary, by token id.
+* `constrained`: older vLLM: the reply is constrained to the labels, so their share is unknown.
+* `top`: any other server: the labels among the 20 most likely first tokens.
+"""
+
+TOP = 20
+"""Most likely tokens that servers send at most."""
+
+
+class Abilities(Struct, frozen=True):
+    """What one server can do."""
+
+    model: str
+    """The name that requests carry."""
+    root: str
+    """What the server says it has loaded."""
+    version: str = ""
+    """vLLM's version; empty for other servers."""
+    context: int | None = None
+    """Context length in tokens; None: unknown."""
+    by_ids: bool = False
+    """Whether prompts are sent as token ids."""
+    logprobs: LogprobStyle = "top"
+    batches: bool = False
+    """Whether one POST may carry several prompts."""
+    control_strings: tuple[str, ...] = ()
+    """The model's own control strings, where the server tells them."""
+
+
+async def served(server: Server, model: str | None) -> Abilities:
+    """Return what the server's list says of *model*, or of the only model there is."""
+    models = await server.models()
+    names = [str(m["id"]) for m in models]
+    if model is None and len(names) != 1:
+        raise ConfigError(f"{server.url} serves {', '.join(names) or 'no model'}: name the judge with model=")
+    name = model or names[0]
+    entry = next((m for m in models if m["id"] == name), None)
+    if entry is None and len(names) < 50:  # providers list hundreds of models, and not always all
+        raise ConfigError(f"{server.url} serves {', '.join(names)}, not {name!r}")
+    entry = entry or {}
+    length = entry.get("max_model_len")
+    return Abilities(
+        model=name,
+        root=str(entry.get("root") or name),
+        context=length if isinstance(length, int) and length > 0 else None,
+    )
+
+
+async def find_out(
+    server: Server, found: Abilities, *, encoder: PromptEncoder | None, logprobs: LogprobStyle | None
+) -> Abilities:
+    """Complete *found* by asking the server.
+
+    *encoder*: prompts are to be sent as its token ids; ConfigError where the server takes none. *logprobs*: a style
+    that is not looked for but given. Raises JudgeError where the server does not answer.
+    """
+    if logprobs != "top":
+        found = replace(found, version=await _version(server))
+    if encoder is not None:
+        return await _by_ids(server, found, encoder.token_ids("0"), logprobs)
+    return await _by_text(server, found, logprobs)
+
+
+async def token_ids(server: Server, model: str, text: str) -> list[int]:
+    """Return the ids of *text* in the served model's vocabulary."""
+    body = {"model": model, "prompt": text, "add_special_tokens": False}
+    ids = (await server.post("/tokenize", body, root=True)).get("tokens")
+    if not isinstance(ids, list):
+        raise JudgeUnavailable(f"{server} answered /tokenize in an unknown format")
+    return ids
+
+
+async def _version(server: Server) -> str:
+    try:
+        answer = await server.get("/version", root=True)
+    except JudgeRejected:
+        return ""
+    except JudgeError as error:
+        raise JudgeUnavailable(
+            f"cannot tell what kind of server it is: {error}. If GET /version of this server never works, set logprobs: top"
+        ) from None
+    version = answer.get("version")
+    return version if isinstance(version, str) else ""
+
+
+async def _by_ids(
+    server: Server, found: Abilities, ids: Sequence[int], logprobs: LogprobStyle | None
+) -> Abilities:
+    """Find out how prompts of token ids can be sent."""
+    plain: dict[str, Any] = {"model": found.model, "max_tokens": 1, "temperature": 0.0}
+    answer = await _accepted(server, "/completions", {**plain, "prompt": list(ids)})
+    if answer is None or not _counted(answer, len(ids)):
+        raise ConfigError(
+            f"{server.url} takes no prompts as token ids, which keep rollouts from becoming control tokens: without "
+            "tokenizer= prompts are sent as text"
+        )
+    style: LogprobStyle = logprobs or "top"
+    if logprobs is None and found.version:
+        probe = {**plain, **label_fields(ids[:1]), "prompt": list(ids)}
+        style = (
+            "labels" if _has_label(await _accepted(server, "/completions", probe), ids[0]) else "constrained"
+        )
+    two = await _accepted(server, "/completions", {**plain, "prompt": [list(ids), list(ids)]})
+    return replace(found, by_ids=True, logprobs=style, batches=_has_choices(two, 2))
+
+
+async def _by_text(server: Server, found: Abilities, logprobs: LogprobStyle | None) -> Abilities:
+    """Find out how prompts of chat messages can be sent."""
+    if not found.version:
+        return replace(found, logprobs=logprobs or "top")
+    plain: dict[str, Any] = {"model": found.model, "max_tokens": 1, "temperature": 0.0}
+    messages = [{"role": "user", "content": "0"}]
+    style: LogprobStyle = logprobs or "constrained"
+    if logprobs is None:
+        with contextlib.suppress(JudgeRejected):  # no /tokenize: the labels' ids are not known
+            ids = await token_ids(server, found.model, "0")
+            probe = {**plain, **label_fields(ids[:1]), "logprobs": True, "messages": messages}
+            if _has_label(await _accepted(server, "/chat/completions", probe), ids[0]):
+                style = "labels"
+    two = await _accepted(server, "/chat/completions/batch", {**plain, "messages": [messages] * 2})
+    return replace(
+        found,
+        logprobs=style,
+        batches=_has_choices(two, 2),
+        control_strings=await _control_strings(server),
+    )
+
+
+async def _control_strings(server: Server) -> tuple[str, ...]:
+    """Return the served model's control strings; none if the server does not tell them."""
+    try:
+        info = await server.get("/tokenizer_info", root=True)
+    except JudgeRejected:
+        return ()
+    template = info.get("chat_template")
+    return control_strings(info, template if isinstance(template, str) else None)
+
+
+async def _accepted(server: Server, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the server's answer, or None if it refuses the request."""
+    try:
+        return await server.post(path, body)
+    except JudgeRejected as error:
+        if error.status in (401, 403):
+            raise
+        return None
+
+
+def label_fields(ids: Sequence[int]) -> dict[str, Any]:
+    """Return the fields of a vLLM completion that ask for the logprobs of these ids."""
+    return {"logprobs": 1, "logprob_token_ids": list(ids), "return_tokens_as_token_ids": True}
+
+
+def _has_choices(answer: Mapping[str, Any] | None, count: int) -> bool:
+    choices = (answer or {}).get("choices")
+    return isinstance(choices, list) and len(choices) == count
+
+
+def _has_label(answer: Mapping[str, Any] | None, token: int) -> bool:
+    if answer is None or not _has_choices(answer, 1):
+        return False
+    found = first_logprobs(answer["choices"][0])
+    return found is not None and f"token_id:{token}" in found
+
+
+def _counted(answer: Mapping[str, Any], count: int) -> bool:
+    """Whether the server counted the prompt's ids, and not the characters of a list as text."""
+    usage = answer.get("usage")
+    counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return counted is None or counted == count
+
+
+def first_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
+    """Return the first token's logprobs by token, from either API; None if there are none.
+
+    Raises JudgeUnavailable if one of them is not a log-probability: the others are not believed either.
+    """
+    logprobs = choice.get("logprobs")
+    if not isinstance(logprobs, dict):
+        return None
+    found: dict[str, Any] = {}
+    try:
+        if logprobs.get("content"):
+            first = logprobs["content"][0]
+            for entry in [*(first.get("top_logprobs") or []), first]:
+                found[str(entry["token"])] = entry["logprob"]
+        else:
+            found = dict(logprobs["top_logprobs"][0])
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        return None
+    for token, value in found.items():
+        # a little above 0 is rounding; minus infinity is a probability of 0
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value <= 1e-3:
+            raise JudgeUnavailable(f"the logprob of {token!r} is {value!r:.40}")
+    return {token: float(value) for token, value in found.items()} or None

@@ -1,0 +1,391 @@
+"""OpenAIJudge never makes a number of a failure, and a failure of one request stays with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from judgekit import (
+    ConfigError,
+    Failed,
+    Graded,
+    GradingRunner,
+    JudgeRejected,
+    JudgeUnavailable,
+    Rollout,
+    RolloutError,
+)
+from judgekit.graders import JudgeGrader
+from judgekit.judges import JudgeRequest, OpenAIJudge, Piece, Turn
+
+from .fake_server import FakeServer, Handler, says
+from .test_openai import ask
+
+pytest.importorskip("aiohttp")
+EMBEDDED = resources.files("judgekit.judges") / "embedded"
+BUSY = says("busy", status=503)
+NO_SUCH_FIELD = says('{"error": {"message": "unknown field"}}', status=400)
+
+
+def top(**logprobs: float) -> Handler:
+    """A chat completion whose first token has these probabilities."""
+    entries = [{"token": t, "logprob": math.log(p) if p > 0 else p} for t, p in logprobs.items()]
+    first = {**entries[0], "top_logprobs": entries}
+    choice = {"index": 0, "message": {"content": "1"}, "logprobs": {"content": [first]}}
+    return says(json.dumps({"choices": [choice]}))
+
+
+def rollouts(count: int) -> list[Rollout]:
+    return [
+        Rollout(prompt="p", ground_truth="1", response=f"candidate {i}", group=i // 4) for i in range(count)
+    ]
+
+
+# ---- what a server can do
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/version", "/tokenize", "/v1/chat/completions"])
+async def test_an_error_that_passes_downgrades_nothing(path: str) -> None:
+    async with FakeServer("vllm") as server:
+        server.once[path] = [BUSY]
+        judge = OpenAIJudge(server.url)
+        with pytest.raises(JudgeUnavailable):
+            await judge.complete(ask())
+        reply = await judge.complete(ask())
+        assert reply.label_mass == pytest.approx(0.9)  # read in full: the server can send it
+        assert "logprob_token_ids" in server.bodies[-1]
+        await judge.close()
+
+
+async def test_a_refusal_is_an_answer() -> None:
+    async with FakeServer("vllm") as server:
+        server.once["/version"] = [says("{}", status=404)]
+        judge = OpenAIJudge(server.url)
+        await judge.complete(ask())
+        assert server.bodies[-1]["top_logprobs"] == 20
+        await judge.close()
+
+
+async def test_a_server_that_cannot_say_what_it_is_can_be_described() -> None:
+    async with FakeServer("provider") as server:
+        server.once["/version"] = [BUSY] * 9
+        with pytest.raises(JudgeUnavailable, match="set logprobs: top"):
+            await OpenAIJudge(server.url).start()
+        judge = OpenAIJudge(server.url, logprobs="top")
+        assert (await judge.complete(ask())).choice_probs is not None
+        await judge.close()
+
+
+async def test_prompts_that_must_go_as_token_ids_never_go_as_text() -> None:
+    pytest.importorskip("transformers")
+    async with FakeServer("provider") as server:
+        judge = OpenAIJudge(server.url, tokenizer=EMBEDDED)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="takes no prompts as token ids"):
+            await judge.start()
+    async with FakeServer("vllm") as server:
+        server.once["/v1/completions"] = [BUSY]
+        judge = OpenAIJudge(server.url, tokenizer=EMBEDDED)  # type: ignore[arg-type]
+        with pytest.raises(JudgeUnavailable):
+            await judge.start()
+        await judge.complete(ask("<|im_end|> candidate"))
+        assert not any("messages" in body for body in server.bodies)
+        await judge.close()
+
+
+async def test_all_callers_wait_for_one_search() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        server.once["/version"] = [BUSY]
+        found = await asyncio.gather(
+            *(judge.complete(ask(f"{i}")) for i in range(50)), return_exceptions=True
+        )
+        assert all(isinstance(f, JudgeUnavailable) for f in found)
+        assert len({id(f) for f in found}) == 50
+        await asyncio.gather(*(judge.complete(ask(f"{i}")) for i in range(50)))
+        await judge.close()
+
+
+async def test_a_server_that_comes_back_is_looked_at_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "judgekit")
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        assert (await judge.complete(ask())).label_mass == pytest.approx(0.9)
+        identity = await judge.identity()
+    with pytest.raises(JudgeUnavailable):
+        await judge.complete(ask())
+    async with FakeServer("provider", port=server.port) as server:
+        await judge.complete(ask())
+        assert server.bodies[-1]["top_logprobs"] == 20
+        assert await judge.identity() != identity
+        assert "has come back as another" in caplog.text
+        await judge.close()
+
+
+async def test_two_styles_of_logprobs_do_not_meet_on_one_server() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        with pytest.raises(ConfigError, match="in two styles, labels and constrained"):
+            await OpenAIJudge(server.url, logprobs="constrained").start()
+        await OpenAIJudge(server.url, logprobs="labels").start()
+        await judge.close()
+
+
+# ---- what a reply holds
+
+
+async def test_a_constraint_that_was_not_honoured_is_no_verdict() -> None:
+    async with FakeServer("old vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.fault = top(Sure=0.9, **{"1": 1e-6, "0": 1e-9})
+        reply = await judge.complete(ask())
+        assert reply.label_mass == pytest.approx(1e-6, rel=0.01)
+        results = await GradingRunner({"judge": JudgeGrader(judge)}).run(rollouts(4))
+        assert all(isinstance(r.grades["judge"], Failed) and r.reward is None for r in results)
+        await judge.close()
+
+
+@pytest.mark.parametrize("kind", ["old vllm", "provider"])
+@pytest.mark.parametrize(
+    "logprobs", [{"1": 0.3}, {"1": 0.3, "!": 0.0}, {"1": 0.5, "0": math.nan}, {"1": 0.5, "0": 7.0}]
+)
+async def test_every_label_s_probability_must_be_there(kind: str, logprobs: Mapping[str, float]) -> None:
+    """The second case is what vLLM sends where two styles meet in one batch."""
+    async with FakeServer(kind) as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        entries = [
+            {"token": t, "logprob": math.log(p) if 0 < p < 1 else {0.0: -9999.0}.get(p, p)}
+            for t, p in logprobs.items()
+        ]
+        first = {**entries[0], "top_logprobs": entries}
+        choice = {"index": 0, "message": {"content": "1"}, "logprobs": {"content": [first]}}
+        server.fault = says(json.dumps({"choices": [choice]}))
+        with pytest.raises(JudgeUnavailable, match=r"left out the probability|the logprob of"):
+            await judge.complete(ask())
+        await judge.close()
+
+
+async def test_a_label_that_is_left_out_by_id_is_no_zero() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.fault = top(**{"token_id:11": 0.5, "token_id:21": 0.01, "token_id:10": 0.3})  # not 20
+        with pytest.raises(JudgeUnavailable, match="left out the probability of the label '0'"):
+            await judge.complete(ask())
+        await judge.close()
+
+
+async def test_labels_beyond_the_most_likely_tokens_hold_next_to_nothing() -> None:
+    async with FakeServer("provider") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.fault = top(**{"1": 0.995, "Sure": 0.005})
+        reply = await judge.complete(ask())
+        assert reply.choice_probs == {"0": 0.0, "1": 1.0}
+        await judge.close()
+
+
+@pytest.mark.parametrize("count", [0, 2])
+async def test_as_many_choices_as_prompts(count: int) -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        choice = {"message": {"content": "### Final Score: 1"}, "finish_reason": "stop"}
+        server.fault = says(json.dumps({"choices": [{"index": i, **choice} for i in range(count)]}))
+        with pytest.raises(JudgeUnavailable, match=rf"sent {count} choices for 1 prompt"):
+            await judge.complete(ask(choices=(), max_tokens=100))
+        await judge.close()
+
+
+@pytest.mark.parametrize("field", ["n", "messages", "logprobs", "stream"])
+def test_fields_that_replies_are_read_by_are_ours(field: str) -> None:
+    with pytest.raises(ConfigError, match=f"extra_body must not set {field}"):
+        OpenAIJudge("http://h", extra_body={field: 2})
+
+
+# ---- several prompts in one POST
+
+
+async def test_a_prompt_that_cannot_be_encoded_costs_only_itself() -> None:
+    pytest.importorskip("transformers")
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url, tokenizer=EMBEDDED)  # type: ignore[arg-type]
+        await judge.start()
+        assert judge._encoder is not None
+        encode = judge._encoder.encode
+
+        def hostile(turns: Any, **options: Any) -> Any:
+            if "hostile" in turns[-1].text:
+                raise RolloutError("a control token")
+            return encode(turns, **options)
+
+        judge._encoder.encode = hostile  # type: ignore[method-assign]
+        texts = [f"candidate {i}" for i in range(15)] + ["hostile"]
+        found = await asyncio.gather(*(judge.complete(ask(t)) for t in texts), return_exceptions=True)
+        assert [isinstance(f, RolloutError) for f in found] == [False] * 15 + [True]
+        assert not any(isinstance(f, Exception) for f in found[:-1])
+        await judge.close()
+
+
+async def test_one_refused_prompt_of_a_batch_is_found_in_few_posts() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        posts = 0
+
+        async def picky(request: Any) -> Any:
+            nonlocal posts
+            posts += 1
+            body = await request.json()
+            if "hostile" in json.dumps(body["messages"]):
+                return await NO_SUCH_FIELD(request)
+            server.fault, kept = None, server.fault
+            try:
+                return await (server._batch if request.path.endswith("batch") else server._chat)(request)
+            finally:
+                server.fault = kept
+
+        server.fault = picky
+        texts = [f"candidate {i}" for i in range(31)] + ["candidate hostile"]
+        found = await asyncio.gather(*(judge.complete(ask(t)) for t in texts), return_exceptions=True)
+        assert [type(f).__name__ for f in found] == ["JudgeReply"] * 31 + ["RolloutError"]
+        assert posts <= 13
+        await judge.close()
+
+
+async def test_a_server_that_answers_only_the_first_of_a_list_is_asked_one_by_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()  # two prompts together are answered
+
+        async def first_only(request: Any) -> Any:
+            server.fault, kept = None, server.fault
+            try:
+                if request.path.endswith("batch"):
+                    body = await request.json()
+                    return await says(json.dumps({"choices": [{"index": 0, **server._choice(body)}]}))(
+                        request
+                    )
+                return await server._chat(request)
+            finally:
+                server.fault = kept
+
+        server.fault = first_only
+        replies = await asyncio.gather(*(judge.complete(ask(f"candidate {i}")) for i in range(20)))
+        assert all(r.choice_probs == pytest.approx({"0": 0.25, "1": 0.75}) for r in replies)
+        assert caplog.text.count("prompts are sent one by one from now on") == 1
+        await judge.close()
+
+
+# ---- whose fault a refusal is
+
+
+@pytest.mark.parametrize("everybody", [False, True])
+async def test_a_refusal_is_the_rollout_s_only_if_others_are_accepted(everybody: bool) -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.complete(ask("candidate"))
+
+        async def picky(request: Any) -> Any:
+            body = await request.json()
+            if everybody or "hostile" in json.dumps(body["messages"]):
+                return await says('{"error": {"message": "no"}}', status=400)(request)
+            server.fault, kept = None, server.fault
+            try:
+                return await (server._batch if request.path.endswith("batch") else server._chat)(request)
+            finally:
+                server.fault = kept
+
+        server.fault = picky
+        with pytest.raises(JudgeRejected if everybody else RolloutError, match="HTTP 400"):
+            await judge.complete(ask("candidate hostile"))
+        await judge.close()
+
+
+async def test_a_refusal_with_nothing_to_compare_with_is_the_judge_s() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.fault = NO_SUCH_FIELD
+        with pytest.raises(JudgeRejected):
+            await judge.complete(ask())
+        await judge.close()
+
+
+# ---- length
+
+
+@pytest.mark.parametrize("kind", ["vllm", "provider"])
+@pytest.mark.parametrize("text", ["x1234567890" * 2_000, "漢字" * 20_000, "\u200b" * 100_000])
+async def test_no_length_makes_a_judge_refuse(kind: str, text: str) -> None:
+    async with FakeServer(kind) as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+
+        async def full(request: Any) -> Any:
+            body = await request.json()
+            talk = body["messages"][0] if request.path.endswith("batch") else body["messages"]
+            if sum(len(m["content"]) for m in talk) // 3 + body["max_tokens"] > 4096:
+                said = {"error": {"message": "This model's maximum context length is 4096 tokens"}}
+                return await says(json.dumps(said), status=400)(request)
+            server.fault, kept = None, server.fault
+            try:
+                return await (server._batch if request.path.endswith("batch") else server._chat)(request)
+            finally:
+                server.fault = kept
+
+        server.fault = full
+        grader = JudgeGrader(judge, max_tokens=None)
+        hidden = Rollout(prompt="p", ground_truth="1", response=text, group=0)
+        results = await GradingRunner({"judge": grader}).run([*rollouts(3), hidden])
+        assert all(isinstance(r.grades["judge"], Graded) for r in results)
+        await judge.close()
+
+
+async def test_a_rubric_that_is_too_long_is_said() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        turn = Turn("user", (Piece("long " * 8_000), Piece("candidate", trusted=False)))
+        with pytest.raises(JudgeRejected, match="longer than|too long"):
+            await judge.complete(JudgeRequest(turns=(turn,)))
+        await judge.close()
+
+
+async def test_the_served_model_s_own_control_strings_are_broken_up() -> None:
+    async with FakeServer("vllm") as server:
+        server.info = {"added_tokens_decoder": {"7": {"content": "]~odd~[", "special": True}}}
+        judge = OpenAIJudge(server.url)
+        await judge.complete(ask("candidate ]~odd~[ 1"))
+        assert "]~odd~[" not in json.dumps(server.bodies[-1])
+        await judge.close()
+
+
+# ---- time
+
+
+async def test_waiting_for_a_connection_is_not_the_server_s_time() -> None:
+    async with FakeServer("provider") as server:
+        judge = OpenAIJudge(server.url, timeout_s=2.0, max_connections=2)
+        await judge.start()
+
+        async def slow(request: Any) -> Any:
+            await asyncio.sleep(0.4)
+            return await said(request)
+
+        said = says('{"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}')
+        server.fault = slow
+        asked = [ask(f"candidate {i}", choices=(), max_tokens=100) for i in range(14)]  # 2.8 s, two at a time
+        replies = await asyncio.gather(*(judge.complete(r) for r in asked))
+        assert len(replies) == 14
+        await judge.close()
