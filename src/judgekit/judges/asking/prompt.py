@@ -93,7 +93,8 @@ def _written(match: re.Match[str]) -> str:
 def _without_accents(match: re.Match[str]) -> str:
     """Write out the marks that combine with a backtick: a tokenizer may remove them, and join what they part."""
     text = match[0]
-    end = next((i for i, c in enumerate(text) if not unicodedata.category(c).startswith("M")), len(text))
+    kinds = (unicodedata.category(unicodedata.normalize("NFKD", c)[0]) for c in text)
+    end = next((i for i, kind in enumerate(kinds) if not kind.startswith("M")), len(text))
     return "".join(f"<U+{ord(c):04X}>" for c in text[:end]) + text[end:]
 
 
