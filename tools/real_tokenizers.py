@@ -121,9 +121,24 @@ def qwen() -> Any:
 
     made = _bytes_bpe(_tiktoken(_file("dashscope", "resources/qwen.tiktoken")), _QWEN_WORDS)
     made.normalizer = normalizers.NFC()
-    vision = ["object_ref_start", "object_ref_end", "box_start", "box_end", "vision_start", "vision_end", "image_pad"]
+    vision = [
+        "object_ref_start",
+        "object_ref_end",
+        "box_start",
+        "box_end",
+        "vision_start",
+        "vision_end",
+        "image_pad",
+    ]
     _add(made, [f"<|{name}|>" for name in ("endoftext", "im_start", "im_end", *vision)], special=True)
-    plain = ["<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_suffix|>", "<|file_sep|>", "<tool_response>"]
+    plain = [
+        "<tool_call>",
+        "</tool_call>",
+        "<|fim_prefix|>",
+        "<|fim_suffix|>",
+        "<|file_sep|>",
+        "<tool_response>",
+    ]
     _add(made, [*plain, "</tool_response>", "<think>", "</think>"], special=False)
     return _fast(made, CHATML, eos_token="<|im_end|>", pad_token="<|endoftext|>")
 
@@ -131,7 +146,14 @@ def qwen() -> Any:
 def llama3() -> Any:
     words = _QWEN_WORDS.replace(r"|\p{N}| ", r"|\p{N}{1,3}| ")
     made = _bytes_bpe(_tiktoken(_file("llama_models", "llama3/tokenizer.model")), words)
-    names = ["begin_of_text", "end_of_text", "finetune_right_pad_id", "start_header_id", "end_header_id", "eom_id"]
+    names = [
+        "begin_of_text",
+        "end_of_text",
+        "finetune_right_pad_id",
+        "start_header_id",
+        "end_header_id",
+        "eom_id",
+    ]
     names += ["eot_id", "python_tag", *(f"reserved_special_token_{i}" for i in range(8))]
     _add(made, [f"<|{name}|>" for name in names], special=True)
     return _fast(made, HEADERS, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>")
@@ -145,9 +167,11 @@ def normalising() -> Any:
     for token in spec["added_tokens"]:
         token["normalized"] = True
     made = Tokenizer.from_str(json.dumps(spec))
-    made.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents(), normalizers.NFKC()])
-    made.add_tokens([AddedToken("@@turn", normalized=True)])
-    template = HEADERS.replace("'<|eot_id|>'", "'<|eot_id|>@@turn'")
+    made.normalizer = normalizers.Sequence(
+        [normalizers.NFKD(), normalizers.StripAccents(), normalizers.NFKC()]
+    )
+    made.add_tokens([AddedToken("]~turn[", normalized=True)])
+    template = HEADERS.replace("'<|eot_id|>'", "'<|eot_id|>]~turn['")
     return _fast(made, template, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>")
 
 
@@ -174,7 +198,13 @@ def _sentencepiece(model: Path, kind: str, template: str, **special: Any) -> Any
 
 
 def _mistral(name: str) -> Any:
-    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "legacy": False, "add_bos_token": True}
+    special = {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "legacy": False,
+        "add_bos_token": True,
+    }
     return _sentencepiece(_file("mistral_common", f"data/{name}"), "Llama", INST, **special)
 
 
@@ -185,7 +215,11 @@ def mistral_v1() -> Any:
 def mistral_v3() -> Any:
     made = _mistral("mistral_instruct_tokenizer_240323.model.v3")
     names = ["[INST]", "[/INST]", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]"]
-    _add(made.backend_tokenizer, [*names, "[/TOOL_RESULTS]", *(f"[control_{i}]" for i in range(8, 40))], special=True)
+    _add(
+        made.backend_tokenizer,
+        [*names, "[/TOOL_RESULTS]", *(f"[control_{i}]" for i in range(8, 40))],
+        special=True,
+    )
     return made
 
 
@@ -196,7 +230,9 @@ def tekken() -> Any:
         base64.b64decode(entry["token_bytes"]): entry["rank"]
         for entry in raw["vocab"][: raw["config"]["default_vocab_size"] - count]
     }
-    names = "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS]"
+    names = (
+        "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS]"
+    )
     names += " [TOOL_CALLS] [IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] [SYSTEM_PROMPT]"
     special = [*names.split(), "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"]
     special += [f"<SPECIAL_{i}>" for i in range(len(special), count)]
@@ -226,7 +262,11 @@ def gemma_like() -> Any:
         made = _sentencepiece(Path(f"{model}.model"), "Gemma", TURNS, **special)
     # as in Gemma's tokenizer.json: added tokens that are not special
     _add(made.backend_tokenizer, [symbol for symbol in symbols if symbol.strip()], special=False)
-    _add(made.backend_tokenizer, ["\n" * i for i in range(1, 32)] + [" " * i for i in range(2, 32)], special=False)
+    _add(
+        made.backend_tokenizer,
+        ["\n" * i for i in range(1, 32)] + [" " * i for i in range(2, 32)],
+        special=False,
+    )
     return made
 
 
