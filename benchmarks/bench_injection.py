@@ -90,6 +90,7 @@ def _data(text: str) -> Rollout:
 
 
 def _trajectory(text: str) -> Rollout:
+    text = text or "-"
     call = {"function": {"name": text, "arguments": text}}
     messages = [
         {"role": "user", "content": text},
@@ -154,7 +155,7 @@ def look(reader: Reader, kind: str, texts: list[tuple[str, str]]) -> tuple[Count
     examples: list[str] = []
     looked_at = 0
     for family, text in texts:
-        if len(text) > 5000 and kind not in ("choice", "trajectory"):
+        if len(text) > 5000 and (kind, family) != ("trajectory", "dense") and kind != "choice":
             continue
         request = build(make(text))
         for way, read in ways.items():
