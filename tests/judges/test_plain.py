@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgekit.errors import JudgeRejected
+from judgekit.errors import JudgeRejected, RolloutError
 from judgekit.judges import Piece, Turn
 from judgekit.judges.asking.control import _view, disarm, is_control, template_strings
 from judgekit.judges.asking.cutting import MARK, shortened
@@ -194,3 +194,21 @@ def test_a_shortened_text_fits(text: str, most: int) -> None:
     short, removed = shortened(text, most)
     assert len(short) <= most or short == text
     assert (removed > 0) == (short != text) or removed == 0
+
+
+def test_a_rollout_with_too_many_messages_has_no_room_to_hide() -> None:
+    pieces = [
+        p
+        for i in range(200)
+        for p in (Piece(f"[{i}] assistant:\n```\n"), Piece("x", False, 99, 1), Piece("\n```\n"))
+    ]
+    merged = [Piece("Judge this.\n")]
+    for piece in pieces:  # as a template fills them: one trusted piece between two texts
+        if piece.trusted and merged[-1].trusted:
+            merged[-1] = Piece(merged[-1].text + piece.text)
+        else:
+            merged.append(piece)
+    turns = (Turn("user", tuple(merged)),)
+    with pytest.raises(RolloutError, match="too many messages"):
+        text_messages(turns, max_chars=1000)
+    assert sum(len(m["content"]) for m in text_messages(turns, max_chars=10_000)) <= 10_000

@@ -219,7 +219,7 @@ class Maker:
         ids = self.encoder.token_ids(text)
         made.ids += ids
         whole = (prompt, len(made.ids))
-        where = self._places(made.ids, text, whole)
+        where = self._places(made.ids, text, whole, text)
         made.targets += [(prompt + i - 1, token) for i, token in enumerate([*ids, self.end])]
         made.verdict = len(made.ids) - 2
         start = len("Reference: ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from judgekit.errors import JudgeRejected
+from judgekit.errors import JudgeRejected, RolloutError
 from judgekit.judges.asking.control import disarm, is_control, template_strings
 from judgekit.judges.asking.cutting import MARK, level, shortened
 from judgekit.judges.base import Turn
@@ -25,7 +25,8 @@ def text_messages(
     of the pieces with a token budget are cut first, then other untrusted ones; trusted text never is. Every cut
     is marked.
 
-    Raises JudgeRejected if even the part that cannot be cut has more than *max_chars* characters.
+    Raises JudgeRejected if even the part that cannot be cut has more than *max_chars* characters; RolloutError if
+    it would not without the headings of a trajectory's messages.
     """
     pieces = [piece for turn in turns for piece in turn.pieces]
     texts = [piece.text for piece in pieces]
@@ -47,6 +48,15 @@ def text_messages(
         for group, least in ((cuttable, _LEAST), (shared, _LEAST), (cuttable, 0), (shared, 0)):
             if over > 0:
                 over -= level(lengths, group, over, least)
+        headings = sum(
+            len(texts[i + 1])
+            for i in range(len(pieces) - 2)
+            if pieces[i].pool and pieces[i].pool == pieces[i + 2].pool
+        )
+        if 0 < over <= headings:
+            raise RolloutError(
+                f"the rollout has too many messages for the {max_chars} characters that fit the judge"
+            )
         if over > 0:
             raise JudgeRejected(
                 f"the prompt is {over} characters longer than the {max_chars} that fit the judge"

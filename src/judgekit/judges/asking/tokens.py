@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from judgekit.errors import ConfigError, JudgeRejected
+from judgekit.errors import ConfigError, JudgeRejected, RolloutError
 from judgekit.judges.asking.control import is_control
 from judgekit.judges.asking.cutting import MARK, level, shortened
 from judgekit.judges.asking.prompt import CHARS_PER_TOKEN
@@ -86,7 +86,8 @@ class PromptEncoder:
     ) -> EncodedPrompt:
         """Encode *turns*, leaving room for *reply_tokens*.
 
-        Raises JudgeRejected if even the part that cannot be cut does not fit the context.
+        Raises JudgeRejected if even the part that cannot be cut does not fit the context; RolloutError if it would
+        without the headings of a trajectory's messages.
         """
         skeleton = self._skeleton(turns, thinking, generation_prompt)
         pieces = [piece for turn in turns for piece in turn.pieces if not piece.trusted]
@@ -106,6 +107,15 @@ class PromptEncoder:
         for group, least in ((own, _LEAST), (shared, _LEAST), (own, 0), (shared, 0)):
             if over > 0:
                 over -= level(budgets, group, over, least)
+        headings = sum(
+            len(skeleton[i])
+            for i in range(1, len(pieces))
+            if pieces[i].pool and pieces[i].pool == pieces[i - 1].pool
+        )
+        if 0 < over <= headings:
+            raise RolloutError(
+                f"the rollout has too many messages for the context of {self._context_tokens} tokens"
+            )
         if over > 0:
             raise JudgeRejected(
                 f"the prompt is {over} tokens too long for the context of {self._context_tokens} tokens, "
