@@ -85,9 +85,9 @@ def test_no_quotation_begins_with_a_label() -> None:
 def test_a_huge_text_is_cut_before_it_is_written_out() -> None:
     for text in ("\u200b" * 5_000_000, "`x" * 2_500_000, " " * 5_000_000, "<|x" * 1_666_666):
         _, body, _ = quoted(text, max_tokens=100)
-        assert len(body.text) <= 8 * 1600
+        assert len(body.text) == 1600
         assert MARK in body.text
-        assert body.removed == len(text) - 1600 + len(MARK)
+        assert body.removed >= len(text) - 1600 + len(MARK)
     _, body, _ = quoted("x" * 5_000_000, max_tokens=UNLIMITED)
     assert len(body.text) == MOST_CHARS
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
@@ -30,8 +31,8 @@ Material = str | Sequence[tuple[str, str]]
 MAX_FENCE = 16
 """Longest fence, in backticks. Runs in a text that are as long are shortened to one less, and marked."""
 
-MOST_CHARS = 4_000_000
-"""Longest text that is quoted whole, whatever its budget."""
+MOST_CHARS = 500_000
+"""Longest text that is quoted whole, whatever its budget: more than 100,000 tokens of ordinary text."""
 CHARS_PER_TOKEN = 16
 """Texts longer than this many characters per token of their budget are cut before anything else is done with them."""
 
@@ -71,18 +72,19 @@ def quoted(
     normalisation lengthens a run: characters that become backticks are written out, and so are accents behind one.
     A text that begins with one of *labels* gets a `> ` before it.
     """
-    # cut first: what is written out is eight times as long
+    # cut first and again: what is written out is eight times as long
     most = MOST_CHARS if max_tokens is None else min(max_tokens * CHARS_PER_TOKEN, MOST_CHARS)
     text, removed = shortened(text, most)
     text = made_visible(text)
     if not text.isascii():
         text = _AFTER_TICK.sub(_without_accents, _TICK_LIKE.sub(_written, text))
+    text, more = shortened(text, most)
     text = _LONG_TICKS.sub(lambda m: f"{'`' * (MAX_FENCE - 1)}(repeated to {len(m[0])})", text)
     if labels and _begins(text, labels):
         text = f"> {text}"
     longest = max(map(len, _TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
-    quote = Piece(text, trusted=False, max_tokens=max_tokens, pool=pool, removed=removed)
+    quote = Piece(text, trusted=False, max_tokens=max_tokens, pool=pool, removed=removed + more)
     return Piece(f"{fence}\n"), quote, Piece(f"\n{fence}")
 
 
@@ -93,9 +95,13 @@ def _written(match: re.Match[str]) -> str:
 def _without_accents(match: re.Match[str]) -> str:
     """Write out the marks that combine with a backtick: a tokenizer may remove them, and join what they part."""
     text = match[0]
-    kinds = (unicodedata.category(unicodedata.normalize("NFKD", c)[0]) for c in text)
-    end = next((i for i, kind in enumerate(kinds) if not kind.startswith("M")), len(text))
+    end = next((i for i, c in enumerate(text) if not _is_accent(c)), len(text))
     return "".join(f"<U+{ord(c):04X}>" for c in text[:end]) + text[end:]
+
+
+@lru_cache(maxsize=4096)
+def _is_accent(c: str) -> bool:
+    return unicodedata.category(unicodedata.normalize("NFKD", c)[0]).startswith("M")
 
 
 def _begins(text: str, labels: Collection[str]) -> bool:
