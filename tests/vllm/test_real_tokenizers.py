@@ -50,10 +50,10 @@ def turns(candidate: str, max_tokens: int | None = None) -> tuple[Turn, ...]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_attack_changes_the_structure_of_a_prompt(name: str, tokenizer: Any, kind: str) -> None:
     """As token ids and as text, read with ideas of fences and control tokens that are not the library's."""
-    some = [attack for attack in attacks() if len(attack[1]) < 5000][list(KINDS).index(kind) % 5 :: 5]
+    some = [attack for attack in attacks() if len(attack[1]) < 5000][list(KINDS).index(kind) :: 8]
     missed, examples, read = look(Reader(name, tokenizer, 4096), kind, some)
     assert not missed, examples[:5]
-    assert read > 200
+    assert read > 150
 
 
 @pytest.mark.parametrize(
