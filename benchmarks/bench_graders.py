@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from common import finish, machine
+from grader_shapes import SHAPES, exponents
+from grader_shapes import stalls as shaped_stalls
 from rule_graders import GROUP_RULES, RULES, sample, trajectory
 
 from judgekit import Failed, GradingRunner, Rollout
@@ -189,6 +191,18 @@ def main() -> None:
             f"{name:18} stall {measured['stall_ms']:.1f} ms; {measured['graders']} graders in {measured['wall_s']:.1f} s, "
             f"{measured['failed']} failed, {measured['for_the_rollout']} of them for the rollout: {', '.join(measured['failures'])}"
         )
+    worst = 0.0
+    for what, exponent, seconds in exponents():
+        worst = max(worst, exponent)
+        if exponent > 1.3 or seconds > 0.05:
+            print(f"{what}: time grows by the power {exponent:.2f}, {1000 * seconds:.1f} ms")
+    totals = dict.fromkeys(("raised", "out_of_range", "blamed_wrongly"), 0)
+    for shape, measured in shaped_stalls(pool, Ticker, 50):
+        stalls[shape] = round(measured["stall_ms"], 1)
+        totals = {key: totals[key] + measured[key] for key in totals}
+        print(
+            f"{shape:22} stall {measured['stall_ms']:5.1f} ms; {', '.join(sorted(measured['failed'])) or 'none failed'}"
+        )
     pool.close()
     if "--save" in sys.argv:
         COSTS.parent.mkdir(exist_ok=True)
@@ -206,8 +220,20 @@ def main() -> None:
             "idle_stall_ms": round(idle, 1),
             "max_stall_ms": max(stalls.values()),
             "all_end_in_time": in_time,
+            "worst_exponent": round(worst, 2),
+            "rules": len(RULES) + len(GROUP_RULES),
+            "families": len(SHAPES),
+            **totals,
         },
-        {"max_stall_ms": ("<=", 50), "all_end_in_time": ("==", True)},
+        {
+            "max_stall_ms": ("<=", 50),
+            "all_end_in_time": ("==", True),
+            "worst_exponent": ("<=", 1.3),
+            "families": (">=", 25),
+            "raised": ("==", 0),
+            "out_of_range": ("==", 0),
+            "blamed_wrongly": ("==", 0),
+        },
     )
 
 

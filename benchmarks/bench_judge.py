@@ -4,7 +4,8 @@
 
 Random models, so that the engine is real and light: m4 (5 M parameters, the engine is the bottleneck) and m1
 (0.5 M, the transport shows: naive ways to ask stand beside ours). 384 prompts of about 330 tokens in groups
-of 8. Every way is measured once per round, with offline `LLM.chat` right before and after it: the mean time of
+of 8. `layers_cost_ms`: CPU per verdict that a judge from reward.yaml, with its layers, takes beyond its engine alone.
+Every way is measured once per round, with offline `LLM.chat` right before and after it: the mean time of
 these two over its own is its ratio, so that a drift of the machine meets both. The median of the rounds counts.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import json
 import logging
 import os
 import random
@@ -30,6 +32,7 @@ from typing import Any
 from common import finish, machine, quarters
 
 from judgekit import Rollout
+from judgekit.config import load_runner
 from judgekit.graders import JudgeGrader
 from judgekit.judges import (
     CacheOptions,
@@ -51,6 +54,7 @@ GOALS = {
     "ray_m1": (">=", 0.70),
     "http_m1": (">=", 0.70),
     "client_cpu_ms": ("<=", 0.5),
+    "layers_cost_ms": ("<=", 0.1),
     "prefix_hit_rate": (">=", 0.95),
 }
 
@@ -171,10 +175,15 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
                 "naive OpenAI SDK": lambda batch: all_at_once(_naive_sdk(openai_client, out), batch),
                 "ours, text over HTTP": lambda batch: all_at_once(plain_http.complete, batch),
             }
+            url = f"http://127.0.0.1:{port}"
+            ways |= _with_layers("ray", {"engine": "ray", "name": model}, folder)
+            ways |= _with_layers(
+                "http", {"engine": "openai", "url": url, "tokenizer": str(folder), "timeout_s": 600}, folder
+            )
         offline_s: list[float] = []
         took: dict[str, list[float]] = {name: [] for name in ways}
         ratios: dict[str, list[float]] = {name: [] for name in ways}
-        client_cpu_ms: list[float] = []
+        cpu_ms: dict[str, list[float]] = {name: [] for name in ways}
         seeds = itertools.count()
 
         async def timed(way: Callable[[list[JudgeRequest]], Awaitable[None]]) -> tuple[float, float]:
@@ -196,8 +205,7 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
                     offline_s.append(after)
                     took[name].append(own)
                     ratios[name].append((before + after) / 2 / own)
-                    if name == f"http_{model}":
-                        client_cpu_ms.append(own_cpu / PROMPTS * 1000)
+                    cpu_ms[name].append(own_cpu / PROMPTS * 1000)
                 before = after
         print(f"\n{model}, {out} output token(s), {rounds} rounds of {PROMPTS} prompts", flush=True)
         print(f"  {'offline':26} {PROMPTS / statistics.median(offline_s):7.1f} per s", flush=True)
@@ -210,7 +218,16 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
                 flush=True,
             )
         figures: dict[str, Any] = {k: v for k, v in medians.items() if k.endswith(model)}
-        figures["client_cpu_ms"] = statistics.median(client_cpu_ms)
+        figures["client_cpu_ms"] = statistics.median(cpu_ms[f"http_{model}"])
+        if naive:
+            beyond = {
+                kind: statistics.median(
+                    a - b for a, b in zip(cpu_ms[f"{kind}, layers"], cpu_ms[f"{kind}_{model}"], strict=True)
+                )
+                for kind in ("ray", "http")
+            }
+            print("  CPU of the layers: " + ", ".join(f"{k} {v:.3f} ms" for k, v in beyond.items()))
+            figures["layers_cost_ms"] = max(beyond.values())
         figures["naive"] = {k: round(v, 2) for k, v in medians.items() if k.startswith("naive")}
         if out == 1:
             figures["prefix_hit_rate"] = await prefix_hits(local)
@@ -224,6 +241,17 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
     finally:
         server.terminate()
         server.wait()
+
+
+def _with_layers(
+    kind: str, judge: dict[str, Any], folder: Path
+) -> dict[str, Callable[[list[JudgeRequest]], Awaitable[None]]]:
+    """A judge as reward.yaml makes it."""
+    path = folder / f"{kind}.yaml"
+    grader = {"use": "judge", "judge": "local"}
+    path.write_text(json.dumps({"judges": {"local": judge}, "graders": {"judge": grader}, "reward": "judge"}))
+    made = load_runner(path).graders["judge"].judge  # type: ignore[union-attr]
+    return {f"{kind}, layers": lambda batch: all_at_once(made.complete, batch)}
 
 
 def _one_call_each(actor: Any) -> Callable[[JudgeRequest], Awaitable[Any]]:
@@ -345,6 +373,7 @@ def main() -> None:
                     figures[f"{name}_1"], figures[f"{name}_16"] = one[name], sixteen[name]
                 if one["naive"]:
                     figures[f"naive_{model}"] = one["naive"]
+                    figures["layers_cost_ms"] = one["layers_cost_ms"]
                 figures["client_cpu_ms"] = max(figures.get("client_cpu_ms", 0.0), one["client_cpu_ms"])
                 figures["prefix_hit_rate"] = min(figures.get("prefix_hit_rate", 1.0), one["prefix_hit_rate"])
     figures["calls"] = asyncio.run(calls())

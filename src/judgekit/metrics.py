@@ -182,6 +182,42 @@ class Counts:
         """One line for a trainer's log."""
         return "; ".join([f"{self.rollouts} rollouts graded", *self._trouble()])
 
+    def figures(self, prefix: str = "judgekit/") -> dict[str, float]:
+        """A flat dict for a tracker (wandb, TensorBoard): finite floats only, keys under *prefix*."""
+        out: dict[str, float] = {}
+        for name, g in self.graders.items():
+            asked = max(1, g.asked)
+            out[f"{name}/mean"] = g.mean if g.graded else math.nan
+            out[f"{name}/std"] = g.std
+            out[f"{name}/count"] = g.graded
+            out[f"{name}/abstain_rate"] = g.abstained / asked
+            out[f"{name}/failure_rate"] = g.failed / asked
+            if g.errors:
+                out[f"{name}/failure_rate_infrastructure"] = g.infrastructure / asked
+                out[f"{name}/failure_rate_rollout"] = (g.failed - g.infrastructure) / asked
+            if g.unreadable:
+                out[f"{name}/unreadable_rate"] = sum(g.unreadable.values()) / asked
+                out[f"{name}/unreadable_groups"] = len(g.unreadable)
+                out[f"{name}/unreadable_in_worst_group"] = max(g.unreadable.values())
+        if total := self.rollouts:
+            out["rollouts"] = total
+            for status in ("scored", "neutral", "excluded", "masked", "constant"):
+                out[f"{status}_rate"] = self.statuses.get(status, 0) / total
+            out["flat_group_rate"] = self.flat_groups / max(1, self.groups)
+            out["empty_group_rate"] = self.empty_groups / max(1, self.groups)
+        if n := self.rewards.n:
+            out["reward_mean"] = self.rewards.mean_y
+            out["reward_std"] = self.rewards.std_y
+            out["reward_length_correlation"] = self.rewards.correlation
+            out["reward_at_low_rate"] = self.at_low / n
+            out["reward_at_high_rate"] = self.at_high / n
+        if self.usage.calls:
+            out["judge_calls"] = self.usage.calls
+            out["judge_prompt_tokens"] = self.usage.prompt_tokens
+            out["judge_cached_tokens"] = self.usage.cached_tokens
+            out["judge_completion_tokens"] = self.usage.completion_tokens
+        return _finite(out, prefix)
+
     def excess_failures(self, allowed: float) -> str:
         """Graders that failed for infrastructure causes on more than *allowed* (a share) of their evaluations,
         as text; empty where none did. At least 16 evaluations are assumed, so that one of four is no alarm."""
@@ -290,44 +326,11 @@ class Metrics:
                 for pair in self._timings.values():
                     for values in pair:
                         values.clear()
-        figures = {**_figures(counts), **_latencies(timings)}
-        return {prefix + key: float(value) for key, value in figures.items() if math.isfinite(value)}
+        return {**counts.figures(prefix), **_finite(_latencies(timings), prefix)}
 
 
-def _figures(counts: Counts) -> dict[str, float]:
-    out: dict[str, float] = {}
-    for name, g in counts.graders.items():
-        asked = max(1, g.asked)
-        out[f"{name}/mean"] = g.mean if g.graded else math.nan
-        out[f"{name}/std"] = g.std
-        out[f"{name}/count"] = g.graded
-        out[f"{name}/abstain_rate"] = g.abstained / asked
-        out[f"{name}/failure_rate"] = g.failed / asked
-        if g.errors:
-            out[f"{name}/failure_rate_infrastructure"] = g.infrastructure / asked
-            out[f"{name}/failure_rate_rollout"] = (g.failed - g.infrastructure) / asked
-        if g.unreadable:
-            out[f"{name}/unreadable_rate"] = sum(g.unreadable.values()) / asked
-            out[f"{name}/unreadable_groups"] = len(g.unreadable)
-            out[f"{name}/unreadable_in_worst_group"] = max(g.unreadable.values())
-    if total := counts.rollouts:
-        out["rollouts"] = total
-        for status in ("scored", "neutral", "excluded", "masked", "constant"):
-            out[f"{status}_rate"] = counts.statuses.get(status, 0) / total
-        out["flat_group_rate"] = counts.flat_groups / max(1, counts.groups)
-        out["empty_group_rate"] = counts.empty_groups / max(1, counts.groups)
-    if n := counts.rewards.n:
-        out["reward_mean"] = counts.rewards.mean_y
-        out["reward_std"] = counts.rewards.std_y
-        out["reward_length_correlation"] = counts.rewards.correlation
-        out["reward_at_low_rate"] = counts.at_low / n
-        out["reward_at_high_rate"] = counts.at_high / n
-    if counts.usage.calls:
-        out["judge_calls"] = counts.usage.calls
-        out["judge_prompt_tokens"] = counts.usage.prompt_tokens
-        out["judge_cached_tokens"] = counts.usage.cached_tokens
-        out["judge_completion_tokens"] = counts.usage.completion_tokens
-    return out
+def _finite(figures: dict[str, float], prefix: str) -> dict[str, float]:
+    return {prefix + key: float(value) for key, value in figures.items() if math.isfinite(value)}
 
 
 def _latencies(timings: dict[str, Any]) -> dict[str, float]:

@@ -163,3 +163,29 @@ def test_a_loop_that_was_closed_meanwhile_is_no_error() -> None:
         threading.excepthook = hook
     gc.collect()
     assert raised == []
+
+
+def test_a_thread_that_hangs_does_not_hold_the_process() -> None:
+    """The loop's thread is a daemon, and so are the threads that it starts."""
+    from judgekit.execution import background
+
+    release = threading.Event()
+    try:
+        asyncio.run(GradingRunner({"hangs": hanging(release)}).run(rollouts(1)))
+        threads = [t for t in threading.enumerate() if t.name.startswith(("judgekit-loop", "AnyIO"))]
+        assert threads
+        assert all(t.daemon for t in threads)
+        assert background._background().thread.daemon
+    finally:
+        release.set()
+    grades_again()
+
+
+async def test_the_bound_itself_is_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from judgekit.execution import threads
+
+    monkeypatch.setattr(threads._abandoned, "count", threads.MAX_ABANDONED)
+    with pytest.raises(threads.ThreadsExhausted, match="64 threads are held"):
+        await threads.call_in_thread(str, 1)
+    monkeypatch.setattr(threads._abandoned, "count", threads.MAX_ABANDONED - 1)
+    assert await threads.call_in_thread(str, 1) == "1"

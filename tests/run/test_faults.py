@@ -633,6 +633,9 @@ def test_a_runner_pickles_and_grades_the_same_after() -> None:
     runner = GradingRunner({"judge": Plain("inline")}, transform="center", missing_reward=0.25)
     again = pickle.loads(pickle.dumps(runner))
     assert [r.reward for r in again.run_sync(twelve())] == [r.reward for r in runner.run_sync(twelve())]
+    assert not again._plan.limits
+    shared = pickle.loads(pickle.dumps(runner.with_settings(shared=True)))
+    assert set(shared._plan.limits) == {"judge"}
 
 
 async def test_leaving_a_runners_block_closes_what_it_owns() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError, Failed, FailureRateError, GradingRunner, Rollout, grader, group_grader
-from judgekit.trainers import Counts, RewardConfig, hosted_runner
-from judgekit.trainers.hosted import DEADLINE_S, check_failure_rate
+from judgekit.trainers import Counts, RewardConfig, check_failure_rate, hosted_runner
+from judgekit.trainers.hosted import DEADLINE_S
 
 HINT = "turn on the group hook"
 

@@ -137,7 +137,7 @@ async def test_a_constrained_choice_is_honoured_and_the_legacy_field_is_not(repl
 
 async def test_refusals_of_the_real_server(replica: Replica) -> None:
     async with judge_for(replica) as judge:
-        with pytest.raises(JudgeRejected, match="HTTP 400"):
+        with pytest.raises(JudgeRejected, match="longer than"):  # trusted text is never cut
             await judge.complete(ask("x", words(4000), choices=LABELS))
         results = await asyncio.gather(
             *(judge.complete(ask("x", words(4000 if i == 1 else 5), choices=LABELS)) for i in range(3)),
@@ -148,6 +148,17 @@ async def test_refusals_of_the_real_server(replica: Replica) -> None:
     with pytest.raises(JudgeRejected, match="refuses the API key"):
         await wrong.start()
     await wrong.close()
+
+
+@pytest.mark.parametrize("text", ["1234567890" * 1_300, "漢字" * 4_000, "\u200b" * 5_000, "= - " * 50_000])
+async def test_no_length_makes_the_real_server_refuse(
+    replica: Replica, random_model: Path, text: str
+) -> None:
+    for tokenizer in (None, random_model):
+        async with judge_for(replica, tokenizer=tokenizer) as judge:
+            asked = [ask(t, choices=LABELS) for t in ("x", text, "y")]
+            replies = await asyncio.gather(*(judge.complete(r) for r in asked))
+            assert all(sum((r.choice_probs or {}).values()) == pytest.approx(1) for r in replies)
 
 
 async def test_idle_connections_are_not_used_in_a_race_with_the_server(replica: Replica) -> None:

@@ -121,7 +121,6 @@ class Results:
             fill = self._typical_reward()
             for state in self.deferred:
                 self._emit_missing(state, fill)
-            self.deferred = []
 
     def close(self) -> None:
         """Write what the ledger does not have yet."""
@@ -130,7 +129,6 @@ class Results:
         if self.plan.ledger is not None:
             if self.entries:
                 self.plan.ledger.write(self.entries)
-                self.entries = []
             self.plan.ledger.flush()
 
     def excess_failures(self) -> str:

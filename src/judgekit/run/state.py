@@ -64,9 +64,10 @@ class RolloutState:
         self.weight: int | None = None
 
     def size(self) -> int:
-        """Characters of the rollout: its response and its messages."""
+        """Characters of the rollout: its response, its messages and its reference."""
         if self.weight is None:
-            self.weight = text_size(self.rollout.response, self.rollout.messages)
+            rollout = self.rollout
+            self.weight = text_size(rollout.response, rollout.messages, rollout.ground_truth)
         return self.weight
 
 

@@ -29,7 +29,7 @@ from judgekit.types import Failed
 logger = logging.getLogger("judgekit")
 
 SLICE_S = 0.005
-"""How long graders may hold the event loop before it gets a turn."""
+"""How long the graders of a run may hold the event loop before it gets a turn."""
 GRACE_S = 0.5
 """How long a cancelled grader may take to clean up before its coroutine is closed."""
 
@@ -201,7 +201,7 @@ class Workers:
                 # graders that never wait would keep the loop to themselves
                 if time.perf_counter() > turn_ends:
                     await asyncio.sleep(0)
-                    turn_ends = time.perf_counter() + SLICE_S
+                    turn_ends = time.perf_counter() + SLICE_S / len(self._workers)
                 await self._execute(worker, job)
                 job.queue.active -= 1
                 worker.job = job = self._take() if self.queued else None

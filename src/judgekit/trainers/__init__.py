@@ -6,7 +6,9 @@ from judgekit.execution.background import background_loop, run_blocking
 from judgekit.ledger.schema import Entry
 from judgekit.metrics import Counts
 from judgekit.trainers.collector import GroupCollector
-from judgekit.trainers.hosted import HostedRunner, check_failure_rate, hosted_runner
+from judgekit.trainers.hosted import HostedRunner, hosted_runner
+from judgekit.trainers.rollouts import plain, rollout_of, turns_of_tokens
+from judgekit.trainers.steps import StepCounts, check_failure_rate
 
 __all__ = [
     "Counts",
@@ -14,10 +16,14 @@ __all__ = [
     "GroupCollector",
     "HostedRunner",
     "RewardConfig",
+    "StepCounts",
     "background_loop",
     "check_failure_rate",
     "did_you_mean",
     "hosted_runner",
     "load_config",
+    "plain",
+    "rollout_of",
     "run_blocking",
+    "turns_of_tokens",
 ]

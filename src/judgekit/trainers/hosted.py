@@ -14,8 +14,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from judgekit.config import RewardConfig, load_config
-from judgekit.errors import ConfigError, FailureRateError
-from judgekit.metrics import Counts
+from judgekit.errors import ConfigError
 from judgekit.run.runner import GradingRunner
 
 DEADLINE_S = 600.0
@@ -26,8 +25,11 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
     """A runner as an adapter uses it: one run is one rollout or one group."""
 
     runner: GradingRunner
+    """Gives every rollout a number: one without a reward has the mean of its group, with the status "neutral"."""
     mask: bool
-    """Whether a rollout without a reward is to be left out of the loss; its reward is neutral then."""
+    """Whether a rollout without a reward is to be left out of the loss."""
+    exclude: bool
+    """Whether it is to be left out of its group's statistics as well, so that no sibling's advantage moves."""
     max_failure_rate: float | None
     """To be checked by the adapter over a whole step; the runner's own is switched off."""
 
@@ -38,13 +40,14 @@ def hosted_runner(
     runner: GradingRunner | str | None = None,
     grouped: bool,
     can_mask: bool,
+    can_exclude: bool = False,
     grouping_hint: str,
     prepare: Callable[[RewardConfig], None] = lambda config: None,
 ) -> HostedRunner:
     """The runner of a reward.yaml (*config*) or of Python (*runner*, or its `package.module:name`).
 
     *grouped*: whether a prompt's rollouts come together. *can_mask*: whether the trainer can leave a rollout
-    out of its loss. *grouping_hint*: what to do about rollouts that come alone, for the end of a sentence.
+    out of its loss; *can_exclude*: and out of its group's statistics. *grouping_hint*: what to do about rollouts that come alone, for the end of a sentence.
     *prepare*: changes the file's contents before the runner is made. Raises ConfigError.
     """
     if (config is None) == (runner is None):
@@ -65,17 +68,13 @@ def hosted_runner(
         max_failure_rate=None,
         deadline_s=made.settings.deadline_s or DEADLINE_S,
     )
+    exclude = setting == "exclude" and can_exclude and grouped
     return HostedRunner(
-        runner=hosted, mask=setting == "mask", max_failure_rate=made.settings.max_failure_rate
+        runner=hosted,
+        mask=exclude or setting == "mask",
+        exclude=exclude,
+        max_failure_rate=made.settings.max_failure_rate,
     )
-
-
-def check_failure_rate(counts: Counts, allowed: float | None) -> None:
-    """Raise FailureRateError where more of a grader's evaluations failed than *allowed*, a share from 0 to 1."""
-    if allowed is not None and (excess := counts.excess_failures(allowed)):
-        raise FailureRateError(
-            f"more grades failed in a step than max_failure_rate={allowed:g} allows: {excess}"
-        )
 
 
 def _from_file(path: str | os.PathLike[str], prepare: Callable[[RewardConfig], None]) -> GradingRunner:

@@ -26,7 +26,7 @@ class FinalAnswer(Rule):
     version = "1"
     inputs = ("response", "ground_truth")
     abstains = "the reference has no number"
-    inline_limit = 200_000
+    inline_limit = 40_000
 
     def __init__(
         self, *, tolerance: float = 0.0, need_marker: bool = False, name: str = "final_answer"

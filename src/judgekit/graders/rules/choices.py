@@ -38,7 +38,7 @@ class MultipleChoice(Rule):
     version = "1"
     inputs = ("response", "ground_truth", "extra.options")
     abstains = "the reference is not an option"
-    inline_limit = 200_000
+    inline_limit = 40_000
     timeout_s = 5.0
 
     def __init__(

@@ -270,6 +270,10 @@ _ABBREVIATION = re.compile(
 _END = re.compile(r"(?<![.!?])[.!?]++[\"'”’)\]*_]*+(?=\s|$)|[。！？]+[」』”’）]*|…(?=\s|$)")
 
 
+_NEXT = re.compile(r"\s*+(\S)")
+_WORD_CHARACTER = re.compile(r"\w")
+
+
 def sentences(text: str) -> list[str]:
     """Split a text into sentences.
 
@@ -277,19 +281,21 @@ def sentences(text: str) -> list[str]:
     letter; and after their CJK forms. A remainder with a word in it is a sentence, too.
     """
     found: list[str] = []
-    start = 0
+    start = looked_at = 0
+    has_word = False
     for match in _END.finditer(text):
         if match[0] == ".":
-            following = re.compile(r"\s*(\S)").match(text, match.end())
+            following = _NEXT.match(text, match.end())
             if following and following[1].islower():
                 continue
             if following and _ABBREVIATION.search(text[max(start, match.start() - 12) : match.start()]):
                 continue
-        sentence = text[start : match.end()].strip()
-        if re.search(r"\w", sentence):
-            found.append(sentence)
-            start = match.end()
+        has_word = has_word or _WORD_CHARACTER.search(text, looked_at, match.end()) is not None
+        looked_at = match.end()
+        if has_word:
+            found.append(text[start : match.end()].strip())
+            start, has_word = match.end(), False
     rest = text[start:].strip()
-    if re.search(r"\w", rest):
+    if _WORD_CHARACTER.search(rest):
         found.append(rest)
     return found

@@ -36,7 +36,7 @@ class ActionLoop(Rule):
     version = "1"
     inputs = ("messages", "response")
     abstains = "there are no actions"
-    inline_limit = 200_000
+    inline_limit = 100_000
     timeout_s = 10.0
 
     def __init__(

@@ -255,7 +255,8 @@ class Script(Rule):
     def grade(self, rollout: Rollout, /) -> Grade:
         text = _NOT_PROSE.sub(" ", rollout.response) if self.prose else rollout.response
         if not text.isascii():
-            text = unicodedata.normalize("NFC", text)
+            # in pieces: the time of one normalisation grows with the square of a run of combining marks
+            text = "".join(unicodedata.normalize("NFC", text[i : i + 128]) for i in range(0, len(text), 128))
         letters = _LETTER.findall(text)
         if len(letters) < self.min_letters:
             return Abstained("the response has too few letters")

@@ -242,7 +242,7 @@ class Bleu(Compared):
             tokenize=tokenize,
             lowercase=lowercase,
         )
-        self.inline_limit = 8_000
+        self.inline_limit = 4_000
 
     def against(self, answer: str, accepted: Sequence[str]) -> Grade:
         sets = [[reference] for reference in accepted] if self.several == "all" else [list(accepted)]
@@ -321,7 +321,9 @@ class Rouge(Compared):
         self.of = of
         self.scorer = RougeScorer([variant], use_stemmer=stem)
         self.tokenizer = DefaultTokenizer(stem)
-        self.inline_limit = 8_000 if stem or variant == "rougeLsum" else 50_000
+        self.inline_limit = 8_000 if stem else 50_000
+        if variant == "rougeLsum":  # every line with every line
+            self.where: Where = "process"
 
     def grade(self, rollout: Rollout, /) -> Grade:
         grade = super().grade(rollout)

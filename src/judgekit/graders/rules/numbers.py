@@ -57,6 +57,9 @@ _SEPARATORS = re.compile(r"\{,\}|\\,|[,'\u00a0\u2009\u202f]")
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)(?!\s*\d)")
 
 
+_KEPT = frozenset("\u00a0\u2009\u202f")
+
+
 def final_answer(text: str, *, need_marker: bool = False) -> Fraction | None:
     """Return the number that *text* gives as its answer, or None; see the module's docstring."""
     text = text[-TAIL_CHARS:]
@@ -66,8 +69,10 @@ def final_answer(text: str, *, need_marker: bool = False) -> Fraction | None:
     elif re.match(r"\s*<think>", text):
         return None
     if not text.isascii():
-        # full-width and other digits become ASCII; no-break spaces stay apart from spaces
-        text = "".join(c if c in "\u00a0\u2009\u202f" else unicodedata.normalize("NFKC", c) for c in text)
+        # full-width and other digits become ASCII; no-break spaces stay apart from spaces, and characters that stand
+        # for whole sentences stay as they are
+        forms = {ord(c): unicodedata.normalize("NFKC", c) for c in set(text) - _KEPT}
+        text = text.translate({c: form for c, form in forms.items() if len(form) <= 4})
     marker = None
     for marker in _MARKER.finditer(text):  # noqa: B007 - the last one is wanted
         pass

@@ -157,7 +157,7 @@ class StepEfficiency(Rule):
     version = "1"
     inputs = ("messages", "response", "extra.steps")
     abstains = "the reference has no number of steps"
-    inline_limit = 200_000
+    inline_limit = 50_000
     timeout_s = 10.0
 
     def __init__(

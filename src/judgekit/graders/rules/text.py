@@ -97,22 +97,23 @@ def after_think(text: str) -> str | None:
     return None if text.lstrip()[:7] == "<think>" else text
 
 
+_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{")
+_BRACE = re.compile(r"\\[{}]|[{}]")
+
+
 def last_boxed(text: str) -> str | None:
     """Return the content of the last `\\boxed{…}` or `\\fbox{…}`; None if it does not close."""
-    at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
-    while at >= 0:
-        opening = re.compile(r"\\f?box(?:ed)?\s{0,4}\{").match(text, at)
-        if opening:
-            depth = 1
-            for brace in re.compile(r"\\[{}]|[{}]").finditer(text, opening.end()):
-                depth += {"{": 1, "}": -1}.get(brace[0], 0)
-                if depth == 0:
-                    return text[opening.end() : brace.start()]
-        cut = at
-        at = max(text.rfind("\\boxed", 0, cut), text.rfind("\\fbox", 0, cut))
-        if opening:
-            return None  # the last box does not close; an earlier one is not the answer
-    return None
+    opening = None
+    for opening in _BOX.finditer(text):  # noqa: B007 - the last one is wanted
+        pass
+    if opening is None:
+        return None
+    depth = 1
+    for brace in _BRACE.finditer(text, opening.end()):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return text[opening.end() : brace.start()]
+    return None  # it does not close; an earlier one is not the answer
 
 
 def part_of(text: str, part: Part) -> str | None:
@@ -201,7 +202,8 @@ def normalised(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-_FENCE = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})[ \t]*([^\n`]*)$", re.MULTILINE)
+# possessive quantifiers: where a line is no fence, no shorter run of its characters makes it one
+_FENCE = re.compile(r"^[ \t]{0,3}(`{3,}+|~{3,}+)[ \t]*+([^\n`]*+)$", re.MULTILINE)
 
 
 def code_blocks(text: str) -> list[tuple[str, str]]:
@@ -211,7 +213,7 @@ def code_blocks(text: str) -> list[tuple[str, str]]:
     while opening := _FENCE.search(text, at):
         fence = opening[1]
         closing = re.compile(
-            rf"^[ \t]{{0,3}}{re.escape(fence[0])}{{{len(fence)},}}[ \t]*$", re.MULTILINE
+            rf"^[ \t]{{0,3}}{re.escape(fence[0])}{{{len(fence)},}}+[ \t]*+$", re.MULTILINE
         ).search(text, opening.end())
         end = closing.start() if closing else len(text)
         words = opening[2].split()

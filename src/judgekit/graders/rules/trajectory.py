@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -306,7 +306,7 @@ def _answers(message: Mapping[str, Any]) -> list[tuple[str, str, bool | None]]:
         if match := _OBSERVATION_START.match(text):
             return [("", _unwrapped(text[match.end() :]), None)]
         if "</" in text:
-            return [("", match[1].strip(), None) for match in _RESPONSE_TAG.finditer(text)]
+            return [("", answer.strip(), None) for answer in _tagged(text)]
     return []
 
 
@@ -333,20 +333,32 @@ def _observe(found: Trajectory, waiting: deque[Call], id_: str, text: str, faile
 
 
 _OBSERVATION_START = re.compile(r"\s*(?:\*\*)?Observation(?:\s*\d+)?\s*:(?:\*\*)?[ \t]*", re.IGNORECASE)
-_RESPONSE_TAG = re.compile(
-    r"<(?:tool_response|information|observation|function_results?)>(.*?)</(?:tool_response|information|observation|function_results?)>",
-    re.DOTALL,
-)
+_RESPONSE_NAMES = "(?:tool_response|information|observation|function_results?)"
+_RESPONSE_OPENS = re.compile(f"<{_RESPONSE_NAMES}>")
+_RESPONSE_CLOSES = re.compile(f"</{_RESPONSE_NAMES}>")
+
+
+def _tagged(text: str) -> Iterator[str]:
+    """Yield what stands between an opening tag of a tool's answer and the next closing one."""
+    at = 0
+    while opening := _RESPONSE_OPENS.search(text, at):
+        closing = _RESPONSE_CLOSES.search(text, opening.end())
+        if closing is None:  # nor is there one for any later tag: searching again would take quadratic time
+            return
+        yield text[opening.end() : closing.start()]
+        at = closing.end()
+
+
 _TEXT_CALL = re.compile(
     r"""
     <tool_call>(?P<json>.*?)(?:</tool_call>|\Z)
   | <(?P<tag>search|python|code|browse)>(?P<query>.*?)(?:</(?P=tag)>|\Z)
   | <(?:tool_response|information|observation)>(?P<seen>.*?)(?:</(?:tool_response|information|observation)>|\Z)
-  | ^[ \t*]*Action(?:[ \t]*\d+)?[ \t]*:[ \t*]*(?P<name>[^\s\[(:{][^\n\[(]{0,100}?)[ \t*`]*
-      (?:\[(?P<bracket>[^\n]*)\][ \t*.]*$ | \((?P<paren>[^\n]*)\)[ \t*.]*$
-       | [ \t*]*\n[ \t*]*Action[ \t]*Input(?:[ \t]*\d+)?[ \t]*:[ \t*]*(?P<input>.*?)(?=\n[ \t*]*(?:Observation|Thought|Action|Final[ \t]*Answer)\b[^\n:]{0,6}:|\Z)
+  | ^[ \t*]*+Action(?:[ \t]*+\d+)?[ \t]*+:[ \t*]*+(?P<name>[^\s\[(:{](?:[^\n\[(]{0,99}?[^\s\[(*`])??)[ \t*`]*+
+      (?:\[(?P<bracket>[^\n]*)\][ \t*.]*+$ | \((?P<paren>[^\n]*)\)[ \t*.]*+$
+       | \n[ \t*]*+Action[ \t]*+Input(?:[ \t]*+\d+)?[ \t]*+:[ \t*]*+(?P<input>.*?)(?=\n[ \t*]*+(?:Observation|Thought|Action|Final[ \t]*+Answer)\b[^\n:]{0,6}:|\Z)
        | $)
-  | ^[ \t*]*Observation(?:[ \t]*\d+)?[ \t]*:[ \t*]*(?P<observation>.*?)(?=\n[ \t*]*(?:Observation|Thought|Action|Final[ \t]*Answer)\b[^\n:]{0,6}:|\Z)
+  | ^[ \t*]*+Observation(?:[ \t]*+\d+)?[ \t]*+:[ \t*]*+(?P<observation>.*?)(?=\n[ \t*]*+(?:Observation|Thought|Action|Final[ \t]*+Answer)\b[^\n:]{0,6}:|\Z)
     """,
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
@@ -354,8 +366,11 @@ _FINISH = {"finish", "final answer", "none", "n/a", "answer"}
 
 
 def _unwrapped(text: str) -> str:
-    match = _RESPONSE_TAG.fullmatch(text.strip()) if "</" in text else None
-    return match[1].strip() if match else text
+    whole = text.strip()
+    opening = _RESPONSE_OPENS.match(whole)
+    if opening is None or not (closing := re.search(f"</{_RESPONSE_NAMES}>$", whole)):
+        return text
+    return whole[opening.end() : closing.start()].strip()
 
 
 def _read_text(text: str, found: Trajectory, *, observe: bool) -> None:

@@ -1,0 +1,157 @@
+"""Texts of one repeated fragment: does a rule take linear time for them, and does the event loop keep turning?
+
+Patterns with two ways to match the same characters, and loops that look at a whole prefix again, show as a time that
+grows faster than the text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rule_graders import GROUP_RULES, RULES, TOOLS
+
+from judgekit import Failed, GradingRunner, Rollout, RolloutError
+from judgekit.execution.pool import ProcessPool
+
+SHAPES: dict[str, tuple[str, str, str]] = {
+    "action and spaces": ("Action: a", " ", "x"),
+    "action inputs": ("", "Action: a\nAction Input: ", ""),
+    "actions": ("", "Action: a\n", ""),
+    "answer tags": ("", "<answer>", ""),
+    "backslashes": ("", "\\", ""),
+    "blank lines": ("", "\n", ""),
+    "braces": ("", "{", ""),
+    "brackets": ("", "[", ""),
+    "boxes": ("", "\\boxed", ""),
+    "boxes that open": ("", "\\boxed{", ""),
+    "bullets": ("", "- ", ""),
+    "capitals": ("", "TIME ", ""),
+    "closing tags": ("", "</a>", ""),
+    "combining marks": ("a", "\u0301", "a"),
+    "commas": ("", "1,", ""),
+    "dollars": ("", "$", ""),
+    "emoji": ("", "\U0001f44d\U0001f3fd", ""),
+    "equals": ("", "=1", ""),
+    "fences": ("", "```\n", "x"),
+    "fractions": ("", "\\frac{1}{2}", ""),
+    "full stops": ("", ". ", ""),
+    "hashes": ("", "#### ", ""),
+    "Han": ("", "漢", ""),
+    "JSON objects": ("", '{"a":1}', ""),
+    "ligatures": ("", "\ufdfa", ""),
+    "lines": ("", "a\n", ""),
+    "numbers": ("", "1 ", ""),
+    "observations": ("", "Observation:", ""),
+    "options": ("", "(A) ", ""),
+    "parentheses": ("", "(", ""),
+    "questions": ("", "? ", ""),
+    "quotes": ("", '"', ""),
+    "sentences": ("", "a. ", ""),
+    "spaces": ("", " ", "x"),
+    "stars": ("", "* ", ""),
+    "tags": ("", "<a>", ""),
+    "ticks": ("", "`", ""),
+    "tildes": ("", "~", "`"),
+    "think tags": ("", "<think>", ""),
+    "tool answers": ("", "<information>", "</"),
+    "tool calls": ("", '<tool_call>{"name": "a"}</tool_call>', ""),
+    "tool calls that open": ("", "<tool_call>{", ""),
+    "words": ("", "time ", ""),
+    "zero width": ("", "\u200b", ""),
+}
+PLACES = ("response", "assistant", "user", "reference")
+"""Where the text stands."""
+LONGEST = 200_000
+SLOW_S = 0.005
+"""Times below this say nothing about growth."""
+
+
+def shaped(shape: str, chars: int, place: str, group: int = 0) -> Rollout:
+    head, fragment, tail = SHAPES[shape]
+    text = head + (fragment * (chars // len(fragment) + 1))[:chars] + tail
+    extra: dict[str, Any] = {"options": ["a", "b"], "steps": 5, "tools": TOOLS, "calls": []}
+    if place == "response":
+        return Rollout(
+            prompt="p", response=text, ground_truth="#### 72", extra=extra, response_tokens=9, group=group
+        )
+    if place == "reference":
+        extra["calls"] = text
+        return Rollout(
+            prompt="p", response="#### 72", ground_truth=text, extra=extra, response_tokens=9, group=group
+        )
+    messages = (
+        {"role": "user", "content": "p"},
+        {"role": "assistant", "content": "Action: search[a]"},
+        {"role": place, "content": text},
+        {"role": "assistant", "content": "#### 72"},
+    )
+    return Rollout(response="#### 72", messages=messages, ground_truth="#### 72", extra=extra, group=group)
+
+
+def exponents() -> Iterator[tuple[str, float, float]]:
+    """Yield rule and shape, how the time of inline work grows with the text, and the seconds at its limit."""
+    for name, make in RULES.items():
+        grader = make()
+        if getattr(grader, "where", "inline") != "inline":
+            continue
+        most = min(getattr(grader, "inline_limit", None) or LONGEST, LONGEST) - 200
+        for shape in SHAPES:
+            for place in PLACES:
+                short, whole = (_seconds(grader, shaped(shape, n, place)) for n in (most // 4, most))
+                if whole > SLOW_S:
+                    yield f"{name}: {shape} ({place})", math.log(whole / short) / math.log(4), whole
+
+
+def _seconds(grader: Any, rollout: Rollout) -> float:
+    """The best of three, in seconds of CPU."""
+    best = math.inf
+    for _ in range(3):
+        start = time.thread_time()
+        with contextlib.suppress(RolloutError):
+            grader.grade(rollout)
+        best = min(best, time.thread_time() - start)
+    return best
+
+
+async def stall(shape: str, pool: ProcessPool, ticker: Any, rollouts: int = 4096) -> dict[str, Any]:
+    """Grade a run in which every 256th rollout is long, by every rule; *ticker* measures the event loop."""
+    graders = {name: make() for name, make in {**RULES, **GROUP_RULES}.items()}
+    runner = GradingRunner(graders, dict.fromkeys(graders, 1.0), pool=pool, missing_reward="mask")
+    batch = [
+        shaped(shape, 15_000 if i % 256 == 0 else 60, PLACES[i // 256 % len(PLACES)], i // 8)
+        for i in range(rollouts)
+    ]
+    await runner.start()  # loading is not grading
+    watch = ticker()
+    results = await runner.run(batch)
+    stall_ms = await watch.stop()
+    found = {"stall_ms": stall_ms, "raised": 0, "out_of_range": 0, "blamed_wrongly": 0, "failed": set()}
+    for i, result in enumerate(results):
+        in_reference = PLACES[i // 256 % len(PLACES)] == "reference"
+        for name, grade in result.grades.items():
+            low, high = graders[name].score_range
+            score = result.score(name)
+            found["out_of_range"] += score is not None and not low <= score <= high
+            if isinstance(grade, Failed):
+                found["failed"].add(f"{name}: {grade.error} ({grade.cause})")
+                # a rule that needs nothing but the rollout can only fail for it, and never for a reference
+                found["blamed_wrongly"] += grade.cause != ("infrastructure" if in_reference else "rollout")
+                found["raised"] += grade.error not in ("RolloutError", "WorkerRanAway", "GraderTimeout")
+    return found
+
+
+def stalls(pool: ProcessPool, ticker: Any, goal_ms: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each shape's figures: the first of three runs that is below the goal, else the best."""
+    for shape in SHAPES:
+        rounds: list[dict[str, Any]] = []
+        while len(rounds) < 3 and not (rounds and rounds[-1]["stall_ms"] <= goal_ms):
+            rounds.append(asyncio.run(stall(shape, pool, ticker)))
+        best = min(rounds, key=lambda found: float(found["stall_ms"]))
+        for key in ("raised", "out_of_range", "blamed_wrongly"):
+            best[key] = max(found[key] for found in rounds)
+        yield shape, best

@@ -1,0 +1,88 @@
+"""Inputs of repeated fragments take linear time: quadratic code would take minutes for these, and end by the timeout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from judgekit import Rollout
+from judgekit.graders.rules.constraints import sentences
+from judgekit.graders.rules.markup import Script
+from judgekit.graders.rules.numbers import final_answer
+from judgekit.graders.rules.text import code_blocks, last_boxed
+from judgekit.graders.rules.trajectory import read_trajectory
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def talk(role: str, text: str) -> Rollout:
+    messages = ({"role": "user", "content": "q"}, {"role": role, "content": text})
+    return Rollout(response="", messages=messages)
+
+
+SHAPES: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "boxes": (last_boxed, "\\boxed" * 400_000),
+    "boxes and fboxes": (last_boxed, "\\fbox\\boxed" * 300_000),
+    "tildes": (code_blocks, "~" * 1_000_000 + "`"),
+    "ticks and spaces": (code_blocks, "```" + " " * 1_000_000 + "`"),
+    "fences": (code_blocks, "```\n" * 200_000),
+    "full stops": (sentences, ". " * 300_000),
+    "question marks": (sentences, "? " * 300_000),
+    "marks": (Script("Latin").grade, Rollout(response="a" + "\u0301" * 400_000)),
+    "ligatures": (final_answer, "\ufdfa" * 2_000_000),
+    "action and spaces": (read_trajectory, talk("assistant", "Action: a" + " " * 300_000 + "x")),
+    "actions": (read_trajectory, talk("assistant", ("Action: a" + " " * 500 + "x\n") * 500)),
+    "open answers": (read_trajectory, talk("user", "<information>" * 200_000 + "</")),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_time_is_linear(shape: str) -> None:
+    call, given = SHAPES[shape]
+    call(given)
+
+
+@pytest.mark.parametrize(
+    ("text", "box"),
+    [
+        ("\\boxed{1} and \\boxed{2}", "2"),
+        ("\\boxed{1} then \\boxed", "1"),
+        ("\\fbox {a}", "a"),
+        ("\\boxed{{a}\\}}", "{a}\\}"),
+        ("\\boxed{1} \\boxed{2", None),
+        ("\\boxed 5", None),
+        ("none", None),
+    ],
+)
+def test_the_last_box_counts(text: str, box: str | None) -> None:
+    assert last_boxed(text) == box
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("Action: search[cats]", [("search", "cats")]),
+        ("**Action:** `search` [cats]", [("`search", "cats")]),
+        ("Action: search (cats)", [("search", "cats")]),
+        ("Action: search\nAction Input: cats", [("search", "cats")]),
+        ("Action: search  **\n  Action Input : cats\nObservation: x", [("search", "cats")]),
+        ("Action: look up[cats]", [("look up", "cats")]),
+        ("Action: a", [("a", {})]),
+        ("Action: stop", [("stop", {})]),
+    ],
+)
+def test_actions_are_read(text: str, calls: list[tuple[str, Any]]) -> None:
+    found = read_trajectory(talk("assistant", text)).calls
+    assert [(call.name, call.arguments) for call in found] == calls
+
+
+def test_answers_in_tags_are_read() -> None:
+    text = "a<information>one</information> b <tool_response> two </tool_response><information>three"
+    observations = read_trajectory(talk("user", text)).observations
+    assert [o.text for o in observations] == ["one", "two"]
+
+
+def test_sentences_need_a_word() -> None:
+    assert sentences("One. ... Two? ! Three.") == ["One.", "... Two?", "! Three."]

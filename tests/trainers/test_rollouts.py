@@ -1,0 +1,104 @@
+"""One meaning of a rollout's fields, whatever trainer it comes from."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from judgekit.trainers import rollout_of, turns_of_tokens
+
+WORDS = ["<pad>", "I", "look", "it", "up", "\nuser\n", "tool", "says", "42", "\nassistant\n", "So", "42!"]
+PROMPT = [{"role": "user", "content": "How many?"}]
+
+
+def decode(ids: Any) -> str:
+    return " ".join(WORDS[i] for i in ids)
+
+
+def test_turns_are_rebuilt_from_the_mask() -> None:
+    ids = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    mask = [1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1]
+    assert turns_of_tokens(ids, mask, decode) == [
+        {"role": "assistant", "content": "I look it up"},
+        {"role": "tool", "content": " tool says 42 "},
+        {"role": "assistant", "content": "So 42!"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ids", "mask", "turns"),
+    [
+        ([], None, []),
+        ([], [], []),
+        ([10, 11], None, [("assistant", "So 42!")]),
+        ([5, 9], [0, 0], []),
+        ([7, 10], [0, 1], [("tool", "says"), ("assistant", "So")]),
+        ([10, 7], [1, 0], [("assistant", "So"), ("tool", "says")]),
+    ],
+)
+def test_runs_at_the_edges(ids: list[int], mask: list[int] | None, turns: list[tuple[str, str]]) -> None:
+    assert [(t["role"], t["content"]) for t in turns_of_tokens(ids, mask, decode)] == turns
+
+
+def test_the_response_is_the_last_turn_and_no_tool_s_text() -> None:
+    turns = [
+        {"role": "assistant", "content": "I look it up"},
+        {"role": "tool", "content": "42"},
+        {"role": "assistant", "content": [{"type": "text", "text": "So 42!"}]},
+        {"role": "tool", "content": "late"},
+    ]
+    made = rollout_of({}, prompt=PROMPT, turns=turns, response_tokens=7, finish_reason="stop")
+    assert made.response == "So 42!"
+    assert list(made.messages) == [*PROMPT, *turns]
+    assert (made.response_tokens, made.finish_reason) == (7, "stop")
+    assert rollout_of({}, prompt="Q?", turns=[]).response == ""
+    assert list(rollout_of({}, prompt="Q?", turns=[]).messages) == [{"role": "user", "content": "Q?"}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "truth"),
+    [
+        ({"reward_model": {"ground_truth": "42", "style": "rule"}}, "42"),
+        ({"reward_spec": {"ground_truth": "42"}}, "42"),
+        ({"ground_truth": "42"}, "42"),
+        ({"reward_model": {"ground_truth": 0}, "ground_truth": "other"}, 0),
+        ({"reward_model": None, "ground_truth": "42"}, "42"),
+        ({"reward_model": "a model"}, None),
+        ({}, None),
+    ],
+)
+def test_the_ground_truth_is_found_in_either_format(columns: dict[str, Any], truth: Any) -> None:
+    assert rollout_of(columns, prompt="Q?", turns=[]).ground_truth == truth
+
+
+def test_what_is_left_over_goes_into_extra() -> None:
+    columns = {
+        "data_source": "maths",
+        "index": 3,
+        "extra_info": {"level": 5, "index": 4},
+        "raw_prompt": PROMPT,
+    }
+    made = rollout_of(columns, prompt=PROMPT, turns=[], group="u", id="u_0", fields={"level": 1, "turn": 2})
+    assert (made.data_source, made.group, made.id) == ("maths", "u", "u_0")
+    assert dict(made.extra) == {"index": 4, "level": 5, "turn": 2}
+    assert columns["extra_info"] == {"level": 5, "index": 4}
+
+
+def test_numpy_values_become_python_s() -> None:
+    np = pytest.importorskip("numpy")
+    columns = {
+        "data_source": np.str_("maths"),
+        "reward_model": {"ground_truth": "42"},
+        "tags": np.array(["a", "b"]),
+        "weight": np.float32(0.5),
+        "nested": np.array([{"n": 1}], dtype=object),
+    }
+    made = rollout_of(columns, prompt="Q?", turns=[])
+    assert dict(made.extra) == {"tags": ["a", "b"], "weight": 0.5, "nested": [{"n": 1}]}
+    assert type(made.extra["weight"]) is float
+
+
+def test_the_module_needs_no_numpy() -> None:
+    assert "numpy" not in sys.modules["judgekit.trainers.rollouts"].__dict__

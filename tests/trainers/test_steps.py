@@ -1,0 +1,73 @@
+"""A step's failures are counted over all its calls, and told when the next one begins."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from judgekit import FailureRateError, GradingRunner, RewardResult, Rollout, grader
+from judgekit.trainers import Counts, StepCounts
+
+
+@grader
+def flaky(response: str) -> float:
+    if response == "bad":
+        raise ConnectionError("gone")
+    return 1.0
+
+
+def results(responses: list[str]) -> list[RewardResult]:
+    runner = GradingRunner({"flaky": flaky})
+    return asyncio.run(runner.run([Rollout(prompt="p", response=r, group=0) for r in responses]))
+
+
+def test_one_failure_of_a_prompt_s_four_is_no_failure_rate() -> None:
+    counts = StepCounts(0.2)
+    assert counts.begin(1) == {}
+    for _ in range(16):
+        for result in results(["good", "good", "good", "good"]):
+            counts.add(result)
+    for result in results(["good", "good", "good", "bad"]):
+        counts.add(result)
+    assert counts.begin(1) == {}  # the same step: nothing is told yet
+    figures = counts.begin(2)
+    assert figures["judgekit/rollouts"] == 68
+    assert figures["judgekit/flaky/failure_rate"] == pytest.approx(1 / 68)
+
+
+def test_a_step_with_too_many_failures_ends_the_training() -> None:
+    counts = StepCounts(0.2)
+    counts.begin(1)
+    for result in results(["good"] * 3 + ["bad"]):
+        counts.add(result)
+    counts.begin(2)  # 4 evaluations are no rate
+    for _ in range(5):
+        for result in results(["good"] * 3 + ["bad"]):
+            counts.add(result)
+    with pytest.raises(FailureRateError, match="flaky 25.0 %"):
+        counts.begin(3)
+    assert counts.begin(4) == {}  # told once
+
+
+def test_the_last_step_is_told_too_and_processes_add_up(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "judgekit")
+    other = Counts()
+    for result in results(["bad"] * 16):
+        other.add(result)
+    counts = StepCounts(0.5)
+    counts.begin(1)
+    counts.add(other)
+    with pytest.raises(FailureRateError):
+        counts.end()
+    assert "16 of 16 rewards are missing" in caplog.text
+    assert counts.end() == {}
+
+
+def test_without_a_limit_failures_are_only_told() -> None:
+    counts = StepCounts()
+    counts.begin(1)
+    for result in results(["bad"] * 32):
+        counts.add(result)
+    assert counts.end()["judgekit/excluded_rate"] == 1.0
