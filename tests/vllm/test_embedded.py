@@ -69,10 +69,7 @@ async def test_lessons_are_what_the_engine_reads(judge: VLLMJudge, cases: dict[s
     made = [sample(rng, Recipe()) for _ in range(8)]
     await grades(JudgeGrader(Recorder()), [one.case.rollout() for one in made])
     maker = Maker(engine.tokenizer)
-    lessons = [
-        maker.lesson(rng, one, form="spare" if one.case.response.lstrip()[:1] in tuple("01") else "direct")
-        for one in made
-    ]
+    lessons = [maker.lesson(rng, one, form="direct") for one in made]
     assert sorted(lesson.ids for lesson in lessons) == sorted(read)
     assert all(lesson.targets[0][0] == len(lesson.ids) - 1 for lesson in lessons)
 
@@ -105,21 +102,19 @@ async def test_spare_labels_mean_the_same(judge: VLLMJudge, cases: dict[str, lis
         JudgeGrader(judge, verdict=ChoiceVerdict().spare()), [case.rollout() for case in some]
     )
     assert share(found, [case.label for case in some]) >= 0.85
-    for grade, case in zip(found, some, strict=True):  # what begins with A is asked about with digits again
-        labels = {"0", "1"} if case.response.lstrip().startswith(("A", "B")) else {"A", "B"}
-        assert isinstance(grade, Graded)
-        assert set((grade.metadata or {})["probs"]) == labels
+    assert all(isinstance(g, Graded) and set((g.metadata or {})["probs"]) == {"A", "B"} for g in found)
 
 
-async def test_a_rollout_that_begins_with_a_label(judge: VLLMJudge) -> None:
+async def test_a_rollout_that_begins_with_a_label_is_asked_the_same_question(judge: VLLMJudge) -> None:
     rollouts = [
         Rollout(prompt="How many eggs?", ground_truth="#### 12", response="12"),
         Rollout(prompt="How many eggs?", ground_truth="#### 12", response="1"),
         Rollout(prompt="How many eggs?", ground_truth="#### 12", response="0\n#### 12"),
+        Rollout(prompt="How many eggs?", ground_truth="#### 12", response="It is 13."),
     ]
     found = await grades(JudgeGrader(judge), rollouts)
-    assert all(set(g.metadata["probs"]) == {"A", "B"} for g in found if isinstance(g, Graded) and g.metadata)
-    assert share(found, [1, 0, 1]) == 1
+    assert all(isinstance(g, Graded) and set((g.metadata or {})["probs"]) == {"0", "1"} for g in found)
+    assert share(found, [1, 0, 1, 0]) == 1
 
 
 async def test_an_empty_response_is_judged_and_is_wrong(judge: VLLMJudge) -> None:

@@ -124,12 +124,13 @@ class Maker:
         prompt = self.encoder.encode(request.turns, reply_tokens=64)
         made = Lesson(list(prompt.ids))
         truth, response = prompt.untrusted[-2:]
-        where = self._places(prompt.ids, sample.case.ground_truth, truth)
+        shown_truth, shown = [p.text for turn in request.turns for p in turn.pieces if not p.trusted][-2:]
+        where = self._places(prompt.ids, sample.case.ground_truth, truth, shown_truth)
         reference = _characters(sample.case.ground_truth, sample.reference, where)
         if not reference[-1][1] < len(prompt.ids):
             raise ValueError("the reference has no end")
         made.index += [(at, min(i, INDEX_CLASSES - 1)) for i, (_, at) in enumerate(reference[:-1])]
-        where = self._places(prompt.ids, sample.case.response, response)
+        where = self._places(prompt.ids, sample.case.response, response, shown)
         spans = [m.span() for m in NUMBER.finditer(sample.case.response)]
         spans = rng.sample(spans, _NUMBERS) if len(spans) > _NUMBERS else spans
         if sample.candidate and sample.candidate not in spans:
@@ -165,12 +166,17 @@ class Maker:
             self._graders[key] = JudgeGrader(_Nobody(), template=shape, verdict=VERDICTS[form]())
         return self._graders[key]
 
-    def _places(self, ids: list[int], text: str, span: tuple[int, int]) -> Callable[[int], int]:
-        """Position of the token that holds the character at an offset of *text*; at its end, what follows it."""
+    def _places(self, ids: list[int], text: str, span: tuple[int, int], shown: str) -> Callable[[int], int]:
+        """Position of the token that holds the character at an offset of *text*; at its end, what follows it.
+
+        *shown*: the text in the prompt, which has a mark before it if it begins with a label.
+        """
+        before, text = len(shown) - len(text), shown
         starts = list(itertools.accumulate((self._bytes[i] for i in ids[slice(*span)]), initial=0))[:-1]
         ascii_only = text.isascii()
 
         def place(offset: int) -> int:
+            offset += before
             at = offset if ascii_only else len(text[:offset].encode())
             if offset >= len(text):
                 return span[1]
@@ -213,7 +219,7 @@ class Maker:
         ids = self.encoder.token_ids(text)
         made.ids += ids
         whole = (prompt, len(made.ids))
-        where = self._places(made.ids, text, whole)
+        where = self._places(made.ids, text, whole, text)
         made.targets += [(prompt + i - 1, token) for i, token in enumerate([*ids, self.end])]
         made.verdict = len(made.ids) - 2
         start = len("Reference: ")

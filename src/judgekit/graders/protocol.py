@@ -134,19 +134,20 @@ def _wrong_part(grade: Graded | Abstained | Failed) -> str:
 def failure(error: BaseException) -> Failed:
     """Convert an exception to a grade.
 
-    Only a `RolloutError` is the rollout's fault. All others count as infrastructure failures, because an exception's
-    class does not tell whose text or memory caused it.
+    Only a `RolloutError` is the rollout's fault, or a `VerdictError` where the user says so. All others count as
+    infrastructure failures, because an exception's class does not tell whose text or memory caused it.
     """
     if isinstance(error, GraderRaised):
         blamed: Any = "rollout" if error.from_rollout else "infrastructure"
         return Failed(error.error, error.detail, retryable=error.retryable, cause=blamed)
     name, detail = describe(error)
     usage, raw = attribute(error, "usage"), attribute(error, "raw")
+    blame = isinstance(error, RolloutError) or (isinstance(error, VerdictError) and error.from_rollout)
     return Failed(
         name,
         detail,
         retryable=attribute(error, "retryable") is True,
-        cause="rollout" if isinstance(error, RolloutError) else "infrastructure",
+        cause="rollout" if blame else "infrastructure",
         metadata={"raw": raw} if isinstance(error, VerdictError) and isinstance(raw, str) else None,
         usage=usage if isinstance(usage, Usage) else None,
     )

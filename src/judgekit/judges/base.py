@@ -20,7 +20,16 @@ class Piece(Struct, frozen=True, gc=False, omit_defaults=True):
     """False for text from a dataset or a rollout: it is tokenised as data, so that no part of it becomes a
     control token."""
     max_tokens: int | None = None
-    """An untrusted piece longer than this many tokens is cut in the middle, and marked as cut."""
+    """An untrusted piece longer than this many tokens is cut in the middle, and marked as cut. If a prompt does not
+    fit the context, pieces with a limit are cut first (`UNLIMITED`: only then), those without it last."""
+    pool: int = 0
+    """Pieces of one prompt with the same number above 0 share their `max_tokens`: together they have that many."""
+    removed: int = 0
+    """Characters that were cut from the middle of a very long text already, where `text` has a mark."""
+
+
+UNLIMITED = 1 << 40
+"""`Piece.max_tokens` of a text that is cut before others, but only if the prompt does not fit."""
 
 
 class Turn(Struct, frozen=True):

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError, VerdictError
-from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared
-from judgekit.graders.judged.voting import ask_all
+from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared, Unreadable
+from judgekit.graders.judged.voting import ask_all, refused, refused_alone
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import JsonVerdict, Verdict
 from judgekit.judges.base import Judge, JudgeReply, Sampling
@@ -28,8 +28,9 @@ class Listwise:
     Scores go from 1 (best) to 0 (worst). The reply must name every member once; equal texts are shown once and get the same rank. Members are shown in
     seeded random order, and *rounds* rankings in different orders are averaged, to cancel the judge's preference
     for positions. A group larger than *chunk* is ranked in chunks, divided differently in every round; such groups
-    need at least two rounds, to compare across chunks. If one ranking fails, the others still count. RULER
-    (OpenPipe ART) also ranks groups in one call.
+    need at least two rounds, to compare across chunks. If one ranking fails, the others still count. A member whose
+    text the judge refuses, also alone, broke the grader (cause "rollout"); the others are ranked without it.
+    *unreadable* as in `JudgeGrader`. RULER (OpenPipe ART) also ranks groups in one call.
     """
 
     inputs = ("prompt", "response of all members")
@@ -48,6 +49,7 @@ class Listwise:
         nonce: bool = True,
         max_tokens: int | None = 2048,
         reply_tokens: int = 512,
+        unreadable: Unreadable = "failure",
         seed: int = 0,
         name: str = "listwise",
         version: str = "1",
@@ -68,6 +70,7 @@ class Listwise:
             "max_tokens": max_tokens,
             "asker": f"{name}@{version}",
             "given": ("RESPONSES",),
+            "unreadable": unreadable,
         }
         self._nonce = nonce
         self._reply_tokens = reply_tokens
@@ -108,9 +111,19 @@ class Listwise:
                 0.0, verdict.reason, {"ranking": verdict.metadata["ranking"], "model": reply.model}, usage
             )
 
-        standings = _standings(
-            len(texts), chunks, await ask_all([partial(rank, members) for members in chunks])
-        )
+        rankings = await ask_all([partial(rank, members) for members in chunks])
+        suspects = sorted({m for c, r in zip(chunks, rankings, strict=True) if refused(r) for m in c})
+        alone = await refused_alone(suspects, len(texts), lambda member: rank([member]))
+        if alone:  # rank the others without them
+            again = [i for i, ranking in enumerate(rankings) if refused(ranking)]
+            for i in again:
+                chunks[i] = [member for member in chunks[i] if member not in alone]
+            again = [i for i in again if len(chunks[i]) > 1]
+            redone = await ask_all([partial(rank, chunks[i]) for i in again])
+            rankings = [
+                dict(zip(again, redone, strict=True)).get(i, ranking) for i, ranking in enumerate(rankings)
+            ]
+        standings = _standings(len(texts), chunks, rankings, alone)
         return _per_member([place_of[r.response] for r in rollouts], standings)
 
     def _asking(self, members: int) -> Asking:
@@ -128,7 +141,7 @@ def _cut(size: int, chunk: int, order: random.Random) -> list[list[int]]:
     """Shuffle the members into chunks of almost equal size, at least two each."""
     members = list(range(size))
     order.shuffle(members)
-    parts = math.ceil(size / chunk)
+    parts = min(math.ceil(size / chunk), size // 2)  # a chunk of one ranks nothing
     bounds = [round(part * size / parts) for part in range(parts + 1)]
     return [members[a:b] for a, b in pairwise(bounds)]
 
@@ -144,12 +157,16 @@ def _per_member(places: Sequence[int], standings: Sequence[Grade]) -> list[Grade
     return grades
 
 
-def _standings(size: int, chunks: Sequence[Sequence[int]], rankings: Sequence[Grade]) -> list[Grade]:
+def _standings(
+    size: int, chunks: Sequence[Sequence[int]], rankings: Sequence[Grade], alone: Mapping[int, Failed]
+) -> list[Grade]:
     ranks: list[list[float]] = [[] for _ in range(size)]
     failures: list[list[Failed]] = [[] for _ in range(size)]
     usage = [Usage()] * size
     reasons: list[str] = [""] * size
     for members, ranking in zip(chunks, rankings, strict=True):
+        if len(members) < 2:
+            continue
         usage[members[0]] += getattr(ranking, "usage", None) or Usage()
         if isinstance(ranking, Graded) and ranking.metadata is not None:
             for place, member in enumerate(ranking.metadata["ranking"]):
@@ -160,11 +177,15 @@ def _standings(size: int, chunks: Sequence[Sequence[int]], rankings: Sequence[Gr
                 failures[member].append(ranking)
     grades: list[Grade] = []
     for member in range(size):
-        if ranks[member]:
+        if member in alone:
+            grades.append(alone[member])
+        elif ranks[member]:
             score = math.fsum(ranks[member]) / len(ranks[member])
             grades.append(Graded(score, reasons[member], {"ranks": ranks[member]}, usage[member]))
-        else:
+        elif failures[member]:
             grades.append(msgspec.structs.replace(failures[member][0], usage=usage[member]))
+        else:
+            grades.append(Abstained("there is no other response to compare with"))
     return grades
 
 

@@ -10,13 +10,13 @@ from itertools import combinations
 from typing import Any
 
 from judgekit.errors import ConfigError
-from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared
-from judgekit.graders.judged.voting import ask_all
+from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared, Unreadable
+from judgekit.graders.judged.voting import ask_all, refused, refused_alone
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
-from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
+from judgekit.types import Abstained, Cause, Failed, Grade, Graded, Rollout, Usage
 
 LABELS = {"A": 1.0, "C": 0.5, "B": 0.0}
 """A's share if A wins, in a tie, and if B wins."""
@@ -32,7 +32,8 @@ class Pairwise:
 
     *opponents*: in a larger group, the number of others that each member meets, by a seeded round-robin; None: all.
     A failed comparison is left out: a member is scored over its other comparisons, and fails if fewer than half
-    are left. Preferences as group rewards: Pref-GRPO (Wang et al. 2025,
+    are left. A member whose text the judge refuses, also alone, broke the grader (cause "rollout"); the others are
+    compared without it. *unreadable* as in `JudgeGrader`. Preferences as group rewards: Pref-GRPO (Wang et al. 2025,
     arXiv:2508.20751).
     """
 
@@ -51,6 +52,7 @@ class Pairwise:
         both_orders: bool = True,
         opponents: int | None = 8,
         max_tokens: int | None = 4096,
+        unreadable: Unreadable = "failure",
         seed: int = 0,
         name: str = "pairwise",
         version: str = "1",
@@ -77,11 +79,13 @@ class Pairwise:
             max_tokens=max_tokens,
             asker=f"{name}@{version}",
             given=("RESPONSE_A", "RESPONSE_B"),
+            unreadable=unreadable,
         )
 
     async def warm_up(self) -> None:
-        """Start the judge, outside any rollout's time."""
+        """Start the judge and check its labels, outside any rollout's time."""
         await start_judges(self.judge)
+        await self._asking.check(self.judge)
 
     async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Grade]:
         base = self._asking.prepare(rollouts[0])
@@ -94,15 +98,19 @@ class Pairwise:
         games = [(i, j) for i, j in pairs if rollouts[i].response != rollouts[j].response]
         orders = [(i, j) for a, b in games for i, j in (((a, b), (b, a)) if self.both_orders else ((a, b),))]
 
-        async def compare(i: int, j: int) -> Grade:
-            prepared = Prepared(
-                {**base.data, "RESPONSE_A": rollouts[i].response, "RESPONSE_B": rollouts[j].response}
-            )
+        async def ask(first: str, second: str) -> Grade:
+            prepared = Prepared({**base.data, "RESPONSE_A": first, "RESPONSE_B": second})
             verdict, reply, usage = await self._asking.ask(judge, prepared)
             return Graded(verdict.score, verdict.reason, {"model": reply.model}, usage)
 
-        found = dict(zip(orders, await ask_all([partial(compare, i, j) for i, j in orders]), strict=True))
-        return _standings(len(rollouts), pairs, found, self.both_orders)
+        texts = [rollout.response for rollout in rollouts]
+        calls = [partial(ask, texts[i], texts[j]) for i, j in orders]
+        found = dict(zip(orders, await ask_all(calls), strict=True))
+        suspects = sorted({member for order, grade in found.items() if refused(grade) for member in order})
+        alone = await refused_alone(suspects, len(rollouts), lambda member: ask(texts[member], ""))
+        pairs = [pair for pair in pairs if alone.keys().isdisjoint(pair)]
+        standings = _standings(len(rollouts), pairs, found, self.both_orders)
+        return [alone.get(member, grade) for member, grade in enumerate(standings)]
 
 
 class _ThreeWay(ChoiceVerdict):
@@ -178,10 +186,14 @@ def _standings(
         metadata["position_bias"] = math.fsum(bias) / len(bias)
     grades: list[Grade] = []
     for member in range(size):
-        if 2 * len(taken[member]) < planned[member] or not taken[member]:
+        if not planned[member]:
+            grades.append(Abstained("there is no other response to compare with"))
+        elif 2 * len(taken[member]) < planned[member] or not taken[member]:
             first = lost[member][0]
             detail = f"{len(taken[member])} of {planned[member]} comparisons: {first.detail}"
-            grades.append(Failed(first.error, detail, first.retryable, usage=usage[member]))
+            all_own = all(failed.cause == "rollout" for failed in lost[member])
+            cause: Cause = "rollout" if all_own else "infrastructure"
+            grades.append(Failed(first.error, detail, first.retryable, cause, usage=usage[member]))
         else:
             rate = math.fsum(taken[member]) / len(taken[member])
             extra = {**metadata, "played": len(taken[member])}

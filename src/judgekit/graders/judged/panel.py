@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from judgekit.errors import ConfigError
-from judgekit.graders.judged.pointwise import JudgeGrader
+from judgekit.graders.judged.pointwise import JudgeGrader, Unreadable
 from judgekit.graders.judged.voting import Combine, ask_all, combined
 from judgekit.judges.asking.prompt import Template
-from judgekit.judges.asking.verdict import VerdictFormat
+from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import start_judges
 from judgekit.types import Abstained, Grade, Rollout
@@ -19,7 +19,8 @@ from judgekit.types import Abstained, Grade, Rollout
 class Panel:
     """Asks several judges the same question and combines their verdicts.
 
-    *judges*: a mapping of names, or a list. *combine*, *quorum* and *max_spread* as in `voting.combined`; the other
+    *judges*: a mapping of names, or a list. *combine*, *quorum* and *max_spread* as in `voting.combined` (a majority
+    of one-token verdicts counts each judge's most likely label); the other
     options as in `JudgeGrader`. The metadata has each judge's score by name. Panels of smaller judges:
     PoLL (Verga et al. 2024, arXiv:2404.18796).
     """
@@ -41,6 +42,7 @@ class Panel:
         combine: Combine = "mean",
         quorum: int | None = None,
         max_spread: float | None = None,
+        unreadable: Unreadable = "failure",
         name: str = "panel",
         version: str = "1",
     ) -> None:
@@ -60,6 +62,7 @@ class Panel:
             "fields": fields,
             "rubric": rubric,
             "max_tokens": max_tokens,
+            "unreadable": unreadable,
             "version": version,
         }
         self.members = {label: JudgeGrader(judge, name=name, **options) for label, judge in named.items()}
@@ -68,12 +71,20 @@ class Panel:
             raise ConfigError(f"{name}: a panel's verdict has one score")
         self.score_range = first.score_range
         self._combine = combined(
-            combine, len(named), score_range=self.score_range, quorum=quorum, max_spread=max_spread, name=name
+            combine,
+            len(named),
+            score_range=self.score_range,
+            quorum=quorum,
+            max_spread=max_spread,
+            name=name,
+            labels=first.verdict.all_labels if isinstance(first.verdict, ChoiceVerdict) else None,
         )
 
     async def warm_up(self) -> None:
-        """Start the judges, outside any rollout's time."""
+        """Start the judges and check their labels, outside any rollout's time."""
         await start_judges(*(member.judge for member in self.members.values()))
+        for member in self.members.values():
+            await member.asking.check(member.judge)
 
     async def grade(self, rollout: Rollout, /) -> Grade:
         async def one(member: JudgeGrader) -> Grade:

@@ -6,18 +6,20 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from judgekit.errors import ConfigError, VerdictError
 from judgekit.graders.judged.voting import Combine, ask_all, combined
-from judgekit.judges.asking.material import as_text, select_references, trajectory_text
+from judgekit.judges.asking.material import as_text, select_references, trajectory_parts
 from judgekit.judges.asking.prompt import Material, Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, Verdict, VerdictFormat
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
 from judgekit.types import Abstained, Grade, Graded, Rollout, Usage, look_up
+
+Unreadable = Literal["failure", "low"]
 
 FIELDS: Mapping[str, str] = {
     "PROBLEM": "prompt_text",
@@ -33,14 +35,16 @@ class JudgeGrader:
 
     *judge*: an engine, a stack of layers, or `JudgeRoutes` that choose a judge per rollout. *template*: a `Template`,
     or the name or path of one. *verdict*: how the judge answers; by default one token, 0 or 1. *fields*: dotted
-    paths of further template fields in the rollout. *rubric*: text for the template's {RUBRIC}. *max_tokens*:
-    longer rollouts are cut in the middle to this many tokens.
+    paths of further template fields in the rollout. *rubric*: text for the template's {RUBRIC}. *max_tokens*: longer
+    responses and trajectories are cut in the middle to this many tokens; None: only if the prompt does not fit.
 
     *votes*: the number of times to ask (with a temperature above 0, so that they differ). The verdicts are combined
     by `voting.combined`, with *combine*, *quorum* and *max_spread*.
 
-    The grader abstains if the rollout lacks a field of the template. If a written reply contains no verdict, the
-    judge is asked once more; then the grade fails. If there are several references, `extra.target_gt` and
+    The grader abstains if the rollout lacks a field of the template. If a reply contains no verdict, the judge is
+    asked once more; then the grade fails. *unreadable* says whose failure that is: "failure", the judge's, so that the
+    rollout gets what the reward says for a missing grade; or "low", the rollout's own, so that it gets the low end. If
+    there are several references, `extra.target_gt` and
     `extra.filter_gt_by_prompt_token` (with `extra.prompt`) select among them, see `material.select_references`.
     """
 
@@ -62,6 +66,7 @@ class JudgeGrader:
         combine: Combine = "mean",
         quorum: int | None = None,
         max_spread: float | None = None,
+        unreadable: Unreadable = "failure",
         name: str = "judge",
         version: str = "1",
     ) -> None:
@@ -78,6 +83,7 @@ class JudgeGrader:
             rubric=rubric,
             max_tokens=max_tokens,
             asker=f"{name}@{version}",
+            unreadable=unreadable,
         )
         self.verdict = self.asking.verdict
         self.score_range = self.verdict.score_range
@@ -95,8 +101,9 @@ class JudgeGrader:
         )
 
     async def warm_up(self) -> None:
-        """Start the judge, outside any rollout's time."""
+        """Start the judge and check its labels, outside any rollout's time."""
         await start_judges(self.judge)
+        await self.asking.check(self.judge)
 
     async def grade(self, rollout: Rollout, /) -> Grade | Mapping[str, Grade]:
         prepared = self.asking.prepare(rollout)
@@ -153,8 +160,13 @@ class Asking:
         max_tokens: int | None,
         asker: str,
         given: tuple[str, ...] = (),
+        unreadable: Unreadable = "failure",
+        trust_rubric: bool = True,
     ) -> None:
-        """*given*: fields that the grader fills itself, from several rollouts."""
+        """*given*: fields that the grader fills itself, from several rollouts. *trust_rubric*: whether the rubric is
+        the user's own text; off: it is quoted like other data."""
+        if unreadable not in ("failure", "low"):
+            raise ConfigError(f"{asker}: unreadable is 'failure' or 'low', not {unreadable!r}")
         self.template = template
         self.verdict = verdict
         self.sampling = sampling
@@ -162,7 +174,9 @@ class Asking:
         self.max_tokens = max_tokens
         self.asker = asker
         self._secret = secrets.token_bytes(16)
-        self._cut = ("CANDIDATE_SOLUTION", "TRAJECTORY", *given)
+        self.unreadable = unreadable
+        self.trust_rubric = trust_rubric
+        self._forms: list[tuple[Any, VerdictFormat]] = []
         paths = {**FIELDS, **fields}
         self._paths: dict[str, str] = {}
         for field in template.fields - {*Template.TRUSTED, *given}:
@@ -172,6 +186,10 @@ class Asking:
                     f"fields={{{field!r}: 'extra.…'}}"
                 )
             self._paths[field] = paths[field]
+        # what rollouts wrote is cut first, whatever a template calls it; what a group shares stays whole
+        own = {field for field, path in self._paths.items() if path.split(".")[0] in ("response", "messages")}
+        self._cut = (*sorted(own), *given)
+        self._pooled = tuple(sorted(field for field in own if self._paths[field] == "messages"))
         if verdict.uses_nonce and "REMINDER" not in template.fields:
             raise ConfigError(
                 f"template {template.name!r} has no {{REMINDER}}, which tells the judge the code that its verdict "
@@ -189,10 +207,13 @@ class Asking:
         data: dict[str, Material] = {}
         for field, path in self._paths.items():
             value: Any
+            if path == "messages" and rollout.messages:
+                # headings are not part of the budget: few enough that they stay below it
+                most = 256 if self.max_tokens is None else max(16, self.max_tokens // 32)
+                data[field] = trajectory_parts(rollout.messages, most=most)
+                continue
             if path == "prompt_text":
                 value = rollout.prompt_text
-            elif path == "messages":
-                value = trajectory_text(rollout.messages)
             else:
                 value = look_up(rollout, path, None)
                 if path == "ground_truth":
@@ -205,15 +226,57 @@ class Asking:
             data[field] = text
         return Prepared(data)
 
-    def request(self, prepared: Prepared, vote: int = 0) -> tuple[JudgeRequest, VerdictFormat]:
-        """Return the request for a verdict, and the format to read the reply with."""
-        form = self.verdict.for_texts(self._candidates(prepared))
+    async def check(self, judge: Any) -> None:
+        """Check that each judge has the labels as single tokens, or choose others for it. Raises ConfigError."""
+        if isinstance(judge, JudgeRoutes):
+            for one in (*judge.routes.values(), judge.default):
+                await self.check(one)
+        elif judge is not None:
+            await self.form(judge)
+
+    async def form(self, judge: Any) -> VerdictFormat:
+        """Return the format for *judge*. It depends on the judge's vocabulary, never on a rollout."""
+        check = getattr(judge, "check_labels", None)
+        if not self.verdict.choices or check is None:
+            return self.verdict
+        for known, form in self._forms:
+            if known is judge:
+                return form
+        wrong: ConfigError | None = None
+        for form in (
+            self.verdict,
+            *([self.verdict.spare()] if isinstance(self.verdict, ChoiceVerdict) else []),
+        ):
+            try:
+                await check(form.choices)
+            except ConfigError as error:
+                wrong = wrong or error
+            else:
+                self._forms.append((judge, form))
+                return form
+        assert wrong is not None
+        raise wrong
+
+    def request(
+        self, prepared: Prepared, vote: int = 0, form: VerdictFormat | None = None
+    ) -> tuple[JudgeRequest, VerdictFormat]:
+        """Return the request for a verdict, and the format to read the reply with.
+
+        *form*: what `form` returned for the judge; None: the grader's own.
+        """
+        form = form or self.verdict
         nonce = self._nonce(prepared, vote) if form.uses_nonce else ""
         words = form.words(nonce)
-        if self.rubric:
+        data = prepared.data
+        if self.rubric and self.trust_rubric:
             words["RUBRIC"] = self.rubric
+        elif self.rubric:
+            data = {**data, "RUBRIC": [("This text from the data set says what to look for:\n", self.rubric)]}
+        turns = self.template.render(
+            data, words, max_tokens=self.max_tokens, cut=self._cut, pooled=self._pooled, labels=form.choices
+        )
         request = JudgeRequest(
-            turns=self.template.render(prepared.data, words, max_tokens=self.max_tokens, cut=self._cut),
+            turns=turns,
             choices=form.choices,
             json_schema=form.json_schema,
             max_tokens=form.max_tokens,
@@ -230,31 +293,21 @@ class Asking:
 
         Raises VerdictError if the second reply contains no verdict either, and the judge's own errors.
         """
-        request, form = self.request(prepared, vote)
+        request, form = self.request(prepared, vote, await self.form(judge))
         reply = await judge.complete(request)
         usage = reply.usage
         try:
             return form.read(reply, reply.nonce or request.nonce), reply, usage
-        except VerdictError as error:
-            if form.choices:  # the same question would get the same probabilities
-                error.usage = usage
-                raise
-        request = self._again(request, form)
+        except VerdictError:
+            request = self._again(request, form)
         reply = await judge.complete(request)
         usage += reply.usage
         try:
             return form.read(reply, reply.nonce or request.nonce), reply, usage
         except VerdictError as error:
             error.usage = usage  # usage is recorded even if the verdict cannot be read
+            error.from_rollout = self.unreadable == "low"
             raise
-
-    def _candidates(self, prepared: Prepared) -> list[str]:
-        """Return the texts that rollouts contain."""
-        found: list[str] = []
-        for field in self._cut:
-            given = prepared.data.get(field, ())
-            found += [given] if isinstance(given, str) else [text for _, text in given]
-        return found
 
     def _again(self, request: JudgeRequest, form: VerdictFormat) -> JudgeRequest:
         """Add a hint about the format; at temperature 0 the same prompt would fail the same way."""

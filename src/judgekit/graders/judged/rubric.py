@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.graders.judged.pointwise import Asking, JudgeGrader
+from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Unreadable
 from judgekit.graders.judged.voting import ask_all
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
@@ -115,8 +115,9 @@ class RubricGrader:
     fails, because a score over the others would be that of a different rubric.
 
     *rubric*: a `Rubric`, or the name or path of one. *criteria_field*: take the criteria from the rollout instead,
-    for data sets with a rubric per problem: a dotted path to a list of mappings with the file's keys. *verdict*: how
-    a criterion is marked; by default one token on the rubric's scale.
+    for data sets with a rubric per problem: a dotted path to a list of mappings with the file's keys. These texts are
+    quoted like other data; *trust_criteria*: they are yours, and go into the prompt as they are. *verdict*: how a
+    criterion is marked; by default one token on the rubric's scale. *unreadable* as in `JudgeGrader`.
     """
 
     inputs = ("prompt", "response", "ground_truth", "messages")
@@ -134,6 +135,8 @@ class RubricGrader:
         sampling: Sampling | None = None,
         fields: Mapping[str, str] | None = None,
         max_tokens: int | None = 4096,
+        trust_criteria: bool = False,
+        unreadable: Unreadable = "failure",
         name: str | None = None,
     ) -> None:
         self.rubric = Rubric.load(rubric) if isinstance(rubric, str) else rubric
@@ -154,12 +157,16 @@ class RubricGrader:
             "sampling": sampling or Sampling(),
             "fields": fields or {},
             "max_tokens": max_tokens,
+            "unreadable": unreadable,
+            "trust_rubric": criteria_field is None or trust_criteria,
         }
+        self._some = self._asking(self.rubric.criteria[0])
         self._askings = {c.id: self._asking(c) for c in self.rubric.criteria}
 
     async def warm_up(self) -> None:
-        """Start the judge, outside any rollout's time."""
+        """Start the judge and check its labels, outside any rollout's time."""
         await start_judges(self.judge)
+        await self._some.check(self.judge)
 
     async def grade(self, rollout: Rollout, /) -> Grade:
         criteria = self._criteria(rollout)

@@ -6,8 +6,11 @@ import asyncio
 import math
 import statistics
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal
+
+import msgspec
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import failure
@@ -32,6 +35,28 @@ async def ask_all(calls: Sequence[Callable[[], Awaitable[Grade]]]) -> list[Grade
     return [task.result() for task in tasks]
 
 
+def refused(grade: Grade) -> bool:
+    """Say whether the judge refused the request itself, which a member's text may have caused."""
+    return isinstance(grade, Failed) and grade.error in ("JudgeRejected", "RolloutError")
+
+
+async def refused_alone(
+    suspects: Sequence[int], everyone: int, ask: Callable[[int], Awaitable[Grade]]
+) -> dict[int, Failed]:
+    """Find the members of a group whose text a judge refuses, each asked about alone.
+
+    Returns their failures, as the rollouts' own: they must not cost their siblings anything. If the judge refuses
+    all of *everyone* members, it is at fault, and the result is empty.
+    """
+    found = await ask_all([partial(ask, member) for member in suspects])
+    alone = {
+        member: msgspec.structs.replace(grade, cause="rollout")
+        for member, grade in zip(suspects, found, strict=True)
+        if isinstance(grade, Failed) and refused(grade)
+    }
+    return alone if len(alone) < everyone else {}
+
+
 def combined(
     how: Combine,
     count: int,
@@ -40,10 +65,12 @@ def combined(
     quorum: int | None,
     max_spread: float | None,
     name: str,
+    labels: Mapping[str, float] | None = None,
 ) -> Callable[[Sequence[Grade]], Grade]:
     """Return a function that combines *count* grades into one.
 
-    "mean" and "median" of the scores; "majority": the most frequent score, and a tie abstains. *quorum*: the number
+    "mean" and "median" of the scores; "majority": the most frequent score, and a tie abstains. *labels*: the scores
+    of one-token verdicts, where a majority counts each judge's most likely label. *quorum*: the number
     of scores needed, or the grade fails (default: more than half). *max_spread*: if the highest and the lowest
     score differ by more, the judges disagree and the grade abstains. The result's metadata has all scores
     (`votes`) and their `agreement`: 1 minus the mean difference of two votes over the width of *score_range* (for
@@ -67,7 +94,8 @@ def combined(
             why = f"the judges disagree: {min(scores):g} to {max(scores):g}"
             return Abstained(why, metadata, usage)
         if how == "majority":
-            (score, most), *others = Counter(scores).most_common()
+            ballots = [_ballot(g, labels) for g in grades if isinstance(g, Graded)]
+            (score, most), *others = Counter(ballots).most_common()
             if others and others[0][1] == most:
                 return Abstained(f"a tie between {score:g} and {others[0][0]:g}", metadata, usage)
         else:
@@ -78,6 +106,14 @@ def combined(
         return Graded(score, reasons[0] if reasons else "", {**metadata, "agreement": agreement}, usage)
 
     return combine
+
+
+def _ballot(grade: Graded, labels: Mapping[str, float] | None) -> float:
+    """Return the score of the grade's most likely label, or its score if it has no labels."""
+    probs = (grade.metadata or {}).get("probs")
+    if labels is None or not probs:
+        return grade.score
+    return labels[max(probs, key=probs.__getitem__)]
 
 
 def _agreement(scores: Sequence[float], score_range: tuple[float, float]) -> float:

@@ -8,20 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from judgekit.errors import ConfigError
 
 
-def label_token_ids(choices: tuple[str, ...], encode: Callable[[str], Sequence[int]]) -> dict[str, list[int]]:
-    """Return the ids of each label's single tokens, alone and after a space.
+def label_forms(choices: Sequence[str]) -> list[str]:
+    """Return the texts that `label_token_ids` encodes: each label alone, after a space, and after a newline."""
+    return ["\n", *(form for label in choices for form in (label, f" {label}", f"\n{label}"))]
 
-    Raises ConfigError if a label is not a single token, or shares one with another label.
+
+def label_token_ids(choices: tuple[str, ...], encode: Callable[[str], Sequence[int]]) -> dict[str, list[int]]:
+    """Return the ids of each label's single tokens: alone, after a space, and as a line's first token.
+
+    A sentencepiece model begins its reply with another token of the same label, depending on what the chat template
+    ends with. Raises ConfigError if a label is a single token neither alone nor after a space, or shares one
+    with another label.
     """
     ids: dict[str, list[int]] = {}
+    newline = list(encode("\n"))
     for label in choices:
-        forms = [encode(form) for form in (label, f" {label}")]
-        single = list(dict.fromkeys(form[0] for form in forms if len(form) == 1))
-        if not single:
+        forms = [list(encode(form)) for form in (label, f" {label}")]
+        if not any(len(form) == 1 for form in forms):
             raise ConfigError(
                 f"the label {label!r} is not one token of this judge's vocabulary; use labels such as 0 and 1, or A to E"
             )
-        ids[label] = single
+        line = list(encode(f"\n{label}"))
+        if newline and line[: len(newline)] == newline:
+            forms.append(line[len(newline) :])
+        ids[label] = list(dict.fromkeys(form[0] for form in forms if len(form) == 1))
     flat = [i for label_ids in ids.values() for i in label_ids]
     if len(set(flat)) < len(flat):
         raise ConfigError(

@@ -43,24 +43,52 @@ def select_references(truth: Any, *, equal: Any = None, starts_with: str | None 
     return kept
 
 
-def trajectory_text(messages: Sequence[Message]) -> str:
-    """Format a whole trajectory, one numbered block per message, with tool calls and results.
+_ROLES = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "result of a tool",
+    "function": "result of a tool",
+}
+
+
+def trajectory_parts(messages: Sequence[Message], *, most: int = 256) -> list[tuple[str, str]]:
+    """Convert a trajectory to parts: a trusted heading, and the text under it.
+
+    Each message is a part, and so are its tool calls, so that no text can look like another message. The headings
+    have a number and a known role only; names of tools and other roles are data and stand in the text. If there
+    are more than *most* parts, those in the middle are left out, and the next heading says so.
 
     Messages have OpenAI's format: `content` is text or blocks, `tool_calls` have `function.name` and `arguments`
     (a mapping, or JSON as text), tool results have `role: tool`.
     """
-    blocks: list[str] = []
+    parts: list[tuple[str, str]] = []
     for number, message in enumerate(messages, 1):
         role = str(message.get("role", "?"))
-        name = message.get("name")
-        lines = [f"[{number}] {role}{f' {name}' if name else ''}"]
-        if text := content_text(message.get("content")):
-            lines.append(text)
-        for call in message.get("tool_calls") or ():
-            function = call.get("function", call) if isinstance(call, Mapping) else {}
-            arguments = function.get("arguments", {})
-            if not isinstance(arguments, str):
-                arguments = json.dumps(arguments, ensure_ascii=False, default=str)
-            lines.append(f"calls {function.get('name', '?')}({arguments})")
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+        text = content_text(message.get("content"))
+        calls = message.get("tool_calls") or ()
+        if role not in _ROLES:
+            text = f"{role}: {text}"
+        if name := message.get("name"):
+            text = f"{name}:\n{text}"
+        heading = f"[{number}] {_ROLES.get(role, 'another role')}"
+        if text or not calls:
+            parts.append((f"{heading}:\n", text))
+        if calls:
+            parts.append((f"{heading}, calls of tools:\n", "\n".join(map(_call, calls))))
+    if (left_out := len(parts) - most) <= 0:
+        return parts
+    head, tail = parts[: (most + 1) // 2], parts[len(parts) - most // 2 :]
+    (heading, text), *rest = tail
+    return [*head, (f"[... {left_out} parts in the middle were left out ...]\n{heading}", text), *rest]
+
+
+def _call(call: Any) -> str:
+    function = call.get("function", call) if isinstance(call, Mapping) else {}
+    if not isinstance(function, Mapping):
+        return str(function)
+    arguments = function.get("arguments", {})
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False, default=str)
+    return f"{function.get('name', '?')}({arguments})"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from judgekit.errors import JudgeRejected
+from judgekit.errors import JudgeRejected, RolloutError
 from judgekit.judges.asking.control import disarm, is_control, template_strings
-from judgekit.judges.asking.cutting import level, shortened
+from judgekit.judges.asking.cutting import MARK, level, shortened
 from judgekit.judges.base import Turn
 
 _CHARS_PER_TOKEN = 3
@@ -25,23 +25,38 @@ def text_messages(
     of the pieces with a token budget are cut first, then other untrusted ones; trusted text never is. Every cut
     is marked.
 
-    Raises JudgeRejected if even the part that cannot be cut has more than *max_chars* characters.
+    Raises JudgeRejected if even the part that cannot be cut has more than *max_chars* characters; RolloutError if
+    it would not without the headings of a trajectory's messages.
     """
     pieces = [piece for turn in turns for piece in turn.pieces]
     texts = [piece.text for piece in pieces]
     cuttable = [i for i, piece in enumerate(pieces) if not piece.trusted and piece.max_tokens is not None]
     shared = [i for i, piece in enumerate(pieces) if not piece.trusted and piece.max_tokens is None]
+    limits = [len(text) for text in texts]
+    for i in cuttable:
+        limits[i] = min(limits[i], (pieces[i].max_tokens or 0) * _CHARS_PER_TOKEN)
+    for pool in {pieces[i].pool for i in cuttable} - {0}:
+        sharers = [i for i in cuttable if pieces[i].pool == pool]
+        most = max((pieces[i].max_tokens or 0) * _CHARS_PER_TOKEN for i in sharers)
+        level(limits, sharers, sum(limits[i] for i in sharers) - most, 2 * len(MARK))
     for i in (*cuttable, *shared):
-        budget = pieces[i].max_tokens
-        limits = [n for n in (budget and budget * _CHARS_PER_TOKEN, max_chars) if n is not None]
-        short = shortened(texts[i], min(limits))[0] if limits else texts[i]
-        texts[i] = disarm(short, control_strings)
+        limit = limits[i] if max_chars is None else min(limits[i], max_chars)
+        texts[i] = disarm(shortened(texts[i], limit)[0], control_strings)
     if max_chars is not None:
         lengths = [len(text) for text in texts]
         over = sum(lengths) - max_chars
-        for group in (cuttable, shared):
+        for group, least in ((cuttable, _LEAST), (shared, _LEAST), (cuttable, 0), (shared, 0)):
             if over > 0:
-                over -= level(lengths, group, over, _LEAST)
+                over -= level(lengths, group, over, least)
+        headings = sum(
+            len(texts[i + 1])
+            for i in range(len(pieces) - 2)
+            if pieces[i].pool and pieces[i].pool == pieces[i + 2].pool
+        )
+        if 0 < over <= headings:
+            raise RolloutError(
+                f"the rollout has too many messages for the {max_chars} characters that fit the judge"
+            )
         if over > 0:
             raise JudgeRejected(
                 f"the prompt is {over} characters longer than the {max_chars} that fit the judge"

@@ -1,24 +1,29 @@
 """Judge prompts: templates filled in one pass, with untrusted text quoted.
 
-Rollouts come from a policy that is rewarded for fooling the judge. Three measures keep them data:
+Rollouts come from a policy that is rewarded for fooling the judge. Four measures keep them data:
 
-* they are quoted between fences that nothing in them can close (`quoted`);
+* they are quoted between fences that nothing in them can close, also after a tokenizer's normalisation (`quoted`);
 * they stay an untrusted `Piece` up to the engine, which tokenises them with special tokens switched off
-  (`judgekit.judges.asking.tokens`); if only text can be sent, `judgekit.judges.asking.control` breaks up control strings;
-* invisible and direction-changing characters are written out (`made_visible`).
+  (`judgekit.judges.asking.tokens`); if only text can be sent, `judgekit.judges.asking.control` breaks up control
+  strings;
+* invisible and direction-changing characters are written out (`made_visible`);
+* a quotation never begins with a label of a one-token verdict, so that a judge that repeats what it read gives none.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.judges.base import Piece, Role, Turn
+from judgekit.judges.asking.cutting import shortened
+from judgekit.judges.base import UNLIMITED, Piece, Role, Turn
 
 Material = str | Sequence[tuple[str, str]]
 """Content of a data field: one text, or several, each with a trusted label before it."""
@@ -26,15 +31,26 @@ Material = str | Sequence[tuple[str, str]]
 MAX_FENCE = 16
 """Longest fence, in backticks. Runs in a text that are as long are shortened to one less, and marked."""
 
-# Characters that are invisible or reorder text: C0/C1 controls except tab and newline, soft
-# hyphen, zero-width and bidi controls, line separators, invisible operators, byte-order mark, interlinear
-# marks, tag characters; and lone surrogates, which no tokenizer can encode.
+MOST_CHARS = 500_000
+"""Longest text that is quoted whole, whatever its budget: more than 100,000 tokens of ordinary text."""
+CHARS_PER_TOKEN = 16
+"""Texts longer than this many characters per token of their budget are cut before anything else is done with them."""
+
+# Characters that nobody sees or that reorder text, and lone surrogates, which no tokenizer can encode: the categories
+# Cc (but tab and newline), Cf, Zl, Zp, Cs; the default ignorable code points; and blanks that are no white space.
+# One variation selector behind an emoji stays: it hides nothing.
 _HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
-    "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U000110bd"
+    "\U000110cd\U00013430-\U0001345f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff\ud800-\udfff]"
+    "|(?<![\u203c-\u32ff\U0001f000-\U0001faff])[\ufe0e\ufe0f]"
 )
 _TICKS = re.compile("`+")
 _LONG_TICKS = re.compile(f"`{{{MAX_FENCE},}}")
+_TICK_LIKE = re.compile("[\u1fef\uff40]")
+"""What normalisation turns into a backtick: U+1FEF in every form, U+FF40 in NFKC and NFKD."""
+_AFTER_TICK = re.compile("(?<=`)[^\x00-\x7f]+")
 _FIELD = re.compile(r"\{([A-Z][A-Z_]*)\}")
 _SECTION = re.compile(r"^--- (system|user) ---$", re.MULTILINE)
 
@@ -43,20 +59,54 @@ def made_visible(text: str) -> str:
     """Write invisible and direction-changing characters of *text* as `<U+200B>`."""
     if text.isascii() and text.isprintable():
         return text
-    return _HIDDEN.sub(lambda m: f"<U+{ord(m[0]):04X}>", text.replace("\r\n", "\n"))
+    return _HIDDEN.sub(_written, text.replace("\r\n", "\n"))
 
 
-def quoted(text: str, *, max_tokens: int | None = None) -> tuple[Piece, Piece, Piece]:
+def quoted(
+    text: str, *, max_tokens: int | None = None, pool: int = 0, labels: Collection[str] = ()
+) -> tuple[Piece, Piece, Piece]:
     """Quote *text* between two fences that nothing in it can close.
 
     Returns the opening fence, the untrusted text and the closing fence. The fence is a line of backticks longer
-    than any run inside (CommonMark's rule); a run of `MAX_FENCE` or more is shortened, and its length noted.
+    than any run inside (CommonMark's rule); a run of `MAX_FENCE` or more is shortened, and its length noted. No
+    normalisation lengthens a run: characters that become backticks are written out, and so are accents behind one.
+    A text that begins with one of *labels* gets a `> ` before it.
     """
+    # cut first and again: what is written out is eight times as long
+    most = MOST_CHARS if max_tokens is None else min(max_tokens * CHARS_PER_TOKEN, MOST_CHARS)
+    text, removed = shortened(text, most)
     text = made_visible(text)
+    if not text.isascii():
+        text = _AFTER_TICK.sub(_without_accents, _TICK_LIKE.sub(_written, text))
+    text, more = shortened(text, most)
     text = _LONG_TICKS.sub(lambda m: f"{'`' * (MAX_FENCE - 1)}(repeated to {len(m[0])})", text)
+    if labels and _begins(text, labels):
+        text = f"> {text}"
     longest = max(map(len, _TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return Piece(f"{fence}\n"), Piece(text, trusted=False, max_tokens=max_tokens), Piece(f"\n{fence}")
+    quote = Piece(text, trusted=False, max_tokens=max_tokens, pool=pool, removed=removed + more)
+    return Piece(f"{fence}\n"), quote, Piece(f"\n{fence}")
+
+
+def _written(match: re.Match[str]) -> str:
+    return f"<U+{ord(match[0]):04X}>"
+
+
+def _without_accents(match: re.Match[str]) -> str:
+    """Write out the marks that combine with a backtick: a tokenizer may remove them, and join what they part."""
+    text = match[0]
+    end = next((i for i, c in enumerate(text) if not _is_accent(c)), len(text))
+    return "".join(f"<U+{ord(c):04X}>" for c in text[:end]) + text[end:]
+
+
+@lru_cache(maxsize=4096)
+def _is_accent(c: str) -> bool:
+    return unicodedata.category(unicodedata.normalize("NFKD", c)[0]).startswith("M")
+
+
+def _begins(text: str, labels: Collection[str]) -> bool:
+    start = unicodedata.normalize("NFKC", text[:4096].lstrip()[:64]).casefold().lstrip()
+    return any(start.startswith(label.casefold()) for label in labels)
 
 
 class _Section(Struct, frozen=True):
@@ -117,15 +167,24 @@ class Template:
         *,
         max_tokens: int | None = None,
         cut: Collection[str] = ("CANDIDATE_SOLUTION", "TRAJECTORY"),
+        pooled: Collection[str] = ("TRAJECTORY",),
+        labels: Collection[str] = (),
     ) -> tuple[Turn, ...]:
         """Fill the template; returns the turns of one request.
 
         *data*: text of each data field, untrusted and quoted; several labelled texts are quoted one by one.
-        *words*: the trusted fields. *max_tokens* limits each text of the fields *cut*; other fields are
-        shortened only if the prompt would not fit the context.
+        *words*: the trusted fields. *max_tokens* limits each text of the fields *cut*, and all texts of a field
+        together where it is one of *pooled*; these fields are also the first to be shortened if the prompt does not
+        fit the context, and the others the last. *labels*: those of a one-token verdict; no quotation begins with one.
         """
+        limits = {field: UNLIMITED if max_tokens is None else max_tokens for field in cut}
+        pools = {field: number for number, field in enumerate(sorted(pooled), 1)}
+
+        def quote(field: str, text: str) -> tuple[Piece, Piece, Piece]:
+            return quoted(text, max_tokens=limits.get(field), pool=pools.get(field, 0), labels=labels)
+
         return tuple(
-            Turn(section.role, tuple(_fill(section, data, words, max_tokens, cut, self.name)))
+            Turn(section.role, tuple(_fill(section, data, words, quote, self.name)))
             for section in self._sections
         )
 
@@ -139,8 +198,7 @@ def _fill(
     section: _Section,
     data: Mapping[str, Material],
     words: Mapping[str, str],
-    max_tokens: int | None,
-    cut: Collection[str],
+    quote: Callable[[str, str], tuple[Piece, Piece, Piece]],
     name: str,
 ) -> list[Piece]:
     pieces: list[Piece] = []
@@ -153,8 +211,8 @@ def _fill(
         elif text in data:
             given = data[text]
             for label, material in [("", given)] if isinstance(given, str) else given:
-                opening, quote, closing = quoted(material, max_tokens=max_tokens if text in cut else None)
-                pieces += [Piece(trusted + label + opening.text), quote]
+                opening, inside, closing = quote(text, material)
+                pieces += [Piece(trusted + label + opening.text), inside]
                 trusted = closing.text if isinstance(given, str) else closing.text + "\n"
         else:
             raise ConfigError(

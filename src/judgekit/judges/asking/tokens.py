@@ -8,6 +8,7 @@ tokenizer's special and added tokens switched off. The result is checked id by i
 from __future__ import annotations
 
 import json
+import math
 import re
 import secrets
 from collections import OrderedDict
@@ -17,12 +18,15 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, JudgeRejected, RolloutError
+from judgekit.judges.asking.control import is_control
+from judgekit.judges.asking.cutting import MARK, level, shortened
+from judgekit.judges.asking.prompt import CHARS_PER_TOKEN
 from judgekit.judges.base import Piece, Turn
 
 _LEAST = 64
-"""Tokens kept of each piece, however long the prompt is."""
-_CUT_CHARS_PER_TOKEN = 16
-"""Texts longer than this many characters per token of their budget are cut before tokenising."""
+"""Tokens kept of each piece while another one can be cut."""
+_FROM_POOL = 12
+"""Tokens kept of each piece that shares its budget with others."""
 
 
 class EncodedPrompt(Struct, frozen=True):
@@ -32,7 +36,7 @@ class EncodedPrompt(Struct, frozen=True):
     untrusted: list[tuple[int, int]]
     """Half-open spans of `ids` with untrusted text, in order."""
     cut_tokens: int = 0
-    """Tokens removed from the middle of over-long pieces."""
+    """Tokens removed from the middle of over-long pieces; estimated for what was never tokenised."""
 
 
 class PromptEncoder:
@@ -59,13 +63,13 @@ class PromptEncoder:
         self._context_tokens = context_tokens
         self._data_encode, self._control = _data_encoder(tokenizer)
         self._skeletons: OrderedDict[tuple[Any, ...], list[list[int]]] = OrderedDict()
-        self._pieces: OrderedDict[str, list[int]] = OrderedDict()
+        self._pieces: OrderedDict[str, tuple[list[int], int]] = OrderedDict()
         self._nonce = secrets.token_hex(8)
-        self._marker: list[int] = self._template_ids(" [... the middle was cut ...] ")
+        self._marker: list[int] = self._template_ids(MARK)
 
     @property
     def control_ids(self) -> frozenset[int]:
-        """Ids of the special and added tokens; they never occur in an untrusted span."""
+        """Ids of the tokens that structure a chat; they never occur in an untrusted span."""
         return self._control
 
     def token_ids(self, text: str) -> list[int]:
@@ -82,23 +86,36 @@ class PromptEncoder:
     ) -> EncodedPrompt:
         """Encode *turns*, leaving room for *reply_tokens*.
 
-        Raises JudgeRejected if even the part that cannot be cut does not fit the context.
+        Raises JudgeRejected if even the part that cannot be cut does not fit the context; RolloutError if it would
+        without the headings of a trajectory's messages.
         """
         skeleton = self._skeleton(turns, thinking, generation_prompt)
         pieces = [piece for turn in turns for piece in turn.pieces if not piece.trusted]
         encoded = [self._piece_ids(piece) for piece in pieces]
         budgets = [
             len(ids) if p.max_tokens is None else min(len(ids), p.max_tokens)
-            for p, ids in zip(pieces, encoded, strict=True)
+            for p, (ids, _) in zip(pieces, encoded, strict=True)
         ]
+        for pool in {p.pool for p in pieces if p.pool and p.max_tokens is not None}:
+            sharers = [i for i, p in enumerate(pieces) if p.pool == pool]
+            most = max(pieces[i].max_tokens or 0 for i in sharers)
+            level(budgets, sharers, sum(budgets[i] for i in sharers) - most, _FROM_POOL)
         over = sum(map(len, skeleton)) + sum(budgets) + reply_tokens - self._context_tokens
-        # cut rollouts' text first, the longest most; cut what a group shares only if needed
-        for group in (
-            [i for i, p in enumerate(pieces) if p.max_tokens is not None],
-            list(range(len(pieces))),
-        ):
+        # cut rollouts' text first, the longest most; then what a group shares; only then leave nothing of a text
+        own = [i for i, p in enumerate(pieces) if p.max_tokens is not None]
+        shared = [i for i, p in enumerate(pieces) if p.max_tokens is None]
+        for group, least in ((own, _LEAST), (shared, _LEAST), (own, 0), (shared, 0)):
             if over > 0:
-                over -= _cut(budgets, group, over)
+                over -= level(budgets, group, over, least)
+        headings = sum(
+            len(skeleton[i])
+            for i in range(1, len(pieces))
+            if pieces[i].pool and pieces[i].pool == pieces[i - 1].pool
+        )
+        if 0 < over <= headings:
+            raise RolloutError(
+                f"the rollout has too many messages for the context of {self._context_tokens} tokens"
+            )
         if over > 0:
             raise JudgeRejected(
                 f"the prompt is {over} tokens too long for the context of {self._context_tokens} tokens, "
@@ -107,19 +124,20 @@ class PromptEncoder:
         ids = list(skeleton[0])
         spans: list[tuple[int, int]] = []
         cut = 0
-        for i, (piece_ids, budget) in enumerate(zip(encoded, budgets, strict=True)):
+        for i, ((piece_ids, removed), budget) in enumerate(zip(encoded, budgets, strict=True)):
             start = len(ids)
             if len(piece_ids) > budget:
                 keep = max(0, budget - len(self._marker))
                 head, tail = piece_ids[: (keep + 1) // 2], piece_ids[len(piece_ids) - keep // 2 :]
                 spans.append((start, start + len(head)))
                 ids += head
-                ids += self._marker
+                ids += self._marker[:budget]
                 start = len(ids)
                 ids += tail
                 cut += len(piece_ids) - len(head) - len(tail)
             else:
                 ids += piece_ids
+            cut += removed
             spans.append((start, len(ids)))
             ids += skeleton[i + 1]
         return EncodedPrompt(ids, spans, cut)
@@ -193,39 +211,20 @@ class PromptEncoder:
     def _template_ids(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False)) if text else []
 
-    def _piece_ids(self, piece: Piece) -> list[int]:
+    def _piece_ids(self, piece: Piece) -> tuple[list[int], int]:
+        """Encode a piece; returns its ids, and about how many tokens were cut before."""
         text = piece.text
         if (known := self._pieces.get(text)) is not None:
             self._pieces.move_to_end(text)
             return known
-        limit = _CUT_CHARS_PER_TOKEN * (piece.max_tokens or self._context_tokens)
-        short = text if len(text) <= limit else text[: limit // 2] + text[len(text) - limit // 2 :]
+        limit = CHARS_PER_TOKEN * min(piece.max_tokens or self._context_tokens, self._context_tokens)
+        short, removed = shortened(text, limit)
         ids = self._data_encode(short)
-        if piece.max_tokens is None or len(text) <= limit:
-            _remember(self._pieces, text, ids, 1024)
-        return ids
-
-
-def _cut(budgets: list[int], which: Sequence[int], over: int) -> int:
-    """Lower the longest of the budgets *which* to one level; returns the total reduction.
-
-    The total is *over*, or less where _LEAST stops it.
-    """
-    level = max((budgets[i] for i in which), default=0)
-    low, high = _LEAST, level
-    while low < high:  # the highest level that takes enough away
-        middle = (low + high + 1) // 2
-        if sum(max(0, budgets[i] - middle) for i in which) >= over:
-            low = middle
-        else:
-            high = middle - 1
-    taken = 0
-    for i in which:
-        if budgets[i] > low:
-            less = min(budgets[i] - low, over - taken)
-            budgets[i] -= less
-            taken += less
-    return taken
+        removed += piece.removed
+        found = ids, math.ceil(removed * len(ids) / max(1, len(short))) if removed else 0
+        if piece.max_tokens is None or not removed:
+            _remember(self._pieces, text, found, 1024)
+        return found
 
 
 def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset[int]]:
@@ -239,27 +238,47 @@ def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset
     from tokenizers import Tokenizer
 
     spec = json.loads(backend.to_str())
-    added = {token["content"]: int(token["id"]) for token in spec["added_tokens"]}
-    control = frozenset(added.values()) | set(map(int, tokenizer.all_special_ids))
+    template = str(tokenizer.chat_template)
+    control: dict[int, str] = {}
+    for token in spec["added_tokens"]:
+        if is_control(token["content"], special=bool(token["special"]), template=template):
+            control[int(token["id"])] = token["content"]
+    for number in map(int, tokenizer.all_special_ids):
+        string = str(tokenizer.convert_ids_to_tokens(number))
+        if is_control(string, special=True, template=template):
+            control[number] = string
     spec.update(added_tokens=[], post_processor=None, truncation=None, padding=None)
     plain = Tokenizer.from_str(json.dumps(spec))
-    strings = sorted((s for s in added if len(s) > 1), key=len, reverse=True)
-    inside = (
-        re.compile("|".join(f"(?<={re.escape(s[0])})(?={re.escape(s[1:])})" for s in strings))
-        if strings
-        else None
-    )
+    starts = re.compile(f"(?<=[{''.join(re.escape(c) for c in sorted({s[0] for s in control.values()}))}])")
 
     def encode(text: str) -> list[int]:
         ids: list[int] = plain.encode(text, add_special_tokens=False).ids
-        if control.isdisjoint(ids):
+        if control.keys().isdisjoint(ids):
             return ids
-        # Some vocabularies also have control strings as ordinary entries: encode their parts separately.
-        parts = inside.split(text) if inside else [text]
-        ids = [i for part in parts for i in plain.encode(part, add_special_tokens=False).ids]
-        if not control.isdisjoint(ids):
-            raise RolloutError("the judge's tokenizer turns part of this rollout into a control token")
+        # Some vocabularies also have control strings as ordinary entries: part them behind their first character.
+        ids = []
+        alone: dict[str, list[int]] = {}
+        parts = [part for part in starts.split(text) if part]
+        for part, found in zip(parts, plain.encode_batch(parts, add_special_tokens=False), strict=True):
+            if control.keys().isdisjoint(found.ids):
+                ids += found.ids
+                continue
+            for (
+                c
+            ) in part:  # normalisation makes one of other characters, or the vocabulary has no such character
+                if c not in alone:
+                    alone[c] = one(c)
+                ids += alone[c]
         return ids
+
+    def one(c: str) -> list[int]:
+        for form in (c, f"U+{ord(c):04X}"):
+            ids: list[int] = [
+                i for d in plain.encode_batch(list(form), add_special_tokens=False) for i in d.ids
+            ]
+            if control.keys().isdisjoint(ids):
+                return ids
+        return []
 
     return encode, frozenset(control)
 

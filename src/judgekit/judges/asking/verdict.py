@@ -49,10 +49,6 @@ class VerdictFormat(Protocol):
     """Names of the scores, if there are several."""
     uses_nonce: bool
 
-    def for_texts(self, texts: Sequence[str], /) -> VerdictFormat:
-        """Return the format to use with *texts*: itself, or one that no text can imitate."""
-        ...
-
     def words(self, nonce: str = "", /) -> dict[str, str]:
         """Return the trusted template fields HOW_TO_ANSWER (constant) and REMINDER (with the nonce)."""
         ...
@@ -69,8 +65,9 @@ class ChoiceVerdict:
     less than `min_mass` of the full vocabulary's probability, the judge did not answer: no verdict. Expectation
     over score tokens: G-Eval (Liu et al. 2023, arXiv:2303.16634, section 2.1).
 
-    If a rollout begins with a label, a judge that merely repeats it would seem to give a verdict. For such
-    rollouts spare labels are used: letters instead of digits (A is the worst), digits instead of letters.
+    Every rollout of a grader is asked for the same labels, so that none can choose its own question. Only a judge's
+    vocabulary changes them: if a label is not one of its tokens, as digits in sentencepiece models, letters are used
+    instead (A is the worst), or digits instead of letters.
     """
 
     name = "choice"
@@ -92,20 +89,9 @@ class ChoiceVerdict:
         self.min_mass = min_mass
         self.choices = tuple(self.labels)
         self.score_range = (min(self.labels.values()), max(self.labels.values()))
-        self._spare: ChoiceVerdict | None = None
-
-    def for_texts(self, texts: Sequence[str], /) -> ChoiceVerdict:
-        begins = [text.lstrip() for text in texts]
-        if not any(text.startswith(label) for text in begins for label in self.choices):
-            return self
-        if self._spare is None:
-            self._spare = self.spare()
-        if any(text.startswith(label) for text in begins for label in self._spare.choices):
-            return self  # several texts that begin with both kinds: neither set of labels is safer
-        return self._spare
 
     def spare(self) -> ChoiceVerdict:
-        """Return the same format with labels of the other kind."""
+        """Return the same format with labels of the other kind, for vocabularies without these."""
         ordered = sorted(self.labels, key=lambda label: self.labels[label])
         names = string.digits if any(label.isalpha() for label in ordered) else string.ascii_uppercase
         if len(ordered) > len(names):
@@ -114,6 +100,11 @@ class ChoiceVerdict:
             {name: self.labels[label] for name, label in zip(names, ordered, strict=False)},
             min_mass=self.min_mass,
         )
+
+    @property
+    def all_labels(self) -> dict[str, float]:
+        """The scores of these labels and of the spare ones."""
+        return {**self.spare().labels, **self.labels}
 
     @classmethod
     def scale(
@@ -229,9 +220,6 @@ class LineVerdict:
         self.max_tokens = max_tokens
         self._number = "(-?[0-9]{1,9})" if integer else r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
 
-    def for_texts(self, texts: Sequence[str], /) -> LineVerdict:
-        return self
-
     def words(self, nonce: str = "", /) -> dict[str, str]:
         code = "CODE" if self.uses_nonce else ""
         how = f"Reason briefly, then end with the line\n{self._shown(code)}\nwhere <score> is {self._scale.describe()}"
@@ -314,9 +302,6 @@ class JsonVerdict:
             "required": list(properties),
             "additionalProperties": False,
         }
-
-    def for_texts(self, texts: Sequence[str], /) -> JsonVerdict:
-        return self
 
     def words(self, nonce: str = "", /) -> dict[str, str]:
         how = f"Answer with one JSON object and nothing else:\n{self._shown('CODE')}\nwhere each score is {self._scale.describe()}"

@@ -32,7 +32,7 @@ from judgekit.errors import (
     JudgeUnavailable,
     RolloutError,
 )
-from judgekit.judges.asking.labels import label_token_ids, normalised
+from judgekit.judges.asking.labels import label_forms, label_token_ids, normalised
 from judgekit.judges.asking.plain import text_messages
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.abilities import (
@@ -453,7 +453,7 @@ class OpenAIJudge:
     async def _label_ids(self, choices: tuple[str, ...], abilities: Abilities) -> dict[str, list[int]]:
         known = self._labels.get(choices)
         if known is None:
-            forms = {form: await self._ids(form, abilities) for c in choices for form in (c, f" {c}")}
+            forms = {form: await self._ids(form, abilities) for form in label_forms(choices)}
             known = self._labels[choices] = label_token_ids(choices, forms.__getitem__)
         return known
 

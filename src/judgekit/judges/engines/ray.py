@@ -59,6 +59,10 @@ class RayJudge:
     async def identity(self) -> str:
         return await self._router().identity()
 
+    async def check_labels(self, choices: tuple[str, ...]) -> None:
+        """Check that each label is one token of the model's vocabulary. Raises ConfigError."""
+        await self._router().check_labels(choices)
+
     async def close(self) -> None:
         """Disconnect. Actors started with lifetime "starter" end with their process or by `stop`."""
         routed, self._routed = self._routed, None
@@ -226,6 +230,9 @@ class _Replica:
 
     async def identity(self) -> str:
         return str(await self._call(self._handle.identity.remote()))
+
+    async def check_labels(self, choices: tuple[str, ...]) -> None:
+        await self._call(self._handle.check_labels.remote(choices))
 
     async def close(self) -> None:
         link = self._links.pop(asyncio.get_running_loop(), None)

@@ -54,6 +54,11 @@ class JudgeActor:
         identity = getattr(self._engine, "identity", None)
         return str(await identity()) if identity is not None else repr(self._engine)
 
+    async def check_labels(self, choices: tuple[str, ...]) -> None:
+        """Check that each label is one token. Raises ConfigError."""
+        if check := getattr(self._engine, "check_labels", None):
+            await check(choices)
+
     async def describe(self) -> dict[str, Any]:
         """Describe the engine and its load."""
         return {

@@ -196,6 +196,13 @@ class VLLMJudge(_InProcess):
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         return await self._on_loop(self._complete(request))  # type: ignore[no-any-return]
 
+    async def check_labels(self, choices: tuple[str, ...]) -> None:
+        """Check that each label is one token of the model's vocabulary. Raises ConfigError."""
+        await self._on_loop(self._check_labels(choices))
+
+    async def _check_labels(self, choices: tuple[str, ...]) -> None:
+        (await self._ensure()).label_ids(choices)
+
     async def _complete(self, request: JudgeRequest) -> JudgeReply:
         return await (await self._ensure()).complete(request)
 

@@ -65,7 +65,7 @@ class Engine:
         prompt = self.encoder.encode(
             request.turns, reply_tokens=reply_tokens, thinking=request.sampling.thinking
         )
-        labels = self._label_ids(request.choices) if request.choices else {}
+        labels = self.label_ids(request.choices) if request.choices else {}
         out: Any = None
         try:
             params = self._params(request, labels, reply_tokens)
@@ -151,8 +151,8 @@ class Engine:
             **extra,
         )
 
-    def _label_ids(self, choices: tuple[str, ...]) -> dict[str, list[int]]:
-        """Return the token ids of each label, alone and after a space."""
+    def label_ids(self, choices: tuple[str, ...]) -> dict[str, list[int]]:
+        """Return the token ids of each label. Raises ConfigError if one is not a single token."""
         known = self._labels.get(choices)
         if known is None:
             known = label_token_ids(choices, self.encoder.token_ids)

@@ -73,6 +73,20 @@ class Routed:
             if close := getattr(replica.judge, "close", None):
                 await close()
 
+    async def check_labels(self, choices: tuple[str, ...]) -> None:
+        """Let a replica that answers check that each label is one token. Raises ConfigError."""
+        gone: JudgeUnavailable | None = None
+        for replica in self.replicas:
+            if check := getattr(replica.judge, "check_labels", None):
+                try:
+                    await check(choices)
+                except JudgeUnavailable as error:
+                    gone = error
+                else:
+                    return
+        if gone is not None:
+            raise gone
+
     async def identity(self) -> str:
         """Return the weights' identity, from the first replica that has one."""
         for replica in self.replicas:

@@ -171,6 +171,11 @@ class Stack:
         if start := getattr(self.engine, "start", None):
             await start()
 
+    async def check_labels(self, choices: tuple[str, ...]) -> None:
+        """Let the engine check that each label is one token, if it can. Raises ConfigError."""
+        if check := getattr(self.engine, "check_labels", None):
+            await check(choices)
+
     async def close(self) -> None:
         """Close the engine, if it has `close`, and the cache."""
         if close := getattr(self.engine, "close", None):

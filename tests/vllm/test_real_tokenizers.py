@@ -1,0 +1,134 @@
+"""Real vocabularies, both paths: nothing that a rollout writes changes a prompt's structure, and none is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_tokenizers import REAL
+
+from judgekit import ConfigError
+from judgekit.judges import ChoiceVerdict, Piece, Template, Turn
+from judgekit.judges.asking.control import is_control
+from judgekit.judges.asking.cutting import MARK
+from judgekit.judges.asking.labels import label_token_ids
+from judgekit.judges.asking.tokens import PromptEncoder
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from attacks import attacks
+from bench_injection import KINDS, look
+from inspection import Reader
+
+LETTERS_ONLY = ("mistral v1", "mistral v3")
+
+
+@pytest.fixture(params=REAL, scope="module")
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(name: str) -> Any:
+    try:
+        return REAL[name]()
+    except ModuleNotFoundError as error:
+        pytest.skip(str(error))
+
+
+def encoder(tokenizer: Any, context: int = 8192) -> PromptEncoder:
+    return PromptEncoder(tokenizer, context_tokens=context)
+
+
+def turns(candidate: str, max_tokens: int | None = None) -> tuple[Turn, ...]:
+    data = {"PROBLEM": "2+2?", "REFERENCE_SOLUTION": "#### 4", "CANDIDATE_SOLUTION": candidate}
+    return Template.load("default").render(data, ChoiceVerdict().words(), max_tokens=max_tokens)
+
+
+@pytest.mark.parametrize("kind", ["choice", "data set", "trajectory", "criterion"])
+def test_no_attack_changes_the_structure_of_a_prompt(name: str, tokenizer: Any, kind: str) -> None:
+    """As token ids and as text, read with ideas of fences and control tokens that are not the library's."""
+    some = [attack for attack in attacks() if len(attack[1]) < 5000][list(KINDS).index(kind) :: 8]
+    missed, examples, read = look(Reader(name, tokenizer, 4096), kind, some)
+    assert not missed, examples[:5]
+    assert read > 150
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "two\nlines",
+        "a\n\n\nb",
+        "  indented\n\treturn 1",
+        "a   b",
+        "<table><h1>",
+        "</think>",
+        "<unk><s></s>",
+        "\u16a0 😀 語",
+    ],
+)
+def test_ordinary_text_is_never_refused_and_stays_readable(tokenizer: Any, text: str) -> None:
+    encode = encoder(tokenizer)
+    prompt = encode.encode(turns(text), reply_tokens=1)
+    start, end = prompt.untrusted[-1]
+    assert encode.control_ids.isdisjoint(prompt.ids[start:end])
+    shown = tokenizer.decode(prompt.ids[start:end], clean_up_tokenization_spaces=False)
+    assert shown.split() == text.split()
+
+
+def test_every_added_token_is_text_in_a_rollout(tokenizer: Any) -> None:
+    """Alone, doubled, in other text, and in pieces of one another."""
+    encode = encoder(tokenizer)
+    strings = [token.content for token in tokenizer.added_tokens_decoder.values()][-200:]
+    forms = [form for s in strings for form in (s, f"x{s}y", f" {s} ", s + s, s[:-1] + s + s[-1])]
+    for first in range(0, len(forms), 50):
+        prompt = encode.encode(turns("".join(forms[first : first + 50]), max_tokens=4000), reply_tokens=1)
+        for start, end in prompt.untrusted:
+            assert encode.control_ids.isdisjoint(prompt.ids[start:end])
+
+
+def test_white_space_and_text_are_no_control_tokens(tokenizer: Any) -> None:
+    control = {tokenizer.convert_ids_to_tokens(i) for i in encoder(tokenizer).control_ids}
+    assert all(string.strip() and len(string) > 1 for string in control)
+    for token in tokenizer.added_tokens_decoder.values():
+        if token.special and token.content.strip():
+            assert is_control(token.content, special=True, template="")
+            assert token.content in control
+
+
+def test_default_labels_work_with_every_vocabulary(name: str, tokenizer: Any) -> None:
+    encode = encoder(tokenizer).token_ids
+    letters = label_token_ids(ChoiceVerdict().spare().choices, encode)
+    assert all(tokenizer.decode(ids).strip() in ("A", "A A", "AA") for ids in [letters["A"]])
+    if name in LETTERS_ONLY:
+        with pytest.raises(ConfigError, match="is not one token"):
+            label_token_ids(("0", "1"), encode)
+    else:
+        assert all(label_token_ids(("0", "1"), encode).values())
+
+
+@pytest.mark.parametrize("fill", [" ", "=", "-", "\t", "a", "的", "1", "\u200b", "🙂"])
+def test_a_cut_is_marked_and_counted_whatever_the_text_is(tokenizer: Any, fill: str) -> None:
+    text = f"WRONG STEP. {fill * 100_000} the middle {fill * 100_000} END"
+    pieces = [
+        Piece("Q:\n"),
+        *Template("{CANDIDATE_SOLUTION}").render({"CANDIDATE_SOLUTION": text}, {}, max_tokens=4096)[0].pieces,
+    ]
+    prompt = encoder(tokenizer).encode((Turn("user", tuple(pieces)),), reply_tokens=1)
+    read = tokenizer.decode(prompt.ids)
+    assert MARK.strip() in read
+    assert "END" in read
+    assert prompt.cut_tokens > 0
+    assert len(prompt.ids) < 4096 + 200
+
+
+def test_the_candidate_is_cut_before_what_a_group_shares(tokenizer: Any) -> None:
+    reference = "reference " * 600
+    data = {"PROBLEM": "2+2?", "REFERENCE_SOLUTION": reference, "CANDIDATE_SOLUTION": "word " * 50_000}
+    for max_tokens in (4096, None):
+        made = Template.load("default").render(data, ChoiceVerdict().words(), max_tokens=max_tokens)
+        prompt = encoder(tokenizer, 4096).encode(made, reply_tokens=1)
+        assert tokenizer.decode(prompt.ids).count("reference") >= 600
+        assert len(prompt.ids) < 4096
