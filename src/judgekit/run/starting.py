@@ -78,9 +78,7 @@ class Starter:
         limit_s = self._plan.settings.start_timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                for resource in self._resources:
-                    if start := getattr(resource, "start", None):
-                        await start()
+                await _start_all(self._resources)
                 for bound in self._plan.graders:
                     if bound.mode != "process" and (warm_up := getattr(bound.grader, "warm_up", None)):
                         await _warm_up(warm_up)
@@ -88,6 +86,14 @@ class Starter:
                     await self._plan.pool.warm_up(pickled)
         except TimeoutError:
             raise JudgeUnavailable(f"judges and graders were not started within {limit_s:g} s") from None
+
+
+async def _start_all(resources: Sequence[Any]) -> None:
+    """Side by side: judges take minutes to load. Raises the first error, once all have ended."""
+    starts = [start() for resource in resources if (start := getattr(resource, "start", None))]
+    for error in await asyncio.gather(*starts, return_exceptions=True):
+        if isinstance(error, BaseException):
+            raise error
 
 
 async def _warm_up(warm_up: Any) -> None:

@@ -29,6 +29,7 @@ from judgekit.judges.asking.prompt import disarm
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.http import Server
 from judgekit.judges.layers.coalescing import Coalescing
+from judgekit.judges.layers.recovery import READY_S
 from judgekit.judges.layers.routed import Routed
 from judgekit.types import Usage
 
@@ -73,6 +74,10 @@ class OpenAIJudge:
         max_connections: int = 256,
     ) -> None:
         self.server = Server(url, api_key=api_key, timeout_s=timeout_s, max_connections=max_connections)
+        # with connections of its own: a health check must not wait behind requests
+        self._health = Server(
+            self.server.url, api_key=api_key, timeout_s=min(READY_S, self.server.timeout_s), max_connections=2
+        )
         self.model = model
         self.tokenizer = os.fspath(tokenizer) if tokenizer is not None else None
         self._template_kwargs = dict(chat_template_kwargs or {})
@@ -111,8 +116,12 @@ class OpenAIJudge:
         try:
             await self._know()
         except BaseException:
-            await self.server.close()  # a judge that did not start is never closed
+            await self.close()  # a judge that did not start is never closed
             raise
+
+    async def ready(self) -> bool:
+        """Whether the server says that it is healthy."""
+        return await self._health.healthy()
 
     async def identity(self) -> str:
         """Return the given identity, or the server's name for its model, with its address."""
@@ -124,6 +133,7 @@ class OpenAIJudge:
     async def close(self) -> None:
         """Close the running loop's connections; those of other loops close with their loop."""
         await self.server.close()
+        await self._health.close()
 
     def __repr__(self) -> str:
         return f"OpenAIJudge({self.server.url!r}, model={self.model!r})"

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError, VerdictError
+from judgekit.execution.stopwatch import STOPWATCH, Stopwatch
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 from judgekit.types import CURRENT_RUN, Usage
 
@@ -59,9 +60,9 @@ class Cached:
         place = (id(asyncio.get_running_loop()), key)
         flight = self._flying.get(place)
         if flight is None:
-            flight = self._flying[place] = _Flight(
-                asyncio.create_task(self._fetch(key, request)), request.nonce
-            )
+            stopwatch = Stopwatch()
+            task = asyncio.create_task(self._fetch(key, request, stopwatch))
+            flight = self._flying[place] = _Flight(task, request.nonce, stopwatch)
             flight.task.add_done_callback(lambda _: self._flying.pop(place, None))
             return await flight.wait()
         self.joins += 1
@@ -76,7 +77,8 @@ class Cached:
         identity = getattr(self._engine, "identity", None)
         return str(await identity()) if identity is not None else repr(self._engine)
 
-    async def _fetch(self, key: bytes, request: JudgeRequest) -> JudgeReply:
+    async def _fetch(self, key: bytes, request: JudgeRequest, stopwatch: Stopwatch) -> JudgeReply:
+        STOPWATCH.set(stopwatch)  # in this task's own context: a restart holds up all who wait for it
         reply = await self.inner.complete(request)
         if request.accept is not None and (self.entries or self.disk is not None):
             with contextlib.suppress(VerdictError):
@@ -116,15 +118,17 @@ class Cached:
 class _Flight:
     """One call with several waiters; cancelled when the last of them is."""
 
-    def __init__(self, task: asyncio.Task[JudgeReply], nonce: str) -> None:
+    def __init__(self, task: asyncio.Task[JudgeReply], nonce: str, stopwatch: Stopwatch) -> None:
         self.task = task
         self.nonce = nonce
+        self._stopwatch = stopwatch
         self.waiting = 0
 
     async def wait(self) -> JudgeReply:
         self.waiting += 1
         try:
-            return await asyncio.shield(self.task)
+            with self._stopwatch.shared_by(STOPWATCH.get()):
+                return await asyncio.shield(self.task)
         except asyncio.CancelledError:
             if self.waiting == 1 and not self.task.done():
                 self.task.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,9 +37,15 @@ class JudgeRoutes:
 
 
 async def start_judges(*judges: Any) -> None:
-    """Start all judges, including those behind routes. Starting one twice does nothing."""
+    """Start all judges side by side, including those behind routes. Starting one twice does nothing."""
+    wanted: list[Any] = []
     for judge in judges:
         if isinstance(judge, JudgeRoutes):
-            await start_judges(*judge.routes.values(), judge.default)
-        elif start := getattr(judge, "start", None):
-            await start()
+            wanted += [*judge.routes.values(), judge.default]
+        else:
+            wanted.append(judge)
+    starts = [start() for judge in wanted if (start := getattr(judge, "start", None))]
+    # all of them end before the first error is raised: none goes on starting behind the caller's back
+    for error in await asyncio.gather(*starts, return_exceptions=True):
+        if isinstance(error, BaseException):
+            raise error

@@ -1,0 +1,87 @@
+"""The time that an evaluation has taken, without the time in which its judge was being restarted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+
+class Stopwatch:
+    """Measures for how long an evaluation was held up by something that is loaded or restarted.
+
+    Holds may overlap: only the time in which there is at least one counts, and it counts once.
+    """
+
+    __slots__ = ("_held_s", "_holds", "_sharers", "_since")
+
+    def __init__(self) -> None:
+        self._holds = 0
+        self._since = 0.0
+        self._held_s = 0.0
+        self._sharers: tuple[Stopwatch, ...] = ()
+
+    @property
+    def holding(self) -> bool:
+        return self._holds > 0
+
+    def held_s(self) -> float:
+        """Seconds for which it was held so far."""
+        return self._held_s + (time.monotonic() - self._since if self._holds else 0.0)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The time of this block does not count."""
+        self._hold()
+        try:
+            yield
+        finally:
+            self._release()
+
+    @contextmanager
+    def shared_by(self, other: Stopwatch | None) -> Iterator[None]:
+        """While this block runs, what holds this stopwatch holds *other* as well: it waits for the same call."""
+        if other is None or other is self:
+            yield
+            return
+        self._sharers += (other,)
+        if self._holds:
+            other._hold()
+        try:
+            yield
+        finally:
+            sharers = list(self._sharers)
+            sharers.remove(other)
+            self._sharers = tuple(sharers)
+            if self._holds:
+                other._release()
+
+    def _hold(self) -> None:
+        self._holds += 1
+        if self._holds == 1:
+            self._since = time.monotonic()
+            for other in self._sharers:
+                other._hold()
+
+    def _release(self) -> None:
+        self._holds -= 1
+        if not self._holds:
+            self._held_s += time.monotonic() - self._since
+            for other in self._sharers:
+                other._release()
+
+
+STOPWATCH: ContextVar[Stopwatch | None] = ContextVar("judgekit_stopwatch", default=None)
+"""The stopwatch of the evaluation that is running here; None outside of a runner."""
+
+
+@contextmanager
+def off_the_clock() -> Iterator[None]:
+    """The time of this block counts against no evaluation's `timeout_s`."""
+    stopwatch = STOPWATCH.get()
+    if stopwatch is None:
+        yield
+    else:
+        with stopwatch.held():
+            yield
