@@ -31,7 +31,10 @@ logger = logging.getLogger("judgekit")
 _PAUSE_S, _MAX_PAUSE_S = 2.0, 120.0
 """A model that could not be loaded is not tried again for so long; the pause doubles with every failure."""
 _WARM_UP = (
-    Turn("user", (Piece("Does the text name a number? Answer with 0 or 1.\n"), Piece("It is 24.", trusted=False))),
+    Turn(
+        "user",
+        (Piece("Does the text name a number? Answer with 0 or 1.\n"), Piece("It is 24.", trusted=False)),
+    ),
 )
 
 EMBEDDED = "embedded"

@@ -102,10 +102,14 @@ class Recovery:
             if self._away_since is None:
                 self._away_since = self._last_away
                 logger.warning(
-                    "%r does not answer: calls wait up to %g s for it to be restarted", self.engine, self.limit_s
+                    "%r does not answer: calls wait up to %g s for it to be restarted",
+                    self.engine,
+                    self.limit_s,
                 )
             if self._gave_up():
-                logger.error("%r has not answered for %g s: calls fail until it does", self.engine, self.limit_s)
+                logger.error(
+                    "%r has not answered for %g s: calls fail until it does", self.engine, self.limit_s
+                )
                 return False
             await asyncio.sleep(pause)
             pause = min(1.5 * pause, _MAX_PAUSE_S)
@@ -163,7 +167,9 @@ class HangGuard:
         except TimeoutError:
             if not scope.expired():
                 raise
-            raise JudgeUnavailable(f"{self.engine!r} hangs: it answers neither calls nor health checks") from None
+            raise JudgeUnavailable(
+                f"{self.engine!r} hangs: it answers neither calls nor health checks"
+            ) from None
 
 
 class _Calls:

@@ -78,7 +78,11 @@ class Routed:
 
     def _ask(self, replica: _Replica) -> None:
         """Ask a replica that was left out whether it is ready, beside the requests."""
-        if replica.asking is not None and not replica.asking.done() and not replica.asking.get_loop().is_closed():
+        if (
+            replica.asking is not None
+            and not replica.asking.done()
+            and not replica.asking.get_loop().is_closed()
+        ):
             return
 
         async def ask() -> None:

@@ -163,7 +163,9 @@ class LayerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not self.restart_wait_s >= 0:
-            raise ConfigError(f"restart_wait_s is a number of seconds, at least 0, not {self.restart_wait_s!r}")
+            raise ConfigError(
+                f"restart_wait_s is a number of seconds, at least 0, not {self.restart_wait_s!r}"
+            )
 
 
 class BreakerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -206,7 +208,9 @@ def stacked(engine: Judge, options: LayerOptions | None = None) -> Judge:
         recovery = retrying.recovery
     cache = options.cache
     disk = DiskCache(cache.path) if cache is not None and cache.path is not None else None
-    return Stack(Cached(judge, entries=cache.entries if cache else 0, disk=disk, identify=engine), engine, recovery)
+    return Stack(
+        Cached(judge, entries=cache.entries if cache else 0, disk=disk, identify=engine), engine, recovery
+    )
 
 
 class Stack:
