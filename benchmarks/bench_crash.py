@@ -160,7 +160,7 @@ async def http(replicas: int, folder: Path, traces: Traces) -> AsyncIterator[Way
     command = [sys.executable, "-m", "judgekit", "serve", "--port", str(port), "--replicas", str(replicas)]
     log = folder / f"serve-{port}.txt"
     with log.open("w") as output:
-        keeper = subprocess.Popen(  # noqa: ASYNC220
+        keeper = subprocess.Popen(
             command, env={**os.environ, "JUDGEKIT_STATE": str(state)}, stdout=output, stderr=output
         )
     traces.roots.add(keeper.pid)
@@ -221,7 +221,7 @@ async def actors(replicas: int, traces: Traces) -> AsyncIterator[Way]:
 
 async def graded(
     runner: GradingRunner, batch: list[Rollout], at: int, kill: Callable[[], Awaitable[None]]
-) -> list[float | None | Failed]:
+) -> list[float | Failed | None]:
     """Each rollout's score, or why it has none; *kill* is called once, when *at* of them are graded."""
     grades: list[Any] = [None] * len(batch)
     done, task = 0, None
@@ -325,7 +325,7 @@ async def kill_owner(folder: Path, traces: Traces) -> None:
     """SIGKILL for a process that has an engine."""
     script = folder / "owner.py"
     script.write_text(OWNER)
-    owner = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
+    owner = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
     traces.roots.add(owner.pid)
     assert owner.stdout is not None
     await asyncio.to_thread(owner.stdout.readline)
