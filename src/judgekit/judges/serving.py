@@ -39,7 +39,7 @@ _POLL_S = 0.5
 """Pause between two looks at a server."""
 _CHECK_S, _CHECK_LIMIT_S = 5.0, 30.0
 """Pause between two health checks of a running server, and the time that one may take."""
-_STILL_STARTING_S = 20.0
+_STILL_STARTING_S = 10.0
 """A server that is starting shows its last line of output this often."""
 _TERM_S, _KILL_S = 10.0, 5.0
 """Time that a server has to end after SIGTERM, and after SIGKILL."""
@@ -317,9 +317,8 @@ async def _keep_running(
                     raise
                 why = str(error)
             else:
-                if started:
-                    logger.info("%s is up again after %.0f s", replica, time.monotonic() - since)
-                else:
+                logger.info("%s is up after %.0f s", replica, time.monotonic() - since)
+                if not started:
                     task_status.started()
                     started = True
                 why = await _watch(replica, hang_timeout_s)

@@ -18,6 +18,7 @@ import contextlib
 import json
 import math
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -499,11 +500,16 @@ def _all_but_the_prompt(request: JudgeRequest) -> Any:
     return request.choices, request.sampling, _reply_tokens(request), schema, vote
 
 
+_one_import = threading.Lock()
+"""transformers imports its parts on demand, which fails where two threads do it at once."""
+
+
 def _load_encoder(tokenizer: str, context: int, template_kwargs: Mapping[str, Any]) -> PromptEncoder:
     from judgekit.judges.asking.tokens import PromptEncoder
 
     try:
-        from transformers import AutoTokenizer
+        with _one_import:
+            from transformers import AutoTokenizer
     except ImportError:
         raise ConfigError(
             "openai: prompts as token ids need transformers: install judgekit-rl[tokenizers]"

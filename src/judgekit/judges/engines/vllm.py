@@ -8,7 +8,9 @@ guard its main part with `if __name__ == "__main__":`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import json
 import logging
 import os
 import time
@@ -21,6 +23,7 @@ from judgekit.errors import ConfigError, JudgeError, JudgeUnavailable
 from judgekit.execution.background import background_loop
 from judgekit.execution.stopwatch import off_the_clock
 from judgekit.judges.base import JudgeReply, JudgeRequest, Piece, Turn
+from judgekit.judges.state import state_folder
 from judgekit.types import Usage
 
 if TYPE_CHECKING:
@@ -36,6 +39,20 @@ _WARM_UP = (
         (Piece("Does the text name a number? Answer with 0 or 1.\n"), Piece("It is 24.", trusted=False)),
     ),
 )
+
+_LARGE = 1 << 20
+"""Digests of files of at least so many bytes are kept."""
+_SAME_NUMBERS = frozenset(
+    (
+        "model",
+        "revision",
+        "disable_log_stats",
+        "use_tqdm_on_load",
+        "gpu_memory_utilization",
+        "enable_prefix_caching",
+    )
+)
+"""Engine arguments that change no verdict, or are named by the identity of the weights."""
 
 EMBEDDED = "embedded"
 """Name of the tiny judge that ships with judgekit, for offline runs; it cannot judge quality."""
@@ -136,11 +153,20 @@ class _InProcess:
         self._home = asyncio.get_running_loop()
 
     async def identity(self) -> str:
-        """Return a digest of the model's files, or its hub name."""
-        if self._identity is None:
-            loop = asyncio.get_running_loop()
-            self._identity = await loop.run_in_executor(None, weights_identity, self.path)
-        return self._identity
+        """Return what determines the verdicts: the weights, and the arguments that change numbers.
+
+        The weights are a digest of all bytes of the model's folder, or the hub name with its revision.
+        """
+        if self._identity is not None:
+            return self._identity
+        loop = asyncio.get_running_loop()
+        weights = await loop.run_in_executor(None, weights_identity, self.path, self._args.get("revision"))
+        rest = {key: value for key, value in self._args.items() if key not in _SAME_NUMBERS}
+        text = json.dumps([rest, self._template_kwargs], sort_keys=True, default=str)
+        identity = f"{weights}+{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+        if self._engine is not None:  # before that, the hub may not have been asked for its revision yet
+            self._identity = identity
+        return identity
 
     async def _on_loop(self, coroutine: Any) -> Any:
         loop = self._home or background_loop()
@@ -176,10 +202,10 @@ class _InProcess:
             logger.warning("the engine of %r has died and is restarted", self)
             await self._end()
         loop = asyncio.get_running_loop()
-        name = await self.identity()
         self._engine = engine = await loop.run_in_executor(
-            None, load_engine, self._args, self._template_kwargs, name, loop
+            None, load_engine, self._args, self._template_kwargs, self.path, loop
         )
+        engine.model = await self.identity()
         await self._warm_up(engine)
         return engine
 
@@ -313,23 +339,58 @@ class VLLMRewardModel(_InProcess):
             logger.info("%r: the warm-up request failed: %s: %s", self, type(error).__name__, error)
 
 
-def weights_identity(model: str) -> str:
-    """Return a digest of a model folder's files, or the hub name unchanged.
+def weights_identity(model: str, revision: str | None = None) -> str:
+    """Return a digest of all bytes of a model folder's files, or the hub name with its revision.
 
-    It covers names, sizes, and the first and last MiB of each file.
+    Without a *revision* this is the commit in the hub's local cache, if there is one.
     """
     folder = Path(model)
     if not folder.is_dir():
-        return model
+        revision = revision or _cached_commit(model)
+        return f"{model}@{revision}" if revision else model
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix != ".md"):
-        size = path.stat().st_size
-        digest.update(f"{path.name}\0{size}\0".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(1 << 20))
-            file.seek(max(0, size - (1 << 20)))
-            digest.update(file.read(1 << 20))
+    paths = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix != ".md")
+    for path, found in zip(paths, _digests(paths), strict=True):
+        digest.update(f"{path.name}\0{found}\0".encode())
     return f"{folder.name}-{digest.hexdigest()}"
+
+
+def _cached_commit(name: str) -> str | None:
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    try:
+        return (hub / f"models--{name.replace('/', '--')}" / "refs" / "main").read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _digests(paths: Sequence[Path]) -> list[str]:
+    """Digests of files; those of large ones are kept in the state folder while size, time and inode are the same."""
+    store = state_folder() / "digests.json"
+    try:
+        known = json.loads(store.read_text())
+        known = known if isinstance(known, dict) else {}
+    except (OSError, ValueError):
+        known = {}
+    found, new = [], {}
+    for path in paths:
+        real, stat = path.resolve(), path.stat()
+        key = f"{real}:{stat.st_size}:{stat.st_mtime_ns}:{stat.st_ino}"
+        digest = known.get(key)
+        if not isinstance(digest, str):
+            with real.open("rb") as file:
+                digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()  # type: ignore[arg-type]
+            if stat.st_size >= _LARGE:
+                new[key] = digest
+        found.append(digest)
+    if new:
+        kept = {key: value for key, value in known.items() if Path(key.rsplit(":", 3)[0]).is_file()}
+        with contextlib.suppress(OSError):  # then they are read again next time
+            store.parent.mkdir(parents=True, exist_ok=True)
+            draft = store.with_name(f"{store.name}.{os.getpid()}")
+            draft.write_text(json.dumps({**kept, **new}))
+            draft.replace(store)
+    return found
 
 
 def model_path(model: str) -> str:

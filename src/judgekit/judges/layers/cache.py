@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import contextlib
 import hashlib
+import logging
 import os
 import sqlite3
 import threading
@@ -23,6 +24,8 @@ from judgekit.errors import ConfigError, VerdictError
 from judgekit.execution.stopwatch import STOPWATCH, Stopwatch
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 from judgekit.types import CURRENT_RUN, Usage
+
+logger = logging.getLogger("judgekit")
 
 
 class Cached:
@@ -161,7 +164,7 @@ def request_key(request: JudgeRequest, identity: str) -> bytes:
 class DiskCache:
     """Stores replies in an SQLite file that several processes can share.
 
-    Reads never wait for a writer. A thread writes in batches, so that the event loop waits neither for the disk
+    The file is opened on first use. Reads never wait for a writer. A thread writes in batches, so that the event loop waits neither for the disk
     nor for another process's lock.
     """
 
@@ -172,8 +175,10 @@ class DiskCache:
         self._queue: SimpleQueue[tuple[bytes, bytes] | None] = SimpleQueue()
         self._writer: threading.Thread | None = None
         self._pid = os.getpid()
+
+    def open(self) -> None:
+        """Open the file, or make it. Raises ConfigError if it is no cache or cannot be written."""
         try:
-            os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
             self._connection().execute("SELECT count(*) FROM replies").fetchone()
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(f"cache: cannot use {self.path}: {error}") from None
@@ -181,7 +186,7 @@ class DiskCache:
     def get(self, key: bytes) -> bytes | None:
         try:
             row = self._connection().execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
-        except sqlite3.Error:
+        except (OSError, sqlite3.Error):
             return None  # treat an unreadable cache as empty
         return row[0] if row else None
 
@@ -209,7 +214,11 @@ class DiskCache:
             self._local.connection = None
 
     def _write(self) -> None:
-        connection = self._connection()
+        try:
+            connection = self._connection()
+        except (OSError, sqlite3.Error) as error:
+            logger.warning("cache: cannot use %s, so nothing is kept there: %s", self.path, error)
+            return
         try:
             ended = False
             while not ended:
@@ -227,6 +236,7 @@ class DiskCache:
         self._check_process()
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
+            os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
             connection = sqlite3.connect(self.path, timeout=10.0)
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")

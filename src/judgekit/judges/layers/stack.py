@@ -225,7 +225,9 @@ class Stack:
         return await self.outer.complete(request)
 
     async def start(self) -> None:
-        """Start the engine, if it has `start`."""
+        """Open the cache's file, and start the engine, if it has `start`."""
+        if isinstance(self.outer, Cached) and self.outer.disk is not None:
+            self.outer.disk.open()
         if start := getattr(self.engine, "start", None):
             await start()
             if self._recovery is not None:
