@@ -109,6 +109,7 @@ def _serve_http(
 ) -> None:
     from judgekit.cli.logs import rotating_file
     from judgekit.judges import serving
+    from judgekit.judges.engines.vllm import model_path
     from judgekit.judges.state import read_state, write_state
 
     if read_state(name) is not None:
@@ -133,7 +134,7 @@ def _serve_http(
     async def work() -> None:
         say(f"starting {replicas} server(s) for {model} (logs: {', '.join(str(s.log) for s in servers)}) …")
         async with serving.supervise(servers, hang_timeout_s=hang_timeout):
-            say(_lines_to_paste("http", name=name, urls=urls, tokenizer=serving.model_path(model)))
+            say(_lines_to_paste("http", name=name, urls=urls, tokenizer=model_path(model)))
             say("serving; stop with Ctrl-C")
             await anyio.sleep_forever()
 

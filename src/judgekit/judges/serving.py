@@ -317,8 +317,9 @@ async def _keep_running(
                     raise
                 why = str(error)
             else:
-                logger.info("%s is up after %.0f s", replica, time.monotonic() - since)
-                if not started:
+                if started:
+                    logger.info("%s is up again after %.0f s", replica, time.monotonic() - since)
+                else:
                     task_status.started()
                     started = True
                 why = await _watch(replica, hang_timeout_s)

@@ -379,7 +379,7 @@ def _digests(paths: Sequence[Path]) -> list[str]:
         digest = known.get(key)
         if not isinstance(digest, str):
             with real.open("rb") as file:
-                digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()  # type: ignore[arg-type]
+                digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
             if stat.st_size >= _LARGE:
                 new[key] = digest
         found.append(digest)
