@@ -78,6 +78,8 @@ class Traces:
         while not self._over.wait(0.2):
             for root in list(self.roots):
                 for pid in descendants(root) | ({root} - {os.getpid()}):
+                    if is_own_tracker(pid):
+                        continue
                     if (started := start_time(pid)) is not None:
                         self.processes[pid] = started
                         self.segments |= shared_memory(pid) - self._own
@@ -100,6 +102,15 @@ class Traces:
     def close(self) -> None:
         self._over.set()
         self._thread.join()
+
+
+def is_own_tracker(pid: int) -> bool:
+    """Whether a process is multiprocessing's helper of this one, which lives as long as this one."""
+    try:
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return parent == os.getpid() and b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def shared_memory(pid: int) -> set[str]:

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from msgspec import Struct
 
-class Stopwatch:
+
+class Stopwatch(Struct, gc=False, eq=False):
     """Measures for how long an evaluation was held up by something that is loaded or restarted.
 
     Holds may overlap: only the time in which there is at least one counts, and it counts once.
     """
 
-    __slots__ = ("_held_s", "_holds", "_sharers", "_since")
-
-    def __init__(self) -> None:
-        self._holds = 0
-        self._since = 0.0
-        self._held_s = 0.0
-        self._sharers: tuple[Stopwatch, ...] = ()
+    # one is made for every evaluation: it is not tracked by the garbage collector, as the records of a run are not
+    _holds: int = 0
+    _since: float = 0.0
+    _held_s: float = 0.0
+    _sharers: tuple[Stopwatch, ...] = ()
 
     @property
     def holding(self) -> bool:

@@ -361,9 +361,11 @@ async def _watch(replica: Replica, hang_timeout_s: float) -> str:
 
 async def _guard(replica: Replica, watchdog: Watchdog) -> None:
     """Have the watchdog end the server and its engine's processes where this process is killed."""
+    pause = _POLL_S
     while replica.running and replica.pid is not None:
         watchdog.watch({replica.pid} | descendants(replica.pid))
-        await anyio.sleep(_POLL_S)
+        await anyio.sleep(pause)
+        pause = min(1.1 * pause, _CHECK_S)  # processes are added while it starts, not later
 
 
 def _server(replica: Replica, *, timeout_s: float) -> Server:

@@ -47,10 +47,15 @@ def end(pids, sig, seconds):
 watched = {}
 def left(pids):
     return [p for p in pids if watched[p] is not None and start_of(p) == watched[p]]
+mapped = set()
+def look():
+    # again and again: those of a process that crashes can no longer be seen at the end
+    mapped.update(*map(segments, left(watched)))
 for line in sys.stdin:
     watched |= {int(pid): start_of(int(pid)) for pid in line.split()}
+    look()
+look()
 running = left(watched)
-mapped = set().union(*map(segments, running))
 trackers = [p for p in running if tracks(p)]
 end([p for p in running if p not in trackers], signal.SIGTERM, 4)
 end([p for p in left(running) if p not in trackers], signal.SIGKILL, 2)
@@ -81,9 +86,9 @@ class Watchdog:
         self._watched: set[int] = set()
 
     def watch(self, pids: set[int]) -> None:
-        """Also end *pids*."""
+        """Also end *pids*; and look at the shared memory that all watched processes have by now."""
         new, self._watched = pids - self._watched, self._watched | pids
-        if new and self._process.stdin is not None:
+        if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.write(f"{' '.join(map(str, new))}\n")
                 self._process.stdin.flush()
