@@ -141,6 +141,18 @@ async def test_a_server_that_hangs_is_started_again(caplog: pytest.LogCaptureFix
     assert "hangs: no health check was answered for 1 s" in caplog.text
 
 
+async def test_a_server_whose_engine_is_stuck_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    """It is healthy, and has a request; but one whose engine works on others' is only busy."""
+    stuck, busy, well = stand_in("stuck"), stand_in("busy"), stand_in()
+    async with supervise([stuck, busy, well], start_timeout_s=30, hang_timeout_s=1):
+        with anyio.fail_after(40):
+            while stuck.starts < 2:
+                await anyio.sleep(0.05)
+        await anyio.sleep(2)
+        assert (busy.starts, well.starts) == (1, 1)
+    assert f"the server on port {stuck.port} hangs: its engine has done no work for 1 s" in caplog.text
+
+
 async def test_a_server_that_hangs_while_it_is_started_again_is_ended(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

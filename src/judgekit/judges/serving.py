@@ -18,14 +18,14 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.abc
 
-from judgekit.errors import ConfigError, JudgeUnavailable, first_error
+from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable, first_error
 from judgekit.judges.engines.http import Server
 from judgekit.judges.engines.vllm import EMBEDDED, model_path
 from judgekit.judges.engines.watchdog import Watchdog, descendants
@@ -39,6 +39,14 @@ _POLL_S = 0.5
 """Pause between two looks at a server."""
 _CHECK_S, _CHECK_LIMIT_S = 5.0, 30.0
 """Pause between two health checks of a running server, and the time that one may take."""
+_MISSES = 3
+"""A server hangs only after so many health checks in a row without an answer."""
+_COUNTERS = (
+    "vllm:prompt_tokens_total",
+    "vllm:generation_tokens_total",
+    "vllm:iteration_tokens_total_count",
+    "vllm:request_success_total",
+)
 _STILL_STARTING_S = 10.0
 """A server that is starting shows its last line of output this often."""
 _TERM_S, _KILL_S = 10.0, 5.0
@@ -51,7 +59,7 @@ _MAX_PAUSE_S = 60.0
 class Replica:
     """One server process on this machine.
 
-    *env* is added to this process's environment. *write* gets every line of the server's output; *log* is the file
+    *env* is added to this process's environment. *model*: the model's name on the server. *write* gets every line of the server's output; *log* is the file
     that it writes to, for error messages.
     """
 
@@ -61,6 +69,7 @@ class Replica:
         port: int,
         *,
         host: str = "127.0.0.1",
+        model: str | None = None,
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
         write: WriteLine | None = None,
@@ -68,6 +77,7 @@ class Replica:
         self.command = list(command)
         self.host = host
         self.port = port
+        self.model = model
         self.env = dict(env or {})
         self.log = log
         self.starts = 0
@@ -236,6 +246,7 @@ def http_replicas(
                 command,
                 port + i,
                 host=host,
+                model=name,
                 env=_server_env(mine, api_key),
                 log=log,
                 write=None if open_log is None or log is None else open_log(log),
@@ -274,7 +285,8 @@ async def supervise(
     """Start the replicas, wait until healthy, restart those that crash or hang, stop all on exit.
 
     A server hangs if no health check has been answered for *hang_timeout_s* (a busy one on a starved machine may take
-    long), or has not become healthy *start_timeout_s* after it was started again. Cancelling works at any time, during
+    long), if its engine has done no work for so long with a request waiting, or if it has not become healthy
+    *start_timeout_s* after it was started again. Cancelling works at any time, during
     start-up too. An error of a watcher cancels the block and is raised: no server is ever left unwatched. A watchdog
     process ends the servers where this process is killed.
     """
@@ -333,30 +345,66 @@ async def _keep_running(
 
 async def _watch(replica: Replica, hang_timeout_s: float) -> str:
     """Return once a server has exited or hangs; says which."""
-    why = f"{replica} has exited"
+    why = ""
 
-    async def check(scope: anyio.CancelScope) -> None:
+    async def until(hangs: Callable[[Replica, float], Awaitable[str]]) -> None:
         nonlocal why
-        server = _server(replica, timeout_s=min(hang_timeout_s, _CHECK_LIMIT_S))
-        last = time.monotonic()
-        try:
-            while True:
-                await anyio.sleep(min(_CHECK_S, hang_timeout_s / 4))
-                if await server.healthy():
-                    last = time.monotonic()
-                elif replica.running and time.monotonic() - last > hang_timeout_s:
-                    why = f"{replica} hangs: no health check was answered for {hang_timeout_s:g} s"
-                    scope.cancel()
-        finally:
-            with anyio.CancelScope(shield=True):  # closes sockets only, so it takes no time
-                await server.close()
+        why = await hangs(replica, hang_timeout_s)
+        tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(check, tasks.cancel_scope)
+        tasks.start_soon(until, _until_unhealthy)
+        tasks.start_soon(until, _until_stuck)
         while replica.running:
             await anyio.sleep(_POLL_S)
         tasks.cancel_scope.cancel()
     return why if replica.running else f"{replica} has exited ({replica.last_error_lines()})"
+
+
+async def _until_unhealthy(replica: Replica, hang_timeout_s: float) -> str:
+    """Return once the server has answered no health check for so long."""
+    async with _server(replica, timeout_s=min(hang_timeout_s, _CHECK_LIMIT_S)) as server:
+        last, misses = time.monotonic(), 0
+        while True:
+            await anyio.sleep(min(_CHECK_S, hang_timeout_s / 4))
+            if await server.healthy():
+                last, misses = time.monotonic(), 0
+                continue
+            misses += 1  # several: this process, too, may have been stopped for a while
+            if misses >= _MISSES and time.monotonic() - last > hang_timeout_s:
+                return f"{replica} hangs: no health check was answered for {hang_timeout_s:g} s"
+
+
+async def _until_stuck(replica: Replica, hang_timeout_s: float) -> str:
+    """Return once a request has waited for so long without the engine having done any work, for anybody.
+
+    The server's health check says nothing of that: it answers while the engine's process hangs.
+    """
+    async with _server(replica, timeout_s=hang_timeout_s) as server:
+        while True:
+            await anyio.sleep(hang_timeout_s / 4)
+            before = await _work_done(server)
+            if before is None or await _answers(server, replica.model):
+                continue
+            if await _work_done(server) == before:
+                return f"{replica} hangs: its engine has done no work for {hang_timeout_s:g} s, with a request waiting"
+
+
+async def _work_done(server: Server) -> str | None:
+    """What vLLM's counters say that the engine has done so far; None where that cannot be known."""
+    page = await server.page("/metrics") or ""
+    return "\n".join(line for line in page.splitlines() if line.startswith(_COUNTERS)) or None
+
+
+async def _answers(server: Server, model: str | None) -> bool:
+    """Whether the server answers a request for one token in time, with whatever."""
+    try:
+        await server.post("/completions", {"model": model, "prompt": "0", "max_tokens": 1})
+    except JudgeTimeout:
+        return False
+    except JudgeError:
+        pass
+    return True
 
 
 async def _guard(replica: Replica, watchdog: Watchdog) -> None:
@@ -368,16 +416,22 @@ async def _guard(replica: Replica, watchdog: Watchdog) -> None:
         pause = min(1.1 * pause, _CHECK_S)  # processes are added while it starts, not later
 
 
-def _server(replica: Replica, *, timeout_s: float) -> Server:
-    return Server(f"http://{_local_address(replica.host)}:{replica.port}", api_key="", timeout_s=timeout_s)
+@contextlib.asynccontextmanager
+async def _server(replica: Replica, *, timeout_s: float) -> AsyncIterator[Server]:
+    key = replica.env.get("VLLM_API_KEY", "")
+    server = Server(f"http://{_local_address(replica.host)}:{replica.port}", api_key=key, timeout_s=timeout_s)
+    try:
+        yield server
+    finally:
+        with anyio.CancelScope(shield=True):  # closes sockets only, so it takes no time
+            await server.close()
 
 
 async def wait_healthy(replica: Replica, timeout_s: float) -> None:
     """Wait until the server answers. Raises JudgeUnavailable where it exits before that, or takes too long."""
-    server = _server(replica, timeout_s=5.0)
     start = shown = time.monotonic()
     where = f" (full output: {replica.log})" if replica.log is not None else ""
-    try:
+    async with _server(replica, timeout_s=5.0) as server:
         while True:
             healthy = await server.healthy()
             if not replica.running:  # looked at last: another program on its port may be the one that answers
@@ -393,9 +447,6 @@ async def wait_healthy(replica: Replica, timeout_s: float) -> None:
                     "%s is still starting after %.0f s: %s", replica, now - start, replica.last_line()
                 )
             await anyio.sleep(_POLL_S)
-    finally:
-        with anyio.CancelScope(shield=True):  # closes sockets only, so it takes no time
-            await server.close()
 
 
 def _gpus() -> list[str]:
