@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from judgekit.errors import JudgeLoading
 from judgekit.judges import JudgeRequest, Piece, Turn
 from judgekit.judges.engines.ray_actor import JudgeActor
 from judgekit.judges.engines.wire import Answer, pack_requests, unpack_answers
@@ -71,8 +72,9 @@ async def test_an_engine_that_is_being_loaded_takes_no_requests() -> None:
     made = actor("tests.judges.test_ray_actor:Loading")
     life = await made.submit("me", batch(1))
     _, (answer,) = await answers(made, life, 0)
-    assert answer.error == "JudgeUnavailable"
-    assert "is being loaded" in answer.detail
+    assert answer.error == "JudgeLoading"
+    assert "is being loaded" in str(answer.result())
+    assert isinstance(answer.result(), JudgeLoading)
     while not await made.ready():
         pass
     await made.submit("me", batch(2))

@@ -17,6 +17,7 @@ from judgekit import (
     Retry,
     Rollout,
 )
+from judgekit.errors import JudgeLoading
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, LayerOptions, Piece, Turn, stacked
 from judgekit.judges.layers import recovery
@@ -148,6 +149,19 @@ async def test_an_engine_that_never_answered_is_not_waited_for() -> None:
     with pytest.raises(JudgeUnavailable):
         await judge.complete(ask())
     assert (engine.calls, engine.probes) == (3, 0)
+
+
+async def test_who_comes_while_an_engine_is_loaded_waits_for_it() -> None:
+    class Loading(Engine):
+        async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+            if not self.up:
+                raise JudgeLoading("being loaded")
+            return await super().complete(request)
+
+    engine = Loading(up=False)
+    call = asyncio.create_task(stacked(engine).complete(ask()))
+    await back_after(engine, 0.05)
+    assert (await call).text == "1"
 
 
 async def test_an_engine_that_was_started_is_waited_for() -> None:

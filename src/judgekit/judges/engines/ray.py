@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from judgekit.errors import ConfigError, JudgeUnavailable
+from judgekit.errors import ConfigError, JudgeLoading, JudgeUnavailable
 from judgekit.judges.base import JudgeReply, JudgeRequest
 from judgekit.judges.engines.wire import pack_requests, unpack_answers
 from judgekit.judges.layers.routed import Routed
@@ -368,7 +368,7 @@ class _Link:
         if self._life != life:
             if self._life:
                 # the actor was restarted, so its earlier requests are lost
-                self._fail(JudgeUnavailable(f"{self._name} was restarted"), but=numbers)
+                self._fail(JudgeLoading(f"{self._name} was restarted"), but=numbers)
             self._life, self._got = life, 0
         if self._collector is None or self._collector.done():
             self._collector = asyncio.get_running_loop().create_task(self._collect())
@@ -386,7 +386,7 @@ class _Link:
             if life != self._life:  # the answer of an actor that was restarted meanwhile
                 continue
             if data is None:
-                self._fail(JudgeUnavailable(f"{self._name} was restarted"))
+                self._fail(JudgeLoading(f"{self._name} was restarted"))
                 self._life = ""
                 return
             first, answers = unpack_answers(data)
@@ -504,7 +504,10 @@ def _mapped(error: Exception, name: str) -> Exception:
     if isinstance(cause, ConfigError):
         return cause
     text = str(cause or error).strip().splitlines()
-    return JudgeUnavailable(f"{name}: {type(cause or error).__name__}: {text[-1] if text else ''}"[:500])
+    from ray.exceptions import ActorUnavailableError
+
+    kind = JudgeLoading if isinstance(error, ActorUnavailableError) else JudgeUnavailable
+    return kind(f"{name}: {type(cause or error).__name__}: {text[-1] if text else ''}"[:500])
 
 
 def _total(ray: Any) -> str:

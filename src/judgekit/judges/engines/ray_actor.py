@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from judgekit.errors import JudgeUnavailable
+from judgekit.errors import JudgeLoading, JudgeUnavailable
 from judgekit.judges.engines.wire import Answer, answer, pack_answers, unpack_requests
 from judgekit.version import __version__
 
@@ -139,7 +139,7 @@ class JudgeActor:
                 raise JudgeUnavailable("this judge is being stopped")
             if not await self.ready():
                 # the caller has other replicas, and a limit for its wait
-                raise JudgeUnavailable("the engine of this replica is being loaded")
+                raise JudgeLoading("the engine of this replica is being loaded")
             result: Any = await self._engine.complete(request)
         except asyncio.CancelledError:
             raise

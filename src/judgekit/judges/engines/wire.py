@@ -14,6 +14,7 @@ from msgspec import Struct
 from judgekit.errors import (
     ConfigError,
     JudgekitError,
+    JudgeLoading,
     JudgeRejected,
     JudgeTimeout,
     JudgeUnavailable,
@@ -22,7 +23,8 @@ from judgekit.errors import (
 from judgekit.judges.base import JudgeReply, JudgeRequest
 
 _ERRORS: dict[str, type[JudgekitError]] = {
-    kind.__name__: kind for kind in (JudgeUnavailable, JudgeTimeout, JudgeRejected, ConfigError, RolloutError)
+    kind.__name__: kind
+    for kind in (JudgeUnavailable, JudgeLoading, JudgeTimeout, JudgeRejected, ConfigError, RolloutError)
 }
 
 

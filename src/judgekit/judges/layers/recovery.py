@@ -15,7 +15,7 @@ from contextvars import Context
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from judgekit.errors import ConfigError, JudgekitError, JudgeUnavailable
+from judgekit.errors import ConfigError, JudgekitError, JudgeLoading, JudgeUnavailable
 from judgekit.execution.stopwatch import off_the_clock
 
 logger = logging.getLogger("judgekit")
@@ -49,7 +49,7 @@ class Recovery:
     """Lets calls wait until an engine that went down answers again.
 
     An outage is waited for at most *limit_s*, from its beginning: what is asked later fails at once, until the engine
-    answers again. An engine that has never answered is not waited for. One task per event loop asks the engine,
+    answers again. An engine that has never answered is not waited for, unless it says that it is being loaded. One task per event loop asks the engine,
     however many calls wait.
     """
 
@@ -68,12 +68,13 @@ class Recovery:
             logger.info("%r answers again after %.0f s", self.engine, time.monotonic() - self._away_since)
             self._away_since = None
 
-    async def wait(self, since: float) -> bool:
+    async def wait(self, since: float, error: JudgeUnavailable) -> bool:
         """Wait until the engine is ready; whether it was away at some time after *since* and is ready now.
 
-        *since* is a time of the monotonic clock. The wait counts against no evaluation's timeout.
+        *since* is a time of the monotonic clock, *error* how the engine failed. The wait counts against no
+        evaluation's timeout.
         """
-        if not self._answered or self.limit_s <= 0 or self._gave_up():
+        if not (self._answered or isinstance(error, JudgeLoading)) or self.limit_s <= 0 or self._gave_up():
             return False
         loop = asyncio.get_running_loop()
         probe = self._probes.get(loop)

@@ -138,7 +138,7 @@ class Retrying:
         resting = self._breaker is not None and self._breaker.is_open
         if error.retry_after is not None and not resting:  # a server that says when to come again is there
             return False
-        if not await self.recovery.wait(asked):
+        if not await self.recovery.wait(asked, error):
             return False
         if self._breaker is not None:
             self._breaker.succeeded()
