@@ -13,6 +13,7 @@ from typing import Any
 
 from judgekit.errors import ConfigError, JudgeUnavailable
 from judgekit.execution.threads import call_in_thread
+from judgekit.execution.together import start_together
 from judgekit.run.settings import Plan
 
 logger = logging.getLogger("judgekit")
@@ -78,7 +79,7 @@ class Starter:
         limit_s = self._plan.settings.start_timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                await _start_all(self._resources)
+                await start_together(self._resources)
                 for bound in self._plan.graders:
                     if bound.mode != "process" and (warm_up := getattr(bound.grader, "warm_up", None)):
                         await _warm_up(warm_up)
@@ -86,14 +87,6 @@ class Starter:
                     await self._plan.pool.warm_up(pickled)
         except TimeoutError:
             raise JudgeUnavailable(f"judges and graders were not started within {limit_s:g} s") from None
-
-
-async def _start_all(resources: Sequence[Any]) -> None:
-    """Side by side: judges take minutes to load. Raises the first error, once all have ended."""
-    starts = [start() for resource in resources if (start := getattr(resource, "start", None))]
-    for error in await asyncio.gather(*starts, return_exceptions=True):
-        if isinstance(error, BaseException):
-            raise error
 
 
 async def _warm_up(warm_up: Any) -> None:

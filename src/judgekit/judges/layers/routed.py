@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
+from judgekit.execution.together import together
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 from judgekit.judges.layers.recovery import HangGuard, is_ready
 
@@ -101,13 +102,7 @@ class Routed:
 
     async def ready(self) -> bool:
         """Whether a replica would answer now."""
-        found = await asyncio.gather(*map(self._is_ready, self.replicas), return_exceptions=True)
-        if True in found:
-            return True
-        for error in found:
-            if isinstance(error, BaseException):
-                raise error
-        return False
+        return any(await asyncio.gather(*map(self._is_ready, self.replicas)))
 
     async def start(self) -> None:
         """Start all replicas, side by side.
@@ -115,9 +110,7 @@ class Routed:
         Raises the first error if none starts, and a ConfigError in any case. A replica that does not start beside
         others that do is left out until it is ready.
         """
-        started = await asyncio.gather(
-            *(_start(replica.judge) for replica in self.replicas), return_exceptions=True
-        )
+        started = await together(_start(replica.judge) for replica in self.replicas)
         errors = [error for error in started if isinstance(error, BaseException)]
         for error in errors:
             if not isinstance(error, JudgeError) or len(errors) == len(self.replicas):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from judgekit.errors import ConfigError
+from judgekit.execution.together import start_together
 from judgekit.judges.base import Judge
 from judgekit.types import Abstained, Rollout, first_match, look_up
 
@@ -44,8 +44,4 @@ async def start_judges(*judges: Any) -> None:
             wanted += [*judge.routes.values(), judge.default]
         else:
             wanted.append(judge)
-    starts = [start() for judge in wanted if (start := getattr(judge, "start", None))]
-    # all of them end before the first error is raised: none goes on starting behind the caller's back
-    for error in await asyncio.gather(*starts, return_exceptions=True):
-        if isinstance(error, BaseException):
-            raise error
+    await start_together(wanted)
