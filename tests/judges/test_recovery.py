@@ -457,13 +457,14 @@ async def test_identity_is_asked_once_and_of_a_replica_that_answers() -> None:
         async def identity(self) -> str:
             nonlocal asked
             asked += 1
+            await asyncio.sleep(0)
             if not self.up:
                 raise JudgeUnavailable("down")
             return "weights"
 
     down, well = Counts(up=False), Counts()
     routed = Routed([down, well])
-    assert [await routed.identity() for _ in range(3)] == ["weights"] * 3
+    assert await asyncio.gather(*(routed.identity() for _ in range(3))) == ["weights"] * 3
     assert asked == 2
     with pytest.raises(JudgeUnavailable):
         await Routed([down, down]).identity()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextvars import Context
 from hashlib import blake2b
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
 from judgekit.execution.together import together
@@ -40,6 +41,7 @@ class Routed:
         self.spill = spill
         self.probe_s = probe_s
         self._identity: str | None = None
+        self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         prefix = shared_prefix(request)
@@ -131,19 +133,23 @@ class Routed:
     async def identity(self) -> str:
         """Return the weights' identity, from the first replica that tells it. Raises JudgeError if none does."""
         if self._identity is None:
-            last: JudgeError | None = None
-            for replica in sorted(self.replicas, key=lambda r: r.dead_until):
-                if identity := getattr(replica.judge, "identity", None):
-                    try:
-                        self._identity = str(await identity())
-                        break
-                    except JudgeError as error:
-                        last = error
-            else:
-                if last is not None:
-                    raise last
-                self._identity = repr(self)
+            lock = self._asking.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+            async with lock:  # a first burst asks once
+                if self._identity is None:
+                    self._identity = await self._ask_identity()
         return self._identity
+
+    async def _ask_identity(self) -> str:
+        last: JudgeError | None = None
+        for replica in sorted(self.replicas, key=lambda r: r.dead_until):
+            if identity := getattr(replica.judge, "identity", None):
+                try:
+                    return str(await identity())
+                except JudgeError as error:
+                    last = error
+        if last is not None:
+            raise last
+        return repr(self)
 
     def __repr__(self) -> str:
         return f"Routed({', '.join(repr(r.judge) for r in self.replicas)})"
