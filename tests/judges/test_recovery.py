@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from pathlib import Path
 
 import pytest
@@ -481,6 +482,14 @@ async def test_identity_is_asked_once_and_of_a_replica_that_answers() -> None:
 def test_a_limit_of_0_is_an_error_and_not_the_absence_of_one(options: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         stacked(Engine(), LayerOptions(**options))  # type: ignore[arg-type]
+
+
+def test_layers_are_pickled_without_what_belongs_to_a_process() -> None:
+    routed = Routed([Engine(), Engine()], spill=3, probe_s=7)
+    again = pickle.loads(pickle.dumps(Retrying(routed, engine=routed, restart_wait_s=60)))
+    assert (again.inner.spill, again.inner.probe_s, len(again.inner.replicas)) == (3, 7, 2)
+    assert again.recovery.engine is again.inner
+    assert again.recovery.limit_s == 60
 
 
 async def test_a_caches_file_is_made_on_first_use(tmp_path: Path) -> None:

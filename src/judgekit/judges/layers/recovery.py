@@ -61,6 +61,9 @@ class Recovery:
         self._last_away = 0.0
         self._probes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Probe] = WeakKeyDictionary()
 
+    def __reduce__(self) -> Any:
+        return Recovery, (self.engine, self.limit_s)
+
     def answered(self) -> None:
         """The engine has answered."""
         self._answered = True
@@ -143,6 +146,9 @@ class HangGuard:
         self.engine = engine
         self._able = getattr(engine, "ready", None) is not None
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Calls] = WeakKeyDictionary()
+
+    def __reduce__(self) -> Any:
+        return HangGuard, (self.engine,)
 
     @contextmanager
     def _watching(self, scope: asyncio.Timeout) -> Iterator[None]:

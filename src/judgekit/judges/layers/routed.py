@@ -151,8 +151,15 @@ class Routed:
             raise last
         return repr(self)
 
+    def __reduce__(self) -> Any:
+        return _routed, ([replica.judge for replica in self.replicas], self.spill, self.probe_s)
+
     def __repr__(self) -> str:
         return f"Routed({', '.join(repr(r.judge) for r in self.replicas)})"
+
+
+def _routed(judges: Sequence[Judge], spill: int, probe_s: float) -> Routed:
+    return Routed(judges, spill=spill, probe_s=probe_s)
 
 
 async def _start(judge: Any) -> None:
