@@ -264,6 +264,22 @@ async def test_when_nobody_waits_nobody_asks() -> None:
     assert engine.probes == probes
 
 
+async def test_who_comes_as_the_last_one_leaves_is_not_cancelled_with_it() -> None:
+    engine = Engine()
+    judge = Retrying(engine, engine=engine, restart_wait_s=60)
+    await judge.complete(ask())
+    engine.up = False
+    assert judge.recovery is not None
+    down = JudgeUnavailable("down")
+    first = asyncio.create_task(judge.recovery.wait(0.0, down))
+    while not engine.probes:
+        await asyncio.sleep(0)
+    first.cancel()
+    second = asyncio.create_task(judge.recovery.wait(0.0, down))  # its turn is right after that of the first
+    await back_after(engine, 0.05)
+    assert await second
+
+
 async def test_a_configuration_error_found_meanwhile_is_raised() -> None:
     class Broken(Engine):
         async def ready(self) -> bool:

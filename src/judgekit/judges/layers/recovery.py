@@ -81,7 +81,7 @@ class Recovery:
             return False
         loop = asyncio.get_running_loop()
         probe = self._probes.get(loop)
-        if probe is None or probe.task.done():
+        if probe is None or probe.ended:
             # in a context of its own, for it outlives the call that it is made in
             task = loop.create_task(self._until_ready(), context=Context())
             probe = self._probes[loop] = _Probe(task)
@@ -125,6 +125,11 @@ class _Probe:
     def __init__(self, task: asyncio.Task[bool]) -> None:
         self.task = task
         self.waiting = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, or is being cancelled: who comes now needs another."""
+        return self.task.done() or self.task.cancelling() > 0
 
     async def wait(self) -> bool:
         self.waiting += 1

@@ -88,8 +88,8 @@ class Retrying:
 
     See `Retry` for how often and how soon calls are tried again. *engine*: what `inner` asks in the end. If it has
     `ready` (see `judgekit.judges.layers.recovery`) and goes down, calls wait up to *restart_wait_s* for it. The wait
-    counts against no evaluation's timeout, and the next try takes nothing from the budget, which is there to stop
-    storms. *breaker*: closed once the engine is back.
+    counts against no evaluation's timeout. The next try counts as an attempt and takes nothing from the budget, which
+    is there to stop storms. *breaker*: closed once the engine is back.
     """
 
     def __init__(
