@@ -409,11 +409,11 @@ async def _answers(server: Server, model: str | None) -> bool:
 
 async def _guard(replica: Replica, watchdog: Watchdog) -> None:
     """Have the watchdog end the server and its engine's processes where this process is killed."""
-    pause = _POLL_S
+    since = time.monotonic()
     while replica.running and replica.pid is not None:
         watchdog.watch({replica.pid} | descendants(replica.pid))
-        await anyio.sleep(pause)
-        pause = min(1.1 * pause, _CHECK_S)  # processes are added while it starts, not later
+        # an engine's processes are made while it starts; later ones are rare
+        await anyio.sleep(_POLL_S if time.monotonic() - since < _STABLE_S else _CHECK_S)
 
 
 @contextlib.asynccontextmanager
