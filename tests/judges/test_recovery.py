@@ -416,6 +416,19 @@ async def test_a_replica_gets_requests_again_only_when_it_is_ready() -> None:
     await routed.close()
 
 
+async def test_replicas_are_ready_as_soon_as_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that hangs does not even say that it is not ready."""
+
+    class Silent(Engine):
+        async def ready(self) -> bool:
+            await asyncio.sleep(3600)
+            return True
+
+    monkeypatch.setattr(recovery, "READY_S", 0.5)
+    assert await is_ready(Routed([Silent(), Engine(), Silent()]))
+    assert not await is_ready(Routed([Silent(), Engine(up=False)]))
+
+
 async def test_calls_wait_only_when_all_replicas_are_down() -> None:
     replicas = [Engine(), Engine()]
     judge = stacked(Routed(replicas))

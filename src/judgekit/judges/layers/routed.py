@@ -104,7 +104,16 @@ class Routed:
 
     async def ready(self) -> bool:
         """Whether a replica would answer now."""
-        return any(await asyncio.gather(*map(self._is_ready, self.replicas)))
+        asking = [asyncio.ensure_future(self._is_ready(replica)) for replica in self.replicas]
+        try:
+            for answer in asyncio.as_completed(asking):
+                if await answer:
+                    return True  # not later: one that hangs takes its time to say nothing
+            return False
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
 
     async def start(self) -> None:
         """Start all replicas, side by side.
