@@ -67,6 +67,17 @@ def test_one_evaluation_that_shares_two_calls_is_held_once(clock: Clock) -> None
     assert one.held_s() == 4
 
 
+def test_what_hung_is_excused_once(clock: Clock) -> None:
+    call, mine = Stopwatch(), Stopwatch()
+    clock.now = 10
+    with call.shared_by(mine):
+        call.excuse(4)
+        mine.excuse(2)  # another call of the same evaluation
+        clock.now = 12
+        mine.excuse(3)
+    assert (call.held_s(), mine.held_s()) == (6, 8)
+
+
 async def test_outside_of_a_runner_there_is_no_clock() -> None:
     with off_the_clock():
         await asyncio.sleep(0)

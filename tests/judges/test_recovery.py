@@ -333,12 +333,35 @@ async def test_calls_to_an_engine_that_hangs_are_cut_off_and_tried_again() -> No
 
 
 @pytest.mark.usefixtures("_impatient")
+async def test_the_time_in_which_an_engine_hung_counts_against_no_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes most of it to find that out; what is left is too little for another try."""
+    monkeypatch.setattr(recovery, "_QUIET_S", 1.2)
+
+    class Slow(Hung):
+        async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+            reply = await super().complete(request)
+            await asyncio.sleep(2.2)
+            return JudgeReply(reply.text, choice_probs={"0": 0.0, "1": 1.0}, label_mass=1.0)
+
+    engine = Slow()
+    runner = GradingRunner({"judge": JudgeGrader(stacked(engine))}, timeout_s=3.0)
+    rollouts = [Rollout(prompt="p", ground_truth="1", response=f"text {i // 2}") for i in range(8)]
+    await runner.run(rollouts)
+    engine.up = False
+    running = asyncio.create_task(runner.run(rollouts))
+    await back_after(engine, 2.0)
+    assert [r.reward for r in await running] == [1.0] * 8
+
+
+@pytest.mark.usefixtures("_impatient")
 async def test_a_busy_engine_does_not_hang() -> None:
     """It answers nothing for long, but its health checks."""
     engine = Hung()
     guard = HangGuard(engine)
     call = asyncio.create_task(guard.complete(engine, ask("never")))
-    await asyncio.sleep(0.6)
+    await asyncio.sleep(2.2)
     assert engine.probes > 3
     assert not call.done()
     call.cancel()

@@ -21,6 +21,8 @@ class Stopwatch(Struct, gc=False, eq=False):
     _since: float = 0.0
     _held_s: float = 0.0
     _sharers: tuple[Stopwatch, ...] = ()
+    _excused: float = 0.0
+    """Monotonic time up to which time was excused."""
 
     @property
     def holding(self) -> bool:
@@ -38,6 +40,14 @@ class Stopwatch(Struct, gc=False, eq=False):
             yield
         finally:
             self._release()
+
+    def excuse(self, since: float) -> None:
+        """Do not count the time since then (monotonic) either: its call hung, as is known only now."""
+        now = time.monotonic()
+        self._held_s += max(0.0, now - max(since, self._excused))  # several calls may have hung at once
+        self._excused = now
+        for other in self._sharers:
+            other.excuse(since)
 
     @contextmanager
     def shared_by(self, other: Stopwatch | None) -> Iterator[None]:

@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from judgekit.errors import ConfigError, JudgekitError, JudgeLoading, JudgeUnavailable
-from judgekit.execution.stopwatch import off_the_clock
+from judgekit.execution.stopwatch import STOPWATCH, off_the_clock
 
 logger = logging.getLogger("judgekit")
 
@@ -172,6 +172,7 @@ class HangGuard:
         """Return `inner.complete(request)`. Raises JudgeUnavailable where the engine hangs."""
         if not self._able:
             return await inner.complete(request)
+        start = time.monotonic()
         try:
             async with asyncio.timeout(None) as scope:
                 with self._watching(scope):
@@ -179,6 +180,9 @@ class HangGuard:
         except TimeoutError:
             if not scope.expired():
                 raise
+            if (stopwatch := STOPWATCH.get()) is not None:
+                calls = self._loops[asyncio.get_running_loop()]
+                stopwatch.excuse(max(start, calls.last_sign))
             raise JudgeUnavailable(
                 f"{self.engine!r} hangs: it answers neither calls nor health checks"
             ) from None
@@ -193,7 +197,7 @@ class _Calls:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._look: asyncio.Task[None] | None = None
-        self._last_sign = 0.0
+        self.last_sign = 0.0
         self._misses = 0
 
     def add(self, scope: asyncio.Timeout) -> None:
@@ -204,19 +208,19 @@ class _Calls:
             self._timer = self._loop.call_later(_LOOK_S, self._tick)
 
     def alive(self) -> None:
-        self._last_sign = self._loop.time()
+        self.last_sign = time.monotonic()
         self._misses = 0
 
     def _tick(self) -> None:
         self._timer = None
         if not self.scopes:
             return
-        if self._loop.time() - self._last_sign >= _QUIET_S and (self._look is None or self._look.done()):
+        if time.monotonic() - self.last_sign >= _QUIET_S and (self._look is None or self._look.done()):
             self._look = self._loop.create_task(self._ask(), context=Context())
         self._timer = self._loop.call_later(_LOOK_S, self._tick)
 
     async def _ask(self) -> None:
-        before = self._last_sign
+        before = self.last_sign
         try:
             ready = await is_ready(self.engine)
         except ConfigError:  # the calls find that out by themselves
@@ -224,7 +228,7 @@ class _Calls:
         if ready:
             self._misses = 0
             return
-        if self._last_sign == before:
+        if self.last_sign == before:
             self._misses += 1
         if self._misses >= _MISSES:
             logger.warning("%r hangs: its %d calls are cut off", self.engine, len(self.scopes))
