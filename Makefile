@@ -15,7 +15,7 @@ SKYRL := .venv/skyrl/bin/python
 DATA ?= ../shared/data/gsm8k_solutions_dev.jsonl
 PYTEST := -m pytest -q -p no:cacheprovider
 
-.PHONY: demo demo-training test unit check mutation bench format env-core env-vllm env-bench env-verl env-skyrl test-vllm test-verl test-skyrl bench-gsm8k bench-runner bench-faults bench-judge bench-injection bench-step bench-verl clean
+.PHONY: demo demo-training test unit check mutation bench format env-core env-vllm env-bench env-verl env-skyrl test-vllm test-verl test-skyrl bench-gsm8k bench-runner bench-faults bench-judge bench-injection bench-crash bench-step bench-verl clean
 
 demo: env-vllm
 	$(VLLM) -m judgekit grade examples/demo/reward.yaml examples/data/rollouts.jsonl --out demo-out/graded.jsonl --ledger demo-out/ledger.jsonl --report demo-out/report.html
@@ -50,7 +50,7 @@ format: env-core
 	.venv/core/bin/ruff format .
 	.venv/core/bin/ruff check --fix .
 
-bench: bench-runner bench-faults bench-gsm8k bench-judge bench-injection bench-graders
+bench: bench-runner bench-faults bench-gsm8k bench-judge bench-injection bench-crash bench-graders
 
 bench-runner: env-bench
 	$(BENCH) benchmarks/bench_runner.py
@@ -79,6 +79,9 @@ bench-judge: env-vllm
 
 bench-injection: env-vllm
 	$(VLLM) benchmarks/bench_injection.py
+
+bench-crash: env-vllm
+	$(VLLM) benchmarks/bench_crash.py
 
 env-core:
 	@$(PY) tools/envs.py core

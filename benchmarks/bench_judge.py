@@ -261,7 +261,7 @@ def _one_call_each(actor: Any) -> Callable[[JudgeRequest], Awaitable[Any]]:
     async def ask(request: JudgeRequest) -> Any:
         caller = f"naive-{id(request)}"
         life = await actor.submit.remote(caller, pack_requests([(0, request)]))
-        return await actor.collect.remote(caller, life, 60.0)
+        return await actor.collect.remote(caller, life, 0, 60.0)
 
     return ask
 

@@ -402,7 +402,9 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     runner = load_runner(os.path.relpath(config))
     assert runner.ledger is not None
     assert runner.ledger.path == folder / "out" / "l.jsonl"
-    assert (folder / "sub" / "c.sqlite").exists()
+    assert not (folder / "sub" / "c.sqlite").exists()  # made when a judge is started or asked
+    (judge,) = runner._resources
+    assert judge.outer.disk.path == str(folder / "sub" / "c.sqlite")
     assert str(runner.graders["own"].folder) == str(folder / "data")  # type: ignore[union-attr]
     assert not list(Path().iterdir())
     assert RewardConfig(

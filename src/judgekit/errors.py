@@ -10,6 +10,7 @@
     ├── GraderRaised                 a grader raised in its worker process
     └── JudgeError
         ├── JudgeUnavailable         not there, dead, or overloaded: worth another try
+        │   └── JudgeLoading         its owner is loading or restarting it: worth waiting for
         ├── JudgeTimeout             no answer in time: worth another try
         └── JudgeRejected            the request itself is at fault: final
 
@@ -110,6 +111,10 @@ class JudgeUnavailable(JudgeError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class JudgeLoading(JudgeUnavailable):
+    """The engine's owner is loading or restarting it."""
 
 
 class JudgeTimeout(JudgeError):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from judgekit.judges.engines.watchdog import start_time
 from tests.judges.fake_server import FakeServer
@@ -63,8 +64,12 @@ def test_a_signal_ends_the_judge_and_its_servers(serve: Serve, tmp_path: Path, s
     supervisor = serve("--port", str(port), "--replicas", "1")
     pids = eventually(lambda: facts(port))["pids"]
     assert supervisor.stdout is not None
+    shown = ""
     while "serving; stop with Ctrl-C" not in (line := supervisor.stdout.readline()):
         assert line
+        shown += line
+    spec = yaml.safe_load(shown.partition("reward.yaml\n")[2].partition("\nverl")[0])["judges"]["judge"]
+    assert Path(spec["tokenizer"], "tokenizer.json").is_file()  # prompts go as token ids
     supervisor.send_signal(sig)
     said, wrong = supervisor.communicate(timeout=30)
     assert (supervisor.returncode, wrong) == (code, "")
@@ -177,6 +182,7 @@ async def test_check_of_a_server_and_of_none(files: Path) -> None:
     [
         (("serve", "--engine", "grpc"), "--engine is ray or http, not 'grpc'"),
         (("serve", "--engine-arg", "nonsense"), "--engine-arg is key=value, not 'nonsense'"),
+        (("serve", "--engine-arg", "a={b"), "--engine-arg a: '{b' is neither YAML nor JSON"),
         (("serve", "--model", "/no/such/model"), "no model at /no/such/model"),
         (("serve", "--name", "../x"), "--name is letters, digits"),
         (("serve", "--host", "0.0.0.0"), "or allow everybody with --no-auth"),

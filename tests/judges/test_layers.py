@@ -275,7 +275,7 @@ def test_a_cache_is_shared_by_threads(tmp_path: Path) -> None:
 def test_a_file_that_is_no_cache_is_said(tmp_path: Path) -> None:
     (tmp_path / "c").write_text("this is not a database, but long enough to look at" * 10)
     with pytest.raises(ConfigError, match="cache: cannot use"):
-        DiskCache(tmp_path / "c")
+        DiskCache(tmp_path / "c").open()
 
 
 # ---- Routed

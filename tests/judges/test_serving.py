@@ -124,6 +124,130 @@ async def test_an_error_of_a_watcher_ends_everything_with_that_error() -> None:
     assert alive(pids) == []
 
 
+async def test_a_server_that_hangs_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    """B5: it runs, and answers no health check for longer than it may."""
+    made = stand_in()
+    async with supervise([made], start_timeout_s=30, hang_timeout_s=1):
+        first = facts(made.port)["pids"]
+        await anyio.sleep(2)
+        assert made.starts == 1  # an idle server does not hang
+        os.kill(first[0], signal.SIGSTOP)
+        with anyio.fail_after(40):
+            while made.starts < 2:
+                await anyio.sleep(0.05)
+        second = await answers(made.port)
+        assert second[0] != first[0]
+        assert alive(first) == []
+    assert "hangs: no health check was answered for 1 s" in caplog.text
+
+
+async def test_a_server_whose_engine_is_stuck_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    """It is healthy, and has a request; but one whose engine works on others' is only busy."""
+    stuck, busy, well = stand_in("stuck"), stand_in("busy"), stand_in()
+    async with supervise([stuck, busy, well], start_timeout_s=30, hang_timeout_s=1):
+        with anyio.fail_after(40):
+            while stuck.starts < 2:
+                await anyio.sleep(0.05)
+        await anyio.sleep(2)
+        assert (busy.starts, well.starts) == (1, 1)
+    assert f"the server on port {stuck.port} hangs: its engine has done no work for 1 s" in caplog.text
+
+
+async def test_a_server_that_hangs_while_it_is_started_again_is_ended(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_TERM_S", 0.2)
+    made = stand_in()
+    async with supervise([made], start_timeout_s=2):
+        first = facts(made.port)["pids"]
+        made.env["STAND_IN"] = "never"
+        os.kill(first[0], signal.SIGKILL)
+        with anyio.fail_after(40):
+            while made.starts < 3:
+                await anyio.sleep(0.05)
+        made.env["STAND_IN"] = ""
+        assert await answers(made.port)
+    assert "is not healthy after 2 s; starting it again" in caplog.text
+
+
+async def test_what_follows_a_crashed_server_gets_time_to_clean_up(tmp_path: Path) -> None:
+    """B6: vLLM's resource tracker removes shared memory after its server has died; it ignores SIGTERM."""
+    tracker = f"""
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open({str(tmp_path / "up")!r}, "w").close()
+while os.getppid() == {{server}}:
+    time.sleep(0.05)
+time.sleep(0.5)
+open({str(tmp_path / "cleaned")!r}, "w").close()
+"""
+    program = f"""
+import os, subprocess, sys, time
+program = {tracker!r}.replace("{{server}}", str(os.getpid()))
+subprocess.Popen([sys.executable, "-S", "-c", program])
+time.sleep(60)
+"""
+    made = Replica([sys.executable, "-S", "-c", program], 1)
+    async with made.process():
+        while not (tmp_path / "up").exists():
+            await anyio.sleep(0.02)
+        assert made.pid is not None
+        os.kill(made.pid, signal.SIGKILL)
+        while made.running:
+            await anyio.sleep(0.02)
+    assert (tmp_path / "cleaned").exists()
+
+
+SEGMENTS = """
+import subprocess, sys, time
+from multiprocessing import resource_tracker, shared_memory
+from judgekit.judges.engines.watchdog import Watchdog
+made = shared_memory.SharedMemory(name="psm_judgekit_mine", create=True, size=64)
+common = shared_memory.SharedMemory(name="psm_judgekit_ours", create=True, size=64)
+for segment in (made, common):
+    resource_tracker.unregister(segment._name, "shared_memory")  # nobody else removes them
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_watchdog_removes_what_only_its_processes_had_mapped() -> None:
+    """Also after SIGKILL of their owner; what another process has mapped stays."""
+    from multiprocessing import resource_tracker, shared_memory
+
+    owner = f"""
+import subprocess, sys, time
+from judgekit.judges.engines.watchdog import Watchdog
+engine = subprocess.Popen([sys.executable, "-c", {SEGMENTS!r}], stdout=subprocess.PIPE)
+engine.stdout.readline()
+watchdog = Watchdog()
+watchdog.watch({{engine.pid}})
+print(engine.pid, flush=True)
+time.sleep(600)
+"""
+    mine, ours = Path("/dev/shm/psm_judgekit_mine"), Path("/dev/shm/psm_judgekit_ours")
+    keeper = subprocess.Popen([sys.executable, "-c", owner], stdout=subprocess.PIPE, text=True)
+    mapped = None
+    try:
+        assert keeper.stdout is not None
+        pid = int(keeper.stdout.readline())
+        assert mine.exists()
+        mapped = shared_memory.SharedMemory(name=ours.name)
+        resource_tracker.unregister(f"/{ours.name}", "shared_memory")
+        keeper.kill()
+        keeper.wait()
+        keeper.stdout.close()
+        assert eventually(lambda: not alive([pid]) and not mine.exists())
+        assert ours.exists()
+    finally:
+        keeper.kill()
+        keeper.wait()
+        if mapped is not None:
+            mapped.close()
+        mine.unlink(missing_ok=True)
+        ours.unlink(missing_ok=True)
+
+
 async def test_an_error_of_the_block_is_raised_alone() -> None:
     made = stand_in()
     pids: list[int] = []
@@ -185,6 +309,26 @@ def test_the_key_is_in_the_environment_and_not_among_the_arguments(monkeypatch: 
         assert replica.command[replica.command.index("--max-num-seqs") + 1] == "4"
     with pytest.raises(ConfigError, match="3 × 1 GPUs are needed, and there are 2"):
         http_replicas(replicas=3, port=free_port())
+
+
+def test_engine_arguments_are_written_as_vllm_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B13: false is no absence, and a mapping no Python repr."""
+    monkeypatch.setattr(serving, "_has_vllm", lambda: True)
+    monkeypatch.setattr(serving, "_gpus", lambda: [])
+    given = {
+        "enable_prefix_caching": False,
+        "speculative_config": {"method": "ngram", "num_speculative_tokens": 3},
+        "lora_modules": [{"name": "a", "path": "/p"}, "b=/q"],
+        "revision": None,
+        "enforce_eager": True,
+    }
+    (made,) = http_replicas(port=free_port(), engine_args=given)
+    text = " ".join(made.command)
+    assert "--no-enable-prefix-caching" in made.command
+    assert '--speculative-config {"method": "ngram", "num_speculative_tokens": 3}' in text
+    assert '--lora-modules {"name": "a", "path": "/p"} b=/q' in text
+    assert "--revision" not in made.command
+    assert made.command.count("--enforce-eager") == 1
 
 
 def test_a_taken_port_and_a_foreign_host_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,6 +188,56 @@ def test_replicas_share_the_work_and_end_with_their_starter(cluster: str) -> Non
         asyncio.run(RayJudge("light").complete(ask("x")))
 
 
+def test_a_judge_that_was_stopped_and_started_is_found_again(cluster: str) -> None:
+    """B3: by those who know its old actors, with as many replicas or another number; none of their calls fails."""
+
+    async def play() -> None:
+        judge = scripted("phoenix", replicas=2)
+        client = stacked(RayJudge("phoenix"))
+        await client.start()  # type: ignore[attr-defined]
+        for replicas in (2, 1, 3):
+            assert (await client.complete(ask("x", choices=("0", "1")))).text == "1"
+            await judge.stop()
+            calls = [
+                asyncio.create_task(client.complete(ask("x", f"group {i}", choices=("0", "1"))))
+                for i in range(64)
+            ]
+            await asyncio.sleep(0.5)
+            assert not any(call.done() for call in calls)
+            judge = scripted("phoenix", replicas=replicas)
+            assert [(await call).text for call in calls] == ["1"] * 64
+        await judge.stop()
+        await client.close()  # type: ignore[attr-defined]
+
+    asyncio.run(play())
+
+
+def test_identity_is_asked_once(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B1."""
+    from judgekit.judges.engines import ray as engine
+
+    asked = 0
+    identity = engine._Replica.identity
+
+    async def counted(self: Any) -> str:
+        nonlocal asked
+        asked += 1
+        return await identity(self)
+
+    monkeypatch.setattr(engine._Replica, "identity", counted)
+
+    async def play() -> None:
+        judge = scripted("known", replicas=2)
+        client = stacked(RayJudge("known"))
+        await client.start()  # type: ignore[attr-defined]
+        await asyncio.gather(*(client.complete(ask(str(i), choices=("0", "1"))) for i in range(50)))
+        await client.close()  # type: ignore[attr-defined]
+        await judge.stop()
+
+    asyncio.run(play())
+    assert asked <= 1
+
+
 def test_what_the_cluster_cannot_hold_is_said(cluster: str) -> None:
     with pytest.raises(ConfigError, match="has no room for 50 × .*it has 4 CPU"):
         start_ray_judge(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import signal
 from collections.abc import Mapping, Sequence
@@ -45,8 +46,13 @@ def serve(
         typer.Option(help="ray: run the actors with this Python, at the same path on every node."),
     ] = None,
     engine_arg: Annotated[
-        list[str] | None, typer.Option(help="An argument for vLLM, as key=value; may be repeated.")
+        list[str] | None,
+        typer.Option(help="An argument for vLLM, as key=value in YAML or JSON; may be repeated."),
     ] = None,
+    hang_timeout: Annotated[
+        float,
+        typer.Option(help="http: restart a server that has answered no health check for so many seconds."),
+    ] = 120.0,
     status: Annotated[bool, typer.Option("--status", help="Show the judges of this name.")] = False,
     stop: Annotated[bool, typer.Option("--stop", help="Stop the judges of this name.")] = False,
 ) -> None:
@@ -62,7 +68,7 @@ def serve(
         _stop_http(name)
     else:
         _check_exposure(host, api_key, no_auth)
-        _serve_http(model, name, replicas, tensor_parallel_size, host, port, api_key, extra)
+        _serve_http(model, name, replicas, tensor_parallel_size, host, port, api_key, extra, hang_timeout)
 
 
 def _engine_args(given: Sequence[str]) -> dict[str, Any]:
@@ -73,7 +79,10 @@ def _engine_args(given: Sequence[str]) -> dict[str, Any]:
         key, sign, value = text.partition("=")
         if not sign or not key:
             raise ConfigError(f"serve: --engine-arg is key=value, not {text!r}")
-        made[key] = yaml.safe_load(value)
+        try:
+            made[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ConfigError(f"serve: --engine-arg {key}: {value!r} is neither YAML nor JSON") from None
     return made
 
 
@@ -96,9 +105,11 @@ def _serve_http(
     port: int,
     api_key: str | None,
     extra: Mapping[str, Any],
+    hang_timeout: float,
 ) -> None:
     from judgekit.cli.logs import rotating_file
     from judgekit.judges import serving
+    from judgekit.judges.engines.vllm import model_path
     from judgekit.judges.state import read_state, write_state
 
     if read_state(name) is not None:
@@ -122,8 +133,8 @@ def _serve_http(
 
     async def work() -> None:
         say(f"starting {replicas} server(s) for {model} (logs: {', '.join(str(s.log) for s in servers)}) …")
-        async with serving.supervise(servers):
-            say(_lines_to_paste("http", name=name, urls=urls))
+        async with serving.supervise(servers, hang_timeout_s=hang_timeout):
+            say(_lines_to_paste("http", name=name, urls=urls, tokenizer=model_path(model)))
             say("serving; stop with Ctrl-C")
             await anyio.sleep_forever()
 
@@ -195,14 +206,15 @@ def _serve_ray(
     say(_lines_to_paste("ray", name=name))
 
 
-def _lines_to_paste(engine: str, *, name: str, urls: Sequence[str] = ()) -> str:
+def _lines_to_paste(engine: str, *, name: str, urls: Sequence[str] = (), tokenizer: str = "") -> str:
     """The lines that use a running judge, for reward.yaml, verl and SkyRL."""
     if engine == "ray":
         judge = f"{{engine: ray, name: {name}}}"
         env = ""
     else:
         listed = urls[0] if len(urls) == 1 else "[" + ", ".join(urls) + "]"
-        judge = f"{{engine: openai, url: {listed}, model: {name}}}"
+        # with the tokenizer prompts are sent as token ids: no text of a rollout becomes a control token
+        judge = f"{{engine: openai, url: {listed}, model: {name}, tokenizer: {json.dumps(tokenizer)}}}"
         env = f"export LLM_JUDGE_SERVER_URL={shlex.quote(','.join(urls))}\n"
     return f"""reward.yaml
     judges:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import ipaddress
+import json
 import logging
 import os
 import signal
@@ -17,14 +18,14 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.abc
 
-from judgekit.errors import ConfigError, JudgeUnavailable, first_error
+from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable, first_error
 from judgekit.judges.engines.http import Server
 from judgekit.judges.engines.vllm import EMBEDDED, model_path
 from judgekit.judges.engines.watchdog import Watchdog, descendants
@@ -36,7 +37,17 @@ WriteLine = Callable[[str], None]
 
 _POLL_S = 0.5
 """Pause between two looks at a server."""
-_STILL_STARTING_S = 20.0
+_CHECK_S, _CHECK_LIMIT_S = 5.0, 30.0
+"""Pause between two health checks of a running server, and the time that one may take."""
+_MISSES = 3
+"""A server hangs only after so many health checks in a row without an answer."""
+_COUNTERS = (
+    "vllm:prompt_tokens_total",
+    "vllm:generation_tokens_total",
+    "vllm:iteration_tokens_total_count",
+    "vllm:request_success_total",
+)
+_STILL_STARTING_S = 10.0
 """A server that is starting shows its last line of output this often."""
 _TERM_S, _KILL_S = 10.0, 5.0
 """Time that a server has to end after SIGTERM, and after SIGKILL."""
@@ -48,7 +59,7 @@ _MAX_PAUSE_S = 60.0
 class Replica:
     """One server process on this machine.
 
-    *env* is added to this process's environment. *write* gets every line of the server's output; *log* is the file
+    *env* is added to this process's environment. *model*: the model's name on the server. *write* gets every line of the server's output; *log* is the file
     that it writes to, for error messages.
     """
 
@@ -58,6 +69,7 @@ class Replica:
         port: int,
         *,
         host: str = "127.0.0.1",
+        model: str | None = None,
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
         write: WriteLine | None = None,
@@ -65,6 +77,7 @@ class Replica:
         self.command = list(command)
         self.host = host
         self.port = port
+        self.model = model
         self.env = dict(env or {})
         self.log = log
         self.starts = 0
@@ -149,15 +162,28 @@ class Replica:
 async def _end(process: anyio.abc.Process) -> None:
     """End a server and every process of its session."""
     for sig, seconds in ((signal.SIGTERM, _TERM_S), (signal.SIGKILL, _KILL_S)):
-        # SIGKILL also where the server has ended: its children may not have followed it
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, sig)
         with anyio.move_on_after(seconds):
-            # not `process.wait()`, which also waits for whoever inherited the pipe
-            while process.returncode is None:
-                await anyio.sleep(0.02)
+            # not `process.wait()`, which also waits for whoever inherited the pipe. The others of the session get
+            # the time as well, also where the server itself has crashed: its resource tracker then removes its
+            # shared memory, which would stay for ever if the tracker was killed at once.
+            while process.returncode is None or _session(process.pid):
+                await anyio.sleep(0.02 if process.returncode is None else 0.1)
     with anyio.move_on_after(1.0):
         await process.wait()  # for the end of the output
+
+
+def _session(leader: int) -> list[int]:
+    """The running processes of the session that *leader* began; a session's id is not given to a new process."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")) if os.path.isdir("/proc") else ():
+        with contextlib.suppress(OSError, IndexError):
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                state, _parent, _group, session, *_ = file.read().rpartition(b")")[2].split()
+            if int(session) == leader and state not in (b"Z", b"X"):
+                found.append(int(pid))
+    return found
 
 
 def http_replicas(
@@ -176,7 +202,8 @@ def http_replicas(
 ) -> list[Replica]:
     """Prepare vLLM servers: ports from *port* on, *gpus* dealt out to the replicas in turn.
 
-    *engine_args*: further arguments of vLLM's server, by their names without dashes. *open_log*: gives a function
+    *engine_args*: further arguments of vLLM's server, by their names without dashes; False becomes `--no-name`, a list
+    several values, a mapping JSON. *open_log*: gives a function
     that writes lines to a file in *logs* (by default the state folder); without it only the last lines are kept, in
     memory. Raises ConfigError where there are too few GPUs, a port is taken, or vLLM is not installed.
     """
@@ -206,14 +233,12 @@ def http_replicas(
             **({"max-model-len": 4096} if model == EMBEDDED else {}),
             "disable-uvicorn-access-log": True,
             "enable-prompt-tokens-details": True,
+            "enable-tokenizer-info-endpoint": True,  # text clients learn the model's control strings from it
             **{key.replace("_", "-"): value for key, value in (engine_args or {}).items()},
         }
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
         for key, value in arguments.items():
-            if value is True:
-                command.append(f"--{key}")
-            elif value is not False and value is not None:
-                command += [f"--{key}", str(value)]
+            command += _as_arguments(key, value)
         mine = found[i * tensor_parallel_size : (i + 1) * tensor_parallel_size]
         log = None if open_log is None else (logs or state_folder()) / f"{name}-{i}.log"
         made.append(
@@ -221,12 +246,26 @@ def http_replicas(
                 command,
                 port + i,
                 host=host,
+                model=name,
                 env=_server_env(mine, api_key),
                 log=log,
                 write=None if open_log is None or log is None else open_log(log),
             )
         )
     return made
+
+
+def _as_arguments(key: str, value: Any) -> list[str]:
+    """One of vLLM's options as it is written on the command line; none for None."""
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [f"--{key}" if value else f"--no-{key}"]
+    if isinstance(value, Mapping):
+        return [f"--{key}", json.dumps(value)]
+    if isinstance(value, list | tuple):
+        return [f"--{key}", *(json.dumps(v) if isinstance(v, Mapping | list) else str(v) for v in value)]
+    return [f"--{key}", str(value)]
 
 
 def _server_env(gpus: Sequence[str], api_key: str | None) -> dict[str, str]:
@@ -240,18 +279,27 @@ def _server_env(gpus: Sequence[str], api_key: str | None) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def supervise(replicas: Sequence[Replica], *, start_timeout_s: float = 900.0) -> AsyncIterator[None]:
-    """Start the replicas, wait until healthy, restart crashed ones, stop all on exit.
+async def supervise(
+    replicas: Sequence[Replica], *, start_timeout_s: float = 900.0, hang_timeout_s: float = 120.0
+) -> AsyncIterator[None]:
+    """Start the replicas, wait until healthy, restart those that crash or hang, stop all on exit.
 
-    Cancelling works at any time, during start-up too. An error of a watcher cancels the block and is raised: no server
-    is ever left unwatched. A watchdog process ends the servers where this process is killed.
+    A server hangs if no health check has been answered for *hang_timeout_s* (a busy one on a starved machine may take
+    long), if its engine has done no work for so long with a request waiting, or if it has not become healthy
+    *start_timeout_s* after it was started again. Cancelling works at any time, during
+    start-up too. An error of a watcher cancels the block and is raised: no server is ever left unwatched. A watchdog
+    process ends the servers where this process is killed.
     """
+    if not (start_timeout_s > 0 and hang_timeout_s > 0):
+        raise ConfigError("serve: the timeouts for starting and for hanging are numbers of seconds above 0")
     watchdog = Watchdog()
     try:
         async with anyio.create_task_group() as watchers:
             async with anyio.create_task_group() as starting:
                 for replica in replicas:
-                    starting.start_soon(watchers.start, _keep_running, replica, watchdog, start_timeout_s)
+                    starting.start_soon(
+                        watchers.start, _keep_running, replica, watchdog, start_timeout_s, hang_timeout_s
+                    )
             yield
             watchers.cancel_scope.cancel()
     except BaseExceptionGroup as errors:
@@ -264,43 +312,126 @@ async def _keep_running(
     replica: Replica,
     watchdog: Watchdog,
     start_timeout_s: float,
+    hang_timeout_s: float,
     *,
     task_status: anyio.abc.TaskStatus[None],
 ) -> None:
-    """Own one server: start it, report once it is healthy, start it again whenever it exits."""
+    """Own one server: start it, report once it is healthy, start it again whenever it exits or hangs."""
     started, pause = False, 1.0
     while True:
         since = time.monotonic()
         async with replica.process(), anyio.create_task_group() as tasks:
             tasks.start_soon(_guard, replica, watchdog)
-            if not started:
+            try:
                 await wait_healthy(replica, start_timeout_s)
-                task_status.started()
-                started = True
-            while replica.running:
-                await anyio.sleep(_POLL_S)
+            except JudgeUnavailable as error:
+                if not started:
+                    raise
+                why = str(error)
+            else:
+                if started:
+                    logger.info("%s is up again after %.0f s", replica, time.monotonic() - since)
+                else:
+                    task_status.started()
+                    started = True
+                why = await _watch(replica, hang_timeout_s)
+            tasks.cancel_scope.cancel()
         if time.monotonic() - since > _STABLE_S:
             pause = 1.0
-        logger.warning(
-            "%s has exited (%s); starting it again in %g s", replica, replica.last_error_lines(), pause
-        )
+        logger.warning("%s; starting it again in %g s", why, pause)
         await anyio.sleep(pause)
         pause = min(2 * pause, _MAX_PAUSE_S)
 
 
+async def _watch(replica: Replica, hang_timeout_s: float) -> str:
+    """Return once a server has exited or hangs; says which."""
+    why = ""
+
+    async def until(hangs: Callable[[Replica, float], Awaitable[str]]) -> None:
+        nonlocal why
+        why = await hangs(replica, hang_timeout_s)
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(until, _until_unhealthy)
+        tasks.start_soon(until, _until_stuck)
+        while replica.running:
+            await anyio.sleep(_POLL_S)
+        tasks.cancel_scope.cancel()
+    return why if replica.running else f"{replica} has exited ({replica.last_error_lines()})"
+
+
+async def _until_unhealthy(replica: Replica, hang_timeout_s: float) -> str:
+    """Return once the server has answered no health check for so long."""
+    async with _server(replica, timeout_s=min(hang_timeout_s, _CHECK_LIMIT_S)) as server:
+        last, misses = time.monotonic(), 0
+        while True:
+            await anyio.sleep(min(_CHECK_S, hang_timeout_s / 4))
+            if await server.healthy():
+                last, misses = time.monotonic(), 0
+                continue
+            misses += 1  # several: this process, too, may have been stopped for a while
+            if misses >= _MISSES and time.monotonic() - last > hang_timeout_s:
+                return f"{replica} hangs: no health check was answered for {hang_timeout_s:g} s"
+
+
+async def _until_stuck(replica: Replica, hang_timeout_s: float) -> str:
+    """Return once a request has waited for so long without the engine having done any work, for anybody.
+
+    The server's health check says nothing of that: it answers while the engine's process hangs.
+    """
+    async with _server(replica, timeout_s=hang_timeout_s) as server:
+        while True:
+            await anyio.sleep(hang_timeout_s / 4)
+            before = await _work_done(server)
+            if before is None or await _answers(server, replica.model):
+                continue
+            if await _work_done(server) == before:
+                return f"{replica} hangs: its engine has done no work for {hang_timeout_s:g} s, with a request waiting"
+
+
+async def _work_done(server: Server) -> str | None:
+    """What vLLM's counters say that the engine has done so far; None where that cannot be known."""
+    page = await server.page("/metrics") or ""
+    return "\n".join(line for line in page.splitlines() if line.startswith(_COUNTERS)) or None
+
+
+async def _answers(server: Server, model: str | None) -> bool:
+    """Whether the server answers a request for one token in time, with whatever."""
+    try:
+        await server.post("/completions", {"model": model, "prompt": "0", "max_tokens": 1})
+    except JudgeTimeout:
+        return False
+    except JudgeError:
+        pass
+    return True
+
+
 async def _guard(replica: Replica, watchdog: Watchdog) -> None:
     """Have the watchdog end the server and its engine's processes where this process is killed."""
+    since = time.monotonic()
     while replica.running and replica.pid is not None:
         watchdog.watch({replica.pid} | descendants(replica.pid))
-        await anyio.sleep(_POLL_S)
+        # an engine's processes are made while it starts; later ones are rare
+        await anyio.sleep(_POLL_S if time.monotonic() - since < _STABLE_S else _CHECK_S)
+
+
+@contextlib.asynccontextmanager
+async def _server(replica: Replica, *, timeout_s: float) -> AsyncIterator[Server]:
+    key = replica.env.get("VLLM_API_KEY", "")
+    server = Server(f"http://{_local_address(replica.host)}:{replica.port}", api_key=key, timeout_s=timeout_s)
+    try:
+        yield server
+    finally:
+        with anyio.CancelScope(shield=True):  # closes sockets only, so it takes no time
+            await server.close()
 
 
 async def wait_healthy(replica: Replica, timeout_s: float) -> None:
     """Wait until the server answers. Raises JudgeUnavailable where it exits before that, or takes too long."""
-    server = Server(f"http://{_local_address(replica.host)}:{replica.port}", api_key="", timeout_s=5.0)
     start = shown = time.monotonic()
     where = f" (full output: {replica.log})" if replica.log is not None else ""
-    try:
+    async with _server(replica, timeout_s=5.0) as server:
         while True:
             healthy = await server.healthy()
             if not replica.running:  # looked at last: another program on its port may be the one that answers
@@ -316,9 +447,6 @@ async def wait_healthy(replica: Replica, timeout_s: float) -> None:
                     "%s is still starting after %.0f s: %s", replica, now - start, replica.last_line()
                 )
             await anyio.sleep(_POLL_S)
-    finally:
-        with anyio.CancelScope(shield=True):  # closes sockets only, so it takes no time
-            await server.close()
 
 
 def _gpus() -> list[str]:

@@ -14,12 +14,15 @@ from msgspec import Struct, field
 
 from judgekit.errors import ConfigError
 from judgekit.execution.pool import PickledGrader
+from judgekit.execution.stopwatch import Stopwatch
 from judgekit.graders.protocol import is_group_grader
 from judgekit.run.state import RolloutState
 
 Mode = Literal["inline", "process", "thread", "async", "group"]
 RANK: dict[Mode, int] = {"inline": 0, "process": 1, "thread": 2, "async": 3, "group": 4}
 """Order in which a rollout's graders are asked: rules before judges."""
+HOLD_S = 0.25
+"""The time of an evaluation that waits for a restart is looked at so often."""
 SLOW_S = 0.05
 """A synchronous grader that holds the event loop for longer is reported, once."""
 
@@ -89,6 +92,14 @@ class Job(Struct, gc=False, eq=False):
     queued: float = field(default_factory=time.perf_counter)
     started: float | None = None
     """Loop time of its first attempt."""
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    """Time that does not count, over all attempts."""
+
+    def deadline(self, now: float) -> float:
+        """Loop time at which its time is up, as far as is known *now*."""
+        assert self.started is not None
+        due = self.started + self.grader.timeout_s + self.stopwatch.held_s()
+        return max(due, now + HOLD_S) if self.stopwatch.holding else due
 
 
 def assign_queues(graders: Sequence[BoundGrader], pool_workers: int) -> list[float]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from judgekit.errors import ConfigError, JudgeUnavailable
 from judgekit.execution.threads import call_in_thread
+from judgekit.execution.together import start_together
 from judgekit.run.settings import Plan
 
 logger = logging.getLogger("judgekit")
@@ -78,9 +79,7 @@ class Starter:
         limit_s = self._plan.settings.start_timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                for resource in self._resources:
-                    if start := getattr(resource, "start", None):
-                        await start()
+                await start_together(self._resources)
                 for bound in self._plan.graders:
                     if bound.mode != "process" and (warm_up := getattr(bound.grader, "warm_up", None)):
                         await _warm_up(warm_up)

@@ -22,6 +22,7 @@ from msgspec import Struct, field
 
 from judgekit.errors import attribute
 from judgekit.execution.limits import Limiter
+from judgekit.execution.stopwatch import STOPWATCH
 from judgekit.run.jobs import Job, Queue
 from judgekit.run.settings import Plan
 from judgekit.types import Failed
@@ -297,7 +298,8 @@ class Workers:
             if self._budget is not None:
                 self._budget.call()
         if job.grader.mode != "process":  # the pool keeps time itself, from when a worker has the rollout
-            worker.deadline = job.started + job.grader.timeout_s
+            STOPWATCH.set(job.stopwatch)
+            worker.deadline = job.started + job.grader.timeout_s + job.stopwatch.held_s()
         nearest = min(worker.deadline, self._run_ends)
         if nearest < self._clock_at:
             self._set_clock(nearest)
@@ -313,7 +315,8 @@ class Workers:
         ):
             return False
         wait = self._retry.wait_s(job.attempt, error)
-        if self._loop.time() + wait >= job.started + job.grader.timeout_s:
+        now = self._loop.time()
+        if now + wait >= job.deadline(now):
             return False
         if self._budget is None or not self._budget.allow():
             return False
@@ -350,6 +353,10 @@ class Workers:
             if worker.deadline > now or worker.job is None:
                 continue
             if worker.why is None and not self.closing:
+                # the time in which its judge was being restarted is not the evaluation's
+                if (later := worker.job.deadline(now)) > now:
+                    worker.deadline = later
+                    continue
                 timeout_s = worker.job.grader.timeout_s
                 self._cancel(worker, Failed("GraderTimeout", f"no grade within {timeout_s:g} s"))
             elif worker.task is not None:

@@ -65,6 +65,16 @@ class Server:
         """POST *body*; returns the server's JSON object."""
         return await self._exchange("POST", path, body, root)
 
+    async def page(self, path: str) -> str | None:
+        """GET the text at *path* below the server's root; None if there is none."""
+        import aiohttp
+
+        try:
+            async with self._session().client.get(self.url.removesuffix("/v1") + path) as response:
+                return await response.text() if response.status == 200 else None
+        except (TimeoutError, OSError, aiohttp.ClientError, UnicodeDecodeError):
+            return None
+
     async def healthy(self) -> bool:
         """Whether the server answers `/health`, or `/v1/models` where it has no such page."""
         import aiohttp

@@ -16,6 +16,7 @@ import logging
 import math
 import os
 import re
+import threading
 import time
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -47,6 +48,7 @@ from judgekit.judges.engines.abilities import (
 )
 from judgekit.judges.engines.http import Server
 from judgekit.judges.layers.coalescing import Coalescing
+from judgekit.judges.layers.recovery import READY_S
 from judgekit.judges.layers.routed import Routed
 from judgekit.types import Usage
 
@@ -118,6 +120,10 @@ class OpenAIJudge:
         max_connections: int = 256,
     ) -> None:
         self.server = Server(url, api_key=api_key, timeout_s=timeout_s, max_connections=max_connections)
+        # with connections of its own: a health check must not wait behind requests
+        self._health = Server(
+            self.server.url, api_key=api_key, timeout_s=min(READY_S, self.server.timeout_s), max_connections=2
+        )
         self.model = model
         self.tokenizer = os.fspath(tokenizer) if tokenizer is not None else None
         if logprobs not in (None, "labels", "constrained", "top"):
@@ -175,7 +181,7 @@ class OpenAIJudge:
         try:
             await self._know()
         except BaseException:
-            await self.server.close()  # a judge that did not start is never closed
+            await self.close()  # a judge that did not start is never closed
             raise
 
     async def check_labels(self, choices: tuple[str, ...]) -> None:
@@ -183,6 +189,10 @@ class OpenAIJudge:
         abilities = await self._know()
         if abilities.logprobs == "labels":
             await self._label_ids(choices, abilities)
+
+    async def ready(self) -> bool:
+        """Whether the server says that it is healthy."""
+        return await self._health.healthy()
 
     async def identity(self) -> str:
         """Return what the verdicts depend on: the given identity, or the server's address, model and version.
@@ -202,6 +212,7 @@ class OpenAIJudge:
         if search is not None:
             search.cancel()
         await self.server.close()
+        await self._health.close()
 
     def __repr__(self) -> str:
         return f"OpenAIJudge({self.server.url!r}, model={self.model!r})"
@@ -635,11 +646,16 @@ def _retrieved(search: asyncio.Task[Abilities]) -> None:
         search.exception()
 
 
+_one_import = threading.Lock()
+"""transformers imports its parts on demand, which fails where two threads do it at once."""
+
+
 def _load_encoder(tokenizer: str, context: int, template_kwargs: Mapping[str, Any]) -> PromptEncoder:
     from judgekit.judges.asking.tokens import PromptEncoder
 
     try:
-        from transformers import AutoTokenizer
+        with _one_import:
+            from transformers import AutoTokenizer
     except ImportError:
         raise ConfigError(
             "openai: prompts as token ids need transformers: install judgekit-rl[tokenizers]"

@@ -14,11 +14,11 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from judgekit.errors import ConfigError, JudgeUnavailable
+from judgekit.errors import ConfigError, JudgeLoading, JudgeUnavailable
 from judgekit.judges.base import JudgeReply, JudgeRequest
 from judgekit.judges.engines.wire import pack_requests, unpack_answers
 from judgekit.judges.layers.routed import Routed
@@ -29,6 +29,8 @@ NAMESPACE = "judgekit"
 VLLM = "judgekit.judges.engines.vllm:VLLMJudge"
 _COLLECT_S = 30.0
 """Seconds that one call for answers waits in the actor."""
+_READY_S = 5.0
+"""An actor that does not say within this time whether it is ready is not."""
 
 
 class RayJudge:
@@ -53,10 +55,26 @@ class RayJudge:
 
     async def start(self) -> None:
         """Find the actors and wait until their models are loaded."""
-        for replica in self._router().replicas:
-            await replica.judge.start()
+        await self._router().start()
+
+    async def ready(self) -> bool:
+        """Whether a replica would answer now. Finds actors that were started again under the judge's name."""
+        routed = self._routed
+        if routed is not None and await routed.ready():
+            return True
+        actors = await asyncio.get_running_loop().run_in_executor(None, _actors, self.name, self.namespace)
+        if not actors or self._routed is not routed:
+            return False
+        known = [] if routed is None else [replica.judge.name for replica in routed.replicas]
+        if routed is not None and known == [name for _, name in actors]:
+            return False  # the same replicas, and each of them looks for its actor by itself
+        self._routed = _routed(actors, self.namespace)
+        if routed is not None:
+            await routed.close()
+        return await self._routed.ready()
 
     async def identity(self) -> str:
+        """Return the weights' identity; asked once."""
         return await self._router().identity()
 
     async def check_labels(self, choices: tuple[str, ...]) -> None:
@@ -116,8 +134,12 @@ class RayJudge:
                 raise JudgeUnavailable(
                     f"no judge named {self.name!r} runs in this Ray cluster: start it with judgekit serve --engine ray --name {self.name}"
                 )
-            self._routed = Routed([_Replica(handle, name) for handle, name in actors])
+            self._routed = _routed(actors, self.namespace)
         return self._routed
+
+
+def _routed(actors: Sequence[tuple[Any, str]], namespace: str) -> Routed:
+    return Routed([_Replica(handle, name, namespace) for handle, name in actors])
 
 
 def _ray_judge(name: str, namespace: str) -> RayJudge:
@@ -211,22 +233,39 @@ def start_ray_judge(
 
 
 class _Replica:
-    """A judge that asks one actor."""
+    """A judge that asks one actor, found again by its name when it was stopped and started."""
 
-    def __init__(self, handle: Any, name: str) -> None:
+    def __init__(self, handle: Any, name: str, namespace: str) -> None:
+        self.name = name
         self._handle = handle
-        self._name = name
+        self._namespace = namespace
+        self._gone = False
+        """Whether the actor has ended for good; another may have its name by now."""
         self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, _Link] = WeakKeyDictionary()
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        if self._gone:
+            await self._look_up()
         loop = asyncio.get_running_loop()
         link = self._links.get(loop)
-        if link is None:
-            link = self._links[loop] = _Link(self._handle, self._name)
+        if link is None or link.handle is not self._handle:
+            link = self._links[loop] = _Link(self._handle, self.name, self._lost)
         return await link.ask(request)
 
     async def start(self) -> None:
+        if self._gone:
+            await self._look_up()
         await self._call(self._handle.start.remote())
+
+    async def ready(self) -> bool:
+        """Whether the actor's engine would answer now."""
+        try:
+            if self._gone:
+                await self._look_up()
+            async with asyncio.timeout(_READY_S):
+                return bool(await self._call(self._handle.ready.remote()))
+        except (JudgeUnavailable, TimeoutError):
+            return False
 
     async def identity(self) -> str:
         return str(await self._call(self._handle.identity.remote()))
@@ -245,18 +284,39 @@ class _Replica:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            raise _mapped(error, self._name) from None
+            self._lost(error)
+            raise _mapped(error, self.name) from None
+
+    def _lost(self, error: Exception) -> None:
+        """Note that the actor has ended for good, if that is what *error* says."""
+        from ray.exceptions import ActorDiedError
+
+        # an actor that Ray restarts raises ActorUnavailableError meanwhile
+        self._gone = self._gone or isinstance(error, ActorDiedError)
+
+    async def _look_up(self) -> None:
+        """Find the actor that has the name now. Raises JudgeUnavailable if there is none."""
+        ray, loop = _ray(), asyncio.get_running_loop()
+        try:
+            handle = await loop.run_in_executor(
+                None, lambda: ray.get_actor(self.name, namespace=self._namespace)
+            )
+        except ValueError:
+            raise JudgeUnavailable(f"{self.name} has ended, and no other actor has its name") from None
+        self._handle, self._gone = handle, False
 
     def __repr__(self) -> str:
-        return self._name
+        return self.name
 
 
 class _Link:
     """Connects one event loop with one actor; batches requests and answers."""
 
-    def __init__(self, handle: Any, name: str) -> None:
-        self._handle = handle
+    def __init__(self, handle: Any, name: str, lost: Callable[[Exception], None]) -> None:
+        self.handle = handle
         self._name = name
+        self._lost = lost
+        """Is told every error of the actor's."""
         self._caller = secrets.token_hex(8)
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[JudgeReply]] = {}
@@ -264,6 +324,8 @@ class _Link:
         self._given_up: list[int] = []
         self._scheduled = False
         self._life = ""
+        self._got = 0
+        """Answers received from this life of the actor."""
         self._collector: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -295,43 +357,48 @@ class _Link:
         self._outbox = []
         try:
             if given_up:
-                self._handle.cancel.remote(self._caller, given_up)
+                self.handle.cancel.remote(self._caller, given_up)
             if outbox:
-                ref = self._handle.submit.remote(self._caller, pack_requests(outbox))
+                ref = self.handle.submit.remote(self._caller, pack_requests(outbox))
                 task = loop.create_task(self._sent(ref, {number for number, _ in outbox}))
                 self._sending.add(task)
                 task.add_done_callback(self._sending.discard)
         except Exception as error:
-            self._fail(_mapped(error, self._name))
+            self._failed(error)
 
     async def _sent(self, ref: Any, numbers: set[int]) -> None:
         try:
             life = await _await(ref)
         except Exception as error:
-            self._fail(_mapped(error, self._name))
+            self._failed(error)
             return
-        if self._life and self._life != life:
-            # the actor was restarted, so its earlier requests are lost
-            self._fail(JudgeUnavailable(f"{self._name} was restarted"), but=numbers)
-        self._life = life
+        if self._life != life:
+            if self._life:
+                # the actor was restarted, so its earlier requests are lost
+                self._fail(JudgeLoading(f"{self._name} was restarted"), but=numbers)
+            self._life, self._got = life, 0
         if self._collector is None or self._collector.done():
             self._collector = asyncio.get_running_loop().create_task(self._collect())
 
     async def _collect(self) -> None:
         while self._waiting:
+            life = self._life
             try:
-                data = await _await(self._handle.collect.remote(self._caller, self._life, _COLLECT_S))
+                data = await _await(self.handle.collect.remote(self._caller, life, self._got, _COLLECT_S))
             except asyncio.CancelledError:
                 raise
             except Exception as error:
-                self._fail(_mapped(error, self._name))
-                self._life = ""
+                self._failed(error)
                 return
+            if life != self._life:  # the answer of an actor that was restarted meanwhile
+                continue
             if data is None:
-                self._fail(JudgeUnavailable(f"{self._name} was restarted"))
+                self._fail(JudgeLoading(f"{self._name} was restarted"))
                 self._life = ""
                 return
-            for made in unpack_answers(data):
+            first, answers = unpack_answers(data)
+            self._got = max(self._got, first + len(answers))
+            for made in answers:  # those that came before are not waited for any more
                 future = self._waiting.pop(made.number, None)
                 if future is None or future.done():
                     continue
@@ -340,6 +407,11 @@ class _Link:
                     future.set_exception(result)
                 else:
                     future.set_result(result)
+
+    def _failed(self, error: Exception) -> None:
+        """A call to the actor failed: so do all requests that wait for it."""
+        self._lost(error)
+        self._fail(_mapped(error, self._name))
 
     def _fail(self, error: Exception, but: Collection[int] = ()) -> None:
         waiting, self._waiting = self._waiting, {n: f for n, f in self._waiting.items() if n in but}
@@ -439,7 +511,10 @@ def _mapped(error: Exception, name: str) -> Exception:
     if isinstance(cause, ConfigError):
         return cause
     text = str(cause or error).strip().splitlines()
-    return JudgeUnavailable(f"{name}: {type(cause or error).__name__}: {text[-1] if text else ''}"[:500])
+    from ray.exceptions import ActorUnavailableError
+
+    kind = JudgeLoading if isinstance(error, ActorUnavailableError) else JudgeUnavailable
+    return kind(f"{name}: {type(cause or error).__name__}: {text[-1] if text else ''}"[:500])
 
 
 def _total(ray: Any) -> str:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from judgekit.errors import JudgeUnavailable
+from judgekit.errors import JudgeLoading, JudgeUnavailable
 from judgekit.judges.engines.wire import Answer, answer, pack_answers, unpack_requests
 from judgekit.version import __version__
 
@@ -49,6 +49,12 @@ class JudgeActor:
         if start := getattr(self._engine, "start", None):
             await start()
         return await self.identity()
+
+    async def ready(self) -> bool:
+        """Whether the engine would answer now; if it does not run, begin to load it."""
+        self._settle()
+        ready = getattr(self._engine, "ready", None)
+        return not self._draining and (ready is None or bool(await ready()))
 
     async def identity(self) -> str:
         identity = getattr(self._engine, "identity", None)
@@ -84,19 +90,23 @@ class JudgeActor:
         self._forget_the_gone()
         return self._life
 
-    async def collect(self, caller: str, life: str, wait_s: float) -> bytes | None:
-        """Return finished answers, waiting up to *wait_s* for the first; None after a restart."""
+    async def collect(self, caller: str, life: str, got: int, wait_s: float) -> bytes | None:
+        """Return finished answers, waiting up to *wait_s* for the first; None after a restart.
+
+        *got*: how many answers the caller has received so far. Answers are kept until the caller says that it has
+        them: what a lost reply carried is sent again.
+        """
         if life != self._life:
             return None
         box = self._boxes.setdefault(caller, _Mailbox())
         box.seen = time.monotonic()
+        box.acknowledge(got)
         if not box.ready:
             box.news.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(box.news.wait(), wait_s)
-        ready, box.ready = box.ready, []
         box.seen = time.monotonic()
-        return pack_answers(ready)
+        return pack_answers(box.first, box.ready)
 
     async def cancel(self, caller: str, numbers: list[int]) -> None:
         """Cancel requests that nobody waits for any more."""
@@ -132,6 +142,9 @@ class JudgeActor:
         try:
             if self._draining:
                 raise JudgeUnavailable("this judge is being stopped")
+            if not await self.ready():
+                # the caller has other replicas, and a limit for its wait
+                raise JudgeLoading("the engine of this replica is being loaded")
             result: Any = await self._engine.complete(request)
         except asyncio.CancelledError:
             raise
@@ -157,9 +170,18 @@ class _Mailbox:
     def __init__(self) -> None:
         self.tasks: dict[int, asyncio.Task[None]] = {}
         self.ready: list[Answer] = []
+        """Answers that the caller has not acknowledged."""
+        self.first = 0
+        """Number of the first of them, counted over all answers."""
         self.news = asyncio.Event()
         self.seen = time.monotonic()
 
     def put(self, made: Answer) -> None:
         self.ready.append(made)
         self.news.set()
+
+    def acknowledge(self, got: int) -> None:
+        """Drop the first *got* answers of all; an older number than the last one changes nothing."""
+        if got > self.first:
+            del self.ready[: got - self.first]
+            self.first = got

@@ -8,23 +8,51 @@ guard its main part with `if __name__ == "__main__":`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import json
 import logging
 import os
+import time
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from judgekit.errors import ConfigError
+from judgekit.errors import ConfigError, JudgeError, JudgeUnavailable
 from judgekit.execution.background import background_loop
-from judgekit.judges.base import JudgeReply, JudgeRequest, Turn
+from judgekit.execution.stopwatch import off_the_clock
+from judgekit.judges.base import JudgeReply, JudgeRequest, Piece, Turn
+from judgekit.judges.state import state_folder
 from judgekit.types import Usage
 
 if TYPE_CHECKING:
     from judgekit.judges.engines.vllm_engine import Engine
 
 logger = logging.getLogger("judgekit")
+
+_PAUSE_S, _MAX_PAUSE_S = 2.0, 120.0
+"""A model that could not be loaded is not tried again for so long; the pause doubles with every failure."""
+_WARM_UP = (
+    Turn(
+        "user",
+        (Piece("Does the text name a number? Answer with 0 or 1.\n"), Piece("It is 24.", trusted=False)),
+    ),
+)
+
+_LARGE = 1 << 20
+"""Digests of files of at least so many bytes are kept."""
+_SAME_NUMBERS = frozenset(
+    (
+        "model",
+        "revision",
+        "disable_log_stats",
+        "use_tqdm_on_load",
+        "gpu_memory_utilization",
+        "enable_prefix_caching",
+    )
+)
+"""Engine arguments that change no verdict, or are named by the identity of the weights."""
 
 EMBEDDED = "embedded"
 """Name of the tiny judge that ships with judgekit, for offline runs; it cannot judge quality."""
@@ -77,10 +105,31 @@ class _InProcess:
         self._home: asyncio.AbstractEventLoop | None = None
         """The event loop that the engine runs on; None: judgekit's background loop."""
         self._identity: str | None = None
+        self._failure: JudgeError | ConfigError | None = None
+        """Why the model could not be loaded; all who ask get this, until it is tried again."""
+        self._not_before = 0.0
+        self._pause_s = _PAUSE_S
 
     async def start(self) -> None:
-        """Load the model; otherwise the first request does. Raises JudgeUnavailable."""
+        """Load the model and warm the engine up; otherwise the first request does.
+
+        Raises JudgeUnavailable, and ConfigError for what no second try can mend. A failure is remembered for a
+        while: 2 s at first, up to 2 minutes.
+        """
         await self._on_loop(self._ensure())
+
+    async def ready(self) -> bool:
+        """Whether the engine runs; if it does not, begin to load it. Raises ConfigError."""
+        return await self._on_loop(self._ready())  # type: ignore[no-any-return]
+
+    async def _ready(self) -> bool:
+        if self._engine is not None and not self._engine.dead:
+            return True
+        if isinstance(self._failure, ConfigError):
+            raise self._failure
+        if self._loading is None and not self._rests():
+            self._begin_loading()
+        return False
 
     async def close(self) -> None:
         """Stop the engine and its processes."""
@@ -104,11 +153,20 @@ class _InProcess:
         self._home = asyncio.get_running_loop()
 
     async def identity(self) -> str:
-        """Return a digest of the model's files, or its hub name."""
-        if self._identity is None:
-            loop = asyncio.get_running_loop()
-            self._identity = await loop.run_in_executor(None, weights_identity, self.path)
-        return self._identity
+        """Return what determines the verdicts: the weights, and the arguments that change numbers.
+
+        The weights are a digest of all bytes of the model's folder, or the hub name with its revision.
+        """
+        if self._identity is not None:
+            return self._identity
+        loop = asyncio.get_running_loop()
+        weights = await loop.run_in_executor(None, weights_identity, self.path, self._args.get("revision"))
+        rest = {key: value for key, value in self._args.items() if key not in _SAME_NUMBERS}
+        text = json.dumps([rest, self._template_kwargs], sort_keys=True, default=str)
+        identity = f"{weights}+{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+        if self._engine is not None:  # before that, the hub may not have been asked for its revision yet
+            self._identity = identity
+        return identity
 
     async def _on_loop(self, coroutine: Any) -> Any:
         loop = self._home or background_loop()
@@ -121,10 +179,21 @@ class _InProcess:
         if engine is not None and not engine.dead:
             return engine
         if self._loading is None:
-            self._loading = asyncio.get_running_loop().create_task(self._load())
-            self._loading.add_done_callback(self._loaded)
+            if self._failure is not None and self._rests():
+                raise type(self._failure)(str(self._failure))  # a new one: callers add to it
+            self._begin_loading()
+        assert self._loading is not None
         # a caller that times out must not stop the engine from loading for the others
-        return await asyncio.shield(self._loading)
+        with off_the_clock():
+            return await asyncio.shield(self._loading)
+
+    def _rests(self) -> bool:
+        """Whether it is too early for another try after one that failed."""
+        return isinstance(self._failure, ConfigError) or time.monotonic() < self._not_before
+
+    def _begin_loading(self) -> None:
+        self._loading = asyncio.get_running_loop().create_task(self._load())
+        self._loading.add_done_callback(self._loaded)
 
     async def _load(self) -> Engine:
         from judgekit.judges.engines.vllm_engine import load_engine
@@ -133,20 +202,37 @@ class _InProcess:
             logger.warning("the engine of %r has died and is restarted", self)
             await self._end()
         loop = asyncio.get_running_loop()
-        name = await self.identity()
-        self._engine = await loop.run_in_executor(
-            None, load_engine, self._args, self._template_kwargs, name, loop
+        self._engine = engine = await loop.run_in_executor(
+            None, load_engine, self._args, self._template_kwargs, self.path, loop
         )
-        return self._engine
+        engine.model = await self.identity()
+        await self._warm_up(engine)
+        return engine
+
+    async def _warm_up(self, engine: Engine) -> None:
+        """Ask for one verdict, so that no rollout waits for what the engine makes on its first request.
+
+        Raises JudgeUnavailable if the engine dies of it.
+        """
+        raise NotImplementedError
 
     def _loaded(self, task: asyncio.Task[Engine]) -> None:
         self._loading = None
-        if not task.cancelled():
-            task.exception()  # retrieve it, even if no caller waits any more
+        error = None if task.cancelled() else task.exception()  # retrieved, even if no caller waits any more
+        if isinstance(error, JudgeError | ConfigError):
+            self._failure = error
+            self._not_before = time.monotonic() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, _MAX_PAUSE_S)
+        elif error is None:
+            self._forget_failure()
+
+    def _forget_failure(self) -> None:
+        self._failure, self._not_before, self._pause_s = None, 0.0, _PAUSE_S
 
     async def _close(self) -> None:
         if self._loading is not None:
             await asyncio.wait([self._loading])
+        self._forget_failure()
         await self._end()
 
     async def _end(self) -> None:
@@ -206,6 +292,16 @@ class VLLMJudge(_InProcess):
     async def _complete(self, request: JudgeRequest) -> JudgeReply:
         return await (await self._ensure()).complete(request)
 
+    async def _warm_up(self, engine: Engine) -> None:
+        for choices in (("0", "1"), ()):  # not every model has digits of one token
+            try:
+                await engine.complete(JudgeRequest(turns=_WARM_UP, choices=choices, max_tokens=1))
+                return
+            except JudgeUnavailable:
+                raise
+            except Exception as error:
+                logger.info("%r: the warm-up request failed: %s: %s", self, type(error).__name__, error)
+
 
 class VLLMRewardModel(_InProcess):
     """A scalar reward model (a sequence classifier with one label) on vLLM in this process.
@@ -241,24 +337,67 @@ class VLLMRewardModel(_InProcess):
     async def _reward(self, turns: Sequence[Turn]) -> tuple[float, Usage]:
         return await (await self._ensure()).reward(turns)
 
+    async def _warm_up(self, engine: Engine) -> None:
+        try:
+            await engine.reward((*_WARM_UP, Turn("assistant", (Piece("1"),))))
+        except JudgeUnavailable:
+            raise
+        except Exception as error:
+            logger.info("%r: the warm-up request failed: %s: %s", self, type(error).__name__, error)
 
-def weights_identity(model: str) -> str:
-    """Return a digest of a model folder's files, or the hub name unchanged.
 
-    It covers names, sizes, and the first and last MiB of each file.
+def weights_identity(model: str, revision: str | None = None) -> str:
+    """Return a digest of all bytes of a model folder's files, or the hub name with its revision.
+
+    Without a *revision* this is the commit in the hub's local cache, if there is one.
     """
     folder = Path(model)
     if not folder.is_dir():
-        return model
+        revision = revision or _cached_commit(model)
+        return f"{model}@{revision}" if revision else model
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix != ".md"):
-        size = path.stat().st_size
-        digest.update(f"{path.name}\0{size}\0".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(1 << 20))
-            file.seek(max(0, size - (1 << 20)))
-            digest.update(file.read(1 << 20))
+    paths = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix != ".md")
+    for path, found in zip(paths, _digests(paths), strict=True):
+        digest.update(f"{path.name}\0{found}\0".encode())
     return f"{folder.name}-{digest.hexdigest()}"
+
+
+def _cached_commit(name: str) -> str | None:
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    try:
+        return (hub / f"models--{name.replace('/', '--')}" / "refs" / "main").read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _digests(paths: Sequence[Path]) -> list[str]:
+    """Digests of files; those of large ones are kept in the state folder while size, time and inode are the same."""
+    store = state_folder() / "digests.json"
+    try:
+        known = json.loads(store.read_text())
+        known = known if isinstance(known, dict) else {}
+    except (OSError, ValueError):
+        known = {}
+    found, new = [], {}
+    for path in paths:
+        real, stat = path.resolve(), path.stat()
+        key = f"{real}:{stat.st_size}:{stat.st_mtime_ns}:{stat.st_ino}"
+        digest = known.get(key)
+        if not isinstance(digest, str):
+            with real.open("rb") as file:
+                digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+            if stat.st_size >= _LARGE:
+                new[key] = digest
+        found.append(digest)
+    if new:
+        kept = {key: value for key, value in known.items() if Path(key.rsplit(":", 3)[0]).is_file()}
+        with contextlib.suppress(OSError):  # then they are read again next time
+            store.parent.mkdir(parents=True, exist_ok=True)
+            draft = store.with_name(f"{store.name}.{os.getpid()}")
+            draft.write_text(json.dumps({**kept, **new}))
+            draft.replace(store)
+    return found
 
 
 def model_path(model: str) -> str:

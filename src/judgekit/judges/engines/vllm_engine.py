@@ -202,7 +202,8 @@ def load_engine(
     args: Mapping[str, Any], template_kwargs: Mapping[str, Any], name: str, loop: asyncio.AbstractEventLoop
 ) -> Engine:
     """Start an engine; blocks until the model is loaded."""
-    _import_vllm()
+    with _one_import:
+        _import_vllm()
     return _start(
         dict(args), template_kwargs, name, loop
     )  # a separate function, because something keeps the importing frame alive
@@ -265,6 +266,8 @@ def _start(
 
 
 _one_load = threading.Lock()
+_one_import = threading.Lock()
+"""Some of vLLM's dependencies cannot be imported by two threads at once."""
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 vLLM's engine processes outlive an owner that is killed, and on a GPU keep its memory. The watchdog reads
 process ids from its standard input; when the input ends, because the owner closed it or has died, it ends
-the registered processes.
+the registered processes, and removes the shared memory that only they had mapped.
 """
 
 from __future__ import annotations
@@ -19,22 +19,57 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 def start_of(pid):
     try:
         with open(f"/proc/{pid}/stat", "rb") as f:
-            return f.read().rpartition(b")")[2].split()[19]
+            state, *rest = f.read().rpartition(b")")[2].split()
+        return None if state in (b"Z", b"X") else rest[18]
     except (OSError, IndexError):
         return None
-watched = {}
-for line in sys.stdin:
-    watched |= {int(pid): start_of(int(pid)) for pid in line.split()}
-for sig in (signal.SIGTERM, signal.SIGKILL):
-    left = [p for p, start in watched.items() if start_of(p) == start]
-    for pid in left:
+def segments(pid):
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as f:
+            return {p for line in f if b"/dev/shm/psm_" in line for p in line.split()[5:6]}
+    except OSError:
+        return set()
+def tracks(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            return b"resource_tracker" in f.read()
+    except OSError:
+        return False
+def end(pids, sig, seconds):
+    for pid in pids:
         try:
             os.kill(pid, sig)
         except OSError:
             pass
-    deadline = time.monotonic() + 2
-    while time.monotonic() < deadline and any(start_of(p) == watched[p] for p in left if start_of(p)):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and left(pids):
         time.sleep(0.05)
+watched = {}
+def left(pids):
+    return [p for p in pids if watched[p] is not None and start_of(p) == watched[p]]
+mapped = set()
+def look():
+    # again and again: those of a process that crashes can no longer be seen at the end
+    mapped.update(*map(segments, left(watched)))
+for line in sys.stdin:
+    watched |= {int(pid): start_of(int(pid)) for pid in line.split()}
+    look()
+look()
+running = left(watched)
+trackers = [p for p in running if tracks(p)]
+end([p for p in running if p not in trackers], signal.SIGTERM, 4)
+end([p for p in left(running) if p not in trackers], signal.SIGKILL, 2)
+# the tracker of a process's shared memory removes it once the process has ended
+end(left(trackers), signal.SIGTERM, 2)
+end(left(trackers), signal.SIGKILL, 1)
+mapped = {p for p in mapped if os.path.exists(p)}
+if mapped:  # what no process maps any more; another's is left alone
+    others = set().union(*(segments(int(p)) for p in os.listdir("/proc") if p.isdigit()))
+    for path in mapped - others:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
 """
 
 
@@ -51,9 +86,9 @@ class Watchdog:
         self._watched: set[int] = set()
 
     def watch(self, pids: set[int]) -> None:
-        """Also end *pids*."""
+        """Also end *pids*; and look at the shared memory that all watched processes have by now."""
         new, self._watched = pids - self._watched, self._watched | pids
-        if new and self._process.stdin is not None:
+        if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.write(f"{' '.join(map(str, new))}\n")
                 self._process.stdin.flush()

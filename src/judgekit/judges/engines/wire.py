@@ -14,6 +14,7 @@ from msgspec import Struct
 from judgekit.errors import (
     ConfigError,
     JudgekitError,
+    JudgeLoading,
     JudgeRejected,
     JudgeTimeout,
     JudgeUnavailable,
@@ -22,7 +23,8 @@ from judgekit.errors import (
 from judgekit.judges.base import JudgeReply, JudgeRequest
 
 _ERRORS: dict[str, type[JudgekitError]] = {
-    kind.__name__: kind for kind in (JudgeUnavailable, JudgeTimeout, JudgeRejected, ConfigError, RolloutError)
+    kind.__name__: kind
+    for kind in (JudgeUnavailable, JudgeLoading, JudgeTimeout, JudgeRejected, ConfigError, RolloutError)
 }
 
 
@@ -61,14 +63,15 @@ def unpack_requests(data: bytes) -> list[tuple[int, JudgeRequest]]:
     return _requests.decode(data)
 
 
-def pack_answers(answers: Sequence[Answer]) -> bytes:
-    return _encoder.encode(answers)
+def pack_answers(first: int, answers: Sequence[Answer]) -> bytes:
+    """*first*: number of the first answer, counted over all answers to this caller."""
+    return _encoder.encode((first, answers))
 
 
-def unpack_answers(data: bytes) -> list[Answer]:
+def unpack_answers(data: bytes) -> tuple[int, list[Answer]]:
     return _answers.decode(data)
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=lambda _: None)  # drops `accept`, which is a function
 _requests = msgspec.msgpack.Decoder(list[tuple[int, JudgeRequest]])
-_answers = msgspec.msgpack.Decoder(list[Answer])
+_answers = msgspec.msgpack.Decoder(tuple[int, list[Answer]])

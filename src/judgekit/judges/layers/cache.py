@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import contextlib
 import hashlib
+import logging
 import os
 import sqlite3
 import threading
@@ -22,8 +23,11 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError, JudgeUnavailable, VerdictError
+from judgekit.execution.stopwatch import STOPWATCH, Stopwatch
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 from judgekit.types import CURRENT_RUN, Usage
+
+logger = logging.getLogger("judgekit")
 
 
 class Cached:
@@ -64,9 +68,9 @@ class Cached:
             flight = self._flying.get(place)
             own = flight is None
             if flight is None:
-                flight = self._flying[place] = _Flight(
-                    asyncio.create_task(self._fetch(key, request)), request.nonce
-                )
+                stopwatch = Stopwatch()
+                task = asyncio.create_task(self._fetch(key, request, stopwatch))
+                flight = self._flying[place] = _Flight(task, request.nonce, stopwatch)
                 flight.task.add_done_callback(partial(self._landed, place, flight))
             if await flight.wait(partial(self._landed, place, flight)):
                 break
@@ -96,7 +100,8 @@ class Cached:
         identity = getattr(self._engine, "identity", None)
         return str(await identity()) if identity is not None else repr(self._engine)
 
-    async def _fetch(self, key: bytes, request: JudgeRequest) -> JudgeReply:
+    async def _fetch(self, key: bytes, request: JudgeRequest, stopwatch: Stopwatch) -> JudgeReply:
+        STOPWATCH.set(stopwatch)  # in this task's own context: a restart holds up all who wait for it
         reply = await self.inner.complete(request)
         if request.accept is not None and self._keeps:
             with contextlib.suppress(VerdictError):
@@ -140,16 +145,18 @@ class Cached:
 class _Flight:
     """One call with several waiters; cancelled when the last of them is."""
 
-    def __init__(self, task: asyncio.Task[JudgeReply], nonce: str) -> None:
+    def __init__(self, task: asyncio.Task[JudgeReply], nonce: str, stopwatch: Stopwatch) -> None:
         self.task = task
         self.nonce = nonce
+        self._stopwatch = stopwatch
         self.waiting = 0
 
     async def wait(self, leave: Callable[[], None]) -> bool:
         """Wait for the call; False if it was cancelled. The last waiter that is cancelled calls *leave* and cancels it."""
         self.waiting += 1
         try:
-            await asyncio.wait([self.task])
+            with self._stopwatch.shared_by(STOPWATCH.get()):
+                await asyncio.wait([self.task])
         except asyncio.CancelledError:
             if self.waiting == 1 and not self.task.done():
                 leave()  # first: whoever asks from now on must not join a call that is being cancelled
@@ -166,7 +173,10 @@ def request_key(request: JudgeRequest, identity: str) -> bytes:
     sampling = request.sampling
     parts: list[Any] = [
         identity,
-        [(turn.role, [(p.text, p.trusted, p.max_tokens, p.pool) for p in turn.pieces]) for turn in request.turns],
+        [
+            (turn.role, [(p.text, p.trusted, p.max_tokens, p.pool) for p in turn.pieces])
+            for turn in request.turns
+        ],
         request.choices,
         request.json_schema,
         request.max_tokens,
@@ -184,7 +194,7 @@ def request_key(request: JudgeRequest, identity: str) -> bytes:
 class DiskCache:
     """Stores replies in an SQLite file that several processes can share.
 
-    Reads never wait for a writer. A thread writes in batches, so that the event loop waits neither for the disk
+    The file is opened on first use. Reads never wait for a writer. A thread writes in batches, so that the event loop waits neither for the disk
     nor for another process's lock.
     """
 
@@ -195,8 +205,10 @@ class DiskCache:
         self._queue: SimpleQueue[tuple[bytes, bytes] | None] = SimpleQueue()
         self._writer: threading.Thread | None = None
         self._pid = os.getpid()
+
+    def open(self) -> None:
+        """Open the file, or make it. Raises ConfigError if it is no cache or cannot be written."""
         try:
-            os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
             self._connection().execute("SELECT count(*) FROM replies").fetchone()
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(f"cache: cannot use {self.path}: {error}") from None
@@ -204,7 +216,7 @@ class DiskCache:
     def get(self, key: bytes) -> bytes | None:
         try:
             row = self._connection().execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
-        except sqlite3.Error:
+        except (OSError, sqlite3.Error):
             return None  # treat an unreadable cache as empty
         return row[0] if row else None
 
@@ -232,7 +244,11 @@ class DiskCache:
             self._local.connection = None
 
     def _write(self) -> None:
-        connection = self._connection()
+        try:
+            connection = self._connection()
+        except (OSError, sqlite3.Error) as error:
+            logger.warning("cache: cannot use %s, so nothing is kept there: %s", self.path, error)
+            return
         try:
             ended = False
             while not ended:
@@ -250,6 +266,7 @@ class DiskCache:
         self._check_process()
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
+            os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
             connection = sqlite3.connect(self.path, timeout=10.0)
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import time
 from collections.abc import Sequence
+from contextvars import Context
 from hashlib import blake2b
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from judgekit.errors import ConfigError, JudgeUnavailable
+from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
+from judgekit.execution.together import together
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
+from judgekit.judges.layers.recovery import HangGuard, is_ready
+
+logger = logging.getLogger("judgekit")
 
 
 class Routed:
@@ -16,8 +25,9 @@ class Routed:
 
     Requests of one group share rubric, problem and reference, so they go to the same replica and hit its prefix
     cache (rendezvous hashing of the shared part). If that replica has *spill* more calls in flight than the least
-    loaded one, the least loaded one gets the request. If a replica raises JudgeUnavailable, the request goes to
-    another; the failed one is skipped for *probe_s* seconds and then probed with one request.
+    loaded one, the least loaded one gets the request. If a replica is unavailable, times out or hangs, the request
+    goes to another. The failed one is left out; every *probe_s* seconds it is asked whether it is ready, or gets one
+    request if it cannot say.
     """
 
     def __init__(self, replicas: Sequence[Judge], *, spill: int = 16, probe_s: float = 5.0) -> None:
@@ -30,6 +40,8 @@ class Routed:
         self.replicas = [_Replica(judge, str(number)) for number, judge in enumerate(replicas)]
         self.spill = spill
         self.probe_s = probe_s
+        self._identity: str | None = None
+        self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         prefix = shared_prefix(request)
@@ -39,9 +51,9 @@ class Routed:
             tried.add(replica.name)
             replica.in_flight += 1
             try:
-                reply: JudgeReply = await replica.judge.complete(request)
-            except JudgeUnavailable as error:
-                replica.dead_until = time.monotonic() + max(self.probe_s, error.retry_after or 0.0)
+                reply: JudgeReply = await replica.guard.complete(replica.judge, request)
+            except (JudgeUnavailable, JudgeTimeout) as error:
+                self._leave_out(replica, getattr(error, "retry_after", None) or 0.0)
                 if len(tried) == len(self.replicas):
                     raise
                 continue
@@ -50,26 +62,80 @@ class Routed:
             replica.dead_until = 0.0
             return reply
 
+    def _leave_out(self, replica: _Replica, wait_s: float = 0.0) -> None:
+        replica.dead_until = time.monotonic() + max(self.probe_s, wait_s)
+
     def _choose(self, prefix: bytes, tried: set[str]) -> _Replica:
         now = time.monotonic()
         fresh = [r for r in self.replicas if r.name not in tried]
         for replica in fresh:
-            if 0 < replica.dead_until <= now and not replica.in_flight:
-                return replica  # this request is the probe
+            if 0 < replica.dead_until <= now:
+                if replica.can_say:
+                    self._ask(replica)
+                elif not replica.in_flight:
+                    return replica  # this request is the probe
         alive = [r for r in fresh if not r.dead_until] or fresh
         home = max(alive, key=lambda r: blake2b(prefix, key=r.name.encode(), digest_size=8).digest())
         calmest = min(alive, key=lambda r: r.in_flight)
         return calmest if home.in_flight >= calmest.in_flight + self.spill else home
 
+    def _ask(self, replica: _Replica) -> None:
+        """Ask a replica that was left out whether it is ready, beside the requests."""
+        if (
+            replica.asking is not None
+            and not replica.asking.done()
+            and not replica.asking.get_loop().is_closed()
+        ):
+            return
+
+        async def ask() -> None:
+            with contextlib.suppress(ConfigError):
+                await self._is_ready(replica)
+
+        # in a context of its own, for it outlives the request that it is made in
+        replica.asking = asyncio.get_running_loop().create_task(ask(), context=Context())
+
+    async def _is_ready(self, replica: _Replica) -> bool:
+        if await is_ready(replica.judge):
+            replica.dead_until = 0.0
+            return True
+        self._leave_out(replica)
+        return False
+
+    async def ready(self) -> bool:
+        """Whether a replica would answer now."""
+        asking = [asyncio.ensure_future(self._is_ready(replica)) for replica in self.replicas]
+        try:
+            for answer in asyncio.as_completed(asking):
+                if await answer:
+                    return True  # not later: one that hangs takes its time to say nothing
+            return False
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+
     async def start(self) -> None:
-        """Start all replicas."""
-        for replica in self.replicas:
-            if start := getattr(replica.judge, "start", None):
-                await start()
+        """Start all replicas, side by side.
+
+        Raises the first error if none starts, and a ConfigError in any case. A replica that does not start beside
+        others that do is left out until it is ready.
+        """
+        started = await together(_start(replica.judge) for replica in self.replicas)
+        errors = [error for error in started if isinstance(error, BaseException)]
+        for error in errors:
+            if not isinstance(error, JudgeError) or len(errors) == len(self.replicas):
+                raise error
+        for replica, outcome in zip(self.replicas, started, strict=True):
+            if isinstance(outcome, BaseException):
+                logger.error("%r was not started, and the other replicas are: %s", replica.judge, outcome)
+                self._leave_out(replica)
 
     async def close(self) -> None:
         """Close all replicas."""
         for replica in self.replicas:
+            if replica.asking is not None and not replica.asking.done():
+                replica.asking.cancel()
             if close := getattr(replica.judge, "close", None):
                 await close()
 
@@ -88,22 +154,52 @@ class Routed:
             raise gone
 
     async def identity(self) -> str:
-        """Return the weights' identity, from the first replica that has one."""
-        for replica in self.replicas:
+        """Return the weights' identity, from the first replica that tells it. Raises JudgeError if none does."""
+        if self._identity is None:
+            lock = self._asking.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+            async with lock:  # a first burst asks once
+                if self._identity is None:
+                    self._identity = await self._ask_identity()
+        return self._identity
+
+    async def _ask_identity(self) -> str:
+        last: JudgeError | None = None
+        for replica in sorted(self.replicas, key=lambda r: r.dead_until):
             if identity := getattr(replica.judge, "identity", None):
-                return str(await identity())
+                try:
+                    return str(await identity())
+                except JudgeError as error:
+                    last = error
+        if last is not None:
+            raise last
         return repr(self)
+
+    def __reduce__(self) -> Any:
+        return _routed, ([replica.judge for replica in self.replicas], self.spill, self.probe_s)
 
     def __repr__(self) -> str:
         return f"Routed({', '.join(repr(r.judge) for r in self.replicas)})"
 
 
+def _routed(judges: Sequence[Judge], spill: int, probe_s: float) -> Routed:
+    return Routed(judges, spill=spill, probe_s=probe_s)
+
+
+async def _start(judge: Any) -> None:
+    if start := getattr(judge, "start", None):
+        await start()
+
+
 class _Replica:
-    __slots__ = ("dead_until", "in_flight", "judge", "name")
+    __slots__ = ("asking", "can_say", "dead_until", "guard", "in_flight", "judge", "name")
 
     def __init__(self, judge: Judge, name: str) -> None:
         self.judge: Any = judge
         self.name = name
+        self.guard = HangGuard(judge)
+        self.can_say = hasattr(judge, "ready")
+        """Whether it can be asked if it is ready."""
+        self.asking: asyncio.Task[None] | None = None
         self.in_flight = 0
         self.dead_until = 0.0
         """Monotonic time of its next probe; 0 while it works."""

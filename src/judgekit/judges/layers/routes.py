@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from judgekit.errors import ConfigError
+from judgekit.execution.together import start_together
 from judgekit.judges.base import Judge
 from judgekit.types import Abstained, Rollout, first_match, look_up
 
@@ -36,9 +37,11 @@ class JudgeRoutes:
 
 
 async def start_judges(*judges: Any) -> None:
-    """Start all judges, including those behind routes. Starting one twice does nothing."""
+    """Start all judges side by side, including those behind routes. Starting one twice does nothing."""
+    wanted: list[Any] = []
     for judge in judges:
         if isinstance(judge, JudgeRoutes):
-            await start_judges(*judge.routes.values(), judge.default)
-        elif start := getattr(judge, "start", None):
-            await start()
+            wanted += [*judge.routes.values(), judge.default]
+        else:
+            wanted.append(judge)
+    await start_together(wanted)

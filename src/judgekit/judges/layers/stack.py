@@ -8,15 +8,17 @@ Neither a cache hit nor a call that waits for its next attempt takes a slot.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import msgspec
 
-from judgekit.errors import ConfigError, JudgeError, JudgeTimeout
+from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
 from judgekit.execution.limits import Limiter, Retry, RetryBudget
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 from judgekit.judges.layers.cache import Cached, DiskCache
 from judgekit.judges.layers.pressure import Breaker, RateLimit
+from judgekit.judges.layers.recovery import HangGuard, Recovery
 
 
 class Limited:
@@ -82,26 +84,65 @@ class Limited:
 
 
 class Retrying:
-    """Retries calls that may succeed later; see `Retry` for how often and how soon."""
+    """Retries calls that may succeed later, and waits for an engine that is being restarted.
 
-    def __init__(self, inner: Judge, retry: Retry | None = None) -> None:
+    See `Retry` for how often and how soon calls are tried again. *engine*: what `inner` asks in the end. If it has
+    `ready` (see `judgekit.judges.layers.recovery`) and goes down, calls wait up to *restart_wait_s* for it. The wait
+    counts against no evaluation's timeout. The next try counts as an attempt and takes nothing from the budget, which
+    is there to stop storms. *breaker*: closed once the engine is back.
+    """
+
+    def __init__(
+        self,
+        inner: Judge,
+        retry: Retry | None = None,
+        *,
+        engine: Any = None,
+        restart_wait_s: float = 0.0,
+        breaker: Breaker | None = None,
+    ) -> None:
         self.inner = inner
         self.retry = retry or Retry()
         self.budget = RetryBudget(self.retry.budget)
+        able = hasattr(engine, "ready")
+        self.recovery = Recovery(engine, restart_wait_s) if able and restart_wait_s > 0 else None
+        self._guard = HangGuard(engine)
+        self._breaker = breaker
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         self.budget.call()
         attempt = 1
         while True:
+            asked = time.monotonic()
             try:
-                return await self.inner.complete(request)
+                reply: JudgeReply = await self._guard.complete(self.inner, request)
             except JudgeError as error:
-                if not error.retryable or attempt >= self.retry.attempts or not self.budget.allow():
+                if not error.retryable or attempt >= self.retry.attempts:
                     error.exhausted = True
                     raise
-                wait = self.retry.wait_s(attempt, error)
-            attempt += 1
-            await asyncio.sleep(wait)
+                if not await self._returned(error, asked):
+                    if not self.budget.allow():
+                        error.exhausted = True
+                        raise
+                    await asyncio.sleep(self.retry.wait_s(attempt, error))
+                attempt += 1
+            else:
+                if self.recovery is not None:
+                    self.recovery.answered()
+                return reply
+
+    async def _returned(self, error: JudgeError, asked: float) -> bool:
+        """Whether the engine was away, and is back."""
+        if self.recovery is None or not isinstance(error, JudgeUnavailable):
+            return False
+        resting = self._breaker is not None and self._breaker.is_open
+        if error.retry_after is not None and not resting:  # a server that says when to come again is there
+            return False
+        if not await self.recovery.wait(asked, error):
+            return False
+        if self._breaker is not None:
+            self._breaker.succeeded()
+        return True
 
 
 class LayerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,9 +154,18 @@ class LayerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attempt_timeout_s: float | None = None
     """Seconds for one attempt, from when it has its slot."""
     retry: Retry | None = Retry()
-    """None: no retries."""
+    """None: no retries, and no wait for a restart."""
+    restart_wait_s: float = 600.0
+    """Seconds that calls wait for an engine that is being restarted, from when it went down; they count against no
+    evaluation's `timeout_s`. 0: they fail instead."""
     breaker: BreakerOptions | None = None
     cache: CacheOptions | None = None
+
+    def __post_init__(self) -> None:
+        if not self.restart_wait_s >= 0:
+            raise ConfigError(
+                f"restart_wait_s is a number of seconds, at least 0, not {self.restart_wait_s!r}"
+            )
 
 
 class BreakerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,7 +191,8 @@ def stacked(engine: Judge, options: LayerOptions | None = None) -> Judge:
     breaker = None
     if options.breaker is not None:
         breaker = Breaker(failures=options.breaker.failures, open_s=options.breaker.open_s)
-    if options.max_concurrency or options.requests_per_minute or options.attempt_timeout_s or breaker:
+    limits = (options.max_concurrency, options.requests_per_minute, options.attempt_timeout_s, breaker)
+    if any(limit is not None for limit in limits):  # 0 is an error, not the absence of a limit
         judge = Limited(
             judge,
             max_concurrency=options.max_concurrency,
@@ -149,27 +200,38 @@ def stacked(engine: Judge, options: LayerOptions | None = None) -> Judge:
             attempt_timeout_s=options.attempt_timeout_s,
             breaker=breaker,
         )
+    recovery = None
     if options.retry is not None and options.retry.attempts > 1:
-        judge = Retrying(judge, options.retry)
+        judge = retrying = Retrying(
+            judge, options.retry, engine=engine, restart_wait_s=options.restart_wait_s, breaker=breaker
+        )
+        recovery = retrying.recovery
     cache = options.cache
     disk = DiskCache(cache.path) if cache is not None and cache.path is not None else None
-    return Stack(Cached(judge, entries=cache.entries if cache else 0, disk=disk, identify=engine), engine)
+    return Stack(
+        Cached(judge, entries=cache.entries if cache else 0, disk=disk, identify=engine), engine, recovery
+    )
 
 
 class Stack:
     """Layers with their engine, which it starts and closes."""
 
-    def __init__(self, outer: Judge, engine: Any) -> None:
+    def __init__(self, outer: Judge, engine: Any, recovery: Recovery | None = None) -> None:
         self.outer = outer
         self.engine = engine
+        self._recovery = recovery
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         return await self.outer.complete(request)
 
     async def start(self) -> None:
-        """Start the engine, if it has `start`."""
+        """Open the cache's file, and start the engine, if it has `start`."""
+        if isinstance(self.outer, Cached) and self.outer.disk is not None:
+            self.outer.disk.open()
         if start := getattr(self.engine, "start", None):
             await start()
+            if self._recovery is not None:
+                self._recovery.answered()
 
     async def check_labels(self, choices: tuple[str, ...]) -> None:
         """Let the engine check that each label is one token, if it can. Raises ConfigError."""

@@ -1,6 +1,7 @@
 """A stand-in for vLLM's server: it answers /health, and has a child process as vLLM has its engine.
 
 STAND_IN=broken: exits while it starts. STAND_IN=slow: never answers. STAND_IN=never: ignores SIGTERM, too.
+STAND_IN=stuck: healthy, with an engine that does nothing. STAND_IN=busy: with one that works, and never for us.
 """
 
 from __future__ import annotations
@@ -15,10 +16,19 @@ import time
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        """A request, which waits for ever where the engine is stuck."""
+        while mode in ("stuck", "busy"):
+            time.sleep(0.1)
+        self.do_GET()
+
     def do_GET(self) -> None:
         body = json.dumps(
             {"pids": [os.getpid(), child.pid], "key": os.environ.get("VLLM_API_KEY"), "argv": sys.argv}
         ).encode()
+        if self.path == "/metrics":
+            done = time.time() if mode == "busy" else 7
+            body = f'# HELP\nvllm:generation_tokens_total{{a="b"}} {done}\nvllm:time {time.time()}\n'.encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -1,0 +1,412 @@
+"""What a killed engine costs a run: which verdicts are wrong or missing, and when the judge is back.
+
+    make bench-crash
+
+Real servers, engines and actors, with the embedded judge. 500 rollouts are graded through a reward.yaml with the
+default settings, at 64 and at 512 evaluations in flight; once a third of them is graded, an EngineCore is killed with
+SIGKILL. Expected are the scores of an undisturbed run of the same judge. `recovery_s`: seconds from the kill until the
+killed engine answers again. At last the keeper of each judge is killed with SIGKILL, too: `judgekit serve`, the
+process that has the engine, a Ray actor. `orphans` and `shm_left` count the processes and the segments of /dev/shm of
+these judges that are left after all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from common import finish, machine
+
+from judgekit import Failed, GradingRunner, Rollout
+from judgekit.config import load_runner
+from judgekit.judges.engines.watchdog import descendants, start_time
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+
+ROLLOUTS, PER_GROUP = 500, 8
+IN_FLIGHT = (64, 512)
+WAYS = ("http_1", "http_2", "inprocess", "ray_2")
+TOLERANCE = 1e-3
+"""Between batches of other sizes the embedded judge's scores move by less; see tests/vllm/test_determinism.py."""
+EMBEDDED = str(resources.files("judgekit.judges") / "embedded")
+UP_S = 600.0
+
+
+def rollouts() -> list[Rollout]:
+    from embedded_judge.generator import Recipe, sample
+
+    rng = random.Random(5)
+    cases = [sample(rng, Recipe()).case for _ in range(ROLLOUTS)]
+    return [
+        Rollout(prompt=c.prompt, ground_truth=c.ground_truth, response=c.response, group=i // PER_GROUP)
+        for i, c in enumerate(cases)
+    ]
+
+
+class Traces:
+    """The processes of judges, and the shared memory that they map; looked at again and again by a thread."""
+
+    def __init__(self) -> None:
+        self.roots: set[int] = set()
+        """The keepers; what descends from them is a judge's."""
+        self.processes: dict[int, int] = {}
+        self.segments: set[str] = set()
+        self._own = shared_memory(os.getpid())
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.2):
+            for root in list(self.roots):
+                for pid in descendants(root) | ({root} - {os.getpid()}):
+                    if is_own_tracker(pid):
+                        continue
+                    if (started := start_time(pid)) is not None:
+                        self.processes[pid] = started
+                        self.segments |= shared_memory(pid) - self._own
+
+    def left(self, timeout_s: float = 30.0) -> tuple[list[int], list[str]]:
+        """What is still there after some time to end."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            pids = [pid for pid, started in self.processes.items() if start_time(pid) == started]
+            files = [path for path in self.segments if Path(path).exists()]
+            if not (pids or files) or time.monotonic() > deadline:
+                return pids, files
+            time.sleep(0.2)
+
+    def forget(self) -> None:
+        self.roots.clear()
+        self.processes.clear()
+        self.segments.clear()
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def is_own_tracker(pid: int) -> bool:
+    """Whether a process is multiprocessing's helper of this one, which lives as long as this one."""
+    try:
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return parent == os.getpid() and b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def shared_memory(pid: int) -> set[str]:
+    """Files of /dev/shm that a process maps."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            path = line.partition("/dev/shm/")[2]
+            if path and not path.endswith("(deleted)"):
+                found.add(f"/dev/shm/{path}")
+    return found
+
+
+def engine_cores(root: int) -> list[int]:
+    found = []
+    for pid in descendants(root):
+        with contextlib.suppress(OSError):
+            if b"EngineCore" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+def free_ports(count: int) -> int:
+    """The first of *count* free ports in a row."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            first = int(probe.getsockname()[1])
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+
+
+def healthy(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+class Way:
+    """A judge that runs: the section of reward.yaml, whose engine is killed, and how to see that it is back."""
+
+    def __init__(self, judge: dict[str, Any]) -> None:
+        self.judge = judge
+        self.roots: list[int] = []
+        """Processes whose EngineCores may be killed; the first one's is."""
+        self.keeper = 0
+        self.back: Callable[[], Awaitable[bool]]
+
+
+@contextlib.asynccontextmanager
+async def http(replicas: int, folder: Path, traces: Traces) -> AsyncIterator[Way]:
+    port = free_ports(replicas)
+    state = folder / f"state-{port}"
+    command = [sys.executable, "-m", "judgekit", "serve", "--port", str(port), "--replicas", str(replicas)]
+    log = folder / f"serve-{port}.txt"
+    with log.open("w") as output:
+        keeper = subprocess.Popen(
+            command, env={**os.environ, "JUDGEKIT_STATE": str(state)}, stdout=output, stderr=output
+        )
+    traces.roots.add(keeper.pid)
+    try:
+        deadline = time.monotonic() + UP_S
+        ports = range(port, port + replicas)
+        while not all([await asyncio.to_thread(healthy, p) for p in ports]):
+            if keeper.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"the servers did not start: {log.read_text()[-2000:]}")
+            await asyncio.sleep(0.5)
+        urls = [f"http://127.0.0.1:{p}/v1" for p in ports]
+        way = Way({"engine": "openai", "url": urls, "model": "judge", "tokenizer": EMBEDDED})
+        way.keeper = keeper.pid
+
+        async def back() -> bool:
+            return all([await asyncio.to_thread(healthy, p) for p in ports])
+
+        way.roots, way.back = [keeper.pid], back
+        yield way
+    finally:
+        keeper.terminate()
+        await asyncio.to_thread(keeper.wait)
+
+
+@contextlib.asynccontextmanager
+async def in_process(traces: Traces) -> AsyncIterator[Way]:
+    way = Way({"engine": "vllm", "model": "embedded"})
+    way.roots = [os.getpid()]
+    traces.roots.add(os.getpid())
+    yield way
+
+
+@contextlib.asynccontextmanager
+async def actors(replicas: int, traces: Traces) -> AsyncIterator[Way]:
+    import ray
+
+    from judgekit.judges import start_ray_judge
+
+    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    try:
+        judge = start_ray_judge("embedded", name="crash", replicas=replicas)
+        await judge.start()
+        pids = [row["pid"] for row in await judge.status()]
+        traces.roots |= set(pids)
+        way = Way({"engine": "ray", "name": "crash"})
+        way.roots, way.keeper = pids, pids[0]
+
+        async def back() -> bool:
+            rows = await asyncio.gather(*(r.judge.ready() for r in judge._router().replicas))
+            return all(rows)
+
+        way.back = back
+        yield way
+        await judge.stop()
+    finally:
+        ray.shutdown()
+
+
+async def graded(
+    runner: GradingRunner, batch: list[Rollout], at: int, kill: Callable[[], Awaitable[None]]
+) -> list[float | Failed | None]:
+    """Each rollout's score, or why it has none; *kill* is called once, when *at* of them are graded."""
+    grades: list[Any] = [None] * len(batch)
+    done, task = 0, None
+    async for result in runner.stream(batch):
+        grades[result.index] = result.grades["judge"]
+        done += 1
+        if done == at:
+            task = asyncio.create_task(kill())
+    if task is not None:
+        await task
+    return [getattr(grade, "score", grade) for grade in grades]
+
+
+async def measure(name: str, way: Way, folder: Path, kills: int) -> dict[str, float]:
+    """Figures of one way: every number of evaluations in flight, after a run without a fault."""
+    batch = rollouts()
+    figures: dict[str, float] = {}
+
+    def make(in_flight: int | None) -> GradingRunner:
+        path = folder / "reward.yaml"
+        content: dict[str, Any] = {
+            "judges": {"judge": way.judge},
+            "graders": {"judge": {"use": "judge", "judge": "judge"}},
+        }
+        if in_flight is not None:
+            content["runner"] = {"max_concurrency": in_flight}
+        path.write_text(yaml.safe_dump(content))
+        return load_runner(path)
+
+    async def nothing() -> None:
+        pass
+
+    runner = make(None)
+    async with runner:
+        expected = await graded(runner, batch, -1, nothing)
+    if any(not isinstance(score, float) for score in expected):
+        raise SystemExit(f"{name}: without a fault there are verdicts missing: {Counter(map(str, expected))}")
+    for in_flight in IN_FLIGHT:
+        runner = make(in_flight)
+        recovery_s = ended_s = 0.0
+
+        async def kill(runner: GradingRunner = runner) -> None:
+            nonlocal recovery_s
+            start = time.monotonic()
+            # the runner's own engine is the one that lives in this process
+            back = runner._resources[0].engine.ready if name == "inprocess" else way.back
+            for number in range(kills):
+                if number:
+                    await asyncio.sleep(10 * number)
+                victims = engine_cores(way.roots[0])
+                for pid in victims[:1]:
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.5)
+            while not await back():
+                await asyncio.sleep(0.25)
+            recovery_s = time.monotonic() - start
+
+        async with runner:
+            start = time.monotonic()
+            found = await graded(runner, batch, ROLLOUTS // 3, kill)
+            ended_s = time.monotonic() - start
+        wrong = sum(
+            isinstance(a, float) and abs(a - float(b)) > TOLERANCE  # type: ignore[arg-type]
+            for a, b in zip(found, expected, strict=True)
+        )
+        missing = [grade for grade in found if not isinstance(grade, float)]
+        prefix = f"{name}_{in_flight}"
+        figures |= {
+            f"{prefix}_wrong": wrong,
+            f"{prefix}_missing": len(missing),
+            f"{prefix}_recovery_s": round(recovery_s, 1),
+        }
+        print(
+            f"  {name:10} {in_flight:4} in flight: {wrong} wrong, {len(missing)} missing of {ROLLOUTS}, back after "
+            f"{recovery_s:.1f} s, the run took {ended_s:.1f} s",
+            flush=True,
+        )
+        for text, count in Counter(
+            f"{g.error}: {g.detail}"[:200] if isinstance(g, Failed) else repr(g) for g in missing
+        ).most_common(5):
+            print(f"             {count} × {text}", flush=True)
+    return figures
+
+
+OWNER = """
+import asyncio
+from judgekit.judges import VLLMJudge
+
+async def main():
+    judge = VLLMJudge()
+    await judge.start()
+    print("UP", flush=True)
+    await asyncio.sleep(3600)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+async def kill_owner(folder: Path, traces: Traces) -> None:
+    """SIGKILL for a process that has an engine."""
+    script = folder / "owner.py"
+    script.write_text(OWNER)
+    owner = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    traces.roots.add(owner.pid)
+    assert owner.stdout is not None
+    await asyncio.to_thread(owner.stdout.readline)
+    await asyncio.sleep(1)
+    owner.kill()
+    owner.wait()
+
+
+def look(what: str, traces: Traces, figures: dict[str, Any]) -> None:
+    pids, files = traces.left()
+    figures["orphans"] += len(pids)
+    figures["shm_left"] += len(files)
+    print(
+        f"  {what}: {len(pids)} processes and {len(files)} segments are left {pids or ''} {files or ''}",
+        flush=True,
+    )
+    for path in files:  # they are ours, and nobody's now
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    traces.forget()
+
+
+async def one(name: str, folder: Path, traces: Traces, figures: dict[str, Any], kills: int) -> None:
+    if name.startswith("http"):
+        async with http(int(name[-1]), folder, traces) as way:
+            figures |= await measure(name, way, folder, kills)
+            if name == "http_2":
+                os.kill(way.keeper, signal.SIGKILL)
+    elif name == "inprocess":
+        async with in_process(traces) as way:
+            figures |= await measure(name, way, folder, kills)
+        look("inprocess, closed", traces, figures)
+        await kill_owner(folder, traces)
+    else:
+        async with actors(int(name[-1]), traces) as way:
+            figures |= await measure(name, way, folder, kills)
+            os.kill(way.keeper, signal.SIGKILL)
+            await asyncio.sleep(5)
+    killed = "" if name == "http_1" else ", its keeper killed"
+    look(f"{name}{killed}", traces, figures)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", choices=WAYS, action="append")
+    parser.add_argument("--kills", type=int, default=1, help="kill so many times, with pauses of 10, 20, … s")
+    parser.add_argument("--verbose", action="store_true")
+    chosen = parser.parse_args()
+    logging.disable(logging.NOTSET if chosen.verbose else logging.WARNING)
+    if chosen.verbose:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    print(machine(), flush=True)
+    figures: dict[str, Any] = {"orphans": 0, "shm_left": 0}
+    traces = Traces()
+    ways = tuple(chosen.only or WAYS)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ways:
+            asyncio.run(one(name, Path(folder), traces, figures, chosen.kills))
+    traces.close()
+    goals = {"orphans": ("==", 0.0), "shm_left": ("==", 0.0)}
+    for name in ways:
+        for in_flight in IN_FLIGHT:
+            for what in ("wrong", "missing"):
+                goals[f"{name}_{in_flight}_{what}"] = ("==", 0.0)
+            goals[f"{name}_{in_flight}_recovery_s"] = ("<=", UP_S)
+    finish(figures, goals)
+
+
+if __name__ == "__main__":
+    main()

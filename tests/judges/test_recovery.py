@@ -1,0 +1,574 @@
+"""Engines that go down and come back: who waits for them, for how long, and who does not."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from pathlib import Path
+
+import pytest
+
+from judgekit import (
+    ConfigError,
+    Failed,
+    GradingRunner,
+    JudgeRejected,
+    JudgeTimeout,
+    JudgeUnavailable,
+    Retry,
+    Rollout,
+)
+from judgekit.errors import JudgeLoading
+from judgekit.graders import JudgeGrader
+from judgekit.judges import JudgeReply, JudgeRequest, LayerOptions, Piece, Turn, stacked
+from judgekit.judges.layers import recovery
+from judgekit.judges.layers.recovery import HangGuard, is_ready
+from judgekit.judges.layers.routed import Routed
+from judgekit.judges.layers.routes import JudgeRoutes, start_judges
+from judgekit.judges.layers.stack import BreakerOptions, CacheOptions, Retrying
+
+
+def ask(text: str = "a", shared: str = "s") -> JudgeRequest:
+    turns = (Turn("system", (Piece(shared),)), Turn("user", (Piece(text, trusted=False),)))
+    return JudgeRequest(turns=turns, choices=("0", "1"))
+
+
+class Engine:
+    """Answers while it is up; tells whether it is."""
+
+    def __init__(self, *, up: bool = True) -> None:
+        self.up = up
+        self.calls = 0
+        self.probes = 0
+        self.probing = self.most_probing = 0
+        self.starts = 0
+
+    async def start(self) -> None:
+        self.starts += 1
+        if not self.up:
+            raise JudgeUnavailable("down")
+
+    async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        self.calls += 1
+        await asyncio.sleep(0)
+        if not self.up:
+            raise JudgeUnavailable("down")
+        return JudgeReply("1", choice_probs={"0": 0.0, "1": 1.0}, label_mass=1.0)
+
+    async def ready(self) -> bool:
+        self.probes += 1
+        self.probing += 1
+        self.most_probing = max(self.probing, self.most_probing)
+        await asyncio.sleep(0)
+        self.probing -= 1
+        return self.up
+
+    async def identity(self) -> str:
+        return "weights"
+
+
+async def back_after(engine: Engine, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    engine.up = True
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"_CONFIRM_S": 0.01, "_PAUSE_S": 0.01, "_MAX_PAUSE_S": 0.02}.items():
+        monkeypatch.setattr(recovery, name, value)
+
+
+async def test_a_restart_costs_no_verdict_with_the_default_settings() -> None:
+    """B2: 512 calls in flight, more than any retry budget allows; one task asks whether the engine is back."""
+    engine = Engine()
+    judge = stacked(engine)
+    await judge.complete(ask())
+    engine.up = False
+    calls = [asyncio.create_task(judge.complete(ask(str(i)))) for i in range(512)]
+    await back_after(engine, 0.3)
+    assert [(await call).text for call in calls] == ["1"] * 512
+    assert engine.most_probing == 1
+    assert engine.calls == 1 + 2 * 512
+
+
+async def test_two_restarts_in_a_row_cost_no_verdict_either() -> None:
+    engine = Engine()
+    judge = stacked(engine)
+    await judge.complete(ask())
+    engine.up = False
+    complete = engine.complete
+
+    async def dies_again(request: JudgeRequest, /) -> JudgeReply:
+        engine.complete = complete  # type: ignore[method-assign]
+        engine.up = False
+        asyncio.get_running_loop().call_later(0.05, setattr, engine, "up", True)
+        raise JudgeUnavailable("dies of its first request")
+
+    calls = [asyncio.create_task(judge.complete(ask(str(i)))) for i in range(64)]
+    await asyncio.sleep(0.05)
+    engine.complete = dies_again  # type: ignore[method-assign]
+    engine.up = True
+    assert [(await call).text for call in calls] == ["1"] * 64
+
+
+async def test_the_time_of_a_restart_counts_against_no_evaluation() -> None:
+    """Neither for the call that waits, nor for those that joined it."""
+    engine = Engine()
+    runner = GradingRunner({"judge": JudgeGrader(stacked(engine))}, timeout_s=0.2)
+    twins = [Rollout(prompt="p", ground_truth="1", response=f"text {i // 2}") for i in range(8)]
+    await runner.run(twins)
+    engine.up = False
+    running = asyncio.create_task(runner.run(twins))
+    await back_after(engine, 1.0)
+    assert [r.reward for r in await running] == [1.0] * 8
+
+
+async def test_an_evaluation_that_hangs_after_a_restart_is_timed_out_all_the_same() -> None:
+    class Hangs(Engine):
+        async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+            if self.calls > 1:
+                await asyncio.sleep(3600)
+            return await super().complete(request)
+
+    engine = Hangs()
+    runner = GradingRunner({"judge": JudgeGrader(stacked(engine))}, timeout_s=0.2)
+    rollout = Rollout(prompt="p", ground_truth="1", response="text")
+    await runner.run([rollout])
+    engine.up = False
+    running = asyncio.create_task(runner.run([rollout]))
+    await back_after(engine, 0.5)
+    (result,) = await running
+    grade = result.grades["judge"]
+    assert isinstance(grade, Failed)
+    assert grade.error == "GraderTimeout"
+
+
+async def test_an_engine_that_never_answered_is_not_waited_for() -> None:
+    """A wrong address, say; what is wrong is told at once."""
+    engine = Engine(up=False)
+    judge = stacked(engine, LayerOptions(retry=Retry(wait_initial_s=0)))
+    with pytest.raises(JudgeUnavailable):
+        await judge.complete(ask())
+    assert (engine.calls, engine.probes) == (3, 0)
+
+
+async def test_who_comes_while_an_engine_is_loaded_waits_for_it() -> None:
+    class Loading(Engine):
+        async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+            if not self.up:
+                raise JudgeLoading("being loaded")
+            return await super().complete(request)
+
+    engine = Loading(up=False)
+    call = asyncio.create_task(stacked(engine).complete(ask()))
+    await back_after(engine, 0.05)
+    assert (await call).text == "1"
+
+
+async def test_an_engine_that_was_started_is_waited_for() -> None:
+    engine = Engine()
+    judge = stacked(engine)
+    await judge.start()  # type: ignore[attr-defined]
+    engine.up = False
+    call = asyncio.create_task(judge.complete(ask()))
+    await back_after(engine, 0.05)
+    assert (await call).text == "1"
+
+
+async def test_an_outage_is_waited_for_once_and_not_for_ever() -> None:
+    engine = Engine()
+    judge = stacked(engine, LayerOptions(retry=Retry(wait_initial_s=0, budget=100.0), restart_wait_s=0.2))
+    await judge.complete(ask())
+    engine.up = False
+    with pytest.raises(JudgeUnavailable) as info:
+        await judge.complete(ask())
+    assert info.value.exhausted
+    probes = engine.probes
+    with pytest.raises(JudgeUnavailable):
+        await judge.complete(ask())
+    assert engine.probes == probes
+    engine.up = True
+    await judge.complete(ask())
+    engine.up = False  # another outage
+    call = asyncio.create_task(judge.complete(ask()))
+    await back_after(engine, 0.05)
+    assert (await call).text == "1"
+
+
+async def test_the_budget_stops_what_is_no_restart() -> None:
+    """A server that is there and fails: as before, at most a share of calls is tried again."""
+
+    class Fails(Engine):
+        async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+            self.calls += 1
+            raise JudgeUnavailable("HTTP 500")
+
+    engine = Fails()
+    judge = stacked(engine, LayerOptions(retry=Retry(wait_initial_s=0)))
+    await judge.start()  # type: ignore[attr-defined]
+    results = await asyncio.gather(*(judge.complete(ask(str(i))) for i in range(100)), return_exceptions=True)
+    assert all(isinstance(r, JudgeUnavailable) for r in results)
+    assert engine.calls <= 100 + 20
+
+
+async def test_who_says_when_to_come_again_is_not_asked_for_its_health() -> None:
+    class Busy(Engine):
+        async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+            self.calls += 1
+            if self.calls == 2:
+                raise JudgeUnavailable("HTTP 429", retry_after=0.01)
+            return JudgeReply("1")
+
+    engine = Busy()
+    judge = stacked(engine, LayerOptions(retry=Retry(wait_initial_s=0)))
+    await judge.complete(ask())
+    await judge.complete(ask())
+    assert (engine.calls, engine.probes) == (3, 0)
+
+
+async def test_a_breaker_is_closed_when_the_engine_is_back() -> None:
+    engine = Engine()
+    judge = stacked(engine, LayerOptions(breaker=BreakerOptions(failures=2, open_s=3600)))
+    await judge.complete(ask())
+    engine.up = False
+    calls = [asyncio.create_task(judge.complete(ask(str(i)))) for i in range(32)]
+    await back_after(engine, 0.1)
+    assert [(await call).text for call in calls] == ["1"] * 32
+
+
+async def test_without_a_wait_or_without_retries_calls_fail() -> None:
+    for options in (LayerOptions(restart_wait_s=0, retry=Retry(wait_initial_s=0)), LayerOptions(retry=None)):
+        engine = Engine()
+        judge = stacked(engine, options)
+        await judge.complete(ask())
+        engine.up = False
+        with pytest.raises(JudgeUnavailable):
+            await judge.complete(ask())
+        assert engine.probes == 0
+
+
+async def test_when_nobody_waits_nobody_asks() -> None:
+    engine = Engine()
+    judge = stacked(engine)
+    await judge.complete(ask())
+    engine.up = False
+    calls = [asyncio.create_task(judge.complete(ask(str(i)))) for i in range(3)]
+    while not engine.probes:
+        await asyncio.sleep(0)
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+    await asyncio.sleep(0.05)
+    probes = engine.probes
+    await asyncio.sleep(0.1)
+    assert engine.probes == probes
+
+
+async def test_who_comes_as_the_last_one_leaves_is_not_cancelled_with_it() -> None:
+    engine = Engine()
+    judge = Retrying(engine, engine=engine, restart_wait_s=60)
+    await judge.complete(ask())
+    engine.up = False
+    assert judge.recovery is not None
+    down = JudgeUnavailable("down")
+    first = asyncio.create_task(judge.recovery.wait(0.0, down))
+    while not engine.probes:
+        await asyncio.sleep(0)
+    first.cancel()
+    second = asyncio.create_task(judge.recovery.wait(0.0, down))  # its turn is right after that of the first
+    await back_after(engine, 0.05)
+    assert await second
+
+
+async def test_a_configuration_error_found_meanwhile_is_raised() -> None:
+    class Broken(Engine):
+        async def ready(self) -> bool:
+            raise ConfigError("no such argument")
+
+    engine = Broken()
+    judge = stacked(engine)
+    await judge.complete(ask())
+    engine.up = False
+    with pytest.raises(ConfigError, match="no such argument"):
+        await judge.complete(ask())
+
+
+async def test_loops_that_come_and_go_wait_each_for_itself() -> None:
+    engine = Engine()
+    judge = stacked(engine)
+    await judge.complete(ask())
+    engine.up = False
+    calls = [asyncio.to_thread(asyncio.run, judge.complete(ask(str(i)))) for i in range(3)]
+    both = asyncio.gather(*calls)
+    await back_after(engine, 0.2)
+    assert [reply.text for reply in await both] == ["1"] * 3
+
+
+# ---- engines that hang
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"_QUIET_S": 0.1, "_LOOK_S": 0.02}.items():
+        monkeypatch.setattr(recovery, name, value)
+
+
+class Hung(Engine):
+    async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        self.calls += 1
+        while not self.up or "never" in request.turns[1].text:
+            await asyncio.sleep(3600 if self.calls < 100 else 0.01)
+        return JudgeReply("1")
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_calls_to_an_engine_that_hangs_are_cut_off_and_tried_again() -> None:
+    engine = Hung()
+    judge = stacked(engine)
+    await judge.complete(ask())
+    engine.up = False
+    calls = [asyncio.create_task(judge.complete(ask(str(i)))) for i in range(8)]
+    await back_after(engine, 0.5)
+    assert [(await call).text for call in calls] == ["1"] * 8
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_the_time_in_which_an_engine_hung_counts_against_no_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes most of it to find that out; what is left is too little for another try."""
+    monkeypatch.setattr(recovery, "_QUIET_S", 1.2)
+
+    class Slow(Hung):
+        async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+            reply = await super().complete(request)
+            await asyncio.sleep(2.2)
+            return JudgeReply(reply.text, choice_probs={"0": 0.0, "1": 1.0}, label_mass=1.0)
+
+    engine = Slow()
+    runner = GradingRunner({"judge": JudgeGrader(stacked(engine))}, timeout_s=3.0)
+    rollouts = [Rollout(prompt="p", ground_truth="1", response=f"text {i // 2}") for i in range(8)]
+    await runner.run(rollouts)
+    engine.up = False
+    running = asyncio.create_task(runner.run(rollouts))
+    await back_after(engine, 2.0)
+    assert [r.reward for r in await running] == [1.0] * 8
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_a_busy_engine_does_not_hang() -> None:
+    """It answers nothing for long, but its health checks."""
+    engine = Hung()
+    guard = HangGuard(engine)
+    call = asyncio.create_task(guard.complete(engine, ask("never")))
+    await asyncio.sleep(2.2)
+    assert engine.probes > 3
+    assert not call.done()
+    call.cancel()
+    await asyncio.wait([call])
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_a_timeout_of_the_engines_own_is_passed_on() -> None:
+    class Slow(Engine):
+        async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await HangGuard(engine := Slow()).complete(engine, ask())
+
+
+async def test_an_engine_that_does_not_say_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Engine):
+        async def ready(self) -> bool:
+            await asyncio.sleep(3600)
+            return True
+
+    class Gone(Engine):
+        async def ready(self) -> bool:
+            raise JudgeRejected("no")
+
+    monkeypatch.setattr(recovery, "READY_S", 0.01)
+    assert not await is_ready(Silent())
+    assert not await is_ready(Gone())
+    assert await is_ready(object())
+
+
+# ---- replicas
+
+
+async def test_a_replica_that_times_out_is_left_out() -> None:
+    """B5."""
+
+    class Late(Engine):
+        async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+            self.calls += 1
+            raise JudgeTimeout("no answer")
+
+    late, well = Late(up=False), Engine()
+    routed = Routed([late, well], probe_s=3600)
+    for i in range(40):
+        assert (await routed.complete(ask(shared=f"group {i}"))).text == "1"
+    assert late.calls == 1
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_the_calls_of_a_replica_that_hangs_go_to_the_others() -> None:
+    hung, well = Hung(up=False), Engine()
+    routed = Routed([hung, well])
+    replies = await asyncio.gather(*(routed.complete(ask(shared=f"group {i}")) for i in range(16)))
+    assert [reply.text for reply in replies] == ["1"] * 16
+    assert hung.calls
+
+
+async def test_a_replica_gets_requests_again_only_when_it_is_ready() -> None:
+    down, well = Engine(up=False), Engine()
+    routed = Routed([down, well], probe_s=0.01)
+    for i in range(60):
+        await routed.complete(ask(shared=f"group {i}"))
+        await asyncio.sleep(0.002)
+    assert down.calls == 1
+    assert down.probes > 1
+    down.up = True
+    while routed.replicas[0].dead_until:
+        await routed.complete(ask())
+        await asyncio.sleep(0.002)
+    for i in range(40):
+        await routed.complete(ask(shared=f"group {i}"))
+    assert down.calls > 10
+    await routed.close()
+
+
+async def test_replicas_are_ready_as_soon_as_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that hangs does not even say that it is not ready."""
+
+    class Silent(Engine):
+        async def ready(self) -> bool:
+            await asyncio.sleep(3600)
+            return True
+
+    monkeypatch.setattr(recovery, "READY_S", 0.5)
+    assert await is_ready(Routed([Silent(), Engine(), Silent()]))
+    assert not await is_ready(Routed([Silent(), Engine(up=False)]))
+
+
+async def test_calls_wait_only_when_all_replicas_are_down() -> None:
+    replicas = [Engine(), Engine()]
+    judge = stacked(Routed(replicas))
+    await judge.complete(ask())
+    for replica in replicas:
+        replica.up = False
+    calls = [asyncio.create_task(judge.complete(ask(str(i), f"group {i}"))) for i in range(64)]
+    await back_after(replicas[1], 0.1)
+    assert [(await call).text for call in calls] == ["1"] * 64
+    assert not replicas[0].up
+
+
+async def test_replicas_start_side_by_side() -> None:
+    """B12: each waits here for the others to begin."""
+    begun = asyncio.Barrier(3)
+
+    class Slow(Engine):
+        async def start(self) -> None:
+            async with asyncio.timeout(20):
+                await begun.wait()
+            self.starts += 1
+
+    replicas = [Slow() for _ in range(3)]
+    await Routed(replicas).start()
+    assert [r.starts for r in replicas] == [1, 1, 1]
+    await start_judges(JudgeRoutes({"a": replicas[0], "b": replicas[1]}, default=replicas[2]))
+    assert [r.starts for r in replicas] == [2, 2, 2]
+
+
+async def test_a_replica_that_does_not_start_costs_nothing_where_another_does() -> None:
+    """B1: the first of two servers is down when the client starts."""
+    down, well = Engine(up=False), Engine()
+    judge = stacked(Routed([down, well]), LayerOptions(cache=CacheOptions()))
+    await judge.start()  # type: ignore[attr-defined]
+    for i in range(20):
+        assert (await judge.complete(ask(shared=f"group {i}"))).text == "1"
+    assert down.calls == 0
+    with pytest.raises(JudgeUnavailable):
+        await Routed([Engine(up=False), Engine(up=False)]).start()
+
+
+async def test_a_wrong_configuration_of_one_replica_is_raised() -> None:
+    class Wrong(Engine):
+        async def start(self) -> None:
+            raise ConfigError("serves another model")
+
+    with pytest.raises(ConfigError, match="another model"):
+        await Routed([Engine(), Wrong()]).start()
+
+
+async def test_identity_is_asked_once_and_of_a_replica_that_answers() -> None:
+    """B1."""
+    asked = 0
+
+    class Counts(Engine):
+        async def identity(self) -> str:
+            nonlocal asked
+            asked += 1
+            await asyncio.sleep(0)
+            if not self.up:
+                raise JudgeUnavailable("down")
+            return "weights"
+
+    down, well = Counts(up=False), Counts()
+    routed = Routed([down, well])
+    assert await asyncio.gather(*(routed.identity() for _ in range(3))) == ["weights"] * 3
+    assert asked == 2
+    with pytest.raises(JudgeUnavailable):
+        await Routed([down, down]).identity()
+    assert "Routed(" in await Routed([object()]).identity()  # type: ignore[list-item]
+
+
+# ---- options
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_concurrency": 0}, {"attempt_timeout_s": 0}, {"requests_per_minute": 0}, {"restart_wait_s": -1}],
+)
+def test_a_limit_of_0_is_an_error_and_not_the_absence_of_one(options: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        stacked(Engine(), LayerOptions(**options))  # type: ignore[arg-type]
+
+
+def test_layers_are_pickled_without_what_belongs_to_a_process() -> None:
+    routed = Routed([Engine(), Engine()], spill=3, probe_s=7)
+    again = pickle.loads(pickle.dumps(Retrying(routed, engine=routed, restart_wait_s=60)))
+    assert (again.inner.spill, again.inner.probe_s, len(again.inner.replicas)) == (3, 7, 2)
+    assert again.recovery.engine is again.inner
+    assert again.recovery.limit_s == 60
+
+
+async def test_a_caches_file_is_made_on_first_use(tmp_path: Path) -> None:
+    """`judgekit lint` builds judges, and leaves nothing behind."""
+    path = tmp_path / "deep" / "c.sqlite"
+    judge = stacked(Engine(), LayerOptions(cache=CacheOptions(path=str(path))))
+    assert not path.parent.exists()
+    await judge.start()  # type: ignore[attr-defined]
+    assert path.exists()
+    await judge.close()  # type: ignore[attr-defined]
+    (tmp_path / "none").write_text("no folder")
+    wrong = stacked(Engine(), LayerOptions(cache=CacheOptions(path=str(tmp_path / "none" / "c.sqlite"))))
+    with pytest.raises(ConfigError, match="cache: cannot use"):
+        await wrong.start()  # type: ignore[attr-defined]
+    assert (await wrong.complete(ask())).text == "1"  # asked all the same, it only keeps nothing there
+
+
+async def test_an_engine_that_cannot_say_is_tried_again_as_often_as_allowed() -> None:
+    class Plain:
+        calls = 0
+
+        async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+            self.calls += 1
+            raise JudgeUnavailable("down")
+
+    plain = Plain()
+    assert Retrying(plain, engine=plain, restart_wait_s=60).recovery is None
+    with pytest.raises(JudgeUnavailable):
+        await stacked(plain, LayerOptions(retry=Retry(attempts=3, wait_initial_s=0))).complete(ask())
+    assert plain.calls == 3
