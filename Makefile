@@ -68,6 +68,10 @@ bench-graders: env-core
 bench-gsm8k: env-vllm
 	$(VLLM) benchmarks/bench_gsm8k.py $(DATA)
 
+.PHONY: bench-advantages
+bench-advantages: env-verl env-skyrl
+	python3 benchmarks/bench_advantages.py
+
 bench-verl: env-verl
 	$(VERL) adapters/verl/benchmarks/bench_verl.py
 
