@@ -290,7 +290,7 @@ def test_the_last_box(text: str, boxed: str | None) -> None:
 def test_parts_blocks_and_normalisation() -> None:
     assert part_of("a</think>b</think> c ", "after_think") == "c"
     assert part_of("<think>a", "whole") == "<think>a"
-    assert part_of("<answer>a</answer><answer>b", "answer") == "b"
+    assert part_of("<answer>a</answer><answer>b", "answer") == "a"
     assert normalised("The  Cat's a 'hat'!") == "cats hat"
     text = "x\n```Python title=y\na\n```\n~~~\nb\n```\n~~~\n```json\n{}"
     assert code_blocks(text) == [("python", "a"), ("", "b\n```"), ("json", "{}")]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
+from typing import Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.rules.numbers import final_answer, read_number, shown
@@ -17,7 +19,8 @@ class FinalAnswer(Rule):
     `judgekit.graders.rules.numbers` defines which number counts. The reference is a number, a text, a worked
     solution, or a list of accepted answers; if it contains no number the grader abstains. *tolerance*: largest
     relative difference that still counts as equal (0: equal by value). *need_marker*: a rollout without an
-    explicit marker such as `#### 72` gives no answer.
+    explicit marker such as `#### 72` gives no answer; "####": only this marker counts, as in verl's and SkyRL's
+    strict GSM8K rules. A reference `{"target": …}` is its target.
 
     Source of the task: GSM8K (Cobbe et al. 2021, arXiv:2110.14168), whose solutions end in `#### 72`.
     """
@@ -29,7 +32,11 @@ class FinalAnswer(Rule):
     inline_limit = 40_000
 
     def __init__(
-        self, *, tolerance: float = 0.0, need_marker: bool = False, name: str = "final_answer"
+        self,
+        *,
+        tolerance: float = 0.0,
+        need_marker: bool | Literal["####"] = False,
+        name: str = "final_answer",
     ) -> None:
         if not (0 <= tolerance < 1):
             raise ConfigError(
@@ -37,10 +44,14 @@ class FinalAnswer(Rule):
             )
         self.name = name
         self.tolerance = tolerance
+        if need_marker not in (True, False, "####"):
+            raise ConfigError(f"{name}: need_marker is true, false or '####', not {need_marker!r}")
         self.need_marker = need_marker
 
     def grade(self, rollout: Rollout, /) -> Grade:
         truth = rollout.ground_truth
+        if isinstance(truth, Mapping) and "target" in truth:
+            truth = truth["target"]
         references = [read_number(t) for t in (truth if isinstance(truth, list | tuple) else [truth])]
         accepted = [r for r in references if r is not None]
         if not accepted:

@@ -89,10 +89,9 @@ def english_lowercase(text: str) -> bool:
 
 @constraint("change_case:capital_word_frequency", capital_frequency="int", capital_relation="relation")
 def capital_word_frequency(text: str, capital_frequency: int, capital_relation: str) -> bool:
-    # a contraction is two tokens, as in the Penn Treebank
-    tokens = re.findall(r"\w+(?:[-./&]\w+)*(?:['’]\w+)?", text)
-    count = sum(1 + ("'" in token or "’" in token) for token in tokens if token.isupper())
-    return RELATIONS[capital_relation](count, capital_frequency)
+    # a contraction is two tokens, as in the Penn Treebank: I'm has one in capitals, DON'T two
+    tokens = re.findall(r"['’]?\w+(?:[-./&]\w+)*", text)
+    return RELATIONS[capital_relation](sum(token.isupper() for token in tokens), capital_frequency)
 
 
 def language_of(text: str) -> str | None:
@@ -278,15 +277,17 @@ def sentences(text: str) -> list[str]:
     """Split a text into sentences.
 
     Splits after `.`, `!` and `?` before a space, but not after abbreviations and initials, nor before a lower-case
-    letter; and after their CJK forms. A remainder with a word in it is a sentence, too.
+    letter (unless the text has no capitals at all); and after their CJK forms. A remainder with a word in it is a
+    sentence, too.
     """
+    has_capitals = text != text.lower()
     found: list[str] = []
     start = looked_at = 0
     has_word = False
     for match in _END.finditer(text):
         if match[0] == ".":
             following = _NEXT.match(text, match.end())
-            if following and following[1].islower():
+            if has_capitals and following and following[1].islower():
                 continue
             if following and _ABBREVIATION.search(text[max(start, match.start() - 12) : match.start()]):
                 continue

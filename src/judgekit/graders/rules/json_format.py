@@ -83,14 +83,19 @@ def _last_value(text: str) -> Any:
     """Return the last outermost object or array in *text*; `_MISSING` without one."""
     decoder = json.JSONDecoder(parse_constant=_no_constant, parse_int=_integer)
     found: Any = _MISSING
-    at = tries = 0
+    at = 0
+    # what was read in vain is read again from the next bracket: bounded, so that nested ones take no quadratic time
+    allowed = 20 * len(text) + 10_000
     opening = re.compile(r"[{\[]")
-    while tries < 200 and (match := opening.search(text, at)):
-        tries += 1
+    while allowed > 0 and (match := opening.search(text, at)):
         try:
             found, at = decoder.raw_decode(text, match.start())
-        except (json.JSONDecodeError, NotJson):
+        except json.JSONDecodeError as error:
             at = match.end()
+            allowed -= error.pos - match.start() + 10
+        except NotJson:
+            at = match.end()
+            allowed -= len(text) - at
     return found
 
 

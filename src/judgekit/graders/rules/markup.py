@@ -354,6 +354,50 @@ class ToolCallFormat(Rule):
         return None if problem is None else f"{call.name}: {problem}"
 
 
+_TYPES = {
+    "any": None,
+    "array": "array",
+    "arraylist": "array",
+    "bool": "boolean",
+    "boolean": "boolean",
+    "char": "string",
+    "dict": "object",
+    "double": "number",
+    "float": "number",
+    "hashmap": "object",
+    "hashtable": "object",
+    "int": "integer",
+    "integer": "integer",
+    "list": "array",
+    "long": "integer",
+    "none": "null",
+    "null": "null",
+    "number": "number",
+    "object": "object",
+    "str": "string",
+    "string": "string",
+    "tuple": "array",
+}
+"""JSON Schema's types, by the names that data sets use (BFCL: Python's, Java's and JavaScript's)."""
+
+
+def _json_schema(schema: Any) -> Any:
+    """Write the types of a tool's schema as JSON Schema does."""
+    if isinstance(schema, list | tuple):
+        return [_json_schema(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    made = {
+        key: value if key in ("enum", "default", "const") else _json_schema(value)
+        for key, value in schema.items()
+    }
+    if isinstance(kind := schema.get("type"), str) and kind.lower() in _TYPES:
+        del made["type"]
+        if (known := _TYPES[kind.lower()]) is not None:
+            made["type"] = known
+    return made
+
+
 def _tools(value: Any) -> dict[str, Any] | None:
     """Return the argument schemas by tool name; None if *value* defines no tools."""
     if isinstance(value, str):
@@ -369,5 +413,5 @@ def _tools(value: Any) -> dict[str, Any] | None:
     for tool in value:
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-            found[function["name"]] = function.get("parameters", function.get("input_schema"))
+            found[function["name"]] = _json_schema(function.get("parameters", function.get("input_schema")))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import threading
 from collections.abc import Sequence
 from fractions import Fraction
@@ -17,6 +18,10 @@ from judgekit.types import Abstained, Grade, Graded, Rollout
 TAIL_CHARS = 65_536
 """Characters at the end of a response that are searched for an answer."""
 MAX_REFERENCE_CHARS = 20_000
+
+
+_MARKED = re.compile(r"(?<!\\)\$|\\\(|\\\[")
+"""LaTeX that a text marks as such; an escaped dollar is money."""
 
 
 class MathEquivalence(Rule):
@@ -135,13 +140,18 @@ class MathEquivalence(Rule):
             return []
         if "####" in text:
             text = text.rpartition("####")[2].strip()
-        if (boxed := last_boxed(text)) is not None:
-            text = boxed
+        boxed = last_boxed(text)
+        if boxed is not None and self.boxes == "last":
+            text, boxed = boxed, None
         # its signal-based timeout works only in a main thread, such as a worker's
         seconds = 5 if threading.current_thread() is threading.main_thread() else None
-        for attempt in (
-            (text,) if "$" in text or "\\(" in text or "\\[" in text else (f"\\boxed{{{text}}}", text)
-        ):
+        if boxed is not None:  # several boxes are one answer, in a reference as in a response
+            attempts: tuple[str, ...] = (text, f"\\boxed{{{boxed}}}", boxed)
+        elif _MARKED.search(text):
+            attempts = (text,)
+        else:
+            attempts = (f"\\boxed{{{text}}}", text)
+        for attempt in attempts:
             found = self._parse(attempt, seconds)
             if found:
                 return found

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 TAIL_CHARS = 65_536
 """Characters at the end of a text that are searched."""
@@ -60,8 +60,11 @@ _SENTENCE_END = re.compile(r"[.!?](?=\s|$)(?!\s*\d)")
 _KEPT = frozenset("\u00a0\u2009\u202f")
 
 
-def final_answer(text: str, *, need_marker: bool = False) -> Fraction | None:
-    """Return the number that *text* gives as its answer, or None; see the module's docstring."""
+def final_answer(text: str, *, need_marker: bool | Literal["####"] = False) -> Fraction | None:
+    """Return the number that *text* gives as its answer, or None; see the module's docstring.
+
+    *need_marker*: without a marker there is no answer; "####": and no other marker is one.
+    """
     text = text[-TAIL_CHARS:]
     _, closed, after = text.rpartition("</think>")
     if closed:
@@ -74,8 +77,9 @@ def final_answer(text: str, *, need_marker: bool = False) -> Fraction | None:
         forms = {ord(c): unicodedata.normalize("NFKC", c) for c in set(text) - _KEPT}
         text = text.translate({c: form for c, form in forms.items() if len(form) <= 4})
     marker = None
-    for marker in _MARKER.finditer(text):  # noqa: B007 - the last one is wanted
-        pass
+    for found in _MARKER.finditer(text):
+        if need_marker != "####" or found["hash"]:
+            marker = found
     if marker is None:
         return None if need_marker else _last_number(text)
     return _number_in(_answer_part(text, marker))

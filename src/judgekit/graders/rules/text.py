@@ -7,7 +7,7 @@ import importlib
 import math
 import re
 import string
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from judgekit.errors import ConfigError, RolloutError, did_you_mean
@@ -124,10 +124,9 @@ def part_of(text: str, part: Part) -> str | None:
     if rest is None:
         return None
     if part == "answer":
-        _, opened, found = rest.rpartition("<answer>")
-        if not opened:
-            return None
-        return found.partition("</answer>")[0].strip()
+        before, closed, _ = rest.rpartition("</answer>")
+        _, opened, found = before.rpartition("<answer>")
+        return found.strip() if opened and closed else None
     if part == "boxed":
         boxed = last_boxed(rest)
         return None if boxed is None else boxed.strip()
@@ -137,7 +136,12 @@ def part_of(text: str, part: Part) -> str | None:
 
 
 def references(truth: Any) -> list[str]:
-    """Return the references as texts, from texts, numbers or a list; other values are ignored."""
+    """Return the references as texts, from texts, numbers or a list; other values are ignored.
+
+    `{"target": …}`, as in Search-R1's data, is its target.
+    """
+    if isinstance(truth, Mapping) and "target" in truth:
+        return references(truth["target"])
     found: list[str] = []
     for value in truth if isinstance(truth, list | tuple | set | frozenset) else [truth]:
         if isinstance(value, str):

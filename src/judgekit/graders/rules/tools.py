@@ -33,6 +33,26 @@ class AnyOf(tuple[Any, ...]):
     """The accepted values of one argument."""
 
 
+class Fields(dict[str, Any]):
+    """An object each of whose values has accepted alternatives, as in BFCL's `possible_answer`.
+
+    Alternatives that are objects, or lists of them, have lists of accepted values inside. "" among them makes a field
+    optional; it may also be given as "".
+    """
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        super().__init__((str(k), AnyOf(map(_accepted, v))) for k, v in fields.items())
+        self.optional = frozenset(k for k, v in self.items() if "" in v)
+
+
+def _accepted(value: Any) -> Any:
+    if isinstance(value, Mapping) and all(isinstance(v, list | tuple) for v in value.values()):
+        return Fields(value)
+    if isinstance(value, list | tuple) and value and all(isinstance(v, Mapping) for v in value):
+        return [_accepted(v) for v in value]
+    return value
+
+
 def expected_calls(value: Any) -> list[Expected] | None:
     """Parse a reference's calls; None if it is not a valid one.
 
@@ -79,9 +99,8 @@ def _forms(part: Any) -> list[tuple[str, Any, frozenset[str]]]:
     if len(part) == 1:
         ((name, arguments),) = part.items()
         if isinstance(arguments, Mapping) and all(isinstance(v, list | tuple) for v in arguments.values()):
-            optional = frozenset(k for k, v in arguments.items() if "" in v)
-            accepted = {k: AnyOf(x for x in v if x != "") for k, v in arguments.items()}
-            return [(str(name), accepted, optional)]
+            accepted = Fields(arguments)
+            return [(str(name), accepted, accepted.optional)]
     return []
 
 
@@ -95,8 +114,17 @@ class _Compared:
     inline_limit = 40_000
     timeout_s = 10.0
 
-    def __init__(self, name: str, reference: str, arguments: Arguments, ignore_case: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        reference: str,
+        arguments: Arguments,
+        ignore_case: bool,
+        text: Literal["exact", "standardised"] = "exact",
+    ) -> None:
         one_of(name, "arguments", arguments, ARGUMENTS)
+        one_of(name, "text", text, ("exact", "standardised"))
+        self.text = text
         if not isinstance(reference, str) or not reference:
             raise ConfigError(
                 f"{name}: reference is the dotted path of the reference's calls, such as extra.calls"
@@ -117,7 +145,7 @@ class _Compared:
         return max(self._form(call, *form) for form in expected.forms)
 
     def _form(self, call: Call, name: str, arguments: Any, optional: frozenset[str]) -> float:
-        if self._text(call.name) != self._text(name):
+        if self._name(call.name) != self._name(name):
             return 0.0
         if self.arguments == "ignore":
             return 1.0
@@ -138,14 +166,40 @@ class _Compared:
     def _same(self, given: Any, wanted: Any) -> bool:
         if isinstance(wanted, AnyOf):
             return any(self._same(given, value) for value in wanted)
+        if isinstance(wanted, Fields):
+            return (
+                isinstance(given, Mapping)
+                and not set(given) - set(wanted)
+                and all(k in given or k in wanted.optional for k in wanted)
+                and all(self._same(given[k], v) for k, v in wanted.items() if k in given)
+            )
+        if isinstance(wanted, list) and any(isinstance(v, Fields) for v in wanted):
+            return (
+                isinstance(given, list | tuple)
+                and len(given) == len(wanted)
+                and all(map(self._same, given, wanted))
+            )
+        if self.text == "standardised":
+            given, wanted = _standardised(given), _standardised(wanted)
         if isinstance(given, bool) != isinstance(wanted, bool):
             return False
         if self.ignore_case:
             return canonical(given).casefold() == canonical(wanted).casefold()
         return canonical(given) == canonical(wanted)
 
-    def _text(self, text: str) -> str:
+    def _name(self, text: str) -> str:
         return text.strip().casefold() if self.ignore_case else text.strip()
+
+
+def _standardised(value: Any) -> Any:
+    """BFCL's `standardize_string`, for all texts in *value*."""
+    if isinstance(value, str):
+        return re.sub(r"[ ,./\-_*^]", "", value).lower().replace("'", '"')
+    if isinstance(value, Mapping):
+        return {k: _standardised(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_standardised(v) for v in value]
+    return value
 
 
 class ToolCallMatch(_Compared):
@@ -155,7 +209,8 @@ class ToolCallMatch(_Compared):
     calls that were made), "exact" (1 if all of them and no others were made), "recall_all" (1 if all were made).
     Each call matches at most one of the reference's; the best pairing counts. *arguments*: "exact"; "subset" (extra
     arguments are fine); "partial" (a call counts by the share of its arguments that are right); "ignore" (only
-    names). Numbers are compared by value, texts without space around them; *ignore_case*: without case.
+    names). Numbers are compared by value, texts without space around them; *ignore_case*: without case. *text*:
+    "standardised" compares them without case, spaces and punctuation, as BFCL's AST checker does.
 
     *reference*: dotted path of the reference's calls; see `expected_calls` for its formats, including alternatives
     and optional arguments. An empty reference expects no calls. Abstains without a reference.
@@ -170,10 +225,11 @@ class ToolCallMatch(_Compared):
         of: Literal["f1", "precision", "recall", "exact", "recall_all"] = "f1",
         arguments: Arguments = "exact",
         ignore_case: bool = False,
+        text: Literal["exact", "standardised"] = "exact",
         reference: str = "ground_truth",
         name: str = "tool_calls",
     ) -> None:
-        super().__init__(name, reference, arguments, ignore_case)
+        super().__init__(name, reference, arguments, ignore_case, text)
         one_of(name, "of", of, ("f1", "precision", "recall", "exact", "recall_all"))
         self.of = of
 
