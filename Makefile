@@ -18,7 +18,7 @@ PYTEST := -m pytest -q -p no:cacheprovider
 .PHONY: demo demo-training test unit check mutation bench format env-core env-vllm env-bench env-verl env-skyrl test-vllm test-verl test-skyrl bench-gsm8k bench-runner bench-faults bench-judge bench-injection bench-crash bench-step bench-verl clean
 
 demo: env-vllm
-	$(VLLM) -m judgekit grade examples/demo/reward.yaml examples/data/rollouts.jsonl --out demo-out/graded.jsonl --ledger demo-out/ledger.jsonl --report demo-out/report.html
+	$(VLLM) -m judgekit grade examples/demo/reward.yaml examples/data/rollouts.jsonl --out demo-out/graded.jsonl --ledger demo-out/ledger.jsonl --report demo-out/report.html --force
 	@echo
 	@echo "next: open demo-out/report.html; change a weight in examples/demo/reward.yaml and see what it would have been:"
 	@echo "  .venv/vllm/bin/judgekit replay demo-out/ledger.jsonl --reward examples/demo/reward.yaml --out demo-out/replayed.jsonl"

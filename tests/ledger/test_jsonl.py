@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from judgekit import Abstained, ConfigError, DataError, Graded, RewardResult, Rollout
-from judgekit.ledger.jsonl import json_line, read_rollouts, result_row, rollout_from, whole_file
+from judgekit.ledger.files import whole_file
+from judgekit.ledger.jsonl import json_line, read_rollouts, result_row, rollout_from
 
 
 def test_every_field_is_read_and_the_rest_is_extra(tmp_path: Path) -> None:

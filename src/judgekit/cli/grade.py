@@ -23,22 +23,31 @@ if TYPE_CHECKING:
 def grade(
     config: Annotated[Path, typer.Argument(help="The reward.yaml.")],
     rollouts: Annotated[Path, typer.Argument(help="A JSONL file with one rollout per line.")],
-    to: Annotated[Path, typer.Option("--out", help="The file for the graded rollouts (JSONL).")],
+    to: Annotated[
+        Path, typer.Option("--out", help="The file for the graded rollouts (JSONL); - for standard output.")
+    ],
     ledger: Annotated[
         Path | None, typer.Option(help="Keep every grade in this file, with texts, for reports and replay.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here (needs --ledger).")] = None,
     limit: Annotated[int | None, typer.Option(help="Grade only the first N rollouts.", min=1)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Grade the rollouts of a file and print a summary."""
     from judgekit.cli.logs import diverted
     from judgekit.config import load_runner
     from judgekit.errors import ConfigError, FailureRateError
-    from judgekit.ledger.jsonl import json_line, read_rollouts, result_row, whole_file
+    from judgekit.ledger.files import STDOUT, check_targets, whole_file
+    from judgekit.ledger.jsonl import json_line, read_rollouts, result_row
     from judgekit.ledger.writer import Ledger
 
     if report is not None and ledger is None:
         raise ConfigError("--report reads the ledger: give --ledger, too")
+    check_targets([to, report], inputs=[config, rollouts, ledger], force=force)
+    if ledger is not None and not ledger.is_dir():
+        check_targets([ledger], inputs=[config, rollouts], force=True)  # it is appended to
+    if to == STDOUT:
+        out.file = sys.stderr  # the summary must not stand among the rows
     batch = read_rollouts(rollouts, limit=limit)
     overrides = {} if ledger is None else {"ledger": Ledger(ledger, texts=True)}
     runner = load_runner(config, progress=sys.stderr is not None and sys.stderr.isatty(), **overrides)
@@ -68,7 +77,8 @@ def grade(
             results, seconds = run(work, signal.SIGTERM)
         file.writelines(json_line(result_row(r, result)) for r, result in zip(batch, results, strict=True))
     _print_summary(runner.metrics, results, warnings, seconds)
-    say(f"\ngraded rollouts  {to}")
+    if to != STDOUT:
+        say(f"\ngraded rollouts  {to}")
     if ledger is not None:
         say(f"ledger           {ledger}{' (appended)' if before else ''}")
     if report is not None and ledger is not None:

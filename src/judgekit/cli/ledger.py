@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from judgekit.cli.console import say
+from judgekit.cli.console import out, say
 
 
 def report(
@@ -16,11 +17,14 @@ def report(
         Path | None, typer.Option("--out", help="The HTML file; by default beside the ledger.")
     ] = None,
     rows: Annotated[int, typer.Option(help="Show N rollouts in full, failures first.", min=0)] = 300,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a self-contained HTML page about a ledger."""
+    from judgekit.ledger.files import check_targets
     from judgekit.ledger.report import write_report
 
     target = to or ledger.with_suffix(".html")
+    check_targets([target], inputs=[ledger], force=force)
     write_report(ledger, target, rows=rows)
     say(f"report  {target}  (open it in a browser)")
 
@@ -32,13 +36,18 @@ def replay(
         Path | None,
         typer.Option("--reward", help="A reward.yaml; only its sections reward and runner are used."),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Recompute the rewards of a ledger without calling a grader."""
     from judgekit.config import load_config
-    from judgekit.ledger.jsonl import json_line, whole_file
+    from judgekit.ledger.files import STDOUT, check_targets, whole_file
+    from judgekit.ledger.jsonl import json_line
     from judgekit.reward.spec import parse
     from judgekit.run.replay import replay as recompute
 
+    check_targets([to], inputs=[ledger, config], force=force)
+    if to == STDOUT:
+        out.file = sys.stderr
     options: dict[str, Any] = {}
     if config is not None:
         loaded = load_config(config)
@@ -64,4 +73,5 @@ def replay(
             file.write(json_line(row))
     changed = sum(e.reward != r.reward for e, r in zip(found.entries, found.results, strict=True))
     say(f"{len(found.results)} rewards recomputed, {changed} changed")
-    say(f"rewards  {to}")
+    if to != STDOUT:
+        say(f"rewards  {to}")

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from judgekit.errors import DataError
-from judgekit.ledger.jsonl import whole_file
+from judgekit.ledger.files import whole_file
 from judgekit.ledger.reader import read_ledger
 from judgekit.ledger.schema import Entry, Spec
 from judgekit.types import Abstained, Failed, Grade, Graded, Skipped, Usage, content_text
