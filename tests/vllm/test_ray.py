@@ -114,8 +114,9 @@ async def test_kill_9_of_the_engine_inside_the_actor(judge: RayJudge) -> None:
         with contextlib.suppress(OSError):
             if b"EngineCore" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
+    ended = all(call.done() for call in calls)  # a random model may end early
     found = await asyncio.gather(*calls, return_exceptions=True)
-    assert any(isinstance(f, JudgeUnavailable) for f in found)  # a random model may have ended before
+    assert ended or any(isinstance(f, JudgeUnavailable) for f in found)
     assert all(isinstance(f, JudgeUnavailable | JudgeReply) for f in found)
     patient = stacked(client, LayerOptions(retry=Retry(attempts=4, wait_initial_s=0.5, budget=8.0)))
     assert (await patient.complete(ask("x", choices=LABELS))).choice_probs == pytest.approx(
