@@ -488,3 +488,12 @@ def test_a_switch_in_yaml(tmp_path: Path) -> None:
     ]
     results = runner.run_sync(rollouts)
     assert [r.raw_reward for r in results] == [1.0, 1.0, None]
+
+
+def test_a_ledger_s_folder_is_beside_the_file_too(tmp_path: Path) -> None:
+    (tmp_path / "reward.yaml").write_text(
+        "graders: {a: {use: final_answer}}\nreward: a\nledger: {path: runs/}\n", encoding="utf-8"
+    )
+    runner = load_config(tmp_path / "reward.yaml").build()
+    runner.run_sync([Rollout(response="1", ground_truth="1")])
+    assert len(list((tmp_path / "runs").glob("*.jsonl"))) == 1

@@ -284,8 +284,11 @@ class _Parts:
         return value
 
     def beside(self, path: str | PurePath) -> str:
-        """A path that is relative to the file."""
-        return str(path) if self.folder is None else str(self.folder / Path(path).expanduser())
+        """A path that is relative to the file; an ending "/" stays, for it says that a folder is meant."""
+        if self.folder is None:
+            return str(path)
+        end = os.sep if str(path).endswith(os.sep) else ""
+        return f"{self.folder / Path(path).expanduser()}{end}"
 
     def _named_judge(self, name: Any, where: str) -> Judge:
         if not isinstance(name, str) or name not in self.judges:
