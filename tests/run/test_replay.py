@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from judgekit import (
     ConfigError,
@@ -114,3 +117,70 @@ def test_faults_are_said(ledger: Path, tmp_path: Path) -> None:
     GradingRunner([size], ledger=Ledger(bare)).run_sync(ROLLOUTS)
     with pytest.raises(DataError, match="needs the rollouts' texts"):
         replay(bare, regrade={"size": size})
+
+
+def test_whole_trajectories_are_graded_again(tmp_path: Path) -> None:
+    """What a grader reads is in the ledger: the messages, too."""
+    failing = [True]
+
+    @grader
+    def turns(rollout: Rollout) -> float:
+        if failing[0]:
+            raise ConnectionError("gone")
+        return len(rollout.messages) / 10
+
+    path = tmp_path / "l"
+    rollout = Rollout(
+        response="b", messages=[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    )
+    GradingRunner([turns], ledger=Ledger(path, texts=True)).run_sync([rollout])
+    failing[0] = False
+    (again,) = replay(path, regrade={"turns": turns}).results
+    assert again.reward == 0.2
+
+
+@given(
+    runs=st.lists(
+        st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.25, 1.0, None, "broken"])), max_size=9),
+        min_size=1,
+        max_size=3,
+    ).filter(any),
+    transform=st.sampled_from(["none", "center", "zscore", "rank", "loo"]),
+    missing=st.sampled_from(["exclude", "mask", "neutral", 0.5]),
+    tree=st.sampled_from(["a", {"a": 1.0, "b": 0.5}, {"a": 0.7, "size": 0.3}]),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_replay_with_nothing_new_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, runs: Any, transform: Any, missing: Any, tree: Any
+) -> None:
+    @grader
+    def a(rollout: Rollout) -> float | None:
+        value = rollout.extra["a"]
+        if value == "broken":
+            raise ConnectionError
+        return None if value is None else float(value)
+
+    @grader
+    def b(rollout: Rollout) -> float:
+        return 1.0 if rollout.extra["a"] == 1.0 else 0.0
+
+    path = tmp_path_factory.mktemp("replay") / "l"
+    names = [tree] if isinstance(tree, str) else list(tree)
+    runner = GradingRunner(
+        {name: found for name, found in {"a": a, "b": b, "size": size}.items() if name in names},
+        tree,
+        transform=transform,
+        missing_reward=missing,
+        ledger=Ledger(path, fsync="never"),
+    )
+    for run in runs:
+        runner.run_sync([Rollout(response="x" * g, group=g, extra={"a": v}) for g, v in run])
+    again = replay(path)
+    assert len(again.entries) == sum(map(len, runs))
+    scored = {entry.run for entry in again.entries if entry.raw_reward is not None}
+    for entry, result in zip(again.entries, again.results, strict=True):
+        assert result.status == entry.status
+        if entry.reward is None:
+            assert result.reward is None
+        elif entry.run in scored:  # else the fill is what the runner knew of earlier runs
+            assert result.reward == pytest.approx(entry.reward, abs=1e-12)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, DataError, did_you_mean
@@ -82,8 +83,15 @@ def replay(
         missing_reward=spec.missing_reward if missing_reward is None else missing_reward,
         ledger=to,
     )
-    rollouts = [_rollout(entry, with_text=bool(live)) for entry in reading.entries]
-    return Replay(reading.entries, run_blocking(runner.run(rollouts)))
+    runs: dict[str, list[int]] = {}
+    for index, entry in enumerate(reading.entries):
+        runs.setdefault(entry.run, []).append(index)
+    results: list[Any] = [None] * len(reading.entries)
+    for members in runs.values():  # run by run: a fill is the mean of its own run
+        rollouts = [_rollout(reading.entries[i], with_text=bool(live)) for i in members]
+        for i, result in zip(members, run_blocking(runner.run(rollouts)), strict=True):
+            results[i] = msgspec.structs.replace(result, index=i)
+    return Replay(reading.entries, results)
 
 
 class _Recorded:
@@ -123,6 +131,7 @@ def _rollout(entry: Entry, *, with_text: bool) -> Rollout:
         response=entry.response or "",
         prompt=entry.prompt or "",
         ground_truth=entry.ground_truth,
+        messages=tuple(entry.messages),
         group=(entry.run, repr(group)),
         data_source=entry.data_source,
         finish_reason=entry.finish_reason,
