@@ -13,7 +13,7 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from skyrl_gym.envs.registration import registry
 
 from judgekit import ConfigError, GradingRunner, RewardResult, Rollout
-from judgekit.trainers import HostedRunner, hosted_runner, run_blocking
+from judgekit.trainers import HostedRunner, hosted_runner, rollout_of, run_blocking
 
 SLOT = "judgekit_slot"
 """Key in a sample's extras: the generator's `Transcript` to record into."""
@@ -50,7 +50,12 @@ def register(
     if wraps is not None:
         _load(wraps)
     hosted = hosted_runner(
-        config=config, runner=runner, grouped=grouped, can_mask=True, grouping_hint=GROUPING_HINT
+        config=config,
+        runner=runner,
+        grouped=grouped,
+        can_mask=True,
+        can_exclude=True,
+        grouping_hint=GROUPING_HINT,
     )
     if hosted.max_failure_rate is not None and not grouped:
         raise ConfigError(f"max_failure_rate is counted by the generator: {GROUPING_HINT}")
@@ -72,26 +77,14 @@ class Transcript:
     """The record of one rollout so far."""
 
     def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
         self.prompt: list[dict[str, Any]] = []
-        self.response = ""
+        self.turns: list[dict[str, Any]] = []
+        """What followed the prompt, each turn with its role."""
         self.extras: Mapping[str, Any] = {}
 
-    def rollout(self, *, group: Any = None, id: str = "", finish_reason: str | None = None) -> Rollout:
-        spec = self.extras.get("reward_spec") or self.extras.get("reward_model") or {}
-        info = self.extras.get("extra_info") or {}
-        truth = spec.get("ground_truth") if isinstance(spec, Mapping) else None
-        return Rollout(
-            prompt=self.prompt,
-            response=self.response,
-            group=group,
-            ground_truth=truth,
-            messages=tuple(self.messages),
-            data_source=str(self.extras.get("data_source") or ""),
-            finish_reason=finish_reason,
-            extra={**self.extras, **(info if isinstance(info, Mapping) else {})},
-            id=id,
-        )
+    def rollout(self, **known: Any) -> Rollout:
+        """Make the rollout; *known*: further arguments of `rollout_of`."""
+        return rollout_of(self.extras, prompt=self.prompt, turns=self.turns, **known)
 
 
 class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
@@ -141,22 +134,25 @@ class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
         if self._inner is not None:
             prompt, info = self._inner.init(prompt)
         self._transcript.prompt = list(prompt)
-        self._transcript.messages = list(prompt)
         return prompt, info
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Record the policy's turn. Raises MissingRewardError under missing_reward="raise"."""
         self.turns += 1
-        record = self._transcript
-        record.response = action
-        record.messages.append({"role": "assistant", "content": action})
+        turns = self._transcript.turns
         if self._inner is None:
+            turns.append({"role": "assistant", "content": action})
             out = BaseTextEnvStepOutput(observations=[], reward=0.0, done=True, metadata={})
         else:
             out = self._inner.step(action)
-            record.messages.extend(out["observations"])
+            # the policy is trained on what the environment makes of its text, where it makes something of it
+            kept = out.get("postprocessed_action")
+            turns.append({"role": "assistant", "content": action if kept is None else kept})
+            tools = bool(getattr(self._inner, "tool_groups", None))
+            for said in out["observations"]:
+                turns.append({**said, "role": "tool"} if tools and said.get("role") == "user" else said)
         if out["done"] and not self._deferred:
-            (result,) = run_blocking(self._hosted.runner.run([record.rollout()]))
+            (result,) = run_blocking(self._hosted.runner.run([self._transcript.rollout()]))
             self._metrics = metrics_of(result)
             out["reward"] = float(out["reward"] or 0.0) + reward_of(result)
         return out

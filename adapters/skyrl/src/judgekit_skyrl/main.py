@@ -20,6 +20,7 @@ from judgekit import ConfigError
 from judgekit.trainers import run_blocking
 from judgekit_skyrl.env import register
 from judgekit_skyrl.generator import make_generator
+from judgekit_skyrl.trainer import make_trainer
 
 ENV = "judgekit"
 
@@ -99,8 +100,8 @@ class JudgeKitExp(BasePPOExp):  # type: ignore[misc]
         if asked or getattr(self.cfg.trainer.fully_async, "enabled", False):
             from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
 
-            return FullyAsyncRayPPOTrainer(*args, **kwargs)
-        return super().get_trainer(*args, **kwargs)
+            return make_trainer(FullyAsyncRayPPOTrainer)(*args, **kwargs)
+        return make_trainer()(*args, **kwargs)
 
 
 def run(cfg: Any, experiment: type = JudgeKitExp) -> None:
