@@ -31,8 +31,9 @@ import logging
 
 logging.disable(logging.WARNING)
 
-from advantages import GROUP, errors
 from common import finish, machine
+
+from advantages import GROUP, errors
 
 NO_STD = {"trainer.algorithm.grpo_norm_by_std": False}
 ESTIMATORS = {

@@ -137,10 +137,14 @@ def errors(
     cfg = settings(len(missing), estimator, step_wise, **more)
     rows = rows_of(missing, seed, step_wise=step_wise)
     base = FullyAsyncRayPPOTrainer if fully_async else RayPPOTrainer
-    found = loss_weights(make_trainer(base) if mixin else base, as_generated(rows), cfg, fully_async=fully_async)
+    found = loss_weights(
+        make_trainer(base) if mixin else base, as_generated(rows), cfg, fully_async=fully_async
+    )
     got = dict(zip((row["key"] for row in rows), found, strict=True))
     relative = estimator not in ("gae", "reinforce++")
-    valid = [row for row in rows if not row["missing"] and not (relative and missing[row["prompt"]] == GROUP - 1)]
+    valid = [
+        row for row in rows if not row["missing"] and not (relative and missing[row["prompt"]] == GROUP - 1)
+    ]
     if not valid:
         return 0.0, sum(bool(x.any()) for x in got.values())
     expected = dict(zip((row["key"] for row in valid), _alone(valid, cfg), strict=True))
@@ -172,6 +176,8 @@ def _output(rows: list[Row], cfg: Any) -> dict[str, Any]:
         "rollout_metrics": {},
         "rollout_logprobs": None,
         "rollout_expert_indices": None,
-        "trajectory_ids": [TrajectoryID(str(row["prompt"]), row["repetition"]) for row in rows] if step_wise else None,
+        "trajectory_ids": [TrajectoryID(str(row["prompt"]), row["repetition"]) for row in rows]
+        if step_wise
+        else None,
         "is_last_step": [row["last"] for row in rows] if step_wise else None,
     }

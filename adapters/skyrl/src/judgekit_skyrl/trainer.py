@@ -48,7 +48,10 @@ class JudgeKitTrainerMixin:
         data = super().convert_to_training_input(generator_output, uids)  # type: ignore[misc]
         if any(absent):
             # after the conversion: it derives mini-batches from groups, which must stay what they are
-            own = [f"{uid}: left out {i}" if gone else uid for i, (uid, gone) in enumerate(zip(uids, absent, strict=True))]
+            own = [
+                f"{uid}: left out {i}" if gone else uid
+                for i, (uid, gone) in enumerate(zip(uids, absent, strict=True))
+            ]
             data.metadata["uids"] = own + list(data.metadata["uids"])[len(own) :]
             data.metadata[_ABSENT] = absent
             data["loss_mask"][: len(absent)][_tensor(absent)] = 0
@@ -66,7 +69,9 @@ class JudgeKitTrainerMixin:
         for key in ("advantages", "returns"):
             data[key] = data[key].masked_fill(absent[:, None], 0.0)
         if not left:
-            logger.warning("no two rollouts of a prompt have a reward in this step: there is nothing to train on")
+            logger.warning(
+                "no two rollouts of a prompt have a reward in this step: there is nothing to train on"
+            )
             self.all_metrics.update({"loss/avg_raw_advantages": 0.0, "loss/avg_raw_advantages_abs": 0.0})
         return data
 
