@@ -45,7 +45,13 @@ class JudgeKitConfig(BaseConfig):  # type: ignore[misc]
     """The name that reward.yaml finds it by: engine: ray, name: …"""
     serve_replicas: int = 1
     serve_gpus: float | None = None
-    """GPUs of one replica; by default one, if the cluster has GPUs."""
+    """GPUs of one replica; by default serve_tensor_parallel_size, if the cluster has GPUs. A fraction shares one."""
+    serve_tensor_parallel_size: int = 1
+    """GPUs that one replica's model is spread over."""
+    serve_max_model_len: int | None = None
+    """The judge's context in tokens, prompt and reply together; by default the model's."""
+    serve_gpu_memory_utilization: float | None = None
+    """Share (0..1) of each GPU's memory that the judge may take; by default vLLM's."""
     serve_python: str | None = None
     """Serve it with another environment's interpreter, for a vLLM other than SkyRL's. The path must exist on every
     node; the environment needs judgekit, and SkyRL's versions of Python and Ray."""
@@ -120,6 +126,12 @@ def run(cfg: Any, experiment: type = JudgeKitExp) -> None:
                 name=section.serve_name,
                 replicas=section.serve_replicas,
                 gpus=section.serve_gpus,
+                tensor_parallel_size=section.serve_tensor_parallel_size,
+                options={
+                    name: value
+                    for name in ("max_model_len", "gpu_memory_utilization")
+                    if (value := getattr(section, f"serve_{name}")) is not None
+                },
                 python=section.serve_python,
             )
             run_blocking(
@@ -154,7 +166,7 @@ def parse(arguments: list[str]) -> Any:
             "say how to grade with one of environment.skyrl_gym.judgekit.config=/path/to/reward.yaml and "
             "environment.skyrl_gym.judgekit.runner=package.module:runner"
         )
-    if section.grouped and cfg.generator.batched:
+    if cfg.generator.batched:
         raise ConfigError(
             "generator.batched=true steps the environments one after another, so that the judge is asked one question "
             "at a time: set generator.batched=false"
