@@ -34,9 +34,8 @@ class _API(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         text = json.dumps(body["messages"])
-        line = re.search(r"### Final Score( \[\w+\])?", text)
-        assert line is not None
-        message = {"role": "assistant", "content": f"{line.group()}: 5"}
+        line = re.findall(r"### Final Score \[\w+\]", text)[-1]
+        message = {"role": "assistant", "content": f"Right, but muddled.\n{line}: 5"}
         self._send({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {}})
 
     def do_GET(self) -> None:
@@ -110,7 +109,9 @@ def test_it_trains(script: Path, tmp_path: Path, prepared: Path, api: str) -> No
     for row in trained:
         assert row["judgekit/rollouts"] == (40 if "api" in script.stem else 64)
         assert row["judgekit/scored_rate"] == 1.0
-    name, mean = ("correct", 0.0) if "rule" in script.stem else ("judge", 0.5 if "api" in script.stem else 1.0)
+    name, mean = (
+        ("correct", 0.0) if "rule" in script.stem else ("judge", 0.5 if "api" in script.stem else 1.0)
+    )
     assert [row[f"judgekit/{name}/mean"] for row in trained] == [mean] * STEPS
     assert [row[f"environment/judgekit/{name}_mean"] for row in trained] == [mean] * STEPS
     if "judge_local" in script.stem:
@@ -122,7 +123,9 @@ def test_it_trains(script: Path, tmp_path: Path, prepared: Path, api: str) -> No
 
 def test_the_api_script_asks_for_its_key(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("LLM_JUDGE")}
-    done = subprocess.run(["bash", EXAMPLES / "run_api_judge.sh"], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", EXAMPLES / "run_api_judge.sh"], env=environment, capture_output=True, text=True
+    )
     assert done.returncode != 0
     assert "put the key into judge.env" in done.stderr
 

@@ -12,6 +12,7 @@ import pytest
 
 from judgekit import ConfigError
 from judgekit.config import load_runner
+from judgekit_skyrl.env import section_of
 from judgekit_skyrl.generator import JudgeKitGeneratorMixin
 from judgekit_skyrl.main import JudgeKitExp, parse
 from judgekit_skyrl.trainer import JudgeKitTrainerMixin
@@ -68,6 +69,16 @@ def test_the_override_argument_is_our_own() -> None:
         ["trainer.override_entrypoint=judgekit_skyrl.main", "environment.skyrl_gym.judgekit.config=a.yaml"]
     )
     assert cfg.environment.skyrl_gym.judgekit.config == "a.yaml"
+
+
+def test_wrapping_is_configured_by_arguments() -> None:
+    key = "environment.skyrl_gym.judgekit."
+    cfg = parse([f"{key}config=a.yaml", f"{key}wraps=search", f"{key}wraps_kwargs.turns=3"])
+    section = cfg.environment.skyrl_gym.judgekit
+    assert section.wraps_kwargs == {"turns": 3}
+    assert section_of(section.wraps) == section_of("skyrl_gym.envs.search.env:SearchEnv") == "search"
+    assert section_of("a.b:C") is None
+    assert section_of(None) is None
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -18,7 +18,7 @@ from skyrl.train.utils import initialize_ray
 
 from judgekit import ConfigError
 from judgekit.trainers import run_blocking
-from judgekit_skyrl.env import register
+from judgekit_skyrl.env import register, section_of
 from judgekit_skyrl.generator import make_generator
 from judgekit_skyrl.trainer import make_trainer
 
@@ -36,7 +36,10 @@ class JudgeKitConfig(BaseConfig):  # type: ignore[misc]
     grouped: bool = True
     """Grade a prompt's rollouts together, in the generator; false: each by itself, in `step()`."""
     wraps: str | None = None
-    """A BaseTextEnv as package.module:Class, whose conversations are graded."""
+    """Another environment, whose conversations are graded: one of SkyRL's by its id (search, text2sql, …), which
+    keeps its own section environment.skyrl_gym.<id>, or a BaseTextEnv as package.module:Class."""
+    wraps_kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Further arguments of its class: environment.skyrl_gym.judgekit.wraps_kwargs.<name>=…"""
     fully_async: bool = False
     """Use the fully asynchronous trainer, on SkyRL before 0.3, which has no trainer.fully_async.enabled."""
     serve: str | None = None
@@ -143,6 +146,8 @@ def run(cfg: Any, experiment: type = JudgeKitExp) -> None:
             runner=section.runner,
             grouped=section.grouped,
             wraps=section.wraps,
+            wraps_config=getattr(cfg.environment.skyrl_gym, section_of(section.wraps) or "", None),
+            wraps_kwargs=section.wraps_kwargs,
         )
         experiment(cfg).run()
     finally:
