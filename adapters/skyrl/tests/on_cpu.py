@@ -14,7 +14,7 @@ import threading
 import warnings
 from typing import Any
 
-import conftest  # noqa: F401 - the shim for Python 3.11
+import conftest  # noqa: F401, I001 - the shim for Python 3.11, before skyrl
 import torch
 from skyrl.train.entrypoints.main_base import validate_cfg
 
