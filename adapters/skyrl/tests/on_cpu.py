@@ -14,8 +14,11 @@ import threading
 import warnings
 from typing import Any
 
-import conftest  # noqa: F401, I001 - the shim for Python 3.11, before skyrl
+import conftest  # noqa: F401 - the shim for Python 3.11, before skyrl
+
+# isort: split
 import torch
+from skyrl.train.dataset import PromptDataset
 from skyrl.train.entrypoints.main_base import validate_cfg
 
 from judgekit.judges.engines import ray as ray_judge
@@ -30,6 +33,16 @@ class OnCPU(main.JudgeKitExp):
         cfg.generator.inference_engine.enable_ray_prometheus_stats = False
         cfg.data.dataloader.num_workers = 0
         super().__init__(cfg)
+
+    def get_train_dataset(self) -> Any:
+        return self._dataset(self.cfg.data.train_data)
+
+    def get_eval_dataset(self) -> Any:
+        return self._dataset(self.cfg.data.val_data)
+
+    def _dataset(self, files: Any) -> Any:
+        """SkyRL's, which takes eight processes for it: each imports SkyRL anew."""
+        return PromptDataset(files, self.tokenizer, self.cfg.trainer.max_prompt_length, num_workers=1)
 
     def run(self) -> None:
         torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -31,9 +31,12 @@ SIZES = [f"trainer.max_training_steps={STEPS}", "generator.sampling_params.max_g
 class _API(BaseHTTPRequestHandler):
     """A server with OpenAI's API whose model gives 5 of 10."""
 
+    asked: ClassVar[list[str]] = []
+
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         text = json.dumps(body["messages"])
+        self.asked.append(text)
         line = re.findall(r"### Final Score \[\w+\]", text)[-1]
         message = {"role": "assistant", "content": f"Right, but muddled.\n{line}: 5"}
         self._send({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {}})
@@ -138,11 +141,17 @@ def test_rules_demand_the_format() -> None:
     assert [result.reward for result in runner.run_sync(rollouts)] == [0.0, 1.0, 0.0]
 
 
-def test_the_api_judge_is_asked_for_grades_in_between(monkeypatch: pytest.MonkeyPatch, api: str) -> None:
+def test_the_api_judge_is_asked_for_grades_in_between(
+    monkeypatch: pytest.MonkeyPatch, api: str, tmp_path: Path
+) -> None:
+    """What is written down: that a model follows it is not tested here."""
     monkeypatch.setenv("LLM_JUDGE_SERVER_URL", api)
     monkeypatch.setenv("LLM_JUDGE_SERVER_API_KEY", "k")
-    monkeypatch.chdir("/tmp")
-    runner = load_runner(EXAMPLES / "reward_api_judge.yaml")
-    asking = runner.graders["judge"].asking  # type: ignore[attr-defined]
-    assert "right, but steps are missing" in str(asking.template)
-    assert "do not matter" not in str(asking.template)
+    for name in ("reward_api_judge.yaml", "graded.txt"):  # the ledger lies beside them
+        (tmp_path / name).write_text((EXAMPLES / name).read_text())
+    runner = load_runner(tmp_path / "reward_api_judge.yaml")
+    (result,) = runner.run_sync([Rollout(prompt="2+2?", response="4, muddled", ground_truth="#### 4")])
+    assert result.reward == 0.5
+    asked = _API.asked[-1]
+    assert "the answer is right, but steps are missing" in asked
+    assert "do not matter" not in asked
