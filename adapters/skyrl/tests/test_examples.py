@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -78,6 +79,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def launch(script: Path, folder: Path, prepared: Path, arguments: list[str], **more: str) -> str:
     """Run the script, with `python` leading to on_cpu.py; returns what it printed."""
+    copy = shutil.copytree(EXAMPLES, folder / "examples")  # ledgers lie beside reward.yaml
     bin = folder / "bin"
     bin.mkdir()
     real = f'exec {sys.executable} {HERE / "on_cpu.py"} "$@"'
@@ -94,7 +96,11 @@ def launch(script: Path, folder: Path, prepared: Path, arguments: list[str], **m
         **more,
     }
     done = subprocess.run(
-        ["bash", str(script), *arguments], env=environment, capture_output=True, text=True, timeout=240
+        ["bash", str(copy / script.name), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout
