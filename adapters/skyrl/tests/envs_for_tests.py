@@ -55,6 +55,19 @@ class Guessing(BaseTextEnv):  # type: ignore[misc]
         return {"guesses_mean": float(self.turns)}
 
 
+class Searching(BaseTextEnv):  # type: ignore[misc]
+    """A tool environment in the manner of SkyRL's: what its tool finds comes as a user's message."""
+
+    def __init__(self, env_config: Any = None, extras: Any = None) -> None:
+        super().__init__()
+        self.tool_groups = ["a tool group"]
+
+    def step(self, action: str) -> dict[str, Any]:
+        done = "<answer>" in action
+        found = [] if done else [{"role": "user", "content": "found: the tower has 7 floors and 3 doors"}]
+        return {"observations": found, "reward": 0.0, "done": done, "metadata": {}}
+
+
 @grader
 async def digits(rollout: Rollout) -> float:
     """Share of digits, by a judge that takes its time."""

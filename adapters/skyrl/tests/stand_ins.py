@@ -135,6 +135,7 @@ def input_of(
     phase: str = "train",
     truth: Callable[[int], Any] = str,
     extras: dict[str, Any] | None = None,
+    step: int = 7,
 ) -> Any:
     """A batch as SkyRL's trainers prepare it."""
     from skyrl.train.generators.utils import prepare_generator_input
@@ -153,7 +154,7 @@ def input_of(
         }
         for i in range(prompts)
     ]
-    made, _ = prepare_generator_input(rows, per_prompt, None, env, phase, 7)
+    made, _ = prepare_generator_input(rows, per_prompt, None, env, phase, step)
     return made
 
 

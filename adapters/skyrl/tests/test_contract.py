@@ -113,6 +113,8 @@ def test_the_entrypoint_serves_before_it_trains_and_stops_after(monkeypatch: pyt
 
     def start_ray_judge(model: str, **options: Any) -> Served:
         done.append(f"serves {model} as {options['name']} × {options['replicas']}")
+        assert options["tensor_parallel_size"] == 2
+        assert options["options"] == {"max_model_len": 4096, "gpu_memory_utilization": 0.4}
         return Served()
 
     monkeypatch.setattr("judgekit.judges.engines.ray.start_ray_judge", start_ray_judge)
@@ -129,10 +131,14 @@ def test_the_entrypoint_serves_before_it_trains_and_stops_after(monkeypatch: pyt
         runner="envs_for_tests:right",
         grouped=True,
         wraps=None,
+        wraps_kwargs={},
         serve="some/judge",
         serve_name="judge",
         serve_replicas=2,
         serve_gpus=1,
+        serve_tensor_parallel_size=2,
+        serve_max_model_len=4096,
+        serve_gpu_memory_utilization=0.4,
         serve_python=None,
     )
     cfg = SimpleNamespace(environment=SimpleNamespace(skyrl_gym=SimpleNamespace(judgekit=section)))

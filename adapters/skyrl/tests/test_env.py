@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
 from skyrl.train.utils.trainer_utils import validate_generator_output
 
 from envs_for_tests import flaky, longest, right
-from judgekit import ConfigError, GradingRunner, MissingRewardError
-from judgekit_skyrl import register
+from judgekit import ConfigError, GradingRunner, MissingRewardError, grader
+from judgekit.graders import FinalAnswer
+from judgekit_skyrl import make_generator, register
 from stand_ins import ScriptedPolicy, generator, input_of, totals
 
 
@@ -70,8 +72,6 @@ async def test_around_another_environment(tokenizer: Any, workers: int) -> None:
         seen.append(rollout)
         return 1.0
 
-    from judgekit import grader
-
     register(
         runner=GradingRunner({"judge": grader(judge)}, missing_reward=0.0),
         grouped=False,
@@ -124,11 +124,96 @@ def test_grouped_without_its_generator_is_an_error() -> None:
         skyrl_gym.make("judgekit", env_config={}, extras={})
 
 
-async def test_a_conversation_that_is_broken_off_is_counted(tokenizer: Any) -> None:
-    """Too long for another turn: there is no last step in which it could be graded."""
-    register(runner=right(), grouped=False, wraps="envs_for_tests:Guessing")
+async def test_a_conversation_that_is_cut_short(tokenizer: Any) -> None:
+    """Too long for another turn: there is no last step in which it could be graded, or paid a written number."""
+    arguments: dict[str, Any] = {"grouped": False, "wraps": "envs_for_tests:Guessing"}
     policy = ScriptedPolicy(tokenizer, lambda prompt, call: "#### 0" * 8)
     made = generator(SkyRLGymGenerator, tokenizer, policy, max_turns=3, max_input_length=48)
+    register(runner=GradingRunner({"correct": FinalAnswer()}, missing_reward=0.0), **arguments)
     out = await made.generate(input_of(1, 2), disable_tqdm=True)
     assert out["rollout_metrics"]["environment/guesses_mean"] < 3
     assert out["rollout_metrics"]["environment/judgekit/missing_mean"] == 1.0
+    assert totals(out) == pytest.approx([0.1, 0.1])  # the turn's own reward, and 0
+    register(runner=GradingRunner({"correct": FinalAnswer()}, missing_reward="raise"), **arguments)
+    with pytest.raises(MissingRewardError, match="cut a conversation short"):
+        await made.generate(input_of(1, 2), disable_tqdm=True)
+    with pytest.raises(ConfigError, match=r"missing_reward: -1.0 cannot be paid .*make_generator"):
+        register(runner=right(), **arguments)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_around_skyrls_multi_turn_gsm8k(tokenizer: Any, grouped: bool) -> None:
+    """By its id; it keeps its rewards and the way in which it aggregates its metrics."""
+    register(
+        runner=GradingRunner({"flaky": flaky}, missing_reward=0.0), grouped=grouped, wraps="gsm8k_multi_turn"
+    )
+    policy = ScriptedPolicy(
+        tokenizer, lambda prompt, call: "good #### 0" if "tentative" in prompt else "good"
+    )
+    made = generator(make_generator() if grouped else SkyRLGymGenerator, tokenizer, policy, max_turns=4)
+    out = await made.generate(input_of(1, 2), disable_tqdm=True)
+    assert totals(out) == [2.0, 2.0]  # right in the second turn, and judged 1
+    if version("skyrl") >= "0.2":
+        assert out["rollout_metrics"]["environment/avg_steps"] == 2
+        assert out["rollout_metrics"]["environment/judgekit/flaky_mean"] == 1.0
+
+
+async def test_around_skyrls_search(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its own section of SkyRL's configuration; what it finds is a tool's text."""
+    from skyrl.train.config import SkyRLGymConfig
+    from skyrl_gym.tools import search
+
+    asked: list[Any] = []
+
+    def call(retrieval_service_url: str, query: str, **_: Any) -> Any:
+        asked.append(retrieval_service_url)
+        return {"result": [[{"document": {"contents": "tower\n7 floors"}}]]}, None
+
+    monkeypatch.setattr(search, "call_search_api", call)
+    section = SkyRLGymConfig().search
+    section.search_url = "http://retriever:8000"
+    seen: list[Any] = []
+
+    @grader
+    def keep(rollout: Any) -> float:
+        seen.append(rollout)
+        return 0.5
+
+    register(runner=GradingRunner({"keep": keep}), wraps="search", wraps_config=section)
+    script = ScriptedPolicy(
+        tokenizer,
+        lambda prompt, call: "<answer>1</answer>" if "information" in prompt else "<search>q</search>",
+    )
+    out = await generator(make_generator(), tokenizer, script, max_turns=3).generate(
+        input_of(1, 2, truth=lambda i: {"target": ["1"]}), disable_tqdm=True
+    )
+    assert [m["role"] for m in seen[0].messages] == ["user", "assistant", "tool", "assistant"]
+    assert "7 floors" in str(seen[0].messages[2])
+    assert set(asked) == {"http://retriever:8000"}
+    assert totals(out) == pytest.approx([1.5, 1.5])
+
+
+async def test_around_skyrls_sql(tokenizer: Any, tmp_path: Path) -> None:
+    import sqlite3
+
+    from skyrl.train.config import SkyRLGymConfig
+
+    folder = tmp_path / "spider" / "database" / "shop"
+    folder.mkdir(parents=True)
+    with sqlite3.connect(folder / "shop.sqlite") as base:
+        base.execute("create table t (n integer)")
+        base.execute("insert into t values (7)")
+    section = SkyRLGymConfig().text2sql
+    section.db_path = str(tmp_path)
+    register(
+        runner=GradingRunner({"flaky": flaky}, missing_reward="neutral"),
+        wraps="skyrl_gym.envs.sql.env:SQLEnv",
+        wraps_config=section,
+    )
+    script = ScriptedPolicy(tokenizer, lambda prompt, call: "good <solution>select n from t</solution>")
+    out = await generator(make_generator(), tokenizer, script, max_turns=3).generate(
+        input_of(1, 2, truth=lambda i: "select n from t", extras={"db_id": "shop", "data": "spider"}),
+        disable_tqdm=True,
+    )
+    assert out["rollout_metrics"]["environment/judgekit/flaky_mean"] == 1.0
+    assert all(total >= 0 for total in totals(out))

@@ -79,8 +79,65 @@ async def test_a_judge_that_is_down_everywhere(tokenizer: Any) -> None:
     for rewards in groups_of(out, 4):
         assert len(set(rewards)) == 1
     register(runner=GradingRunner({"flaky": flaky}, missing_reward="neutral", max_failure_rate=0.5))
+    made = generator(make_generator(), tokenizer, policy)
+    await made.generate(input_of(4, 4), disable_tqdm=True)
     with pytest.raises(FailureRateError, match="flaky 100.0 % .*× 16"):
-        await generator(make_generator(), tokenizer, policy).generate(input_of(4, 4), disable_tqdm=True)
+        made.end_step()
+    assert made.end_step() == {}
+
+
+async def test_without_a_trainer_of_ours_a_step_ends_with_the_next(tokenizer: Any) -> None:
+    """Calls of one step are counted together, in whatever order they end; evaluation apart."""
+    register(runner=GradingRunner({"flaky": flaky}, missing_reward="neutral", max_failure_rate=0.5))
+    policy = ScriptedPolicy(tokenizer, lambda prompt, call: "down" if call <= 20 else "good")
+    made = generator(make_generator(), tokenizer, policy)
+    for _ in range(5):
+        await made.generate(input_of(1, 4, step=7), disable_tqdm=True)
+    await made.generate(input_of(1, 4, step=7, phase="eval"), disable_tqdm=True)
+    with pytest.raises(FailureRateError, match="flaky 100.0 % .*× 20"):
+        await made.generate(input_of(1, 4, step=8), disable_tqdm=True)
+    await made.generate(input_of(1, 4, step=7), disable_tqdm=True)
+    figures = made.end_step()
+    assert figures["judgekit/rollouts"] == 4
+
+
+async def test_rows_of_other_environments_are_named_once(tokenizer: Any, caplog: Any) -> None:
+    """SkyRL's own gsm8k data says env_class=gsm8k, which counts before the launch script's."""
+    register(runner=ranked())
+    made = generator(make_generator(), tokenizer, ScriptedPolicy(tokenizer, lambda prompt, call: "#### 1"))
+    for _ in range(2):
+        await made.generate(input_of(1, 2, "gsm8k"), disable_tqdm=True)
+    assert caplog.text.count("judgekit does not grade the rollouts of env_class=gsm8k") == 1
+
+
+async def test_what_a_rollout_carries(tokenizer: Any) -> None:
+    """The policy's tokens and why it stopped, which the generator knows; a tool's text is not the policy's."""
+    from judgekit import Rollout, grader
+    from judgekit.graders import InformationGain, SoftOverlong
+
+    seen: list[Rollout] = []
+
+    @grader
+    def keep(rollout: Rollout) -> float:
+        seen.append(rollout)
+        return 1.0
+
+    graders = {"keep": keep, "gain": InformationGain(), "short": SoftOverlong(max_length=64, cache=8)}
+    register(runner=GradingRunner(graders), wraps="envs_for_tests:Searching")
+    script = ScriptedPolicy(
+        tokenizer, lambda prompt, call: "<answer>7</answer>" if "found" in prompt else "look"
+    )
+    for step_wise in (False, True):
+        made = generator(make_generator(), tokenizer, script, max_turns=3, step_wise_trajectories=step_wise)
+        out = await made.generate(input_of(1, 2), disable_tqdm=True)
+        rollout = seen.pop()
+        assert [m["role"] for m in rollout.messages] == ["user", "assistant", "tool", "assistant"]
+        assert rollout.response == "<answer>7</answer>"
+        assert rollout.response_tokens == sum(map(sum, out["loss_masks"])) / 2 > len("look")
+        assert rollout.finish_reason == "stop"
+        metrics = out["rollout_metrics"]
+        assert metrics["environment/judgekit/gain_mean"] > 0
+        assert "environment/judgekit/short_mean" in metrics
 
 
 async def test_a_judge_that_hangs(tokenizer: Any) -> None:
@@ -201,5 +258,7 @@ async def test_failures_that_cost_no_reward_are_told_too(tokenizer: Any, caplog:
     both = {"flaky": flaky, "correct": FinalAnswer()}
     register(runner=GradingRunner(both, Fallback("flaky", "correct"), missing_reward="neutral"))
     policy = ScriptedPolicy(tokenizer, lambda prompt, call: "down #### 0")
-    await generator(make_generator(), tokenizer, policy).generate(input_of(1, 2), disable_tqdm=True)
+    made = generator(make_generator(), tokenizer, policy)
+    await made.generate(input_of(1, 2), disable_tqdm=True)
+    made.end_step()
     assert "2 rollouts graded; grader 'flaky' failed on 2 of 2 rollouts (JudgeUnavailable × 2)" in caplog.text

@@ -12,8 +12,10 @@ import pytest
 
 from judgekit import ConfigError
 from judgekit.config import load_runner
+from judgekit_skyrl.env import section_of
 from judgekit_skyrl.generator import JudgeKitGeneratorMixin
 from judgekit_skyrl.main import JudgeKitExp, parse
+from judgekit_skyrl.trainer import JudgeKitTrainerMixin
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "skyrl"
 
@@ -69,13 +71,23 @@ def test_the_override_argument_is_our_own() -> None:
     assert cfg.environment.skyrl_gym.judgekit.config == "a.yaml"
 
 
+def test_wrapping_is_configured_by_arguments() -> None:
+    key = "environment.skyrl_gym.judgekit."
+    cfg = parse([f"{key}config=a.yaml", f"{key}wraps=search", f"{key}wraps_kwargs.turns=3"])
+    section = cfg.environment.skyrl_gym.judgekit
+    assert section.wraps_kwargs == {"turns": 3}
+    assert section_of(section.wraps) == section_of("skyrl_gym.envs.search.env:SearchEnv") == "search"
+    assert section_of("a.b:C") is None
+    assert section_of(None) is None
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("grouped", [False, True])
 def test_the_experiment_has_the_generator_and_the_trainer_that_are_asked_for(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch, ahead: bool, grouped: bool
 ) -> None:
-    import skyrl.train.entrypoints.main_base
-    import skyrl.train.fully_async_trainer
+    from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
+    from skyrl.train.trainer import RayPPOTrainer
 
     key = "environment.skyrl_gym.judgekit."
     given = [f"{key}config=a.yaml", f"{key}grouped={str(grouped).lower()}", "trainer.policy.model.path=tiny"]
@@ -84,8 +96,10 @@ def test_the_experiment_has_the_generator_and_the_trainer_that_are_asked_for(
     experiment.cfg = cfg
     generator = experiment.get_generator(cfg, tokenizer, None)
     assert isinstance(generator, JudgeKitGeneratorMixin) == grouped
-    monkeypatch.setattr(skyrl.train.entrypoints.main_base, "RayPPOTrainer", lambda **_: "one after the other")
-    monkeypatch.setattr(skyrl.train.fully_async_trainer, "FullyAsyncRayPPOTrainer", lambda **_: "ahead")
+    for kind in (RayPPOTrainer, FullyAsyncRayPPOTrainer):
+        monkeypatch.setattr(kind, "__init__", lambda self, **_: None)
     names = "cfg tracker tokenizer train_dataset eval_dataset inference_engine_client generator colocate_pg"
     trainer = experiment.get_trainer(**dict.fromkeys(names.split()))
-    assert trainer == ("ahead" if ahead else "one after the other")
+    assert isinstance(trainer, JudgeKitTrainerMixin)
+    assert isinstance(trainer, FullyAsyncRayPPOTrainer if ahead else RayPPOTrainer)
+    assert isinstance(trainer, FullyAsyncRayPPOTrainer) == ahead

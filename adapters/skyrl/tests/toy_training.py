@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from judgekit_skyrl import make_generator, register
+from judgekit_skyrl import make_generator, make_trainer, register
 from stand_ins import CPUDispatch, Rows, TinyPolicy, make_tokenizer, tiny_model
 
 
@@ -102,7 +102,7 @@ def train(
 
     rows.log = logged  # type: ignore[method-assign]
     dataset = PromptDataset(cfg.data.train_data, tokenizer, 128, num_workers=1)
-    trainer = FullyAsyncRayPPOTrainer if fully_async else RayPPOTrainer
+    trainer = make_trainer(FullyAsyncRayPPOTrainer if fully_async else RayPPOTrainer)
 
     class OnCPU(trainer):  # type: ignore[misc, valid-type]
         def init_weight_sync_state(self) -> None:

@@ -4,6 +4,7 @@
 
     register(config="reward.yaml")              # inside SkyRL's Ray entrypoint task
     generator = make_generator()(...)           # replaces SkyRLGymGenerator
+    trainer = make_trainer()(...)               # replaces RayPPOTrainer
 
 Or, without writing code: `python -m judgekit_skyrl.main environment.skyrl_gym.judgekit.config=reward.yaml …`.
 Imports only skyrl_gym; SkyRL itself is imported when a generator or the entrypoint is made.
@@ -11,5 +12,13 @@ Imports only skyrl_gym; SkyRL itself is imported when a generator or the entrypo
 
 from judgekit_skyrl.env import JudgeKitEnv, register
 from judgekit_skyrl.generator import JudgeKitGeneratorMixin, make_generator
+from judgekit_skyrl.trainer import JudgeKitTrainerMixin, make_trainer
 
-__all__ = ["JudgeKitEnv", "JudgeKitGeneratorMixin", "make_generator", "register"]
+__all__ = [
+    "JudgeKitEnv",
+    "JudgeKitGeneratorMixin",
+    "JudgeKitTrainerMixin",
+    "make_generator",
+    "make_trainer",
+    "register",
+]

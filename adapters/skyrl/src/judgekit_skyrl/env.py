@@ -12,8 +12,8 @@ import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from skyrl_gym.envs.registration import registry
 
-from judgekit import ConfigError, GradingRunner, RewardResult, Rollout
-from judgekit.trainers import HostedRunner, hosted_runner, run_blocking
+from judgekit import ConfigError, GradingRunner, MissingRewardError, RewardResult, Rollout
+from judgekit.trainers import HostedRunner, hosted_runner, rollout_of, run_blocking
 
 SLOT = "judgekit_slot"
 """Key in a sample's extras: the generator's `Transcript` to record into."""
@@ -34,6 +34,7 @@ def register(
     runner: GradingRunner | str | None = None,
     grouped: bool = True,
     wraps: str | None = None,
+    wraps_config: Any = None,
     wraps_kwargs: Mapping[str, Any] | None = None,
 ) -> None:
     """Register the environment *id*, replacing one of the same id.
@@ -41,26 +42,51 @@ def register(
     Call it in the process that makes the generator: SkyRL's Ray entrypoint task, not the driver. *config*:
     path of a reward.yaml. *runner*: instead, a GradingRunner or its `package.module:name`. *grouped*: the
     generator from `make_generator` grades a prompt's rollouts together, and a missing reward becomes its
-    group's mean. With grouped=False each rollout is graded in `step()`, and `missing_reward` must be a number
-    or "raise". *wraps*: `package.module:Class` of a BaseTextEnv (multi-turn, tools), constructed with
-    *wraps_kwargs* and run unchanged; the grade of the whole conversation is added to its last reward.
+    group's mean, or leaves the group with the trainer from `make_trainer`. With grouped=False each rollout is graded
+    in `step()`, and `missing_reward` must be a number or "raise". *wraps*: another environment (multi-turn, tools),
+    by its id in skyrl_gym ("search", "text2sql", "gsm8k_multi_turn") or as `package.module:Class`, run unchanged;
+    the grade of the whole conversation is added to its last reward, and its metrics are kept. It is constructed with
+    env_config=*wraps_config*, SkyRL's section for it, and *wraps_kwargs*.
 
     Raises ConfigError.
     """
+    inner = None
+    kwargs = dict(wraps_kwargs or {})
     if wraps is not None:
-        _load(wraps)
+        spec = registry.get(wraps)
+        inner = _load(wraps if spec is None else spec.entry_point)
+        kwargs = {**(spec.kwargs if spec is not None else {}), **kwargs, "env_config": wraps_config or {}}
     hosted = hosted_runner(
-        config=config, runner=runner, grouped=grouped, can_mask=True, grouping_hint=GROUPING_HINT
+        config=config,
+        runner=runner,
+        grouped=grouped,
+        can_mask=True,
+        can_exclude=True,
+        grouping_hint=GROUPING_HINT,
     )
     if hosted.max_failure_rate is not None and not grouped:
         raise ConfigError(f"max_failure_rate is counted by the generator: {GROUPING_HINT}")
+    unpaid = hosted.runner.settings.missing_reward
+    if wraps is not None and not grouped and unpaid not in (0, "raise"):
+        raise ConfigError(
+            f"missing_reward: {unpaid} cannot be paid for a conversation that SkyRL cuts short, for it ends without a "
+            f"last step: {GROUPING_HINT}, or write missing_reward: 0 or missing_reward: raise"
+        )
     _HOSTED[id] = hosted
     registry.pop(id, None)
     skyrl_gym.register(
         id=id,
-        entry_point=f"{__name__}:JudgeKitEnv",
-        kwargs={"env_id": id, "grouped": grouped, "wraps": wraps, "wraps_kwargs": dict(wraps_kwargs or {})},
+        entry_point=_around(inner),
+        kwargs={"env_id": id, "grouped": grouped, "wraps_kwargs": kwargs},
     )
+
+
+def section_of(wraps: str | None) -> str | None:
+    """Return the id in skyrl_gym of an environment that `wraps` names by id or by class, None for others."""
+    for env_id, spec in registry.items():
+        if wraps is not None and wraps in (env_id, spec.entry_point):
+            return str(env_id)
+    return None
 
 
 def hosted(env_id: str) -> HostedRunner | None:
@@ -72,26 +98,14 @@ class Transcript:
     """The record of one rollout so far."""
 
     def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
         self.prompt: list[dict[str, Any]] = []
-        self.response = ""
+        self.turns: list[dict[str, Any]] = []
+        """What followed the prompt, each turn with its role."""
         self.extras: Mapping[str, Any] = {}
 
-    def rollout(self, *, group: Any = None, id: str = "", finish_reason: str | None = None) -> Rollout:
-        spec = self.extras.get("reward_spec") or self.extras.get("reward_model") or {}
-        info = self.extras.get("extra_info") or {}
-        truth = spec.get("ground_truth") if isinstance(spec, Mapping) else None
-        return Rollout(
-            prompt=self.prompt,
-            response=self.response,
-            group=group,
-            ground_truth=truth,
-            messages=tuple(self.messages),
-            data_source=str(self.extras.get("data_source") or ""),
-            finish_reason=finish_reason,
-            extra={**self.extras, **(info if isinstance(info, Mapping) else {})},
-            id=id,
-        )
+    def rollout(self, **known: Any) -> Rollout:
+        """Make the rollout; *known*: further arguments of `rollout_of`."""
+        return rollout_of(self.extras, prompt=self.prompt, turns=self.turns, **known)
 
 
 class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
@@ -101,6 +115,9 @@ class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
     the rollout is graded. Extras are read, never changed.
     """
 
+    wrapped: type | None = None
+    """The class of the environment around which this one is."""
+
     def __init__(
         self,
         env_config: Any = None,
@@ -108,7 +125,6 @@ class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
         *,
         env_id: str,
         grouped: bool,
-        wraps: str | None = None,
         wraps_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -132,8 +148,8 @@ class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
         self._transcript.extras = given
         self._metrics: dict[str, float] = {}
         self._inner: Any = None
-        if wraps is not None:
-            self._inner = _load(wraps)(env_config=env_config, extras=dict(given), **dict(wraps_kwargs or {}))
+        if self.wrapped is not None:
+            self._inner = self.wrapped(extras=dict(given), **dict(wraps_kwargs or {}))
             self.max_turns: int = getattr(self._inner, "max_turns", 1)
 
     def init(self, prompt: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -141,38 +157,71 @@ class JudgeKitEnv(BaseTextEnv):  # type: ignore[misc]
         if self._inner is not None:
             prompt, info = self._inner.init(prompt)
         self._transcript.prompt = list(prompt)
-        self._transcript.messages = list(prompt)
         return prompt, info
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Record the policy's turn. Raises MissingRewardError under missing_reward="raise"."""
         self.turns += 1
-        record = self._transcript
-        record.response = action
-        record.messages.append({"role": "assistant", "content": action})
+        turns = self._transcript.turns
         if self._inner is None:
+            turns.append({"role": "assistant", "content": action})
             out = BaseTextEnvStepOutput(observations=[], reward=0.0, done=True, metadata={})
         else:
             out = self._inner.step(action)
-            record.messages.extend(out["observations"])
+            # the policy is trained on what the environment makes of its text, where it makes something of it
+            kept = out.get("postprocessed_action")
+            turns.append({"role": "assistant", "content": action if kept is None else kept})
+            tools = bool(getattr(self._inner, "tool_groups", None))
+            for said in out["observations"]:
+                turns.append({**said, "role": "tool"} if tools and said.get("role") == "user" else said)
         if out["done"] and not self._deferred:
-            (result,) = run_blocking(self._hosted.runner.run([record.rollout()]))
+            (result,) = run_blocking(self._hosted.runner.run([self._transcript.rollout()]))
             self._metrics = metrics_of(result)
             out["reward"] = float(out["reward"] or 0.0) + reward_of(result)
         return out
 
     def get_metrics(self) -> dict[str, Any]:
-        """Return judgekit's and the wrapped environment's figures; cheap, SkyRL calls it on its event loop."""
+        """Return judgekit's and the wrapped environment's figures; cheap, SkyRL calls it on its event loop.
+
+        Raises MissingRewardError under missing_reward="raise" if SkyRL has cut the conversation short.
+        """
         inner = self._inner.get_metrics() if hasattr(self._inner, "get_metrics") else {}
         own = self._metrics
         # SkyRL stops rollouts that get too long, without a last step to grade
         if not own and not self._deferred:
+            if self._hosted.runner.settings.missing_reward == "raise":
+                raise MissingRewardError("SkyRL has cut a conversation short, before its grade")
             own = {f"{PREFIX}missing_mean": 1.0}
         return {**inner, **own}
+
+    @classmethod
+    def aggregate_metrics(cls, metrics: list[dict[str, Any]]) -> dict[str, Any]:
+        """Average judgekit's figures; the wrapped environment aggregates those that it gave."""
+        if cls.wrapped is None or not hasattr(cls.wrapped, "aggregate_metrics"):
+            return _means(metrics)
+        own = [{key: value for key, value in row.items() if key.startswith(PREFIX)} for row in metrics]
+        theirs = [{key: value for key, value in row.items() if not key.startswith(PREFIX)} for row in metrics]
+        return {**cls.wrapped.aggregate_metrics([row for row in theirs if row]), **_means(own)}
 
     def close(self) -> None:
         if self._inner is not None:
             self._inner.close()
+
+
+def _around(inner: type | None) -> type:
+    """The environment's class: SkyRL aggregates metrics by class, and each wrapped one does it its own way."""
+    if inner is None:
+        return JudgeKitEnv
+    return type(f"JudgeKit{inner.__name__}", (JudgeKitEnv,), {"wrapped": inner})
+
+
+def _means(rows: list[dict[str, Any]]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        for key, value in row.items():
+            if isinstance(value, int | float):
+                found.setdefault(key, []).append(float(value))
+    return {key: sum(values) / len(values) for key, values in found.items()}
 
 
 def reward_of(result: RewardResult) -> float:
@@ -198,12 +247,16 @@ def metrics_of(result: RewardResult) -> dict[str, float]:
     return {f"{PREFIX}{name}_mean": value for name, value in figures.items()}
 
 
-def _load(target: str) -> Any:
-    module, _, name = target.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"wraps: cannot import {target!r} ({error}); give package.module:Class") from None
-    if not (isinstance(found, type) and issubclass(found, BaseTextEnv)):
+def _load(target: Any) -> type:
+    if isinstance(target, str):
+        module, _, name = target.partition(":")
+        try:
+            target = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(
+                f"wraps: cannot import {target!r} ({error}); give package.module:Class, or the id of one of skyrl_gym's: "
+                f"{', '.join(sorted(registry))}"
+            ) from None
+    if not (isinstance(target, type) and issubclass(target, BaseTextEnv)):
         raise ConfigError(f"wraps: {target} is not a BaseTextEnv")
-    return found
+    return target

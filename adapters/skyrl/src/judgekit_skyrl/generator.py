@@ -6,16 +6,19 @@ import asyncio
 import inspect
 import itertools
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
 from judgekit import ConfigError, RewardResult, Rollout
-from judgekit.trainers import Counts, GroupCollector, background_loop, check_failure_rate
+from judgekit.trainers import Counts, GroupCollector, StepCounts, background_loop
 from judgekit_skyrl.env import PREFIX, SLOT, Transcript, hosted, metrics_of, reward_of
 
 logger = logging.getLogger("judgekit")
+
+EXCLUDED = "judgekit_excluded"
+"""The stop reason of a training rollout without a reward, for the trainer of `make_trainer`."""
 
 _numbers = itertools.count()
 _session: ContextVar[_Session | None] = ContextVar("judgekit_session", default=None)
@@ -33,6 +36,9 @@ class _Session:
         self.tags = tags
         self.number = next(_numbers)
         self.counts: dict[str, Counts] = {}
+        self.excluded: set[tuple[Hashable, Any]] = set()
+        """Rollouts to leave out of the training, by prompt and repetition."""
+        self._rewards: dict[tuple[str, Hashable], list[float | None]] = defaultdict(list)
         self._collectors: dict[str, GroupCollector] = {}
         self._loop = background_loop()
         self._closed = False
@@ -56,7 +62,15 @@ class _Session:
             )
 
         result = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(meet(), self._loop))
-        self.counts.setdefault(env_id, Counts()).add(result)
+        counts = self.counts.setdefault(env_id, Counts())
+        counts.add(result, length=rollout.response_tokens or len(rollout.response))
+        rewards = self._rewards[env_id, instance]
+        rewards.append(result.raw_reward if result.status == "scored" else None)
+        if len(rewards) == size:
+            valid = [reward for reward in rewards if reward is not None]
+            counts.groups += 1
+            counts.flat_groups += len(valid) >= 2 and max(valid) == min(valid)
+            counts.empty_groups += not valid
         return result
 
     def leave(self, env_id: str, instance: Hashable) -> None:
@@ -78,26 +92,26 @@ class _Session:
 
         asyncio.run_coroutine_threadsafe(end(), self._loop)
 
-    def report(self) -> None:
-        """Log unusual counts. Raises FailureRateError if too many evaluations failed."""
-        for env_id, counts in self.counts.items():
-            if counts.unusual:
-                logger.warning("%s", counts.line())
-            found = hosted(env_id)
-            if found is not None:
-                check_failure_rate(counts, found.max_failure_rate)
-
 
 class JudgeKitGeneratorMixin:
     """Grades the rollouts of JudgeKitEnv environments, each prompt's together.
 
     Mixed into a SkyRL generator by `make_generator`. The reward is set before SkyRL computes its metrics and
-    applies zero_reward_on_non_stop and overlong filtering. Rollouts of other environments are left alone.
+    applies zero_reward_on_non_stop and overlong filtering. Rollouts of other environments are left alone, and
+    named in the log once.
     """
 
+    trainer_ends_steps = False
+    """Set by the trainer of `make_trainer`, which calls `end_step`."""
+
     async def generate(self, input_batch: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """SkyRL's `generate`, with grades. Raises ConfigError for generator.batched=true, and FailureRateError."""
+        """SkyRL's `generate`, with grades.
+
+        Raises ConfigError for generator.batched=true, and, where no trainer of `make_trainer` ends the steps,
+        FailureRateError of the step before.
+        """
         env_ids = [env if hosted(env) else None for env in input_batch["env_classes"]]
+        self._name_others(input_batch["env_classes"])
         if not any(env_ids):
             return await super().generate(input_batch, *args, **kwargs)  # type: ignore[misc]
         if getattr(self, "batched", False):
@@ -130,8 +144,66 @@ class JudgeKitGeneratorMixin:
             raise
         finally:
             _session.reset(token)
-        session.report()
+        phase = "eval" if session.tags.get("phase") == "eval" else "train"
+        self._count(session, phase)
+        if phase == "train" and session.excluded:
+            self._exclude(out, session.excluded, ids)
         return out
+
+    def end_step(self, phase: str = "train") -> dict[str, float]:
+        """Report what was graded since the last step, and return its figures: means, shares missing, judge tokens.
+
+        *phase*: "train" or "eval". Raises FailureRateError where more of a grader's evaluations failed than
+        reward.yaml's max_failure_rate allows.
+        """
+        figures: dict[str, float] = {}
+        for (env_id, of), steps in self._steps.items():
+            if of == phase:
+                found = steps.end()
+                figures |= {f"{env_id}/{key.removeprefix(PREFIX)}": value for key, value in found.items()}
+        return figures
+
+    @property
+    def _steps(self) -> dict[tuple[str, str], StepCounts]:
+        """By environment and phase."""
+        found: dict[tuple[str, str], StepCounts] = self.__dict__.setdefault("_judgekit_steps", {})
+        return found
+
+    def _count(self, session: _Session, phase: str) -> None:
+        step = session.tags.get("global_step", session.number)
+        for env_id, counts in session.counts.items():
+            found = hosted(env_id)
+            steps = self._steps.setdefault(
+                (env_id, phase), StepCounts(found.max_failure_rate if found is not None else None)
+            )
+            # calls of a fully asynchronous trainer end in any order: none takes a step back
+            if not self.trainer_ends_steps and (steps.step is None or step > steps.step):
+                steps.begin(step)
+            steps.add(counts)
+
+    def _exclude(self, out: Any, excluded: set[tuple[Hashable, Any]], ids: Any) -> None:
+        """Mark what was left without a reward, after SkyRL has read the stop reasons."""
+        rows = out.get("trajectory_ids") or ids
+        out["stop_reasons"] = [
+            EXCLUDED if (row.instance_id, row.repetition_id) in excluded else reason
+            for row, reason in zip(rows, out["stop_reasons"], strict=True)
+        ]
+        if not self.trainer_ends_steps and not self.__dict__.setdefault("_judgekit_told_trainer", False):
+            self._judgekit_told_trainer = True
+            logger.warning(
+                "rewards are missing, and the trainer is not one of judgekit_skyrl.make_trainer(): the rollouts have "
+                "no loss, but change the advantages of their prompts' other rollouts"
+            )
+
+    def _name_others(self, env_classes: Any) -> None:
+        told: set[str] = self.__dict__.setdefault("_judgekit_told_others", set())
+        if others := {env for env in env_classes if hosted(env) is None} - told:
+            told |= others
+            logger.warning(
+                "judgekit does not grade the rollouts of %s: a row's column env_class decides, before "
+                "environment.env_class; without the column, or with env_class=judgekit, a row is graded",
+                ", ".join(f"env_class={env}" for env in sorted(others)),
+            )
 
     async def agent_loop(self, *args: Any, **kwargs: Any) -> Any:
         """SkyRL's `agent_loop`, with the grade added to the last token's (or the scalar) reward."""
@@ -148,11 +220,15 @@ class JudgeKitGeneratorMixin:
         except BaseException:
             session.leave(env_id, trajectory.instance_id)
             raise
-        steps = getattr(out, "step_outputs", None) or [out]
+        steps = getattr(out, "step_outputs", [out])
+        if not steps:  # too long before its first turn: SkyRL drops it
+            session.leave(env_id, trajectory.instance_id)
+            return out
         last = steps[-1]
         rollout = slot.rollout(
             group=str(trajectory.instance_id),
             id=f"{trajectory.instance_id}_{trajectory.repetition_id}",
+            response_tokens=sum(sum(step.loss_mask) for step in steps),
             finish_reason=getattr(last, "stop_reason", None),
         )
         result = await session.arrive(env_id, trajectory.instance_id, rollout)
@@ -162,6 +238,8 @@ class JudgeKitGeneratorMixin:
             for step in steps:
                 step.loss_mask = [0] * len(step.loss_mask)
             last.env_metrics[f"{PREFIX}masked_mean"] = 1.0
+        if found.exclude and result.status != "scored":
+            session.excluded.add((trajectory.instance_id, trajectory.repetition_id))
         return out
 
 

@@ -18,8 +18,9 @@ from skyrl.train.utils import initialize_ray
 
 from judgekit import ConfigError
 from judgekit.trainers import run_blocking
-from judgekit_skyrl.env import register
+from judgekit_skyrl.env import register, section_of
 from judgekit_skyrl.generator import make_generator
+from judgekit_skyrl.trainer import make_trainer
 
 ENV = "judgekit"
 
@@ -35,7 +36,10 @@ class JudgeKitConfig(BaseConfig):  # type: ignore[misc]
     grouped: bool = True
     """Grade a prompt's rollouts together, in the generator; false: each by itself, in `step()`."""
     wraps: str | None = None
-    """A BaseTextEnv as package.module:Class, whose conversations are graded."""
+    """Another environment, whose conversations are graded: one of SkyRL's by its id (search, text2sql, …), which
+    keeps its own section environment.skyrl_gym.<id>, or a BaseTextEnv as package.module:Class."""
+    wraps_kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Further arguments of its class: environment.skyrl_gym.judgekit.wraps_kwargs.<name>=…"""
     fully_async: bool = False
     """Use the fully asynchronous trainer, on SkyRL before 0.3, which has no trainer.fully_async.enabled."""
     serve: str | None = None
@@ -44,7 +48,13 @@ class JudgeKitConfig(BaseConfig):  # type: ignore[misc]
     """The name that reward.yaml finds it by: engine: ray, name: …"""
     serve_replicas: int = 1
     serve_gpus: float | None = None
-    """GPUs of one replica; by default one, if the cluster has GPUs."""
+    """GPUs of one replica; by default serve_tensor_parallel_size, if the cluster has GPUs. A fraction shares one."""
+    serve_tensor_parallel_size: int = 1
+    """GPUs that one replica's model is spread over."""
+    serve_max_model_len: int | None = None
+    """The judge's context in tokens, prompt and reply together; by default the model's."""
+    serve_gpu_memory_utilization: float | None = None
+    """Share (0..1) of each GPU's memory that the judge may take; by default vLLM's."""
     serve_python: str | None = None
     """Serve it with another environment's interpreter, for a vLLM other than SkyRL's. The path must exist on every
     node; the environment needs judgekit, and SkyRL's versions of Python and Ray."""
@@ -99,8 +109,8 @@ class JudgeKitExp(BasePPOExp):  # type: ignore[misc]
         if asked or getattr(self.cfg.trainer.fully_async, "enabled", False):
             from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
 
-            return FullyAsyncRayPPOTrainer(*args, **kwargs)
-        return super().get_trainer(*args, **kwargs)
+            return make_trainer(FullyAsyncRayPPOTrainer)(*args, **kwargs)
+        return make_trainer()(*args, **kwargs)
 
 
 def run(cfg: Any, experiment: type = JudgeKitExp) -> None:
@@ -119,6 +129,12 @@ def run(cfg: Any, experiment: type = JudgeKitExp) -> None:
                 name=section.serve_name,
                 replicas=section.serve_replicas,
                 gpus=section.serve_gpus,
+                tensor_parallel_size=section.serve_tensor_parallel_size,
+                options={
+                    name: value
+                    for name in ("max_model_len", "gpu_memory_utilization")
+                    if (value := getattr(section, f"serve_{name}")) is not None
+                },
                 python=section.serve_python,
             )
             run_blocking(
@@ -130,6 +146,8 @@ def run(cfg: Any, experiment: type = JudgeKitExp) -> None:
             runner=section.runner,
             grouped=section.grouped,
             wraps=section.wraps,
+            wraps_config=getattr(cfg.environment.skyrl_gym, section_of(section.wraps) or "", None),
+            wraps_kwargs=section.wraps_kwargs,
         )
         experiment(cfg).run()
     finally:
@@ -153,7 +171,7 @@ def parse(arguments: list[str]) -> Any:
             "say how to grade with one of environment.skyrl_gym.judgekit.config=/path/to/reward.yaml and "
             "environment.skyrl_gym.judgekit.runner=package.module:runner"
         )
-    if section.grouped and cfg.generator.batched:
+    if cfg.generator.batched:
         raise ConfigError(
             "generator.batched=true steps the environments one after another, so that the judge is asked one question "
             "at a time: set generator.batched=false"

@@ -1,0 +1,183 @@
+"""SkyRL's own path from a generator's output to what multiplies the loss, on rows made here.
+
+`errors` compares a batch in which rewards are missing with the batch that never had those rollouts.
+"""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from skyrl.backends.skyrl_train.utils.ppo_utils import repopulate_all_registries
+from skyrl.train.config import SkyRLTrainConfig
+from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer, GeneratedOutputGroup
+from skyrl.train.generators.base import TrajectoryID
+from skyrl.train.trainer import RayPPOTrainer
+
+from judgekit_skyrl import make_trainer
+from judgekit_skyrl.generator import EXCLUDED
+
+GROUP = 8
+Row = dict[str, Any]
+
+
+def rows_of(missing: list[int], seed: int, *, step_wise: bool = False) -> list[Row]:
+    """A prompt of GROUP rollouts for each of *missing*: so many of its rewards are missing. A row is a rollout, or
+    one of its steps; each with random tokens, mask and reward."""
+    rng = random.Random(seed)
+    rows = []
+    for prompt, count in enumerate(missing):
+        gone = set(rng.sample(range(GROUP), count))
+        for repetition in range(GROUP):
+            steps = rng.randint(1, 3) if step_wise else 1
+            for step in range(steps):
+                length = rng.randint(3, 12)
+                last = step == steps - 1
+                mask = [1] * length
+                if length > 6:  # a tool's answer
+                    mask[3:5] = [0, 0]
+                rows.append(
+                    {
+                        "key": (prompt, repetition, step),
+                        "prompt": prompt,
+                        "repetition": repetition,
+                        "last": last,
+                        "missing": repetition in gone,
+                        "prompt_ids": [rng.randint(1, 49) for _ in range(4)],
+                        "ids": [rng.randint(1, 49) for _ in range(length)],
+                        "mask": mask,
+                        "rewards": [0.0] * (length - 1) + [rng.random() if last else 0.0],
+                        "noise": [[rng.random() for _ in range(length)] for _ in range(3)],
+                    }
+                )
+    return rows
+
+
+def as_generated(rows: list[Row]) -> list[Row]:
+    """The rows as judgekit's generator hands them over: a missing reward filled, masked and marked."""
+    found = []
+    for row in rows:
+        if row["missing"]:
+            fill = [*row["rewards"][:-1], 0.5 if row["last"] else 0.0]
+            row = {**row, "rewards": fill, "mask": [0] * len(row["mask"]), "stop": EXCLUDED}
+        found.append(row)
+    return found
+
+
+def settings(prompts: int, estimator: str, step_wise: bool, **more: Any) -> Any:
+    given = {
+        "trainer.train_batch_size": prompts,
+        "trainer.policy_mini_batch_size": prompts,
+        "generator.n_samples_per_prompt": GROUP,
+        "generator.step_wise_trajectories": step_wise,
+        "trainer.algorithm.advantage_estimator": estimator,
+        "trainer.algorithm.use_kl_loss": False,
+        "trainer.algorithm.kl_loss_coef": 0.1,
+        "trainer.algorithm.max_seq_len": 64,
+        "trainer.micro_train_batch_size_per_gpu": 4,
+        "trainer.policy.model.path": "tiny",
+        **more,
+    }
+    repopulate_all_registries()
+    return SkyRLTrainConfig.from_cli_overrides({key: str(value) for key, value in given.items()})
+
+
+def loss_weights(base: type, rows: list[Row], cfg: Any, *, fully_async: bool) -> list[Any]:
+    """What the loss of each row's tokens is multiplied by: normalised advantages × loss mask."""
+    trainer = base.__new__(base)
+    trainer.cfg, trainer.all_metrics, trainer.all_timings = cfg, {}, {}
+    trainer.tokenizer = SimpleNamespace(pad_token_id=0, decode=lambda ids: "")
+    trainer.trajectory_logger, trainer.reward_kl_controller = None, None
+    trainer.global_step = trainer.max_staleness_steps = 1
+    trainer.dispatch = SimpleNamespace(get_lcm_dp_size=lambda: 1)
+    if fully_async:
+        groups = [
+            GeneratedOutputGroup(
+                generator_output=_output([row for row in rows if row["prompt"] == prompt], cfg),
+                uid=str(prompt),
+                global_step_when_scheduled=1,
+                group_completion_time_s=None,
+                prompts=None,
+            )
+            for prompt in dict.fromkeys(row["prompt"] for row in rows)
+        ]
+        data = trainer.convert_generation_group_mini_batch_to_training_input(groups)
+    else:
+        data = trainer.convert_to_training_input(_output(rows, cfg), [str(row["prompt"]) for row in rows])
+    width = data["rewards"].shape[1]
+    for at, key in enumerate(("values", "action_log_probs", "base_action_log_probs")):
+        found = torch.zeros(len(rows), width)
+        for i, row in enumerate(rows):
+            found[i, width - len(row["ids"]) :] = torch.tensor(row["noise"][at])
+        data[key] = found
+    if cfg.trainer.algorithm.use_kl_in_reward:
+        data = trainer.apply_reward_kl_penalty(data)
+    data = trainer.compute_advantages_and_returns(data)
+    data = trainer._normalize_advantages(
+        data, data.metadata["policy_mini_batch_boundaries"], data.metadata["policy_prompt_boundaries"]
+    )
+    used = data["advantages"] * data["loss_mask"]
+    return [used[i, width - len(row["ids"]) :].clone() for i, row in enumerate(rows)]
+
+
+def errors(
+    estimator: str,
+    missing: list[int],
+    seed: int,
+    *,
+    step_wise: bool = False,
+    fully_async: bool = False,
+    mixin: bool = True,
+    **more: Any,
+) -> tuple[float, int]:
+    """(largest error of what multiplies the loss of the valid rows, relative to the largest of these numbers where
+    the batch has only them; number of missing rows that multiply anything)."""
+    cfg = settings(len(missing), estimator, step_wise, **more)
+    rows = rows_of(missing, seed, step_wise=step_wise)
+    base = FullyAsyncRayPPOTrainer if fully_async else RayPPOTrainer
+    found = loss_weights(
+        make_trainer(base) if mixin else base, as_generated(rows), cfg, fully_async=fully_async
+    )
+    got = dict(zip((row["key"] for row in rows), found, strict=True))
+    relative = estimator not in ("gae", "reinforce++")
+    valid = [
+        row for row in rows if not row["missing"] and not (relative and missing[row["prompt"]] == GROUP - 1)
+    ]
+    if not valid:
+        return 0.0, sum(bool(x.any()) for x in got.values())
+    expected = dict(zip((row["key"] for row in valid), _alone(valid, cfg), strict=True))
+    scale = max(float(x.abs().max()) for x in expected.values())
+    error = max(float((got[key] - x).abs().max()) for key, x in expected.items()) / scale
+    return error, sum(bool(x.any()) for key, x in got.items() if key not in expected)
+
+
+def _alone(rows: list[Row], cfg: Any) -> list[Any]:
+    """A batch that never had the others: one mini-batch, as the whole of the other is."""
+    import skyrl.train.trainer as module
+
+    boundaries = module.compute_prompt_mini_batch_boundaries
+    module.compute_prompt_mini_batch_boundaries = lambda uids, *_: [(0, len(uids))]
+    try:
+        return loss_weights(RayPPOTrainer, rows, cfg, fully_async=False)
+    finally:
+        module.compute_prompt_mini_batch_boundaries = boundaries
+
+
+def _output(rows: list[Row], cfg: Any) -> dict[str, Any]:
+    step_wise = cfg.generator.step_wise_trajectories
+    return {
+        "prompt_token_ids": [row["prompt_ids"] for row in rows],
+        "response_ids": [row["ids"] for row in rows],
+        "rewards": [row["rewards"] for row in rows],
+        "loss_masks": [row["mask"] for row in rows],
+        "stop_reasons": [row.get("stop", "stop") for row in rows],
+        "rollout_metrics": {},
+        "rollout_logprobs": None,
+        "rollout_expert_indices": None,
+        "trajectory_ids": [TrajectoryID(str(row["prompt"]), row["repetition"]) for row in rows]
+        if step_wise
+        else None,
+        "is_last_step": [row["last"] for row in rows] if step_wise else None,
+    }

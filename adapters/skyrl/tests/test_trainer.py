@@ -1,0 +1,120 @@
+"""A rollout without a reward changes nothing for the others, and gets nothing itself."""
+
+from __future__ import annotations
+
+import logging
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advantages import errors
+from envs_for_tests import flaky
+from judgekit import GradingRunner, JudgeUnavailable, Rollout, grader
+from judgekit_skyrl import make_generator, register
+from judgekit_skyrl.generator import EXCLUDED
+from stand_ins import ScriptedPolicy, generator, input_of
+from toy_training import train
+
+pytestmark = pytest.mark.skipif(version("skyrl") < "0.3", reason="other tests say what there is before")
+
+
+@pytest.mark.parametrize("fully_async", [False, True], ids=["sync", "fully_async"])
+@pytest.mark.parametrize("step_wise", [False, True], ids=["whole", "step_wise"])
+def test_siblings_advantages_do_not_move(step_wise: bool, fully_async: bool) -> None:
+    for missing in ([0, 1, 4, 7], [8, 2, 6], [7, 8]):
+        error, nonzero = errors("grpo", missing, 0, step_wise=step_wise, fully_async=fully_async)
+        assert error <= 1e-6
+        assert nonzero == 0
+
+
+@pytest.mark.parametrize("estimator", ["rloo", "maxrl", "reinforce++", "gae"])
+@pytest.mark.parametrize("kl", [False, True])
+def test_other_estimators(estimator: str, kl: bool) -> None:
+    error, nonzero = errors(estimator, [0, 3, 7, 8], 1, **{"trainer.algorithm.use_kl_in_reward": kl})
+    assert error <= 1e-6
+    assert nonzero == 0
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"trainer.algorithm.advantage_batch_normalize": True},
+        {"trainer.algorithm.loss_reduction": "sequence_mean"},
+        {"trainer.algorithm.loss_reduction": "seq_mean_token_sum_norm"},
+        {"trainer.algorithm.loss_reduction": "prompt_mean"},
+    ],
+    ids=lambda more: next(iter(more.values())),
+)
+def test_nor_do_the_counts_that_the_loss_is_divided_by(more: dict[str, Any]) -> None:
+    assert errors("grpo", [0, 5, 8, 2], 2, **more)[0] <= 1e-6
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "reinforce++", "gae"])
+def test_nothing_left(estimator: str) -> None:
+    assert errors(estimator, [8, 8], 3) == (0.0, 0)
+
+
+def test_the_harness_sees_the_difference() -> None:
+    """SkyRL's own trainer, handed the same rows."""
+    assert errors("grpo", [0, 4], 0, mixin=False)[0] > 0.1
+
+
+@pytest.mark.parametrize("step_wise", [False, True])
+async def test_the_generator_marks_them(tokenizer: Any, step_wise: bool) -> None:
+    """Exclusion is the default; the mark survives SkyRL's own use of stop reasons, and evaluation has none."""
+    register(runner=GradingRunner({"flaky": flaky}))
+    script = ScriptedPolicy(
+        tokenizer, lambda prompt, call: "down" if call % 4 == 2 else "good" if call % 2 else "bad"
+    )
+    options: dict[str, Any] = {"zero_reward_on_non_stop": True, "step_wise_trajectories": step_wise}
+    made = generator(make_generator(), tokenizer, script, **options)
+    out = await made.generate(input_of(2, 4), disable_tqdm=True)
+    assert out["stop_reasons"].count(EXCLUDED) == 2
+    for reason, mask in zip(out["stop_reasons"], out["loss_masks"], strict=True):
+        assert any(mask) == (reason != EXCLUDED)
+    out = await made.generate(input_of(2, 4, phase="eval"), disable_tqdm=True)
+    assert EXCLUDED not in out["stop_reasons"]
+
+
+@pytest.mark.parametrize("fully_async", [False, True], ids=["sync", "fully_async"])
+def test_training_goes_on_with_one_of_four_missing(tmp_path: Path, fully_async: bool) -> None:
+    """One prompt's share is no step's: max_failure_rate is of the step, though a call may be one prompt."""
+    asked = [0]
+
+    @grader
+    async def judge(rollout: Rollout) -> float:
+        asked[0] += 1
+        if asked[0] % 4 == 0:
+            raise JudgeUnavailable("down on purpose")
+        return sum(c in "0123456789" for c in rollout.response) / max(1, len(rollout.response))
+
+    runner = GradingRunner({"judge": judge}, max_failure_rate=0.4)
+    rows = train(tmp_path, steps=6, seed=0, fully_async=fully_async, runner=runner)
+    rates = rows.series("judgekit/judge/failure_rate")
+    assert len(rates) == 6
+    assert all(0 < rate < 0.4 for rate in rates)
+    assert max(rows.series("judgekit/neutral_rate")) > 0
+    assert len(rows.series("judgekit/judge/mean")) == len(rows.series("judgekit/flat_group_rate")) == 6
+
+
+def test_a_step_with_nothing_to_train_on(tmp_path: Path) -> None:
+    @grader
+    async def judge(rollout: Rollout) -> float:
+        raise JudgeUnavailable("down on purpose")
+
+    lines: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("judgekit")  # SkyRL takes over the handlers of the root
+    logger.addHandler(handler)
+    try:
+        rows = train(tmp_path, steps=3, seed=0, fully_async=False, runner=GradingRunner({"judge": judge}))
+    finally:
+        logger.removeHandler(handler)
+    assert rows.series("policy/grad_norm") == [0.0] * 3
+    assert rows.series("loss/avg_raw_advantages_abs") == [0.0] * 3
+    assert sum("there is nothing to train on" in line for line in lines) == 3
+    # the last step is told like the others
+    assert sum("failed on 32 of 32 rollouts" in line and "graded" in line for line in lines) == 3
