@@ -24,6 +24,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # verl swallows what plug-ins raise while it is imported
     import ray
     import verl  # noqa: F401
+    import verl.trainer.ppo.ray_trainer  # warns about engines that are not installed
 from tiny_policy import make_policy
 
 
