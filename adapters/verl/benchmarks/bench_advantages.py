@@ -46,7 +46,7 @@ def main() -> None:
     finish(
         {
             "cells": cells,
-            "max_error": worst if worst > 1e-4 else round(worst, 9),
+            "max_error": worst,
             "nonzero_for_missing": nonzero,
             "not_exact": [f"{what}: {why}" for what, why in NOT_EXACT.items()],
         },

@@ -156,6 +156,7 @@ def _v1_manager() -> Any:
                 self.tokenizer,
                 mask=output.response_mask,
                 extra_fields=output.extra_fields,
+                limit=self.config.actor_rollout_ref.rollout.response_length,
             )
             arrived = Arrived(
                 group=meeting.group,
@@ -243,6 +244,8 @@ class _GroupManagerV0(_DriverSide, AgentLoopManager):  # type: ignore[misc]
 
     async def _grade_groups(self, prompts: DataProto, out: DataProto) -> None:
         """Grade every group of the batch and write the rewards where verl looks for them."""
+        if "rm_scores" in out.batch:  # by the agent loop itself
+            return
         groups: dict[Any, list[int]] = {}
         padding: dict[int, int] = {}
         size = (

@@ -105,6 +105,7 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             router=reward_router_address,
         )
         self._hosted = made.hosted
+        self._limit = config.get("actor_rollout_ref", {}).get("rollout", {}).get("response_length")
         self.runner = made.hosted.runner
         self._extras = made.extras
         self._none: float | None = None if verl_version() >= DROPS_NONE else math.nan
@@ -132,7 +133,7 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
                 "async trainer has its own): remove that line, and the graders and transforms that need a group"
             )
         rows = [data[i] for i in range(len(data))] if grouped else [data[-1:][0]]
-        rollouts = [rollout_of_row(row, self.tokenizer) for row in rows]
+        rollouts = [rollout_of_row(row, self.tokenizer, limit=self._limit) for row in rows]
         grading = self._run(rollouts, tags_of(rows[0].non_tensor_batch))
         answers = await self._answers(grading, len(rows))
         return {"group": self._left_out(answers, v1=False)} if grouped else answers[0]
