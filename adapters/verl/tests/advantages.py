@@ -100,7 +100,10 @@ def compare(
     reference = algorithm.copy()
     reference.adv_estimator = case.name.removeprefix("judgekit_")
     expected = _advantages(
-        made.data(made.uid, made.mask, case).select_idxs(torch.tensor(rows)), reference, [made.keys[i] for i in rows], case
+        made.data(made.uid, made.mask, case).select_idxs(torch.tensor(rows)),
+        reference,
+        [made.keys[i] for i in rows],
+        case,
     )
     uid, mask = made.uid.copy(), made.mask.clone()
     if case.v1:

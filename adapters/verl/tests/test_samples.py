@@ -36,7 +36,11 @@ def test_the_conversation_is_rebuilt_from_the_mask(tokenizer: Any) -> None:
 
 @pytest.mark.parametrize("with_prompt", [True, False])
 def test_messages_of_an_agent_loop_count_first(tokenizer: Any, with_prompt: bool) -> None:
-    exported = [{"role": "assistant", "content": "a"}, {"role": "tool", "content": "t"}, {"role": "assistant", "content": "b"}]
+    exported = [
+        {"role": "assistant", "content": "a"},
+        {"role": "tool", "content": "t"},
+        {"role": "assistant", "content": "b"},
+    ]
     fields = {"messages": [*PROMPT, *exported] if with_prompt else exported, "seen": 1}
     ids, mask = tool_loop(tokenizer)
     rollout = rollout_of({"raw_prompt": PROMPT}, ids, tokenizer, mask=mask, extra_fields=fields)
@@ -54,7 +58,9 @@ def test_a_column_called_messages_is_the_conversation_only_if_it_ends_alike(toke
     assert len(rollout_of({"raw_prompt": PROMPT, "messages": mine}, ids, tokenizer).messages) == 3
 
 
-@pytest.mark.parametrize(("text", "end", "reason"), [("x" * 8, False, "length"), ("x", False, None), ("x", True, "stop")])
+@pytest.mark.parametrize(
+    ("text", "end", "reason"), [("x" * 8, False, "length"), ("x", False, None), ("x", True, "stop")]
+)
 def test_why_it_ended(tokenizer: Any, text: str, end: bool, reason: str | None) -> None:
     ids = tokenizer.encode(text) + [tokenizer.eos_token_id] * end
     assert rollout_of({"raw_prompt": PROMPT}, ids, tokenizer, limit=8).finish_reason == reason

@@ -103,7 +103,9 @@ def test_rollouts_without_a_reward_are_not_trained_on(tmp_path: Path, down: str)
     """With half of the judge's answers missing the policy learns; with all of them it stays as it is."""
     file = reward_file(tmp_path, None)
     grader = {"half": "half_down", "all": "always_down"}[down]
-    text = file.read_text().replace("reward: {weighted: {letters: 1}}", "reward: {weighted: {letters: 1, judge: 0.1}}")
+    text = file.read_text().replace(
+        "reward: {weighted: {letters: 1}}", "reward: {weighted: {letters: 1, judge: 0.1}}"
+    )
     file.write_text(text.replace("reward:", f"  judge: {{use: 'graders_for_tests:{grader}'}}\nreward:", 1))
     status, scores, text = train(tmp_path / "run", file, steps=2, seed=0)
     assert status == 0, text[-4000:]

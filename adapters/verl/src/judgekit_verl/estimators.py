@@ -97,7 +97,12 @@ def treatment(algorithm: Any, hosted: HostedRunner, *, v1: bool) -> Treatment | 
     name = str(algorithm.adv_estimator)
     own = name.removeprefix(PREFIX)
     least = 1 if own in _UNGROUPED or not hosted.exclude else 2
-    if not hosted.exclude or (name != own and own in REGISTERED) or own in _BY_MASK or _centred(name, algorithm):
+    if (
+        not hosted.exclude
+        or (name != own and own in REGISTERED)
+        or own in _BY_MASK
+        or _centred(name, algorithm)
+    ):
         return Treatment(own_uid=v1 and hosted.exclude and name in _BY_UID, least=least)
     return Treatment(own_uid=True, least=least) if v1 and name in _BY_UID else None
 

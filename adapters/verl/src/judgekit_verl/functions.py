@@ -108,7 +108,9 @@ def rollout_of_sample(sample: RewardSample) -> Rollout:
 
 def reward_function(given: Any) -> RewardFunction | None:
     """The reward function in what verl's loader made of `custom_reward_function`; None if it is another function."""
-    candidates = (given, *given.args) if isinstance(given, partial) else (given,)  # verl binds the object first
+    candidates = (
+        (given, *given.args) if isinstance(given, partial) else (given,)
+    )  # verl binds the object first
     return next((one for one in candidates if callable(getattr(one, "compute_batch_scores", None))), None)
 
 

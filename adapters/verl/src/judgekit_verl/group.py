@@ -26,13 +26,12 @@ from verl.experimental.agent_loop import AgentLoopManager
 from verl.utils.ray_utils import auto_await
 
 from judgekit import ConfigError
-from judgekit.trainers import Counts
 from judgekit_verl import estimators
 from judgekit_verl.estimators import LeftOut
 from judgekit_verl.manager import GROUP, Arrived, Complete
 from judgekit_verl.samples import rollout_of, tags_of
 from judgekit_verl.settings import check_asked, settings
-from judgekit_verl.step_counts import counts_actor, report
+from judgekit_verl.step_counts import StepWatch, counts_actor, report
 
 
 logger = logging.getLogger("judgekit")
@@ -62,19 +61,7 @@ class _DriverSide:
         if hosted.exclude and estimators.treatment(config.algorithm, hosted, v1=self._is_v1) is None:
             logger.warning("%s", estimators.advice(config.algorithm))
         self._judgekit_counts = counts_actor()
-        self._counted = Counts()
-        self._step: Any = None
-
-    def _tell(self, step: Any) -> None:
-        """Report the previous step, at the first batch of a new one.
-
-        A step may have many batches of few rollouts each (refilled groups, asynchronous modes); their failures
-        count together."""
-        counts, fatal = ray.get(self._judgekit_counts.take.remote())
-        self._counted.merge(counts)
-        if fatal or step != self._step:
-            self._step, told, self._counted = step, self._counted, Counts()
-            report(told, fatal, self._max_failure_rate)
+        self._watch = StepWatch(self._judgekit_counts, self._max_failure_rate)
 
 
 class _Meeting:
@@ -178,7 +165,9 @@ def _v1_manager() -> Any:
                 # the uid, everything else goes by the key
                 kwargs["uid"] = left_out.uid(str(kwargs["uid"]), kwargs["session_id"])
                 for one in outputs:
-                    one.response_mask = left_out.mask(one.response_mask) if one is output else [0] * len(one.response_mask)
+                    one.response_mask = (
+                        left_out.mask(one.response_mask) if one is output else [0] * len(one.response_mask)
+                    )
             output.metrics.compute_score = time.perf_counter() - start
 
         def _send_if_complete(self, meeting: _Meeting) -> None:
@@ -218,7 +207,9 @@ def _v1_manager() -> Any:
             self.agent_loop_workers_class = ray.remote(GroupWorker)
 
         def generate_sequences(self, prompts: Any) -> None:
-            self._tell(int(np.asarray(prompts["global_steps"]).flat[0]))
+            rollout = self.config.actor_rollout_ref.rollout
+            each = rollout.val_kwargs.n if "validate" in prompts and prompts["validate"] else rollout.n
+            self._watch.begin(int(np.asarray(prompts["global_steps"]).flat[0]), len(prompts) * int(each))
             super().generate_sequences(prompts)
 
     return GroupManager

@@ -13,7 +13,14 @@ from judgekit.types import content_text
 
 logger = logging.getLogger("judgekit")
 
-_LEFT_OUT = ("uid", "session_id", "tool_extra_fields", "multi_modal_data", "multi_modal_inputs", "dummy_tensor")
+_LEFT_OUT = (
+    "uid",
+    "session_id",
+    "tool_extra_fields",
+    "multi_modal_data",
+    "multi_modal_inputs",
+    "dummy_tensor",
+)
 """Columns that are no part of a rollout's `extra`."""
 _told: set[str] = set()
 
@@ -38,7 +45,10 @@ def rollout_of_row(item: Any, tokenizer: Any, *, limit: int | None = None) -> Ro
     if not len(columns.get("raw_prompt", ())):
         prompts = item.batch["prompts"]
         given = item.batch["attention_mask"][: prompts.shape[-1]].bool()
-        columns = {**columns, "raw_prompt": tokenizer.decode(prompts[given].tolist(), skip_special_tokens=True)}
+        columns = {
+            **columns,
+            "raw_prompt": tokenizer.decode(prompts[given].tolist(), skip_special_tokens=True),
+        }
     return rollout_of(
         columns,
         ids[:valid].tolist(),
