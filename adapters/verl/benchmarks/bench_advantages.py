@@ -22,8 +22,9 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "tests"), str(Path(__file__).par
 warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
 
-from advantages import CASES, NOT_EXACT, compare
 from common import finish, machine
+
+from advantages import CASES, NOT_EXACT, compare
 
 SEEDS = 5
 
@@ -39,7 +40,7 @@ def main() -> None:
                 found = max(found, *(error for error, _ in results))
                 nonzero += any(of_missing > 1e-6 for _, of_missing in results)
                 cells += 1
-        print(f"{str(case):45} 0 to {case.most} of 8 missing: {found:.1e}", end="")
+        print(f"{case!s:45} 0 to {case.most} of 8 missing: {found:.1e}", end="")
         neutral = max(compare(case, 4, seed=seed, neutral=True)[0] for seed in range(SEEDS))
         print(f"; 4 of 8 and a neutral fill: {neutral:.1e}", flush=True)
         worst = max(worst, found)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 

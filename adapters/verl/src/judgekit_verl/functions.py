@@ -8,8 +8,8 @@ and returns results in any order, matched by `original_index`. Functions written
 from __future__ import annotations
 
 import math
-from functools import partial
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec

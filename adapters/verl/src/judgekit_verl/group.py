@@ -33,7 +33,6 @@ from judgekit_verl.samples import rollout_of, tags_of
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.step_counts import StepWatch, counts_actor, report
 
-
 logger = logging.getLogger("judgekit")
 estimators.register()
 
@@ -208,7 +207,8 @@ def _v1_manager() -> Any:
 
         def generate_sequences(self, prompts: Any) -> None:
             rollout = self.config.actor_rollout_ref.rollout
-            each = rollout.val_kwargs.n if "validate" in prompts and prompts["validate"] else rollout.n
+            validate = "validate" in prompts and prompts["validate"]  # noqa: RUF019, get() returns it wrapped
+            each = rollout.val_kwargs.n if validate else rollout.n
             self._watch.begin(int(np.asarray(prompts["global_steps"]).flat[0]), len(prompts) * int(each))
             super().generate_sequences(prompts)
 
