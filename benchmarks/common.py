@@ -76,7 +76,11 @@ def finish(figures: dict[str, Any], goals: Mapping[str, tuple[str, float]] | Non
     for line in failures:
         print(f"MISSED: {line}")
     sys.stdout.flush()
-    rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
+    rounded = {k: _rounded(v) if isinstance(v, float) else v for k, v in figures.items()}
     print(json.dumps(rounded), flush=True)
     if failures:
         sys.exit(1)
+
+
+def _rounded(value: float) -> float:
+    return round(value, 4) if abs(value) >= 1e-3 else float(f"{value:.2g}")  # errors of 1e-7 are no zeros

@@ -13,6 +13,7 @@ train() {
         actor_rollout_ref.actor.ppo_mini_batch_size=64 \
         actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 \
         actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef=0.001 \
+        actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=8 \
         actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 \
         actor_rollout_ref.rollout.gpu_memory_utilization=0.5 \
         actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8 \
@@ -24,5 +25,22 @@ train() {
         trainer.n_gpus_per_node="${GPUS:-1}" trainer.nnodes=1 \
         trainer.logger='["console"]' trainer.project_name=judgekit trainer.experiment_name="$(basename "$0" .sh)" \
         trainer.total_epochs=1 trainer.save_freq=-1 trainer.test_freq=20 \
+        trainer.resume_mode=disable \
         "$@"
+}
+
+# Serves a judge over HTTP on port 8000 and returns once it answers. If the server ends first, shows its log and fails.
+serve_judge() {
+    local log=judge.log
+    judgekit serve --name judge --model "${JUDGE:-Qwen/Qwen2.5-1.5B-Instruct}" --port 8000 >"$log" 2>&1 &
+    JUDGE_PID=$!
+    trap 'kill "$JUDGE_PID" 2>/dev/null; wait' EXIT
+    until curl -sf http://127.0.0.1:8000/health >/dev/null; do
+        if ! kill -0 "$JUDGE_PID" 2>/dev/null; then
+            cat "$log" >&2
+            echo "the judge's server has ended; its log is above" >&2
+            return 1
+        fi
+        sleep 2
+    done
 }

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./common.sh
+trap 'judgekit serve --engine ray --name judge --stop; ray stop' EXIT
 ray start --head --num-gpus=2
 judgekit serve --engine ray --name judge --model "${JUDGE:-Qwen/Qwen2.5-1.5B-Instruct}" --gpus 1
-trap 'judgekit serve --engine ray --name judge --stop; ray stop' EXIT
 train "$PWD/reward_judge_ray.yaml" "$@"

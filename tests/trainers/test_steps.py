@@ -71,3 +71,19 @@ def test_without_a_limit_failures_are_only_told() -> None:
     for result in results(["bad"] * 32):
         counts.add(result)
     assert counts.end()["judgekit/excluded_rate"] == 1.0
+
+
+def test_a_step_that_goes_on_is_reported_once_for_what_there_is(caplog: pytest.LogCaptureFixture) -> None:
+    steps = StepCounts()
+    steps.begin(1)
+    steps.add(Counts())
+    assert steps.report() == {}
+    counts = Counts()
+    counts.statuses["scored"] = 4
+    with caplog.at_level("INFO", logger="judgekit"):
+        steps.add(counts)
+        steps.report()
+        steps.report()
+        steps.begin(2)
+    assert caplog.text.count("4 rollouts graded") == 1
+    assert steps.rollouts == 0

@@ -23,7 +23,7 @@ import pytest
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # verl swallows what plug-ins raise while it is imported
     import ray
-    import verl  # noqa: F401
+    import verl.trainer.ppo.ray_trainer  # noqa: F401, warns about engines that are not installed
 from tiny_policy import make_policy
 
 

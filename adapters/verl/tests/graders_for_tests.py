@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 
 from judgekit import GradingRunner, JudgeUnavailable, Rollout, grader, group_grader
-from judgekit.graders import FinalAnswer
+from judgekit.graders import FinalAnswer, SoftOverlong
 
 
 @grader
@@ -27,6 +28,14 @@ async def flaky(rollout: Rollout) -> float:
 @grader
 async def always_down(rollout: Rollout) -> float:
     raise JudgeUnavailable("the judge is down")
+
+
+@grader
+async def half_down(rollout: Rollout) -> float:
+    """A judge that is down for about half of the rollouts, whatever they say."""
+    if int(hashlib.sha256(rollout.id.encode()).hexdigest(), 16) % 2:
+        raise JudgeUnavailable("the judge is down")
+    return 1.0
 
 
 @group_grader
@@ -50,6 +59,15 @@ def down_at_times() -> GradingRunner:
     return GradingRunner(
         {"flaky": flaky, "letters": letters}, {"flaky": 0.5, "letters": 0.5}, missing_reward="neutral"
     )
+
+
+def excluding() -> GradingRunner:
+    """The default: who has no reward is left out."""
+    return GradingRunner({"flaky": flaky, "letters": letters}, {"flaky": 0.5, "letters": 0.5})
+
+
+def brief() -> GradingRunner:
+    return GradingRunner({"brief": SoftOverlong(max_length=24, cache=8)}, missing_reward="neutral")
 
 
 def strict() -> GradingRunner:

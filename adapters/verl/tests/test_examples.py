@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +14,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils.config import validate_config
 
 from judgekit_verl.manager import has_hook
 from judgekit_verl.settings import settings
@@ -19,22 +23,64 @@ from judgekit_verl.settings import settings
 EXAMPLES = Path(__file__).parents[3] / "examples" / "verl"
 
 
-def arguments_of(script: Path, folder: Path) -> list[str]:
-    """What the script hands to `python3 -m verl.trainer.main_ppo`."""
+def run_script(
+    script: Path, folder: Path, *given: str, judgekit: str = "true", curl: str = "true"
+) -> subprocess.CompletedProcess[str]:
+    """Run it as `bash script.sh`, with commands in the place of a GPU's; prints what it hands to verl's main_ppo."""
     fakes = {
         "python3": '[ "$1" = -m ] && { shift 2; printf "%s\\n" "$@"; } || true',
-        "ray": 'while [ "$1" ] && [ "$1" != -- ]; do shift; done; [ "$1" ] && { shift; "$@"; } || true',
-        "judgekit": "true",
-        "curl": "true",
+        "ray": '[ "$1" = stop ] && echo ray stop >&2; while [ "$1" ] && [ "$1" != -- ]; do shift; done; [ "$1" ] && { shift; "$@"; } || true',
+        "judgekit": judgekit,
+        "curl": curl,
     }
     for name, does in fakes.items():
         fake = folder / name
         fake.write_text(f"#!/bin/sh\n{does}\n")
         fake.chmod(0o755)
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "RAY_ADDRESS": "http://head:8265"}
-    done = subprocess.run(["bash", str(script)], env=environment, capture_output=True, text=True)
-    assert done.returncode in (0, 1), done.stderr  # `kill %1` finds the fake server gone
+    copy = folder / "verl"
+    shutil.copytree(script.parent, copy)
+    return subprocess.run(
+        ["bash", str(copy / script.name), *given], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+def arguments_of(script: Path, folder: Path) -> list[str]:
+    done = run_script(
+        script, folder, curl=f"test -e {folder}/up || {{ touch {folder}/up; false; }}", judgekit="sleep 5"
+    )
+    assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", ["run_judge_http", "run_listwise"])
+def test_a_server_that_ends_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    done = run_script(EXAMPLES / f"{name}.sh", tmp_path, judgekit="echo no such model; exit 3", curl="false")
+    assert done.returncode == 1
+    assert "no such model" in done.stderr
+    assert not done.stdout
+
+
+def test_a_ray_cluster_is_left_to_nobody(tmp_path: Path) -> None:
+    """`judgekit serve` fails; the cluster that the script started is stopped."""
+    fake = 'case "$*" in *--stop*) ;; *) exit 3;; esac'
+    done = run_script(EXAMPLES / "run_judge_ray.sh", tmp_path, judgekit=fake)
+    assert done.returncode == 3
+    assert "ray stop" in done.stderr
+
+
+def test_a_listwise_judge_in_validation() -> None:
+    """With one sample a prompt, right and wrong answers have different rewards."""
+    from judgekit import GradingRunner, Rollout
+    from judgekit.trainers import load_config
+
+    config = load_config(EXAMPLES / "reward_listwise.yaml")
+    runner: GradingRunner = config.build()
+    alone = [
+        [Rollout(prompt=f"q{i}", response=f"#### {i}", ground_truth="0", group=str(i))] for i in range(2)
+    ]
+    results = asyncio.run(runner.run_groups(alone))
+    assert [group[0].reward for group in results] == [1, 0]
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("run_*.sh")), ids=lambda path: path.stem)
@@ -42,6 +88,9 @@ def test_launch_scripts(script: Path, tmp_path: Path, trainer_config: Callable[.
     given = arguments_of(script, tmp_path)
     assert given
     config = trainer_config(*given)
+    validate_config(
+        config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
+    )
     assert config.reward.reward_manager.name == "judgekit"
     assert has_hook(config)
     settings(dict(config.reward.reward_kwargs), hook=True, workers=config.reward.num_workers)

@@ -79,23 +79,31 @@ class V1:
         rows = []
         if keys:
             data = tq.kv_batch_get(
-                keys=keys, partition_id=part, select_fields=["responses", "rm_scores", "extra_fields", "uid"]
+                keys=keys,
+                partition_id=part,
+                select_fields=["responses", "rm_scores", "extra_fields", "uid", "response_mask", "loss_mask"],
             )
-            for key, response, scores, extra in zip(
+            for key, response, scores, extra, uid, mask, loss_mask in zip(
                 keys,
                 data["responses"].unbind(),
                 data["rm_scores"].unbind(),
                 data["extra_fields"],
+                data["uid"],
+                data["response_mask"].unbind(),
+                data["loss_mask"].unbind(),
                 strict=True,
             ):
                 extra = getattr(extra, "data", extra)
                 assert scores[:-1].count_nonzero() == 0
+                assert mask.tolist() == loss_mask.tolist()
                 rows.append(
                     {
                         "group": uids.index(key[:36]),
                         "length": len(response),
                         "score": float(scores.sum()),
                         "info": extra["reward_extra_info"],
+                        "own_uid": str(getattr(uid, "data", uid)) != key[:36],
+                        "trained": int(mask.sum()),
                     }
                 )
         tq.kv_clear(keys=list(items), partition_id=part)
@@ -177,6 +185,28 @@ def test_v1_a_judge_that_is_down_pays_nobody_zero(v1: Callable[..., V1], caplog:
         "12 rollouts graded; grader 'flaky' failed on 4 of 12 rollouts (JudgeUnavailable × 4); 4 of 12 rewards are missing (4 neutral)"
         in caplog.text
     )
+
+
+def test_v1_rollouts_without_a_reward_are_left_out(v1: Callable[..., V1]) -> None:
+    """In training, not in validation; of a prompt without two rewards, two members keep a token each."""
+    trainer = v1(
+        "excluding",
+        lambda prompt, call: "down" if "lost" in prompt or ("one" in prompt and call % 3 == 0) else "aaaa",
+        "algorithm.adv_estimator=grpo",
+    )
+    lost = of_group(trainer.step(["lost"]), 0)
+    assert sorted(row["trained"] for row in lost) == [0, 1, 1]
+    assert all(row["own_uid"] for row in lost)
+    rows = of_group(trainer.step(["one"]), 0)
+    assert len(rows) == 3
+    for row in rows:
+        missing = row["info"]["judgekit/missing"] == 1
+        assert row["own_uid"] == missing
+        assert row["trained"] == (0 if missing else row["length"])
+    assert sum(row["own_uid"] for row in rows) == 1
+    for row in trainer.step(["lost"], validate=True):
+        assert row["trained"] == row["length"]
+        assert not row["own_uid"]
 
 
 def test_v1_too_many_failures_end_the_training(v1: Callable[..., V1]) -> None:

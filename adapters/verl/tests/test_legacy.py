@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -150,6 +151,45 @@ def test_verls_second_call_after_an_error_does_not_grade_again(tokenizer: Any) -
     with pytest.raises(RuntimeError, match="judge timeout"):
         made(data)
     assert theirs.calls == 1
+
+
+class ResponseLength:
+    """The guide's own example: the length of the last message, and columns by name."""
+
+    async def compute_batch_scores(self, prompt_to_samples: dict[str, list[Any]]) -> list[Any]:
+        return [
+            SimpleNamespace(
+                original_index=s.original_index,
+                group_index=s.group_index,
+                score=float(len(s.messages[-1]["content"])) + s.extra["chat_date"],
+                reward_info={},
+                details=None,
+            )
+            for group in prompt_to_samples.values()
+            for s in group
+        ]
+
+
+def test_the_guides_graders_read_the_response_and_the_columns(tokenizer: Any) -> None:
+    data = batch(tokenizer, ["x", "yyyy"], extra=[{"chat_date": 10}, {"chat_date": 20}])
+    assert JudgeKitLegacyRewardManager(tokenizer, 0, ResponseLength())(data).sum(1).tolist() == [11, 24]
+
+
+def test_a_reward_function_is_found_through_verls_wrapper(tokenizer: Any) -> None:
+    """verl's loaders wrap it in a partial of one of these functions, with the object first."""
+
+    def _call_with_kwargs(raw_fn: Any, extra_kwargs: Any, *args: Any, **kwargs: Any) -> Any: ...
+
+    data = batch(tokenizer, ["x", "yy"])
+    wrapped = partial(_call_with_kwargs, Theirs(), {})
+    assert JudgeKitLegacyRewardManager(tokenizer, 0, wrapped)(data).sum(1).tolist() == [1, 2]
+
+
+def test_response_tokens_are_known(tokenizer: Any) -> None:
+    data = batch(tokenizer, ["x", "y" * 30], uids=["a", "a"])
+    made = manager(tokenizer, "brief")(data, return_dict=True)
+    assert made["reward_extra_info"]["judgekit/missing"] == [0, 0]
+    assert made["reward_tensor"].sum(1).tolist() == [0, -1]
 
 
 def test_the_class_path_of_patched_verl(tokenizer: Any) -> None:

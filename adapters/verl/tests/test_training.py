@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -95,3 +96,27 @@ def test_a_judge_that_stays_away_ends_it_with_the_reason(tmp_path: Path) -> None
     assert len(scores) < 6
     assert "FailureRateError" in text
     assert "grader 'judge' failed on 32 of 32 rollouts" in text
+
+
+@pytest.mark.parametrize("down", ["half", "all"])
+def test_rollouts_without_a_reward_are_not_trained_on(tmp_path: Path, down: str) -> None:
+    """With half of the judge's answers missing the policy learns; with all of them it stays as it is."""
+    file = reward_file(tmp_path, None)
+    grader = {"half": "half_down", "all": "always_down"}[down]
+    text = file.read_text().replace(
+        "reward: {weighted: {letters: 1}}", "reward: {weighted: {letters: 1, judge: 0.1}}"
+    )
+    file.write_text(text.replace("reward:", f"  judge: {{use: 'graders_for_tests:{grader}'}}\nreward:", 1))
+    status, scores, text = train(tmp_path / "run", file, steps=2, seed=0)
+    assert status == 0, text[-4000:]
+    assert len(scores) == 2
+    norms = [float(x) for x in re.findall(r"actor/grad_norm:(?:np\.float64\()?([-\d.e]+)", text)]
+    assert len(norms) == 2
+    entries = read_ledger(tmp_path / "ledger.jsonl").entries
+    missing = [entry for entry in entries if entry.status == "neutral"]
+    if down == "all":
+        assert len(missing) == len(entries)
+        assert norms == [0, 0]
+    else:
+        assert 8 <= len(missing) <= 56
+        assert min(norms) > 0

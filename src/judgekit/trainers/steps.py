@@ -24,6 +24,12 @@ class StepCounts:
         self.max_failure_rate = max_failure_rate
         self.step: Hashable = None
         self._counts = Counts()
+        self._told = 0
+
+    @property
+    def rollouts(self) -> int:
+        """Rollouts of the current step that have been counted."""
+        return self._counts.rollouts
 
     def begin(self, step: Hashable) -> Mapping[str, float]:
         """Say that rollouts of *step* are handed over from now on; returns the figures of the step that has ended.
@@ -44,10 +50,19 @@ class StepCounts:
 
     def end(self) -> Mapping[str, float]:
         """Report the current step; as `begin`."""
-        counts, self._counts = self._counts, Counts()
+        try:
+            return self.report()
+        finally:
+            self._counts, self._told = Counts(), 0
+
+    def report(self) -> Mapping[str, float]:
+        """Report the current step so far, which may go on; as `begin`. Nothing is logged twice."""
+        counts = self._counts
         if not counts.rollouts:
             return {}
-        logger.log(logging.WARNING if counts.unusual else logging.INFO, "%s", counts.line())
+        if counts.rollouts > self._told:
+            self._told = counts.rollouts
+            logger.log(logging.WARNING if counts.unusual else logging.INFO, "%s", counts.line())
         check_failure_rate(counts, self.max_failure_rate)
         return counts.figures()
 

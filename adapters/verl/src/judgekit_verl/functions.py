@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from judgekit import ConfigError, GradingRunner, Rollout
+from judgekit.trainers import rollout_of
 
 
 class RewardSample(Struct, kw_only=True):
@@ -27,7 +29,11 @@ class RewardSample(Struct, kw_only=True):
     prompt: str
     response: str
     messages: list[Any] = []
+    """The whole conversation; the last one is the response."""
     extra: dict[str, Any] = {}
+    """The row's columns, and the entries of its `extra_info`."""
+    rollout: Rollout | None = None
+    """The same for a GradingRunner."""
 
 
 class SampleResult(Struct, kw_only=True):
@@ -88,18 +94,24 @@ class RunnerFunction:
 
 
 def rollout_of_sample(sample: RewardSample) -> Rollout:
-    """Makes a rollout of a sample whose `extra` holds verl's columns."""
-    extra = dict(sample.extra)
-    return Rollout(
-        prompt=sample.messages or sample.prompt,
-        response=sample.response,
-        group=extra.get("uid"),
-        ground_truth=extra.pop("ground_truth", None),
-        messages=(*sample.messages, {"role": "assistant", "content": sample.response}),
-        data_source=str(extra.pop("data_source", "") or ""),
-        extra={**extra, **(extra.get("extra_info") or {})},
-        id=f"{extra.get('uid', '')}_{sample.group_index}",
+    """The rollout of a sample; one that is made by hand has its prompt, response and `extra`."""
+    if sample.rollout is not None:
+        return sample.rollout
+    return rollout_of(
+        sample.extra,
+        prompt=sample.prompt,
+        turns=[{"role": "assistant", "content": sample.response}],
+        group=sample.extra.get("uid"),
+        id=f"{sample.extra.get('uid', '')}_{sample.group_index}",
     )
+
+
+def reward_function(given: Any) -> RewardFunction | None:
+    """The reward function in what verl's loader made of `custom_reward_function`; None if it is another function."""
+    candidates = (
+        (given, *given.args) if isinstance(given, partial) else (given,)
+    )  # verl binds the object first
+    return next((one for one in candidates if callable(getattr(one, "compute_batch_scores", None))), None)
 
 
 def checked(results: Sequence[Any], count: int, who: Any) -> list[Any]:

@@ -11,6 +11,7 @@ generated. No call waits inside a reward worker for another one: 1,000 waiting c
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 import uuid
@@ -25,17 +26,22 @@ from verl.experimental.agent_loop import AgentLoopManager
 from verl.utils.ray_utils import auto_await
 
 from judgekit import ConfigError
-from judgekit.trainers import Counts
+from judgekit_verl import estimators
+from judgekit_verl.estimators import LeftOut
 from judgekit_verl.manager import GROUP, Arrived, Complete
 from judgekit_verl.samples import rollout_of, tags_of
 from judgekit_verl.settings import check_asked, settings
-from judgekit_verl.step_counts import counts_actor, report
+from judgekit_verl.step_counts import StepWatch, counts_actor, report
+
+logger = logging.getLogger("judgekit")
+estimators.register()
 
 
 class _DriverSide:
     """Runs in the driver once per step: reports the workers' counts, and ends the training if needed."""
 
     reward_loop_worker_handles: Any
+    _is_v1 = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -47,31 +53,23 @@ class _DriverSide:
         config = self.config  # type: ignore[attr-defined]
         check_asked(config)
         router = "router:0" if config.reward.reward_model.enable else None  # only its presence counts here
-        self._max_failure_rate = settings(
-            dict(config.reward.get("reward_kwargs", None) or {}), hook=True, router=router
-        ).hosted.max_failure_rate
+        hosted = settings(
+            dict(config.reward.get("reward_kwargs", None) or {}), hook=True, can_exclude=True, router=router
+        ).hosted
+        self._max_failure_rate = hosted.max_failure_rate
+        if hosted.exclude and estimators.treatment(config.algorithm, hosted, v1=self._is_v1) is None:
+            logger.warning("%s", estimators.advice(config.algorithm))
         self._judgekit_counts = counts_actor()
-        self._counted = Counts()
-        self._step: Any = None
-
-    def _tell(self, step: Any) -> None:
-        """Report the previous step, at the first batch of a new one.
-
-        A step may have many batches of few rollouts each (refilled groups, asynchronous modes); their failures
-        count together."""
-        counts, fatal = ray.get(self._judgekit_counts.take.remote())
-        self._counted.merge(counts)
-        if fatal or step != self._step:
-            self._step, told, self._counted = step, self._counted, Counts()
-            report(told, fatal, self._max_failure_rate)
+        self._watch = StepWatch(self._judgekit_counts, self._max_failure_rate)
 
 
 class _Meeting:
     """The sessions of one prompt: those that arrived, and those that never will."""
 
-    def __init__(self, size: int, worker: Any) -> None:
+    def __init__(self, size: int, worker: Any, *, training: bool = True) -> None:
         self.size = size
         self.worker = worker
+        self.training = training
         self.group = uuid.uuid4().hex
         """A unique name; a prompt's uid may occur twice."""
         self.here: dict[int, asyncio.Future[dict[str, Any]]] = {}
@@ -111,7 +109,9 @@ def _v1_manager() -> Any:
             rollout = self.config.actor_rollout_ref.rollout
             size = prompt.get("__rollout_n__", rollout.val_kwargs.n if trajectory["validate"] else rollout.n)
             worker = random.choice(self.reward_loop_worker_handles)
-            _enter(_Meeting(int(size), worker))  # inherited by its sessions, which are tasks created below
+            training = not trajectory["validate"] and bool(prompt.get("__do_sample__", True))
+            # inherited by its sessions, which are tasks created below
+            _enter(_Meeting(int(size), worker, training=training))
             await super()._run_prompt(prompt, sampling_params, trajectory, trace)
 
         async def _run_agent_loop(
@@ -142,6 +142,7 @@ def _v1_manager() -> Any:
                 self.tokenizer,
                 mask=output.response_mask,
                 extra_fields=output.extra_fields,
+                limit=self.config.actor_rollout_ref.rollout.response_length,
             )
             arrived = Arrived(
                 group=meeting.group,
@@ -157,6 +158,15 @@ def _v1_manager() -> Any:
             answer = await future
             output.reward_score = answer["reward_score"]
             output.extra_fields["reward_extra_info"] = answer["reward_extra_info"]
+            left_out: LeftOut | None = answer.get("left_out")
+            if left_out is not None:
+                # verl writes kwargs beside the trajectory, under a key that it has made already: advantages go by
+                # the uid, everything else goes by the key
+                kwargs["uid"] = left_out.uid(str(kwargs["uid"]), kwargs["session_id"])
+                for one in outputs:
+                    one.response_mask = (
+                        left_out.mask(one.response_mask) if one is output else [0] * len(one.response_mask)
+                    )
             output.metrics.compute_score = time.perf_counter() - start
 
         def _send_if_complete(self, meeting: _Meeting) -> None:
@@ -171,7 +181,9 @@ def _v1_manager() -> Any:
             futures = [meeting.here[session] for session in sessions]
             try:
                 complete = meeting.worker.compute_score.remote(
-                    Complete(group=meeting.group, sessions=sessions, size=meeting.size)
+                    Complete(
+                        group=meeting.group, sessions=sessions, size=meeting.size, training=meeting.training
+                    )
                 )
                 # if a rollout were lost on the way, its group's answer would never come
                 *_, answer = await asyncio.gather(*meeting.arrivals, complete)
@@ -187,12 +199,17 @@ def _v1_manager() -> Any:
                     future.set_result(one)
 
     class GroupManager(_DriverSide, AgentLoopManagerTQ):  # type: ignore[misc]
+        _is_v1 = True
+
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.agent_loop_workers_class = ray.remote(GroupWorker)
 
         def generate_sequences(self, prompts: Any) -> None:
-            self._tell(int(np.asarray(prompts["global_steps"]).flat[0]))
+            rollout = self.config.actor_rollout_ref.rollout
+            validate = "validate" in prompts and prompts["validate"]  # noqa: RUF019, get() returns it wrapped
+            each = rollout.val_kwargs.n if validate else rollout.n
+            self._watch.begin(int(np.asarray(prompts["global_steps"]).flat[0]), len(prompts) * int(each))
             super().generate_sequences(prompts)
 
     return GroupManager
@@ -218,6 +235,8 @@ class _GroupManagerV0(_DriverSide, AgentLoopManager):  # type: ignore[misc]
 
     async def _grade_groups(self, prompts: DataProto, out: DataProto) -> None:
         """Grade every group of the batch and write the rewards where verl looks for them."""
+        if "rm_scores" in out.batch:  # by the agent loop itself
+            return
         groups: dict[Any, list[int]] = {}
         padding: dict[int, int] = {}
         size = (
@@ -253,11 +272,22 @@ class _GroupManagerV0(_DriverSide, AgentLoopManager):  # type: ignore[misc]
         scores = torch.zeros_like(out.batch["responses"], dtype=torch.float32)
         scores[torch.arange(len(out)), last] = torch.tensor([a["reward_score"] for a in answers])
         out.batch["rm_scores"] = scores
+        if not prompts.meta_info.get("validate"):
+            self._leave_out(out, [a.get("left_out") for a in answers], last)
         extra_keys = out.meta_info.setdefault("reward_extra_keys", [])
         for key in answers[0]["reward_extra_info"]:
             out.non_tensor_batch[key] = np.array([a["reward_extra_info"][key] for a in answers])
             if key not in extra_keys:
                 extra_keys.append(key)
+
+    @staticmethod
+    def _leave_out(out: DataProto, left_out: list[LeftOut | None], last: torch.Tensor) -> None:
+        """Mask rows; where nothing would be left to train on, two of one group keep their last token."""
+        rows = torch.tensor([one is not None for one in left_out])
+        out.batch["response_mask"][rows] = 0
+        if not out.batch["response_mask"].any():
+            keep = torch.tensor([i for i, one in enumerate(left_out) if one is not None and one.keeps][:2])
+            out.batch["response_mask"][keep, last[keep]] = 1
 
 
 class JudgeKitAgentLoopManager:

@@ -7,13 +7,14 @@ import logging
 import math
 from typing import Any
 
+import msgspec
 import torch
 
 from judgekit import ConfigError
-from judgekit.trainers import run_blocking
+from judgekit.trainers import plain, run_blocking
 from judgekit.types import content_text
-from judgekit_verl.functions import RewardFunction, RewardSample, RunnerFunction, checked
-from judgekit_verl.samples import plain, rollout_of_row
+from judgekit_verl.functions import RewardFunction, RewardSample, RunnerFunction, checked, reward_function
+from judgekit_verl.samples import rollout_of_row
 from judgekit_verl.settings import settings
 
 logger = logging.getLogger("judgekit")
@@ -45,9 +46,7 @@ class JudgeKitLegacyRewardManager:
         self.num_examine = num_examine
         self.reward_fn_key = reward_fn_key
         self._kwargs = reward_kwargs
-        self._given: RewardFunction | None = (
-            compute_score if callable(getattr(compute_score, "compute_batch_scores", None)) else None
-        )
+        self._given: RewardFunction | None = reward_function(compute_score)
         self._function: RewardFunction | None = self._given
         if self._given is None:
             self._function = self._from_settings()  # report mistakes now, not after the first batch
@@ -106,29 +105,25 @@ class JudgeKitLegacyRewardManager:
             item = data[index]
             rollout = rollout_of_row(item, self.tokenizer)
             columns = {k: plain(v) for k, v in item.non_tensor_batch.items()}
-            prompt = rollout.prompt_text or self._prompt_text(item)
+            source = plain(columns.get(self.reward_fn_key))
+            rollout = msgspec.structs.replace(rollout, data_source=str(source or ""))
             columns |= {
                 "ground_truth": rollout.ground_truth,
-                "data_source": plain(columns.get(self.reward_fn_key)),
+                "data_source": source,
             }
-            messages = [] if isinstance(rollout.prompt, str) else list(rollout.prompt)
+            columns = {**(columns.get("extra_info") or {}), **columns}
             samples.append(
                 RewardSample(
                     original_index=index,
                     group_index=0,
-                    prompt=prompt,
+                    prompt=rollout.prompt_text,
                     response=rollout.response,
-                    messages=messages,
+                    messages=list(rollout.messages),
+                    rollout=rollout,
                     extra=columns,
                 )
             )
         return samples
-
-    def _prompt_text(self, item: Any) -> str:
-        """Decode the prompt from its tokens, for batches without `raw_prompt`."""
-        ids = item.batch["prompts"]
-        mask = item.batch["attention_mask"][: ids.shape[-1]].bool()
-        return str(self.tokenizer.decode(ids[mask].tolist(), skip_special_tokens=True))
 
     def _from_settings(self) -> RunnerFunction:
         made = settings(self._kwargs, hook=True)

@@ -15,6 +15,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from judgekit import ConfigError, MissingRewardError, RewardResult, Rollout
 from judgekit.trainers import Counts, GroupCollector
+from judgekit_verl import estimators
 from judgekit_verl.samples import rollout_of_row, tags_of
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.versions import DROPS_NONE, verl_version
@@ -41,6 +42,8 @@ class Complete(Struct, frozen=True, kw_only=True):
     group: str
     sessions: tuple[int, ...]
     size: int
+    training: bool
+    """Whether the policy is trained on them."""
 
 
 PREFIX = "judgekit/"
@@ -97,9 +100,12 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         made = settings(
             {k: v for k, v in _reward_kwargs(config).items() if k != "reward_manager_class_path"},
             hook=self.hook,
+            can_exclude=self.hook,
             workers=int(config.reward.get("num_workers", 1)),
             router=reward_router_address,
         )
+        self._hosted = made.hosted
+        self._limit = config.get("actor_rollout_ref", {}).get("rollout", {}).get("response_length")
         self.runner = made.hosted.runner
         self._extras = made.extras
         self._none: float | None = None if verl_version() >= DROPS_NONE else math.nan
@@ -118,7 +124,8 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             self._begin(data)
             return {}
         if isinstance(data, Complete):
-            return {"group": await self._answers(self._finish(data), len(data.sessions))}
+            answers = await self._answers(self._finish(data), len(data.sessions))
+            return {"group": self._left_out(answers, v1=True) if data.training else answers}
         grouped = bool(data.meta_info.get(GROUP))
         if self.hook and not grouped and self.runner.needs_group:
             raise ConfigError(
@@ -126,10 +133,10 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
                 "async trainer has its own): remove that line, and the graders and transforms that need a group"
             )
         rows = [data[i] for i in range(len(data))] if grouped else [data[-1:][0]]
-        rollouts = [rollout_of_row(row, self.tokenizer) for row in rows]
+        rollouts = [rollout_of_row(row, self.tokenizer, limit=self._limit) for row in rows]
         grading = self._run(rollouts, tags_of(rows[0].non_tensor_batch))
         answers = await self._answers(grading, len(rows))
-        return {"group": answers} if grouped else answers[0]
+        return {"group": self._left_out(answers, v1=False)} if grouped else answers[0]
 
     async def _run(self, rollouts: list[Rollout], tags: Mapping[str, Any]) -> list[RewardResult]:
         (results,) = await self.runner.run_groups([rollouts], tags=tags)
@@ -198,6 +205,15 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             score = result.score(name)
             extra[PREFIX + name] = self._none if score is None else float(score)
         return {"reward_score": float(result.reward), "reward_extra_info": extra}
+
+    def _left_out(self, answers: list[dict[str, Any]], *, v1: bool) -> list[dict[str, Any]]:
+        """Say of each member of a group whether it is trained on."""
+        treatment = estimators.treatment(self.config.algorithm, self._hosted, v1=v1)
+        if treatment is not None:
+            missing = [answer["reward_extra_info"][f"{PREFIX}missing"] == 1 for answer in answers]
+            for answer, left_out in zip(answers, treatment.of_group(missing), strict=True):
+                answer["left_out"] = left_out
+        return answers
 
     def _step_counts(self) -> Any:
         if self._steps is None:

@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from judgekit import Rollout
+from judgekit.trainers import plain, turns_of_tokens
+from judgekit.trainers import rollout_of as make_rollout
+from judgekit.types import content_text
 
-_OWN = ("data_source", "reward_model", "raw_prompt", "extra_info", "uid", "session_id", "tool_extra_fields")
-"""Columns that become fields of the rollout."""
-_LEFT_OUT = ("multi_modal_data", "multi_modal_inputs", "dummy_tensor")
+logger = logging.getLogger("judgekit")
+
+_LEFT_OUT = (
+    "uid",
+    "session_id",
+    "tool_extra_fields",
+    "multi_modal_data",
+    "multi_modal_inputs",
+    "dummy_tensor",
+)
+"""Columns that are no part of a rollout's `extra`."""
+_told: set[str] = set()
 
 
-def rollout_of_row(item: Any, tokenizer: Any) -> Rollout:
-    """Make a rollout of one DataProto row (`data[i]`), with or without padding and response mask."""
+def rollout_of_row(item: Any, tokenizer: Any, *, limit: int | None = None) -> Rollout:
+    """Make a rollout of one DataProto row (`data[i]`), with or without padding and response mask.
+
+    *limit*: tokens at which verl cuts a response.
+    """
     ids = item.batch["responses"]
     length = ids.shape[-1]
     valid = int(item.batch["attention_mask"][-length:].sum())
     mask = item.batch.get("response_mask", None)
+    if mask is None and int(plain(item.non_tensor_batch.get("__num_turns__", 0)) or 0) > 2 and not _told:
+        _told.add("mask")
+        logger.warning(
+            "verl hands over multi-turn responses without their mask here, so that the text of tools counts as the "
+            "policy's: add agent_loop_manager_class=judgekit_verl.JudgeKitAgentLoopManager, or an agent loop that exports "
+            "`messages`"
+        )
+    columns = item.non_tensor_batch
+    if not len(columns.get("raw_prompt", ())):
+        prompts = item.batch["prompts"]
+        given = item.batch["attention_mask"][: prompts.shape[-1]].bool()
+        columns = {
+            **columns,
+            "raw_prompt": tokenizer.decode(prompts[given].tolist(), skip_special_tokens=True),
+        }
     return rollout_of(
-        item.non_tensor_batch,
+        columns,
         ids[:valid].tolist(),
         tokenizer,
         mask=None if mask is None else mask[:valid].tolist(),
+        limit=limit,
     )
 
 
@@ -35,47 +65,58 @@ def rollout_of(
     *,
     mask: Sequence[int] | None = None,
     extra_fields: Mapping[str, Any] | None = None,
+    limit: int | None = None,
 ) -> Rollout:
     """Make a rollout of a sample's columns and response tokens.
 
-    *mask*: 1 for tokens that the policy wrote, 0 for tool output, which is not part of the response.
-    *extra_fields*: from the agent loop; its `messages` become the rollout's trajectory.
+    *mask*: 1 for tokens that the policy wrote, 0 for tool output. *extra_fields*: from the agent loop; its `messages`
+    are the conversation, which otherwise is rebuilt from the mask. *limit*: tokens at which verl cuts a response.
     """
-    own = response_ids if mask is None else [t for t, m in zip(response_ids, mask, strict=True) if m]
-    response = tokenizer.decode(own, skip_special_tokens=True)
-    fields = plain(extra_fields if extra_fields is not None else columns.get("tool_extra_fields")) or {}
+    fields = dict(plain(extra_fields if extra_fields is not None else columns.get("tool_extra_fields")) or {})
     prompt = plain(columns.get("raw_prompt")) or ""
-    extra = plain(columns.get("extra_info")) or {}
-    others = {k: plain(v) for k, v in columns.items() if k not in _OWN and k not in _LEFT_OUT}
-    trajectory = fields.get("messages")
-    if not trajectory and not isinstance(prompt, str):
-        trajectory = [*prompt, {"role": "assistant", "content": response}]
-    uid, session = plain(columns.get("uid")), plain(columns.get("session_id"))
-    return Rollout(
-        prompt=prompt,
-        response=response,
-        group=uid,
-        ground_truth=(plain(columns.get("reward_model")) or {}).get("ground_truth"),
-        messages=tuple(trajectory or ()),
-        data_source=str(plain(columns.get("data_source")) or ""),
-        response_tokens=len(own),
-        extra={**others, **fields, **extra},
-        id="" if uid is None else f"{uid}_{session}" if session is not None else str(uid),
+    turns = turns_of_tokens(
+        response_ids, mask, lambda part: str(tokenizer.decode(part, skip_special_tokens=True))
     )
+    if exported := plain(fields.pop("messages", None)):
+        turns = _after(prompt, exported)
+    elif _ends_alike(column := plain(columns.get("messages")) or (), turns):
+        turns = _after(prompt, column)
+    uid, session = plain(columns.get("uid")), plain(columns.get("session_id"))
+    return make_rollout(
+        {name: value for name, value in columns.items() if name not in _LEFT_OUT},
+        prompt=prompt,
+        turns=turns,
+        group=uid,
+        id="" if uid is None else f"{uid}_{session}" if session is not None else str(uid),
+        response_tokens=len(response_ids) if mask is None else sum(mask),
+        finish_reason=_finish_reason(response_ids, tokenizer, limit),
+        fields=fields,
+    )
+
+
+def _ends_alike(messages: Sequence[Any], turns: Sequence[Any]) -> bool:
+    """Whether a column `messages` is the rollout's conversation; in a data set it may be a reference's."""
+    if not messages or not turns or messages[-1].get("role") != "assistant":
+        return False
+    return content_text(messages[-1].get("content")).strip() == str(turns[-1]["content"]).strip()
+
+
+def _after(prompt: Any, messages: Sequence[Any]) -> list[Any]:
+    """The messages that follow the prompt."""
+    start = [] if isinstance(prompt, str) else list(prompt)
+    if start and list(messages[: len(start)]) == start:
+        return list(messages[len(start) :])
+    first = (i for i, message in enumerate(messages) if message.get("role") == "assistant")
+    return list(messages[next(first, len(messages)) :])
+
+
+def _finish_reason(ids: Sequence[int], tokenizer: Any, limit: int | None) -> str | None:
+    if ids and ids[-1] == tokenizer.eos_token_id:
+        return "stop"
+    return "length" if limit is not None and len(ids) >= limit else None
 
 
 def tags_of(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the ledger's tags for a sample: its training step."""
     step = plain(columns.get("global_steps"))
     return {} if step is None else {"global_steps": step}
-
-
-def plain(value: Any) -> Any:
-    """Converts the numpy scalars and arrays that verl wraps columns in; the top level is a copy."""
-    if isinstance(value, np.ndarray):
-        return [plain(v) for v in value.tolist()] if value.ndim else plain(value.item())
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return dict(value)
-    return value

@@ -23,11 +23,10 @@ from judgekit import (
     GroupGrader,
     MissingRewardError,
     Retry,
-    Rollout,
 )
 from judgekit.graders import JudgeGrader
 from judgekit.judges import LayerOptions, LineVerdict, Sampling, Template, openai_judge, stacked
-from judgekit.trainers import RewardConfig, run_blocking
+from judgekit.trainers import RewardConfig, rollout_of, run_blocking
 
 UNSET: Final = object()
 _LINE = "REWARD: {score}"
@@ -92,12 +91,10 @@ async def _scores(
     ):
         info = dict(given or {})
         rollouts.append(
-            Rollout(
+            rollout_of(
+                {"data_source": source, "ground_truth": truth, "extra_info": info},
                 prompt=str(info.get("problem") or info.get("question") or ""),
-                response=solution,
-                ground_truth=truth,
-                data_source=str(source),
-                extra=info,
+                turns=[{"role": "assistant", "content": solution}],
             )
         )
         rows.setdefault(_runner_for(info, on_failure), []).append(index)

@@ -26,14 +26,19 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def settings(
-    kwargs: Mapping[str, Any], *, hook: bool, workers: int = 1, router: str | None = None
+    kwargs: Mapping[str, Any],
+    *,
+    hook: bool,
+    can_exclude: bool = False,
+    workers: int = 1,
+    router: str | None = None,
 ) -> Settings:
     """Read `reward.reward_kwargs`.
 
     *kwargs*: `judgekit_config`, the path of a reward.yaml, or `judgekit_runner`, a GradingRunner or a
     function that returns one, as `package.module:name`; `judgekit_extras`, a list of graders (default: all).
-    *hook*: whether whole groups arrive. *workers*: processes that share the judges' limits. *router*: host and
-    port of the judge that verl hosts. Raises ConfigError.
+    *hook*: whether whole groups arrive. *can_exclude*: whether response masks can be changed. *workers*: processes
+    that share the judges' limits. *router*: host and port of the judge that verl hosts. Raises ConfigError.
     """
     for key in kwargs:
         if str(key).startswith("judgekit") and key not in KEYS:
@@ -54,7 +59,8 @@ def settings(
         config=config,
         runner=runner,
         grouped=hook,
-        can_mask=False,
+        can_mask=can_exclude,
+        can_exclude=can_exclude,
         grouping_hint=f"add {HOOK_LINE}",
         prepare=prepare,
     )

@@ -7,14 +7,18 @@ smaller. So workers send their counts here, and the hook in the driver reads the
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 import ray
 
-from judgekit.trainers import Counts, check_failure_rate
+from judgekit import FailureRateError
+from judgekit.trainers import Counts, StepCounts, check_failure_rate
 
 logger = logging.getLogger("judgekit")
 NAME = "judgekit-verl-counts"
+_QUIET = 2
+"""Polls after which a complete step is reported."""
 
 
 class _StepCounts:
@@ -40,6 +44,76 @@ def counts_actor() -> Any:
     return (
         ray.remote(_StepCounts).options(name=NAME, get_if_exists=True, num_cpus=0, max_restarts=-1).remote()
     )
+
+
+class StepWatch:
+    """In the driver: reports each step as soon as all its rollouts are counted.
+
+    verl's V1 trainer enters our code only when it asks for a step's rollouts, so a thread reads the counts meanwhile:
+    the last step is told as well, and a worker that cannot go on is told before verl stops for want of rollouts. What
+    must end the training is raised by `begin`, in the trainer's own thread.
+    """
+
+    def __init__(self, actor: Any, max_failure_rate: float | None, *, every_s: float = 1.0) -> None:
+        self._actor = actor
+        self._steps = StepCounts(max_failure_rate)
+        self._every_s = every_s
+        self._expected = 0
+        self._quiet = 0
+        """Polls since all that was asked for has been counted."""
+        self._error: Exception | None = None
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, step: Any, rollouts: int) -> None:
+        """Say that this many rollouts of *step* are asked for from now on. Raises FailureRateError, RuntimeError."""
+        with self._lock:
+            self._read()
+            if self._error is None and step != self._steps.step:
+                self._expected = 0
+                self._try(lambda: self._steps.begin(step))
+            self._expected += rollouts
+            self._quiet = 0
+            if self._error is not None:
+                raise self._error
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._follow, name="judgekit-steps", daemon=True)
+            self._thread.start()
+
+    def poll(self) -> None:
+        """Read the counts; report the step if it is complete."""
+        with self._lock:
+            self._read()
+            complete = 0 < self._expected <= self._steps.rollouts
+            self._quiet = self._quiet + 1 if complete else 0
+            if (
+                self._error is None and self._quiet == _QUIET
+            ):  # asynchronous trainers ask for a step in many batches
+                self._try(self._steps.report)
+
+    def _read(self) -> None:
+        counts, fatal = ray.get(self._actor.take.remote())
+        self._steps.add(counts)
+        if fatal and self._error is None:
+            self._error = RuntimeError(f"judgekit: a reward worker cannot go on: {fatal}")
+            logger.error("%s", self._error)
+
+    def _try(self, call: Any) -> None:
+        try:
+            call()
+        except FailureRateError as error:
+            self._error = error
+            logger.error("%s", error)
+
+    def _follow(self) -> None:
+        pause = threading.Event()
+        while self._error is None:
+            pause.wait(self._every_s)
+            try:
+                self.poll()
+            except Exception as error:  # Ray has been shut down, or the actor with it
+                logger.debug("judgekit no longer reads the steps' counts: %s", error)
+                return
 
 
 def report(counts: Counts, fatal: str, max_failure_rate: float | None) -> None:

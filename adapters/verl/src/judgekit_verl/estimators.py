@@ -1,0 +1,176 @@
+"""Leaves rollouts without a reward out of verl's advantages.
+
+A missing reward must not move a sibling's advantage, and its rollout must get no gradient. Its response mask becomes 0
+and its reward the mean of its group. That is exact for estimators that do not divide by a group's deviation. For the
+others, the rollout also gets a uid of its own (V1), or the estimator's name is one of ours,
+`algorithm.adv_estimator=judgekit_grpo`: verl's own function, called with the rows that are not masked.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from judgekit.trainers import HostedRunner
+
+PREFIX = "judgekit_"
+REGISTERED = (
+    "grpo",
+    "grpo_vectorized",
+    "grpo_passk",
+    "rloo",
+    "rloo_vectorized",
+    "opo",
+    "gpg",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+)
+"""Estimators of verl that exist once more as `judgekit_<name>`."""
+_BY_MASK = frozenset({"reinforce_plus_plus", "reinforce_plus_plus_baseline", "gae", "remax"})
+"""Exact with a mask of 0 and the group's mean."""
+_BY_UID = frozenset(
+    {
+        "grpo",
+        "grpo_vectorized",
+        "gdpo",
+        "rloo",
+        "rloo_vectorized",
+        "opo",
+        "optimal_token_baseline",
+        "tir_optimal_token_baseline",
+    }
+)
+"""Exact if the row has a uid of its own as well."""
+_UNGROUPED = frozenset({"reinforce_plus_plus", "gae", "remax"})
+"""Compare a rollout with others than its group, so that one valid member is enough."""
+_MARK = ":judgekit-left-out"
+
+
+class LeftOut(Struct, frozen=True, kw_only=True):
+    """A rollout that is kept out of the training."""
+
+    own_uid: bool
+    keeps: bool
+    """Whether it keeps one token in the response mask."""
+
+    def uid(self, uid: str, session: Any) -> str:
+        """Its uid, for V1."""
+        if self.keeps:
+            return f"{uid}{_MARK}"
+        return f"{uid}:{session}{_MARK}" if self.own_uid else uid
+
+    def mask(self, mask: Sequence[int]) -> list[int]:
+        """Its response mask."""
+        return [0] * (len(mask) - 1) + [int(self.keeps)] if mask else []
+
+
+class Treatment(Struct, frozen=True, kw_only=True):
+    """How rollouts without a reward are kept out of the training."""
+
+    own_uid: bool
+    least: int
+    """Valid members below which nobody of a group is compared."""
+
+    def of_group(self, missing: Sequence[bool]) -> list[LeftOut | None]:
+        """What becomes of each member; None for those that are trained on.
+
+        verl stops at a step without a token to train on. Of a group that is left out altogether, two members keep one
+        each: the rewards of such a group are equal, so these tokens earn nothing.
+        """
+        nobody = len(missing) - sum(missing) < min(self.least, len(missing))
+        return [
+            LeftOut(own_uid=self.own_uid, keeps=nobody and i < 2) if nobody or gone else None
+            for i, gone in enumerate(missing)
+        ]
+
+
+def treatment(algorithm: Any, hosted: HostedRunner, *, v1: bool) -> Treatment | None:
+    """How this estimator leaves rows out; None where a missing reward is its group's mean and no more.
+
+    *algorithm*: verl's section of that name. *v1*: whether the uid of a trajectory can be changed.
+    """
+    if not hosted.mask:
+        return None
+    name = str(algorithm.adv_estimator)
+    own = name.removeprefix(PREFIX)
+    least = 1 if own in _UNGROUPED or not hosted.exclude else 2
+    if (
+        not hosted.exclude
+        or (name != own and own in REGISTERED)
+        or own in _BY_MASK
+        or _centred(name, algorithm)
+    ):
+        return Treatment(own_uid=v1 and hosted.exclude and name in _BY_UID, least=least)
+    return Treatment(own_uid=True, least=least) if v1 and name in _BY_UID else None
+
+
+def advice(algorithm: Any) -> str:
+    """What to say where `missing_reward: exclude` cannot be exact."""
+    name = str(algorithm.adv_estimator)
+    way = (
+        f"write algorithm.adv_estimator={PREFIX}{name}"
+        if name in REGISTERED
+        else "it cannot be changed for this estimator"
+    )
+    return (
+        f"missing_reward: exclude is not exact with algorithm.adv_estimator={name} in this trainer: a missing reward is "
+        f"the mean of its group, which changes its siblings' advantages (by a factor of 1.08 if one of eight is "
+        f"missing, 1.53 if four are); {way}"
+    )
+
+
+def _centred(name: str, algorithm: Any) -> bool:
+    """Whether this is GRPO without the deviation, which the group's mean does not move."""
+    return name == "grpo" and not algorithm.get("norm_adv_by_std_in_grpo", True)
+
+
+def register() -> None:
+    """Add `judgekit_<name>` to verl's registry."""
+    from verl.trainer.ppo import core_algos
+
+    for name in REGISTERED:
+        if PREFIX + name not in core_algos.ADV_ESTIMATOR_REGISTRY:
+            core_algos.register_adv_est(PREFIX + name)(_leaving_out(name))
+
+
+def _leaving_out(name: str) -> Any:
+    """verl's estimator, called with the rows that are trained on; the others get advantages of 0."""
+    import numpy as np
+    import torch
+    from verl.trainer.ppo import core_algos
+
+    inner = core_algos.get_adv_estimator_fn(name)
+    takes_norm = "norm_adv_by_std_in_grpo" in inspect.signature(inner).parameters
+
+    def estimator(
+        token_level_rewards: torch.Tensor,
+        response_mask: torch.Tensor,
+        index: Any = None,
+        config: Any = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        live = response_mask.sum(-1) > 0
+        if index is not None:
+            live &= torch.tensor([not str(uid).endswith(_MARK) for uid in index], device=live.device)
+        rows = live.nonzero().squeeze(-1)
+        advantages, returns = (torch.zeros_like(token_level_rewards) for _ in range(2))
+        if not len(rows):
+            return advantages, returns
+        if index is not None:
+            kwargs["index"] = np.asarray(index, dtype=object)[rows.cpu().numpy()]
+        if takes_norm and config is not None:  # verl's trainer passes it to its own GRPO alone
+            kwargs["norm_adv_by_std_in_grpo"] = config.get("norm_adv_by_std_in_grpo", True)
+        found = inner(
+            token_level_rewards=token_level_rewards[rows],
+            response_mask=response_mask[rows],
+            config=config,
+            **kwargs,
+        )
+        advantages[rows], returns[rows] = (part.to(advantages.dtype) for part in found)
+        return advantages, returns
+
+    estimator.__name__ = estimator.__qualname__ = PREFIX + name
+    return estimator

@@ -1,0 +1,197 @@
+"""verl's advantages of batches with missing rewards, as our hook treats them, and of the valid members alone."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from verl import DataProto
+from verl.trainer.ppo.ray_trainer import compute_advantage
+from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+
+from judgekit.trainers import HostedRunner
+from judgekit_verl import estimators
+from judgekit_verl.group import _GroupManagerV0
+
+PROMPTS, N, TOKENS = 12, 8, 24
+
+
+class Case(NamedTuple):
+    name: str
+    """As written in `algorithm.adv_estimator`."""
+    v1: bool
+    std: bool = True
+    most: int = 7
+    """Missing members of 8 up to which it is exact."""
+
+    def __str__(self) -> str:
+        return f"{'V1' if self.v1 else 'V0'} {self.name}{'' if self.std else ' without std'}"
+
+
+CASES = [
+    *(
+        Case(name, True)
+        for name in (
+            "grpo",
+            "grpo_vectorized",
+            "rloo",
+            "rloo_vectorized",
+            "opo",
+            "reinforce_plus_plus",
+            "judgekit_reinforce_plus_plus_baseline",
+            "judgekit_grpo_passk",
+            "judgekit_gpg",
+            "remax",
+            "gae",
+            "optimal_token_baseline",
+        )
+    ),
+    Case("grpo", True, std=False),
+    Case("gdpo", True, most=6),
+    Case("reinforce_plus_plus_baseline", True, most=6),
+    *(Case("judgekit_" + name, False) for name in estimators.REGISTERED),
+    *(Case(name, False) for name in ("reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax", "gae")),
+    Case("grpo", False, std=False),
+    Case("judgekit_grpo", False, std=False),
+]
+NOT_EXACT = {
+    "V1 gdpo, fewer than 2 of a group valid": "the two tokens that such a group keeps count in the batch's whitening "
+    "(verl 0.9.1's V1 trainer itself stops at GDPO: KeyError 'prompts')",
+    "V1 reinforce_plus_plus_baseline, fewer than 2 of a group valid": "the same; judgekit_reinforce_plus_plus_baseline "
+    "is exact",
+    "V0 gdpo": "verl hands the terms' columns to the estimator called gdpo alone, and V0 keeps the uid: neutral",
+    "V0 optimal_token_baseline, tir_optimal_token_baseline": "need columns that verl hands to these names alone: neutral",
+}
+
+
+def compare(
+    case: Case, missing: int, *, seed: int, binary: bool = False, neutral: bool = False
+) -> tuple[float, float]:
+    """Largest error of a valid row's advantage, and largest advantage of a row that is left out.
+
+    *missing*: of each odd group's 8 members; of every fourth, one less; even groups are whole.
+    *neutral*: without our treatment.
+    """
+    made = _Batch(np.random.default_rng(seed), missing, binary)
+    algorithm = OmegaConf.create(
+        {
+            "adv_estimator": case.name,
+            "norm_adv_by_std_in_grpo": case.std,
+            "gamma": 1.0,
+            "lam": 0.95,
+            "use_pf_ppo": False,
+            "gdpo_reward_keys": ["a", "b"],
+            "gdpo_reward_weights": [0.7, 0.3],
+        }
+    )
+    hosted: Any = HostedRunner(runner=None, mask=True, exclude=True, max_failure_rate=None)  # type: ignore[arg-type]
+    treatment = None if neutral else estimators.treatment(algorithm, hosted, v1=case.v1)
+    assert neutral or treatment is not None
+    fates: list[Any] = [None] * len(made.missing)
+    if treatment is not None:
+        for p in range(PROMPTS):
+            members = slice(p * N, p * N + N)
+            fates[members] = treatment.of_group(made.missing[members].tolist())
+    trained = np.array([fate is None for fate in fates]) & (~made.missing if neutral else True)
+    rows = np.flatnonzero(trained)
+    reference = algorithm.copy()
+    reference.adv_estimator = case.name.removeprefix("judgekit_")
+    expected = _advantages(
+        made.data(made.uid, made.mask, case).select_idxs(torch.tensor(rows)),
+        reference,
+        [made.keys[i] for i in rows],
+        case,
+    )
+    uid, mask = made.uid.copy(), made.mask.clone()
+    if case.v1:
+        for i, fate in enumerate(fates):
+            if fate is not None:
+                uid[i] = fate.uid(uid[i], i % N)
+                length = int(made.length[i])
+                mask[i, :length] = torch.tensor(fate.mask(mask[i, :length].tolist()))
+    data = made.data(uid, mask, case)
+    if not case.v1 and not neutral:
+        _GroupManagerV0._leave_out(data, fates, made.length - 1)
+    got = _advantages(data, algorithm, made.keys, case)
+    loss = got * data.batch["response_mask"]
+    error = float((got - _scattered(expected, rows, got))[rows].mul(made.mask[rows]).abs().max())
+    others = torch.tensor(~trained)
+    return error, float(loss[others].abs().max()) if others.any() else 0.0
+
+
+def _scattered(part: torch.Tensor, rows: Any, like: torch.Tensor) -> torch.Tensor:
+    whole = torch.zeros_like(like)
+    whole[torch.tensor(rows)] = part
+    return whole
+
+
+def _advantages(data: DataProto, algorithm: Any, keys: list[str], case: Case) -> torch.Tensor:
+    given = {
+        "adv_estimator": algorithm.adv_estimator,
+        "gamma": algorithm.gamma,
+        "lam": algorithm.lam,
+        "num_repeat": N,
+        "norm_adv_by_std_in_grpo": algorithm.norm_adv_by_std_in_grpo,
+        "config": algorithm,
+    }
+    if case.v1:
+        data = compute_advantage_for_multi_trajectories(data, batch_keys=keys, **given)
+    else:
+        data = compute_advantage(data, **given)
+    return data.batch["advantages"]
+
+
+class _Batch:
+    """As the trainers have it before the advantages: padded on the right, with tools' tokens in between."""
+
+    def __init__(self, rng: Any, missing: int, binary: bool) -> None:
+        count = PROMPTS * N
+        self.length = torch.tensor(rng.integers(6, TOKENS + 1, count))
+        self.attention = (torch.arange(TOKENS)[None] < self.length[:, None]).long()
+        self.mask = self.attention.clone()
+        for i in range(0, count, 3):
+            self.mask[i, 2:4] = 0
+        uids = np.array([f"{p:08d}-0000" for p in range(PROMPTS)], dtype=object)
+        self.uid = np.repeat(uids, N)
+        self.keys = [f"{uid}_{i % N}_0" for i, uid in enumerate(self.uid)]
+        self.terms = rng.random((2, count))
+        if binary:
+            self.terms = np.repeat(rng.random((1, count)) > 0.5, 2, axis=0) * 1.0
+        self.missing = np.zeros(count, bool)
+        for p in range(1, PROMPTS, 2):
+            lost = max(0, missing - (p % 4 == 3))
+            self.missing[p * N + rng.permutation(N)[:lost]] = True
+        for p in range(PROMPTS):
+            members = slice(p * N, p * N + N)
+            gone = self.missing[members]
+            for term in self.terms:
+                term[members][gone] = term[members][~gone].mean()
+        self.logp = -torch.tensor(rng.random((count, TOKENS)), dtype=torch.float32)
+        self.values = torch.tensor(rng.random((count, TOKENS)), dtype=torch.float32)
+        self.pi2 = torch.exp(2 * self.logp) + 0.1
+        self.baselines = torch.tensor(np.repeat(rng.random(PROMPTS), N), dtype=torch.float32)
+
+    def data(self, uid: Any, mask: torch.Tensor, case: Case) -> DataProto:
+        count = len(self.missing)
+        rewards = torch.zeros(count, TOKENS)
+        scores = 0.7 * self.terms[0] + 0.3 * self.terms[1]
+        rewards[torch.arange(count), self.length - 1] = torch.tensor(scores, dtype=torch.float32)
+        prompts = torch.ones(count, 2, dtype=torch.long)
+        tensors = {
+            "token_level_scores": rewards,
+            "token_level_rewards": rewards.clone(),
+            "response_mask": mask.clone(),
+            "values": self.values.clone(),
+            "old_log_probs": self.logp.clone(),
+            "sum_pi_squared": self.pi2.clone(),
+            "responses": torch.ones(count, TOKENS, dtype=torch.long),
+            "prompts": prompts,
+            "attention_mask": torch.cat([prompts, self.attention], 1),
+        }
+        if case.name == "remax":
+            tensors["reward_baselines"] = self.baselines.clone()
+        columns = {"uid": uid, "a": self.terms[0], "b": self.terms[1]}
+        return DataProto(batch=TensorDict(tensors, batch_size=count), non_tensor_batch=columns)

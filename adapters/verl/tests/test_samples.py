@@ -1,0 +1,85 @@
+"""Rollouts of verl's rows: what tools wrote is not the policy's, whoever rebuilds the conversation."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from batches import batch
+from judgekit_verl.samples import rollout_of, rollout_of_row
+
+PROMPT = [{"role": "user", "content": "q"}]
+
+
+def tool_loop(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Tokens and mask as verl's ToolAgentLoop has them."""
+    runs = [("call it", 1), ("\ntool\n42\nassistant\n", 0), ("it is 42", 1)]
+    ids, mask = [], []
+    for text, own in runs:
+        tokens = tokenizer.encode(text)
+        ids += tokens
+        mask += [own] * len(tokens)
+    return [*ids, tokenizer.eos_token_id], [*mask, 1]
+
+
+def test_the_conversation_is_rebuilt_from_the_mask(tokenizer: Any) -> None:
+    ids, mask = tool_loop(tokenizer)
+    rollout = rollout_of({"raw_prompt": PROMPT}, ids, tokenizer, mask=mask, extra_fields={"turn_scores": []})
+    assert [m["role"] for m in rollout.messages] == ["user", "assistant", "tool", "assistant"]
+    assert rollout.messages[2]["content"] == "42"
+    assert rollout.response == "it is 42"
+    assert rollout.response_tokens == sum(mask)
+    assert rollout.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("with_prompt", [True, False])
+def test_messages_of_an_agent_loop_count_first(tokenizer: Any, with_prompt: bool) -> None:
+    exported = [
+        {"role": "assistant", "content": "a"},
+        {"role": "tool", "content": "t"},
+        {"role": "assistant", "content": "b"},
+    ]
+    fields = {"messages": [*PROMPT, *exported] if with_prompt else exported, "seen": 1}
+    ids, mask = tool_loop(tokenizer)
+    rollout = rollout_of({"raw_prompt": PROMPT}, ids, tokenizer, mask=mask, extra_fields=fields)
+    assert list(rollout.messages) == [*PROMPT, *exported]
+    assert rollout.response == "b"
+    assert rollout.extra["seen"] == 1
+
+
+def test_a_column_called_messages_is_the_conversation_only_if_it_ends_alike(tokenizer: Any) -> None:
+    """A data set's own may hold a reference answer."""
+    ids = tokenizer.encode("mine")
+    theirs = [*PROMPT, {"role": "assistant", "content": "the reference"}]
+    assert rollout_of({"raw_prompt": PROMPT, "messages": theirs}, ids, tokenizer).response == "mine"
+    mine = [*PROMPT, {"role": "assistant", "content": "think"}, {"role": "assistant", "content": "mine"}]
+    assert len(rollout_of({"raw_prompt": PROMPT, "messages": mine}, ids, tokenizer).messages) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "end", "reason"), [("x" * 8, False, "length"), ("x", False, None), ("x", True, "stop")]
+)
+def test_why_it_ended(tokenizer: Any, text: str, end: bool, reason: str | None) -> None:
+    ids = tokenizer.encode(text) + [tokenizer.eos_token_id] * end
+    assert rollout_of({"raw_prompt": PROMPT}, ids, tokenizer, limit=8).finish_reason == reason
+
+
+def test_a_batch_without_raw_prompt(tokenizer: Any) -> None:
+    data = batch(tokenizer, ["x"])
+    del data.non_tensor_batch["raw_prompt"]
+    rollout = rollout_of_row(data[0], tokenizer)
+    assert rollout.prompt == "q0"
+
+
+def test_a_missing_mask_of_many_turns_is_told(tokenizer: Any, caplog: Any, monkeypatch: Any) -> None:
+    from judgekit_verl import samples
+
+    monkeypatch.setattr(samples, "_told", set())
+    data = batch(tokenizer, ["x"])
+    item = data[0]
+    row = SimpleNamespace(batch=item.batch, non_tensor_batch={**item.non_tensor_batch, "__num_turns__": 4})
+    rollout_of_row(row, tokenizer)
+    rollout_of_row(row, tokenizer)
+    assert caplog.text.count("JudgeKitAgentLoopManager") == 1
