@@ -207,7 +207,7 @@ def _v1_manager() -> Any:
 
         def generate_sequences(self, prompts: Any) -> None:
             rollout = self.config.actor_rollout_ref.rollout
-            validate = "validate" in prompts and prompts["validate"]  # noqa: RUF019, get() returns it wrapped
+            validate = "validate" in prompts and prompts["validate"]
             each = rollout.val_kwargs.n if validate else rollout.n
             self._watch.begin(int(np.asarray(prompts["global_steps"]).flat[0]), len(prompts) * int(each))
             super().generate_sequences(prompts)
