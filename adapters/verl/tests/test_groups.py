@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from batches import FakePolicy, objects
 
@@ -295,15 +296,11 @@ def test_v1_a_baseline_with_its_prompts_uid_is_a_group_of_its_own(v1: Callable[.
     )
     trainer.manager.generate_sequences(made)
     end = time.time() + 60
-    from judgekit.trainers import Counts
-
-    counts = Counts()
-    while counts.rollouts < 4:
-        assert time.time() < end, counts.statuses
+    watch = trainer.manager._watch
+    while watch._steps.rollouts < 4:
+        assert time.time() < end, watch._steps.rollouts
         time.sleep(0.2)
-        import ray
-
-        counts.merge(ray.get(trainer.manager._judgekit_counts.take.remote())[0])
+    counts = watch._steps._counts
     assert counts.statuses == {"scored": 3, "neutral": 1}  # alone, where a rank says nothing
 
 
@@ -348,6 +345,7 @@ def test_v1_a_rollout_that_does_not_arrive_keeps_nobody_waiting(
     monkeypatch.setattr(real.__mro__[1], "_run_agent_loop", generate)
     worker = real.__new__(real)
     worker.tokenizer, worker.background_tasks = tokenizer, set()
+    worker.config = OmegaConf.create({"actor_rollout_ref": {"rollout": {"response_length": 8}}})
 
     async def both() -> list[Any]:
         group._enter(group._Meeting(2, SimpleNamespace(compute_score=SimpleNamespace(remote=remote))))

@@ -21,6 +21,9 @@ _QUIET = 2
 """Polls after which a complete step is reported."""
 
 
+_kept: list[Any] = []
+
+
 class _StepCounts:
     """The actor's state: counts since the driver last asked."""
 
@@ -41,9 +44,11 @@ class _StepCounts:
 
 def counts_actor() -> Any:
     """Return this cluster's actor; the first caller creates it."""
-    return (
+    actor = (
         ray.remote(_StepCounts).options(name=NAME, get_if_exists=True, num_cpus=0, max_restarts=-1).remote()
     )
+    _kept.append(actor)  # Ray ends a named actor when its creator drops the handle
+    return actor
 
 
 class StepWatch:
@@ -54,7 +59,11 @@ class StepWatch:
     must end the training is raised by `begin`, in the trainer's own thread.
     """
 
+    _newest: StepWatch | None = None
+    """Of this process: reading takes the counts away, so that an earlier one must not go on."""
+
     def __init__(self, actor: Any, max_failure_rate: float | None, *, every_s: float = 1.0) -> None:
+        StepWatch._newest = self
         self._actor = actor
         self._steps = StepCounts(max_failure_rate)
         self._every_s = every_s
@@ -83,6 +92,8 @@ class StepWatch:
     def poll(self) -> None:
         """Read the counts; report the step if it is complete."""
         with self._lock:
+            if self is not StepWatch._newest:
+                return
             self._read()
             complete = 0 < self._expected <= self._steps.rollouts
             self._quiet = self._quiet + 1 if complete else 0
@@ -107,7 +118,7 @@ class StepWatch:
 
     def _follow(self) -> None:
         pause = threading.Event()
-        while self._error is None:
+        while self._error is None and self is StepWatch._newest:
             pause.wait(self._every_s)
             try:
                 self.poll()
