@@ -50,7 +50,7 @@ format: env-core
 	.venv/core/bin/ruff format .
 	.venv/core/bin/ruff check --fix .
 
-bench: bench-runner bench-faults bench-gsm8k bench-judge bench-injection bench-crash bench-graders
+bench: bench-runner bench-faults bench-gsm8k bench-judge bench-injection bench-crash bench-graders bench-advantages
 
 bench-runner: env-bench
 	$(BENCH) benchmarks/bench_runner.py

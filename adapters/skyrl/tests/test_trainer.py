@@ -97,7 +97,9 @@ def test_training_goes_on_with_one_of_four_missing(tmp_path: Path, fully_async: 
     assert 3 <= len(rates) <= 6 if fully_async else len(rates) == 6
     assert all(0 < rate < 0.4 for rate in rates)
     assert max(rows.series("judgekit/neutral_rate")) > 0
-    assert len(rows.series("judgekit/judge/mean")) == len(rows.series("judgekit/flat_group_rate")) == len(rates)
+    assert (
+        len(rows.series("judgekit/judge/mean")) == len(rows.series("judgekit/flat_group_rate")) == len(rates)
+    )
 
 
 def test_a_step_with_nothing_to_train_on(tmp_path: Path) -> None:
