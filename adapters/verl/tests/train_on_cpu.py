@@ -146,9 +146,9 @@ def reward_file(folder: Path, judge: str | None) -> Path:
     file = folder / "reward.yaml"
     graders = "graders:\n  letters: {use: 'graders_for_tests:letters'}\n"
     if judge:
-        graders += (
-            f"  judge: {{use: judge, judge: local}}\njudges:\n  local: {{engine: openai, url: '{judge}'}}\n"
-        )
+        # nobody restarts this judge: what is asked after it has gone must not wait for it for ten minutes
+        local = f"{{engine: openai, url: '{judge}', layers: {{restart_wait_s: 1}}}}"
+        graders += f"  judge: {{use: judge, judge: local}}\njudges:\n  local: {local}\n"
     weights = "{letters: 0.9, judge: 0.1}" if judge else "{letters: 1}"
     ledger = f"ledger: {{path: {folder / 'ledger.jsonl'}, texts: true}}\n"
     file.write_text(f"{graders}reward: {{weighted: {weights}}}\nrunner: {{timeout_s: 20}}\n{ledger}")
