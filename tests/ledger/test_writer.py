@@ -12,7 +12,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,12 +205,71 @@ def test_what_waits_for_a_disk_is_bounded(
 def test_a_disk_that_never_takes_anything_does_not_hold_the_end_of_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(writer, "_EXIT_S", 0.3)
     ledger = Ledger("/dev/full")
     results = GradingRunner([half], ledger=ledger).run_sync([Rollout(response="x")])
     assert results[0].reward == 0.5
     assert not ledger.flush()
     ledger.close()
     assert ledger.dropped == 2  # the spec and the rollout
+
+
+def test_closing_while_others_write_loses_nothing(tmp_path: Path) -> None:
+    """A thread that is told to end and its successor never write at the same time."""
+    ledger = Ledger(tmp_path / "l", fsync="never")
+    made = [entry(ledger, id=str(i)) for i in range(4)]
+    over = threading.Event()
+
+    def close_all_the_time() -> None:
+        while not over.is_set():
+            ledger.close()
+
+    closing = [threading.Thread(target=close_all_the_time) for _ in range(2)]
+    for thread in closing:
+        thread.start()
+    for _ in range(500):
+        for one in made:
+            ledger.write(one)
+    over.set()
+    for thread in closing:
+        thread.join()
+    ledger.close()
+    reading = read_ledger(tmp_path / "l")
+    assert Counter(e.id for e in reading.entries) == dict.fromkeys("0123", 500)
+    assert (reading.torn, ledger.dropped) == ([], 0)
+
+
+def test_a_disk_that_has_space_again_while_the_ledger_closes_gets_every_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "l"
+    disk = Disk(monkeypatch, path)
+    ledger = Ledger(path)
+    one = entry(ledger)
+    disk.room = 0
+    ledger.write(one)
+    wait_for(lambda: disk.refused > 1)
+    threading.Timer(0.2, setattr, (disk, "room", math.inf)).start()
+    ledger.close()
+    assert (lines(path), ledger.dropped) == (1, 0)
+
+
+def test_a_disk_that_cannot_force_lines_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [OSError(errno.EIO, "Input/output error")] * 2
+
+    def fsync(fd: int) -> None:
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(writer, "_RETRY_S", 0.02)
+    ledger = Ledger(tmp_path / "l")
+    ledger.write(entry(ledger))
+    wait_for(lambda: not failures and ledger.flush())
+    assert lines(tmp_path / "l") == 1
+    ledger.close()
 
 
 def test_each_process_writes_a_file_of_its_own_in_a_folder(tmp_path: Path) -> None:

@@ -86,7 +86,9 @@ class Ledger:
         self._bytes = bytearray()
         """Encoded lines that the disk has not taken yet; touched by the thread alone."""
         self._lines = 0
-        self._closing = self._failing = False
+        self._writing = threading.Lock()
+        """Held by the thread that writes: its successor waits for it."""
+        self._failing = False
         self._told = 0.0
 
     def begin(self, spec: Spec) -> None:
@@ -118,7 +120,6 @@ class Ledger:
             self._waiting.append(line)
             self._handed += 1
             if self._thread is None:
-                self._closing = False
                 self._thread = threading.Thread(target=self._work, name="judgekit-ledger", daemon=True)
                 self._thread.start()
             elif len(self._waiting) == 1:
@@ -137,17 +138,22 @@ class Ledger:
             return self._done >= target
 
     def close(self) -> None:
-        """Flush, and close the file; the next line opens it again."""
+        """Flush, and close the file; the next line opens it again.
+
+        A disk that takes no lines is waited for, 10 s at most; what it does not take then is dropped and counted.
+        """
         if self._pid != os.getpid():
             return
-        self.flush(_EXIT_S)
         with self._lock:
-            thread, self._thread, self._closing = self._thread, None, True
+            target = self._handed
+            self._changed.wait_for(lambda: self._done >= target, _EXIT_S)
+            thread, self._thread = self._thread, None
             self._changed.notify_all()
         if thread is not None:
             thread.join(_EXIT_S)
         with self._lock:
-            if self._fd is not None and self._thread is None:
+            # another thread may have handed a line over meanwhile, or the disk still hold ours
+            if self._fd is not None and self._thread is None and not (thread and thread.is_alive()):
                 os.close(self._fd)
                 self._fd = None
 
@@ -192,28 +198,33 @@ class Ledger:
     # ---- the thread
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                while not self._waiting and not self._bytes:
-                    if self._closing:
+        """Write lines until the ledger is closed or has another thread; with no other, all that are left."""
+        me = threading.current_thread()
+        with self._writing:
+            while True:
+                with self._lock:
+                    while self._thread is me and not self._waiting and not self._lines:
+                        self._changed.wait()
+                    succeeded = self._thread not in (me, None)
+                    if succeeded or not (self._waiting or self._lines):
                         return
-                    self._changed.wait()
-                taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH))]
-            for line in taken:
-                self._bytes += _encode(line)
-            self._lines += len(taken)
-            del taken  # results of finished runs must not wait here for the next ones
-            try:
-                self._drain()
-            except OSError as error:
-                self._wait_for_the_disk(error)
-            else:
-                self._settle()
+                    taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH))]
+                for line in taken:
+                    self._bytes += _encode(line)
+                self._lines += len(taken)
+                del taken  # results of finished runs must not wait here for the next ones
+                try:
+                    self._drain()
+                except OSError as error:
+                    self._wait_for_the_disk(error)
+                else:
+                    self._settle()
 
     def _drain(self) -> None:
         """Write the encoded lines. A line that was written in part is written again, whole, on a line of its own."""
-        if self._fd is None:
-            self._fd = self._opened()
+        with self._lock:
+            if self._fd is None:
+                self._fd = self._opened()
         while self._bytes:
             count = os.write(self._fd, self._bytes)
             whole = self._bytes.rfind(b"\n", 0, count) + 1
@@ -244,17 +255,25 @@ class Ledger:
                 self.dropped,
             )
         if len(self._bytes) > MAX_WAITING_BYTES:
-            self.dropped += self._lines
-            self._bytes.clear()
-            self._settle()
+            self._drop()
+        me = threading.current_thread()
         with self._lock:
             self._failing = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._closing, _RETRY_S)
-            if self._closing:  # nobody waits for a disk for ever
-                self.dropped += self._lines + len(self._waiting)
-                self._waiting.clear()
-                self._bytes.clear()
+            self._changed.wait_for(lambda: self._thread is not me, _RETRY_S)
+            closed = self._thread is None
+        if closed:  # nobody waits for a disk for ever
+            self._drop()
+
+    def _drop(self) -> None:
+        """Give up the lines that wait for the disk."""
+        with self._lock:
+            self._lines += len(self._waiting)
+            self._waiting.clear()
+        self._bytes.clear()
+        self.dropped += self._lines
+        logger.error("the ledger %s: %d lines are lost, %d in all", self.file, self._lines, self.dropped)
+        self._settle()
 
     def _opened(self) -> int:
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -272,12 +291,17 @@ class Ledger:
 _open_ledgers: WeakSet[Ledger] = WeakSet()
 
 
-@atexit.register
-def flush_ledgers(path: Path | None = None) -> None:
-    """Wait for the lines of all ledgers of this process, or of those that write to *path*."""
+def flush_ledgers(path: Path) -> None:
+    """Wait for the lines of this process's ledgers that write to *path*."""
     for ledger in list(_open_ledgers):
-        if path is None or path.absolute() in (ledger.path.absolute(), ledger.file.absolute()):
+        if path.absolute() in (ledger.path.absolute(), ledger.file.absolute()):
             ledger.flush(_EXIT_S)
+
+
+@atexit.register
+def _close_ledgers() -> None:
+    for ledger in list(_open_ledgers):
+        ledger.close()
 
 
 def _ledger(path: str, texts: bool, fsync: Fsync) -> Ledger:
