@@ -124,9 +124,8 @@ def part_of(text: str, part: Part) -> str | None:
     if rest is None:
         return None
     if part == "answer":
-        before, closed, _ = rest.rpartition("</answer>")
-        _, opened, found = before.rpartition("<answer>")
-        return found.strip() if opened and closed else None
+        _, opened, found = rest.rpartition("</answer>")[0].rpartition("<answer>")
+        return found.partition("</answer>")[0].strip() if opened else None
     if part == "boxed":
         boxed = last_boxed(rest)
         return None if boxed is None else boxed.strip()
