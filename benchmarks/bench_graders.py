@@ -5,10 +5,10 @@
 Costs are the wall time of one call where the runner would make it: on the event loop, in a thread, or in a worker
 process (then with the way there and back). Stalls are the longest time that the event loop did not turn while one
 hostile rollout was graded by every rule; `idle_stall_ms` is that of a loop with nothing to do. All are the best of
-several rounds, as timeit has it: what is the code's recurs in each, what is a busy machine's does not. For the stalls
-the imported libraries are kept from the garbage collector (`gc.freeze`), whose rare full collections take 30 to
-150 ms over all of them, graders or not. `--save` keeps
-the costs in docs/grader_costs.json, which the table of docs/graders.md shows.
+several rounds, as timeit has it: what is the code's recurs in each, what is a busy machine's does not.
+`max_stall_cpu_ms` is the most that the loop's own thread computed without a pause. For the stalls
+the imported libraries and the batch, which exist before, are kept from the garbage collector (`gc.freeze`); its pauses for
+what grading makes count. `--save` keeps the costs in docs/grader_costs.json, which the table of docs/graders.md shows.
 """
 
 from __future__ import annotations
@@ -102,15 +102,18 @@ class Ticker:
     """Wakes up every millisecond and keeps how late it was."""
 
     def __init__(self) -> None:
+        self.cpu_ms = 0.0
+        """The most that the event loop's own thread computed between two turns: its part of a stall."""
         self._late: list[float] = []
         self._running = True
         self._task = asyncio.create_task(self._tick())
 
     async def _tick(self) -> None:
-        last = time.perf_counter()
+        last, used = time.perf_counter(), time.thread_time()
         while self._running:
             await asyncio.sleep(0.001)
-            now = time.perf_counter()
+            now, before, used = time.perf_counter(), used, time.thread_time()
+            self.cpu_ms = max(self.cpu_ms, 1000 * (used - before))
             self._late.append(now - last - 0.001)
             last = now
 
@@ -143,7 +146,7 @@ async def stall(name: str, pool: ProcessPool) -> dict[str, Any]:
     stall_ms = await ticker.stop()
     failed = [grade for grade in result.grades.values() if isinstance(grade, Failed)]
     allowed = {g.name: getattr(g, "timeout_s", None) or 60.0 for g in graders}  # 60 s is the runner's default
-    seconds = {name: max(metrics.seconds, default=0.0) for name, metrics in runner.metrics.graders.items()}
+    seconds = {g.name: max(runner.metrics.timings(g.name)[0], default=0.0) for g in graders}
     late = [name for name, used in seconds.items() if used > allowed[name] + START_UP_S]
     return {
         "stall_ms": stall_ms,
@@ -181,6 +184,7 @@ def main() -> None:
     idle = min(asyncio.run(idle_stall()) for _ in range(3))
     print(f"idle               stall {idle:.1f} ms: an event loop with nothing to do, on this machine, now")
     stalls: dict[str, float] = {}
+    cpu: dict[str, float] = {}
     in_time = True
     for name in HOSTILE:
         rounds = [asyncio.run(stall(name, pool)) for _ in range(3)]
@@ -199,6 +203,7 @@ def main() -> None:
     totals = dict.fromkeys(("raised", "out_of_range", "blamed_wrongly"), 0)
     for shape, measured in shaped_stalls(pool, Ticker, 50):
         stalls[shape] = round(measured["stall_ms"], 1)
+        cpu[shape] = round(measured["cpu_ms"], 1)
         totals = {key: totals[key] + measured[key] for key in totals}
         print(
             f"{shape:22} stall {measured['stall_ms']:5.1f} ms; {', '.join(sorted(measured['failed'])) or 'none failed'}"
@@ -219,6 +224,7 @@ def main() -> None:
             "stall_ms": stalls,
             "idle_stall_ms": round(idle, 1),
             "max_stall_ms": max(stalls.values()),
+            "max_stall_cpu_ms": max(cpu.values()),
             "all_end_in_time": in_time,
             "worst_exponent": round(worst, 2),
             "rules": len(RULES) + len(GROUP_RULES),

@@ -1,4 +1,4 @@
-"""Writes docs/graders.md, the table of all graders; `--check` fails if it is out of date.
+"""Writes docs/graders.md, all graders and their parameters; `--check` fails if it is out of date.
 
 Names come from judgekit.graders.registry.GRADERS, ranges from the graders themselves; inputs, abstentions and sources
 from their classes; costs from the last `benchmarks/bench_graders.py --save`.
@@ -19,9 +19,11 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from rule_graders import GROUP_RULES, RULES  # noqa: E402
 
+from judgekit.cli.graders import EXAMPLES, parameters  # noqa: E402
 from judgekit.graders import JudgeGrader, Listwise, Pairwise, Panel, RewardModelGrader, RubricGrader  # noqa: E402
 from judgekit.graders.judged.rubric import shipped_rubrics  # noqa: E402
 from judgekit.graders.registry import GRADERS  # noqa: E402
+from judgekit.service.grader import ServiceGrader, ServiceGroupGrader  # noqa: E402
 from judgekit.testing import ScriptedJudge  # noqa: E402
 
 PAGE = ROOT / "docs" / "graders.md"
@@ -44,14 +46,16 @@ JUDGED: dict[str, Any] = {
     "panel": lambda: Panel({"a": ScriptedJudge(""), "b": ScriptedJudge("")}),
     "reward_model": lambda: RewardModelGrader(_Model()),  # type: ignore[arg-type]
     "rubric": lambda: RubricGrader(ScriptedJudge(""), min(shipped_rubrics())),
+    "service": lambda: ServiceGrader("http://127.0.0.1:8080"),
+    "service_group": lambda: ServiceGroupGrader("http://127.0.0.1:8080"),
 }
 
 HEAD = """# Graders
 
 Generated from the code by `tools/grader_table.py`; a test keeps it up to date.
 
-*Name* goes after `use:` in reward.yaml, *class* is imported from `judgekit.graders`; the class's docstring describes the
-parameters. A grader abstains when an input is missing (see the column); it fails when it errors on a rollout. An
+*Name* goes after `use:` in reward.yaml, *class* is imported from `judgekit.graders`; its parameters are
+below. A grader abstains when an input is missing (see the column); it fails when it errors on a rollout. An
 abstention is no score, and neither is a failure. A *range* in brackets depends on the parameters; the table shows the default's.
 
 Costs are the wall time of one call in µs, the best of many, for responses of about 100, 1,000 and 10,000 tokens (four
@@ -88,7 +92,13 @@ def row(name: str, costs: dict[str, Any]) -> str:
         bounds = f"[{bounds}]"
     measured = costs.get(name)
     mark = {"process": "ᵖ", "thread": "ᵗ"}.get(getattr(made, "where", "inline"), "")
-    cost = " / ".join(f"{measured[size]:,}" for size in SIZES) + mark if measured else "a judge's call"
+    cost = (
+        " / ".join(f"{measured[size]:,}" for size in SIZES) + mark
+        if measured
+        else "—"
+        if name not in JUDGED
+        else "a judge's call"
+    )
     limit = getattr(made, "inline_limit", None)
     inline = f"{limit:,}" if limit and not mark else "—"
     for wanted in ("inputs", "abstains"):
@@ -118,7 +128,28 @@ def page() -> str:
         raise SystemExit(
             f"no example of {', '.join(sorted(left_out))}: add one in benchmarks/rule_graders.py"
         )
-    return "".join(parts)
+    return "".join([*parts, PARAMETERS, *(section(name) for name in sorted(GRADERS))])
+
+
+PARAMETERS = """
+## Parameters
+
+What each grader takes in reward.yaml, and an example; `judgekit graders NAME` prints the same, with what each parameter
+means.
+"""
+
+
+def section(name: str) -> str:
+    """The parameters of one grader, and an example."""
+    module, _, attribute = GRADERS[name].partition(":")
+    rows = [
+        f"| `{p.name}` | {p.kind} | {f'`{p.default}`' if p.default else 'required'} |".replace("\\|", "|")
+        for p in parameters(getattr(importlib.import_module(module), attribute))
+    ]
+    return (
+        f"\n### {name}\n\n```yaml\ngraders:\n  my_grader: {EXAMPLES[name]}\n```\n\n"
+        "| parameter | values | default |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
 
 
 def main() -> None:

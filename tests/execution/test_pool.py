@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import subprocess
@@ -146,13 +147,11 @@ def test_a_spinning_worker_does_not_outlive_its_owner(tmp_path: Path) -> None:
 
 
 def _children(pid: int | None = None) -> list[int]:
-    path = Path(f"/proc/{pid or os.getpid()}/task")
-    return [
-        int(child)
-        for task in path.iterdir()
-        for child in (task / "children").read_text().split()
-        if _alive(int(child))
-    ]
+    found: list[int] = []
+    for task in Path(f"/proc/{pid or os.getpid()}/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that ends meanwhile
+            found += map(int, (task / "children").read_text().split())
+    return [child for child in found if _alive(child)]
 
 
 def _alive(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import pickle
@@ -89,7 +90,8 @@ async def until_dead(pid: int) -> None:
 def children() -> set[int]:
     found: set[int] = set()
     for task in Path(f"/proc/{os.getpid()}/task").iterdir():
-        found |= set(map(int, (task / "children").read_text().split()))
+        with contextlib.suppress(OSError):  # a thread that ends meanwhile
+            found |= set(map(int, (task / "children").read_text().split()))
     return set(filter(alive, found))
 
 

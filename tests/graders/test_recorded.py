@@ -15,7 +15,8 @@ from judgekit.graders import (
     ToolCallFormat,
     ToolCallMatch,
 )
-from judgekit.graders.rules.constraints import capital_word_frequency, sentences
+from judgekit.graders.rules.constraints import capital_word_frequency
+from judgekit.graders.rules.english import sentences
 
 
 def score(grader: Any, response: str, truth: Any = None, **fields: Any) -> float | None:
@@ -51,7 +52,7 @@ def test_references_of_mathematics(gold: str, response: str, right: float) -> No
     ("text", "count"),
     [
         ("one thing. two things. three things.", 3),
-        ("one thing. Two things. three things.", 2),
+        ("one thing. Two things. three things.", 3),
         ("is it? yes. no.", 3),
         ("we met e.g. there. it rained.", 2),
         ("It costs approx. five. Fine.", 2),

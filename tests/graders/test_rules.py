@@ -221,7 +221,16 @@ def test_every_grader_says_what_it_is() -> None:
         assert (
             "Source" in (type(rule).__doc__ or "") or "arXiv" in (type(rule).__doc__ or "") or name == "regex"
         ), name
-    assert set(ALL) | {"judge", "listwise", "pairwise", "panel", "reward_model", "rubric"} == set(GRADERS)
+    assert set(ALL) | {
+        "judge",
+        "listwise",
+        "pairwise",
+        "panel",
+        "reward_model",
+        "rubric",
+        "service",
+        "service_group",
+    } == set(GRADERS)
 
 
 def test_the_table_in_the_documentation_is_up_to_date() -> None:

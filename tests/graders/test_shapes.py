@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from judgekit import Rollout
-from judgekit.graders.rules.constraints import sentences
+from judgekit.graders.rules.english import sentences, words
+from judgekit.graders.rules.expected import shallow
+from judgekit.graders.rules.ifbench.custom import mcq_count_length
+from judgekit.graders.rules.ifbench.form import emoji, parentheses, quotes, sub_bullets
+from judgekit.graders.rules.literals import literal
 from judgekit.graders.rules.markup import Script
+from judgekit.graders.rules.mathtext import readable, same_words, wordy
 from judgekit.graders.rules.numbers import final_answer
 from judgekit.graders.rules.text import code_blocks, last_boxed
 from judgekit.graders.rules.trajectory import read_trajectory
@@ -34,6 +39,23 @@ SHAPES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "ligatures": (final_answer, "\ufdfa" * 2_000_000),
     "action and spaces": (read_trajectory, talk("assistant", "Action: a" + " " * 300_000 + "x")),
     "actions": (read_trajectory, talk("assistant", ("Action: a" + " " * 500 + "x\n") * 500)),
+    "blank lines": (sub_bullets, "\n" * 1_000_000),
+    "quotes": (quotes, "\"'" * 300_000),
+    "brackets": (parentheses, "([" * 300_000),
+    "emoji": (emoji, "so \U0001f44d. " * 60_000),
+    "questions": (mcq_count_length, "Question 1\n" * 100_000),
+    "vowel signs": (words, "\u0915\u093f" * 500_000),
+    "new and spaces": (lambda text: literal(text, "Array", "", "java"), "new" + " " * 1_000_000),
+    "puts": (
+        lambda text: literal(text, "HashMap", "", "java"),
+        "new HashMap<>() {{" + 'put("a", (' * 100_000,
+    ),
+    "lists": (lambda text: literal(text, "array", "", "javascript"), "[" * 300_000),
+    "numbers and spaces": (lambda text: readable(text, answer=True), "1" + " " * 500_000 + "/ 1 " * 100_000),
+    "digits": (lambda text: readable(text, answer=True), "1" * 1_000_000 + "\\," * 100_000),
+    "texts": (wordy, "\\text{" * 200_000),
+    "ands": (lambda text: same_words(text, text), "a and " * 100_000),
+    "wide data": (shallow, [[0] * 1000] * 1000),
     "open answers": (read_trajectory, talk("user", "<information>" * 200_000 + "</")),
 }
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from judgekit.graders.rules.matching import Bleu, ChrF, EditSimilarity, Rouge, TextMatch, TokenF1
     from judgekit.graders.rules.maths import MathEquivalence
     from judgekit.graders.rules.observations import InformationGain, StepEfficiency, ToolEfficiency
+    from judgekit.graders.rules.overlap import Gleu, Meteor, Overlap
     from judgekit.graders.rules.repetition import Compression, Repetition
     from judgekit.graders.rules.tools import StepSequence, ToolCallMatch
 
@@ -41,6 +42,7 @@ _MODULES = {
     "Diversity": "rules.groups",
     "EditSimilarity": "rules.matching",
     "FinalAnswer": "rules.answers",
+    "Gleu": "rules.overlap",
     "InformationGain": "rules.observations",
     "Instructions": "rules.instructions",
     "JsonFormat": "rules.json_format",
@@ -50,7 +52,9 @@ _MODULES = {
     "Listwise": "judged.listwise",
     "MajorityAgreement": "rules.groups",
     "MathEquivalence": "rules.maths",
+    "Meteor": "rules.overlap",
     "MultipleChoice": "rules.choices",
+    "Overlap": "rules.overlap",
     "Pairwise": "judged.pairwise",
     "Panel": "judged.panel",
     "RegexFormat": "rules.format",
@@ -85,6 +89,7 @@ __all__ = [
     "Diversity",
     "EditSimilarity",
     "FinalAnswer",
+    "Gleu",
     "InformationGain",
     "Instructions",
     "JsonFormat",
@@ -94,7 +99,9 @@ __all__ = [
     "Listwise",
     "MajorityAgreement",
     "MathEquivalence",
+    "Meteor",
     "MultipleChoice",
+    "Overlap",
     "Pairwise",
     "Panel",
     "RegexFormat",

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import math
 import os
+import pickle
+import re
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.sandbox import Finished, Limits, SandboxError, best_way, run_program
+from judgekit.graders.rules.sandbox import Finished, Limits, SandboxError
+from judgekit.graders.rules.sandboxes import LocalSandbox, RemoteSandbox, Sandbox
 from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, one_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
@@ -26,8 +33,9 @@ class Code(Rule):
     *cases*: dotted path of the cases in the rollout, in one of these formats, or JSON of one:
 
     - input and output: `[{"input": "1 2", "output": "3"}, …]` or `{"inputs": […], "outputs": […]}` (APPS,
-      TACO); with `"fn_name"` the function of that name, or the method of `Solution`, is called instead (the
-      input is the list of its arguments, or one JSON value per line as in LiveCodeBench);
+      TACO), or groups of these (CodeContests' `public_tests`, …; Codeforces' `official_tests`); with `"fn_name"` the function of that name, or the method of `Solution`, is called instead (the
+      input is the list of its arguments, or one JSON value per line as in LiveCodeBench, whose packed
+      `private_test_cases` are read as plain data: nothing in them is run);
     - tests: `["assert f(1) == 2", …]`, `{"test_list": […], "test_setup_code": …}` (MBPP), or
       `{"test": "def check(candidate): …", "entry_point": "f"}` (HumanEval).
 
@@ -39,8 +47,14 @@ class Code(Rule):
 
     *compare*: "lines" (equal lines, ignoring trailing space and trailing empty lines), "exact", "tokens" (ignoring
     space), "numbers" (tokens, with numbers equal within 1e-6). *score*: "share", or "all": 1 if all cases pass, else
-    0. Only the first *max_cases* cases are run. *prefix*: dotted path of code to put before the response's (starter
+    0. Only the first *max_cases* cases are run, and none after *stop_after* failed ones; those count as failed. A case or
+    all of them may have limits of their own, `time_limit` (seconds, or text such as "2 seconds") and `memory_limit`
+    (megabytes, or bytes if above 100,000); they hold where they are lower than the grader's. *prefix*: dotted path of code to put before the response's (starter
     code). Abstains without cases.
+
+    *sandbox*: the URL of a service that speaks SandboxFusion's `run_code`, or an object with the methods of
+    `judgekit.graders.rules.sandboxes.Sandbox`; by default programs run on this machine. A service that fails is an
+    infrastructure failure.
 
     Tests run inside the program that they test, so code written to fool them can; inputs and outputs are compared
     outside. Runs in a thread.
@@ -71,6 +85,8 @@ class Code(Rule):
         processes: int = 32,
         network: Literal["off", "forbidden", "on"] = "off",
         max_cases: int = 20,
+        stop_after: int | None = None,
+        sandbox: str | Sandbox | None = None,
         max_concurrency: int | None = None,
         python: str = sys.executable,
         name: str = "code",
@@ -85,7 +101,16 @@ class Code(Rule):
         at_least(name, "output_kb", output_kb, 1, whole=True)
         at_least(name, "processes", processes, 1, whole=True)
         at_least(name, "max_cases", max_cases, 1, whole=True)
-        if os.name != "posix":
+        if stop_after is not None:
+            at_least(name, "stop_after", stop_after, 1, whole=True)
+        if isinstance(sandbox, str):
+            sandbox = RemoteSandbox(sandbox)
+        if sandbox is not None and (not isinstance(sandbox, Sandbox) or network == "forbidden"):
+            raise ConfigError(
+                f"{name}: sandbox is the URL of a service or an object with run() and isolation(), without "
+                "network='forbidden': only the service knows its network"
+            )
+        if sandbox is None and os.name != "posix":
             raise ConfigError(f"{name}: running code needs a POSIX system (rlimits, process groups)")
         self.name = name
         self.cases = cases
@@ -96,8 +121,9 @@ class Code(Rule):
         self.limits = Limits(time_s, wall_s, memory_mb, output_kb, 16, processes)
         self.network = network
         self.max_cases = max_cases
+        self.stop_after = 1 if score == "all" else stop_after
+        self.sandbox: Sandbox = LocalSandbox(python, network == "on") if sandbox is None else sandbox
         self.max_concurrency = max_concurrency or max(1, os.cpu_count() or 1)
-        self.python = python
         self.timeout_s = max_cases * (wall_s + 2.0) + 10.0
         if network == "forbidden" and self.isolation()["network"] != "none":
             raise ConfigError(
@@ -108,12 +134,15 @@ class Code(Rule):
     def isolation(self) -> dict[str, str]:
         """Describe how the code is isolated on this machine."""
         try:
-            return best_way(self.python, self.network == "on").isolation()
+            return self.sandbox.isolation()
         except SandboxError as error:
             raise ConfigError(f"{self.name}: {error}") from None
 
     def grade(self, rollout: Rollout, /) -> Grade:
-        cases = read_cases(look_up(rollout, self.cases, None))
+        try:
+            cases = read_cases(look_up(rollout, self.cases, None))
+        except RecursionError:  # JSON that is nested too deep
+            cases = []
         if not cases:
             return Abstained(f"there are no cases at {self.cases}")
         code = program_of(rollout.response, self.whole)
@@ -122,32 +151,28 @@ class Code(Rule):
         if self.prefix is not None:
             code = f"{look_up(rollout, self.prefix, '')}\n{code}"
         cases = cases[: self.max_cases]
-        way = best_way(self.python, self.network == "on")
-        passed = 0
+        network = self.sandbox.isolation()["network"]
+        passed = failed = 0
         first: str | None = None
         for number, case in enumerate(cases, 1):
-            finished = run_program(
-                code,
-                way=way,
-                python=self.python,
-                limits=self.limits,
-                stdin=case.get("input", ""),
-                job=case.get("job"),
-            )
-            problem = self._problem(finished, case)
-            passed += problem is None
-            if problem is not None and first is None:
-                first = f"case {number}: {problem}"
-                if self.score == "all":
-                    break
+            limits = limits_of(case, self.limits)
+            finished = self.sandbox.run(code, limits=limits, stdin=case.get("input", ""), job=case.get("job"))
+            problem = self._problem(finished, case, limits)
+            if problem is None:
+                passed += 1
+                continue
+            failed += 1
+            first = first or f"case {number}: {problem}"
+            if failed == self.stop_after:
+                break
         score = passed / len(cases) if self.score == "share" else float(passed == len(cases))
-        metadata = {"passed": passed, "cases": len(cases), "network": "open" if way.network else "none"}
+        metadata = {"passed": passed, "cases": len(cases), "network": network}
         return Graded(score, first or f"all {len(cases)} cases pass", metadata)
 
-    def _problem(self, finished: Finished, case: Mapping[str, Any]) -> str | None:
+    def _problem(self, finished: Finished, case: Mapping[str, Any], limits: Limits) -> str | None:
         """Return why a case is not passed; None if it is."""
         if finished.how == "time":
-            return f"no end within {self.limits.wall_s:g} s"
+            return f"no end within {limits.wall_s:g} s"
         if finished.how == "output":
             return f"more than {self.limits.output_kb} KiB of output"
         job = case.get("job")
@@ -162,6 +187,30 @@ class Code(Rule):
         if _equal(finished.output, case["output"], self.compare):
             return None
         return f"{finished.output.strip()!r:.60} instead of {case['output'].strip()!r:.60}"
+
+
+def limits_of(case: Mapping[str, Any], most: Limits) -> Limits:
+    """Return a case's own limits where they are lower than *most*."""
+    seconds, megabytes = _quantity(case.get("time_limit")), _quantity(case.get("memory_limit"))
+    if megabytes is not None and megabytes > 100_000:  # bytes
+        megabytes /= 1 << 20
+    time_s = most.time_s if seconds is None else min(seconds, most.time_s)
+    return replace(
+        most,
+        time_s=time_s,
+        wall_s=most.wall_s * time_s / most.time_s,
+        memory_mb=most.memory_mb if megabytes is None else min(max(int(megabytes), 64), most.memory_mb),
+    )
+
+
+def _quantity(value: Any) -> float | None:
+    """Read 2, 2.0, "2", "2 seconds" or {"seconds": 2, "nanos": 500000000}; None if it is no positive number."""
+    if isinstance(value, Mapping):
+        value = (_quantity(value.get("seconds")) or 0.0) + (_quantity(value.get("nanos")) or 0.0) / 1e9
+    if isinstance(value, str) and (found := re.match(r"\s*(\d{1,12}(?:\.\d{1,9})?)", value)):
+        value = float(found[1])
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e15
+    return float(value) if fine else None
 
 
 def program_of(response: str, whole: bool) -> str | None:
@@ -179,15 +228,25 @@ def program_of(response: str, whole: bool) -> str | None:
     return code if code.strip() else None
 
 
-def read_cases(value: Any) -> list[dict[str, Any]]:
-    """Parse a reference's cases, each as {"input", "output"} or {"job", "output"}."""
+LIMITS = ("time_limit", "memory_limit")
+
+
+def read_cases(value: Any, function: str | None = None) -> list[dict[str, Any]]:
+    """Parse a reference's cases, each as {"input", "output"} or {"job", "output"}, with its limits.
+
+    *function*: what the cases call that say "functional" and name no function of their own.
+    """
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError:
-            return [_tests(value)] if "assert" in value or "def check" in value else []
+            packed = _unpacked(value)
+            if packed is None and ("assert" in value or "def check" in value):
+                return [_tests(value)]
+            value = packed
     if isinstance(value, Mapping):
-        return _of_mapping(value)
+        own = {key: value[key] for key in LIMITS if value.get(key) is not None}
+        return [{**own, **case} for case in _of_mapping(value, _function(value) or function)]
     if not isinstance(value, list | tuple):
         return []
     found: list[dict[str, Any]] = []
@@ -199,23 +258,56 @@ def read_cases(value: Any) -> list[dict[str, Any]]:
             given = _first(part, "input", "stdin", "inputs")
             wanted = _first(part, "output", "stdout", "expected_output", "outputs")
             if wanted is None:
-                found += _of_mapping(part)
+                found += read_cases(part, function)
                 continue
-            name = (
-                part.get("fn_name") or (part.get("metadata") or {}).get("func_name")
-                if isinstance(part.get("metadata") or {}, Mapping)
-                else None
-            )
+            name = _function(part) or (function if part.get("testtype") == "functional" else None)
             case = _pair(given, wanted, name)
             if case is not None:
-                found.append(case)
+                own = {key: part[key] for key in LIMITS if part.get(key) is not None}
+                found.append({**own, **case})
     return found
 
 
-def _of_mapping(value: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _function(value: Mapping[str, Any]) -> str | None:
+    """Return the function that cases call, as APPS (`fn_name`) and LiveCodeBench (`metadata.func_name`) name it."""
+    metadata = value.get("metadata")
+    if isinstance(metadata, str):
+        try:
+            metadata = json.loads(metadata)
+        except ValueError:
+            metadata = None
+    name = value.get("fn_name") or (metadata.get("func_name") if isinstance(metadata, Mapping) else None)
+    return name if isinstance(name, str) and name else None
+
+
+_UNPACKED = 256 << 20
+"""Bytes of packed cases that are read at most; the largest of LiveCodeBench have some 100 MB."""
+
+
+class _PlainData(pickle.Unpickler):
+    """Reads pickled text, numbers and collections; refuses whatever would call or import something."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} is no plain data")
+
+
+def _unpacked(text: str) -> Any:
+    """Read LiveCodeBench's `private_test_cases`: JSON, pickled, compressed and in base64; None if it is none of that."""
+    try:
+        unzip = zlib.decompressobj()
+        data = unzip.decompress(base64.b64decode(text, validate=True), _UNPACKED)
+        if not unzip.eof:  # too much, or a part is missing
+            return None
+        found = _PlainData(io.BytesIO(data)).load()
+        return json.loads(found) if isinstance(found, str) else found
+    except (ValueError, zlib.error, pickle.UnpicklingError, EOFError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _of_mapping(value: Mapping[str, Any], function: str | None) -> list[dict[str, Any]]:
     if isinstance(value.get("inputs"), list | tuple) and isinstance(value.get("outputs"), list | tuple):
         pairs = zip(value["inputs"], value["outputs"], strict=False)
-        return [case for i, o in pairs if (case := _pair(i, o, value.get("fn_name"))) is not None]
+        return [case for i, o in pairs if (case := _pair(i, o, function)) is not None]
     if "test_list" in value and isinstance(value["test_list"], list | tuple):
         setup = value.get("test_setup_code") or "\n".join(map(str, value.get("test_imports") or ()))
         return [_tests(f"{setup}\n{test}") for test in value["test_list"]]
@@ -223,13 +315,32 @@ def _of_mapping(value: Mapping[str, Any]) -> list[dict[str, Any]]:
         if isinstance(value.get(key), str) and value[key].strip():
             return [_tests(value[key], value.get("entry_point"))]
         if isinstance(value.get(key), list | tuple):
-            return read_cases(value[key])
+            return read_cases(value[key], function)
     for key in ("cases", "test_cases", "input_output"):
         if key in value:
-            return read_cases(value[key])
+            return read_cases(value[key], function)
+    if groups := [value[key] for key in _GROUPS if value.get(key)]:
+        return [case for group in groups for case in _of_group(group, function)]
     if _first(value, "output", "stdout", "expected_output") is not None:
-        return read_cases([value])
+        return read_cases([value], function)
     return []
+
+
+_GROUPS = (
+    "public_tests",
+    "private_tests",
+    "generated_tests",
+    "public_test_cases",
+    "private_test_cases",
+    "official_tests",
+)
+"""Where CodeContests, LiveCodeBench and Codeforces have their cases."""
+
+
+def _of_group(group: Any, function: str | None) -> list[dict[str, Any]]:
+    if isinstance(group, Mapping) and isinstance(group.get("input"), list | tuple):
+        group = {"inputs": group["input"], "outputs": group.get("output")}
+    return read_cases(group, function)
 
 
 def _first(value: Mapping[str, Any], *keys: str) -> Any:

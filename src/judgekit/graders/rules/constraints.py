@@ -1,8 +1,9 @@
 """The verifiable constraints of IFEval, one function each, and their parameters.
 
 Ids, parameters and meanings are those of `instruction_following_eval` (Zhou et al. 2023, arXiv:2311.07911).
-Differences: keywords are words, not patterns; our own rules split sentences and tokens, where
-IFEval uses NLTK's models; every check takes time proportional to the text.
+Differences: keywords are words, not patterns; our own rules split sentences and tokens (see
+`judgekit.graders.rules.english`), where IFEval uses NLTK's models; every check takes time proportional to the text.
+IFBench's constraints are in `judgekit.graders.rules.ifbench`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from judgekit.graders.rules.english import sentences, words
 from judgekit.graders.rules.text import reads_rollout
 
 Check = Callable[..., bool]
@@ -115,7 +117,7 @@ def number_sentences(text: str, num_sentences: int, relation: str) -> bool:
 
 @constraint("length_constraints:number_words", num_words="int", relation="relation")
 def number_words(text: str, num_words: int, relation: str) -> bool:
-    return RELATIONS[relation](len(re.findall(r"\w+", text)), num_words)
+    return RELATIONS[relation](len(words(text)), num_words)
 
 
 @constraint("length_constraints:number_characters", num_characters="int", relation="relation")
@@ -172,7 +174,7 @@ def postscript(text: str, postscript_marker: str) -> bool:
 
 @constraint("detectable_content:rephrase_paragraph", original_paragraph="text", low="int", high="int")
 def rephrase_paragraph(text: str, original_paragraph: str, low: int, high: int) -> bool:
-    mine, theirs = (Counter(re.findall(r"\w+", t.lower())) for t in (text, original_paragraph))
+    mine, theirs = (Counter(words(t.lower())) for t in (text, original_paragraph))
     return low <= sum((mine & theirs).values()) <= high
 
 
@@ -260,43 +262,3 @@ def quotation(text: str) -> bool:
 @constraint("multi-turn:constrained_start", starter="text")
 def constrained_start(text: str, starter: str) -> bool:
     return any(line.lstrip().startswith(starter.strip()) for line in text.split("\n"))
-
-
-_ABBREVIATION = re.compile(
-    r"(?:\b(?:mr|mrs|ms|dr|prof|st|jr|sr|vs|etc|e\.g|i\.e|cf|al|fig|vol|inc|ltd|co|approx|dept|est|ph\.d)|\b(?-i:[A-HJ-Z]))$",
-    re.IGNORECASE,
-)
-_END = re.compile(r"(?<![.!?])[.!?]++[\"'”’)\]*_]*+(?=\s|$)|[。！？]+[」』”’）]*|…(?=\s|$)")
-
-
-_NEXT = re.compile(r"\s*+(\S)")
-_WORD_CHARACTER = re.compile(r"\w")
-
-
-def sentences(text: str) -> list[str]:
-    """Split a text into sentences.
-
-    Splits after `.`, `!` and `?` before a space, but not after abbreviations and initials, nor before a lower-case
-    letter (unless the text has no capitals at all); and after their CJK forms. A remainder with a word in it is a
-    sentence, too.
-    """
-    has_capitals = text != text.lower()
-    found: list[str] = []
-    start = looked_at = 0
-    has_word = False
-    for match in _END.finditer(text):
-        if match[0] == ".":
-            following = _NEXT.match(text, match.end())
-            if has_capitals and following and following[1].islower():
-                continue
-            if following and _ABBREVIATION.search(text[max(start, match.start() - 12) : match.start()]):
-                continue
-        has_word = has_word or _WORD_CHARACTER.search(text, looked_at, match.end()) is not None
-        looked_at = match.end()
-        if has_word:
-            found.append(text[start : match.end()].strip())
-            start, has_word = match.end(), False
-    rest = text[start:].strip()
-    if _WORD_CHARACTER.search(rest):
-        found.append(rest)
-    return found

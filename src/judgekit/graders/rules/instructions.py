@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.graders.protocol import Where
+from judgekit.graders.rules import ifbench  # noqa: F401 - adds its constraints
 from judgekit.graders.rules.constraints import CONSTRAINTS, RELATIONS
 from judgekit.graders.rules.text import PARTS, Part, Rule, needs, one_of, part_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
@@ -21,10 +22,10 @@ Given = tuple[str, Mapping[str, Any]]
 class Instructions(Rule):
     """Scores the share of constraints that the response satisfies, 0 to 1.
 
-    *constraints*: a list of mappings, each with an IFEval `id` ("keywords:existence", or without its family,
-    "existence") and its parameters, for all rollouts; or the dotted path of each rollout's own constraints: such a
-    list, or IFEval's `instruction_id_list` with `kwargs` (a mapping, or JSON of one). By default the rollout's
-    `extra` is that mapping. *score*: "share" (instruction level), or "all": 1 if all are satisfied, else 0 (prompt
+    *constraints*: a list of mappings, each with an `id` of IFEval or IFBench ("keywords:existence", or without its
+    family, "existence") and its parameters, for all rollouts; or the dotted path of each rollout's own constraints:
+    such a list, or the data sets' columns `instruction_id_list` and `kwargs` (a mapping, or JSON of one). By default
+    the rollout's `extra` is that mapping. *score*: "share" (instruction level), or "all": 1 if all are satisfied, else 0 (prompt
     level); the metadata has each result. *mode*: "strict", or "loose": a constraint also counts as satisfied if it is
     after removing the first line, the last line, or both, or the asterisks. *part*: see `Part`. An empty response
     satisfies no constraint.
@@ -32,15 +33,16 @@ class Instructions(Rule):
     Language constraints need langdetect (extra `lang`) and run in a worker process. Abstains if a rollout has no
     constraints, or one that is unknown or lacks a parameter.
 
-    Source: IFEval (Zhou et al. 2023, arXiv:2311.07911), `test_instruction_following_strict` and `…_loose`; see
-    `judgekit.graders.rules.constraints` for the ids and the differences.
+    Source: IFEval (Zhou et al. 2023, arXiv:2311.07911), `test_instruction_following_strict` and `…_loose`, and
+    IFBench (Pyatkin et al. 2025, arXiv:2507.02833); see `judgekit.graders.rules.constraints` and
+    `judgekit.graders.rules.ifbench` for the ids and the differences.
     """
 
     score_range = (0.0, 1.0)
-    version = "1"
+    version = "2"
     inputs = ("response", "extra.instruction_id_list", "extra.kwargs")
     abstains = "the rollout has no constraints, or one that is unknown or incomplete"
-    inline_limit = 50_000
+    inline_limit: int | None = 1000
     timeout_s = 10.0
 
     def __init__(
@@ -74,6 +76,9 @@ class Instructions(Rule):
         if asks_language:
             self.libraries = (*self.libraries, needs(name, "langdetect", "lang"))
         self.where: Where = "process" if asks_language else "inline"
+        # the worst texts take about 1 µs per character and check
+        checks = len(self.fixed) * (8 if mode == "loose" else 1)
+        self.inline_limit = max(1000, 20_000 // max(checks, 1))
 
     def grade(self, rollout: Rollout, /) -> Grade:
         given = self.fixed

@@ -271,7 +271,8 @@ class Script(Rule):
 class ToolCallFormat(Rule):
     """Scores the share of tool calls that are well formed, 0 to 1.
 
-    A call is well formed if it has a name and its arguments are a JSON object; if the tools are known, there must
+    A call is well formed if it has a name and its arguments are a JSON object, which only calls of a tool that is known
+    to take none may leave out; if the tools are known, there must
     also be a tool of that name whose schema the arguments fit. *tools*: OpenAI tool definitions, or their dotted
     path in the rollout. *check*: "schema", "required" (only that no required argument is missing and none is
     unknown), or "none" (only names). *all_or_nothing*: 1 if every call is well formed, else 0. *without* a call:
@@ -332,6 +333,8 @@ class ToolCallFormat(Rule):
     def _problem(self, call: Call, tools: Mapping[str, Any] | None) -> str | None:
         if not call.name:
             return "a call without a name"
+        if not call.complete and not (tools and call.name in tools and not _takes(tools[call.name])):
+            return f"{call.name}: the call has no arguments, not even {{}}"
         if not isinstance(call.arguments, Mapping):
             return f"{call.name}: the arguments are not a JSON object"
         if not tools:
@@ -352,6 +355,11 @@ class ToolCallFormat(Rule):
             return None
         problem = misfit(dict(call.arguments), schema)
         return None if problem is None else f"{call.name}: {problem}"
+
+
+def _takes(schema: Any) -> bool:
+    """Return whether a tool takes arguments."""
+    return isinstance(schema, Mapping) and bool(schema.get("properties"))
 
 
 _TYPES = {

@@ -30,8 +30,8 @@ class TextMatch(Compared):
     *how*: "exact" (equal, ignoring space around the text), "normalised" (equal without case, punctuation, articles
     and extra space: SQuAD's exact match), "prefix", "suffix" (the answer begins or ends with the reference),
     "contains" (the answer contains the reference), "contained" (the reference contains the answer), "regex" (the
-    answer contains a match of the reference, a pattern). *ignore_case*: compare without case. *whole_words*: for
-    "contains", "prefix" and "suffix", the reference must not be part of a longer word. *part*, *several*: see `Part`
+    answer contains a match of the reference, a pattern). *ignore_case*: compare without case. *ignore_space*: compare
+    without any space, also inside. *whole_words*: for "contains", "prefix" and "suffix", the reference must not be part of a longer word. *part*, *several*: see `Part`
     and `Several`. An empty answer matches nothing.
 
     Patterns run in a worker process that is killed at *timeout_s*; if a reference is not a valid pattern the grader
@@ -48,6 +48,7 @@ class TextMatch(Compared):
         *,
         how: How = "exact",
         ignore_case: bool = False,
+        ignore_space: bool = False,
         whole_words: bool = False,
         part: Part = "after_think",
         several: Several = "any",
@@ -60,8 +61,13 @@ class TextMatch(Compared):
             raise ConfigError(
                 f"{name}: whole_words is for how='contains', 'prefix' and 'suffix', not {how!r}"
             )
+        if ignore_space and (whole_words or how == "regex"):
+            raise ConfigError(
+                f"{name}: without spaces there are no words or patterns: leave out ignore_space"
+            )
         self.how: How = how
         self.ignore_case = ignore_case
+        self.ignore_space = ignore_space
         self.whole_words = whole_words
         self.where: Where = "process" if how == "regex" else "inline"
         self.inline_limit = 500_000
@@ -83,6 +89,8 @@ class TextMatch(Compared):
             answer, reference = normalised(answer) or answer, normalised(reference) or reference
         elif self.ignore_case:
             answer, reference = answer.casefold(), reference.casefold()
+        if self.ignore_space:
+            answer, reference = "".join(answer.split()), "".join(reference.split())
         if not answer or not reference:
             return 0.0
         if not self.whole_words:
@@ -149,7 +157,19 @@ class TokenF1(Compared):
         return text.split() if self.unit == "words" else [c for c in text if not c.isspace()]
 
 
-Distance = Literal["levenshtein", "indel", "osa", "damerau_levenshtein", "jaro", "jaro_winkler", "lcs"]
+Distance = Literal[
+    "levenshtein",
+    "indel",
+    "osa",
+    "damerau_levenshtein",
+    "jaro",
+    "jaro_winkler",
+    "lcs",
+    "difflib",
+    "partial",
+    "token_sort",
+    "token_set",
+]
 _DISTANCES = {
     "levenshtein": "Levenshtein",
     "indel": "Indel",
@@ -159,19 +179,23 @@ _DISTANCES = {
     "jaro_winkler": "JaroWinkler",
     "lcs": "LCSseq",
 }
+_RATIOS = {"partial": "partial_ratio", "token_sort": "token_sort_ratio", "token_set": "token_set_ratio"}
 
 
 class EditSimilarity(Compared):
     """Scores the similarity of answer and reference by characters: 1 (equal) to 0.
 
     *distance*: "levenshtein" (1 - edits / length of the longer text, the default), "indel" (insertions and
-    deletions only, over the sum of the lengths, like difflib and `fuzz.ratio`), "osa",
-    "damerau_levenshtein", "jaro", "jaro_winkler", "lcs" (longest common subsequence / length of the longer).
-    *ignore_case*: compare without case. *normalise*: apply SQuAD's normalisation first. Two empty texts are equal. The
-    time grows with the product of the lengths, so long texts are compared in a worker process, for up to *timeout_s*. Abstains
-    without a reference text.
+    deletions only, over the sum of the lengths: `fuzz.ratio`), "osa", "damerau_levenshtein", "jaro", "jaro_winkler",
+    "lcs" (longest common subsequence / length of the longer), "difflib" (`SequenceMatcher.ratio` without its heuristic
+    for junk: matching blocks, the longest first), "partial" (indel with the best part of the longer text),
+    "token_sort" (indel of the sorted words), "token_set" (indel where words in common count once).
+    *ignore_case*: compare without case. *ignore_space*: compare without any space. *normalise*: apply SQuAD's
+    normalisation first. Two empty texts are equal. The time grows with the product of the lengths, so long texts are
+    compared in a worker process, for up to *timeout_s*. Abstains without a reference text.
 
-    Source: `rapidfuzz.distance.*.normalized_similarity`; Levenshtein 1966.
+    Source: `rapidfuzz.distance.*.normalized_similarity` and `rapidfuzz.fuzz`; Levenshtein 1966; Ratcliff and
+    Obershelp 1988.
     """
 
     def __init__(
@@ -179,6 +203,7 @@ class EditSimilarity(Compared):
         *,
         distance: Distance = "levenshtein",
         ignore_case: bool = False,
+        ignore_space: bool = False,
         normalise: bool = False,
         part: Part = "after_think",
         several: Several = "best",
@@ -186,22 +211,41 @@ class EditSimilarity(Compared):
         name: str = "edit_similarity",
     ) -> None:
         super().__init__(name, part, several)
-        one_of(name, "distance", distance, _DISTANCES)
-        self.libraries = (*self.libraries, needs(name, "rapidfuzz.distance", "text"))
+        one_of(name, "distance", distance, (*_DISTANCES, *_RATIOS, "difflib"))
+        if ignore_space and distance in ("token_sort", "token_set"):
+            raise ConfigError(f"{name}: without spaces there are no words: leave out ignore_space")
+        module = "rapidfuzz.fuzz" if distance in _RATIOS else "rapidfuzz.distance"
+        self.libraries = (
+            *self.libraries,
+            "difflib" if distance == "difflib" else needs(name, module, "text"),
+        )
         self.distance = distance
         self.ignore_case = ignore_case
+        self.ignore_space = ignore_space
         self.normalise = normalise
         self.timeout_s = timeout_s
-        self.inline_limit = 12_000
+        self.inline_limit = {"difflib": 300, "partial": 1_000}.get(distance, 12_000)
 
     def compare(self, answer: str, reference: str) -> float:
-        from rapidfuzz import distance
-
         answer, reference = answer.strip(), reference.strip()
         if self.normalise:
             answer, reference = normalised(answer), normalised(reference)
         elif self.ignore_case:
             answer, reference = answer.casefold(), reference.casefold()
+        if self.ignore_space:
+            answer, reference = "".join(answer.split()), "".join(reference.split())
+        if self.distance == "difflib":
+            from difflib import SequenceMatcher
+
+            return SequenceMatcher(None, answer, reference, autojunk=False).ratio()
+        if not answer and not reference:
+            return 1.0
+        if self.distance in _RATIOS:
+            from rapidfuzz import fuzz
+
+            return float(getattr(fuzz, _RATIOS[self.distance])(answer, reference)) / 100
+        from rapidfuzz import distance
+
         return float(getattr(distance, _DISTANCES[self.distance]).normalized_similarity(answer, reference))
 
 

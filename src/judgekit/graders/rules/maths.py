@@ -12,6 +12,14 @@ from functools import partial
 from typing import Any, Literal
 
 from judgekit.graders.protocol import Where
+from judgekit.graders.rules.mathtext import (
+    readable,
+    same_words,
+    too_large,
+    whole_answer,
+    words_of_answer,
+    wordy,
+)
 from judgekit.graders.rules.text import Rule, after_think, at_least, last_boxed, needs, one_of, reads_rollout
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
@@ -32,21 +40,24 @@ class MathEquivalence(Rule):
     "last": only the last box counts, as in Hendrycks et al.'s MATH). Text up to the last `</think>` is ignored
     (*thinking*: "strip"; "keep" reads it, too). The reference is LaTeX, an expression, a number, a worked solution
     that ends in a box or in `#### 72`, or a list of accepted answers; a bare reference is parsed as if it were boxed.
+    A short response without any mark or word is an answer as a whole. Mixed numbers (`1 1/2`), thousands with thin
+    spaces and money are numbers. A reference of words (a name, a date) is compared by its words.
 
     *extract*: the kinds of answers to parse, from "latex" and "expr". *precision*: decimal digits that numbers are
     rounded to. *strict*: sets, intervals and tuples, variables and numbers must agree in kind.
+    *set_relations*: a set may be answered by a relation: `-2 \\le x \\le 7` for `[-2, 7]`.
 
     Evaluation may never finish (`9**9**9**9`), so it runs in a worker process that is killed at *timeout_s*: such a
-    rollout has broken its grader. Abstains if the reference cannot be parsed.
+    rollout has broken its grader. Abstains if the reference cannot be parsed, or has more than 100,000 digits.
 
     Source: math-verify's `parse` and `verify(gold, answer)`, with verl's boxing of a bare reference
     (`verl/utils/reward_score/math_verify.py`).
     """
 
     score_range = (0.0, 1.0)
-    version = "1"
+    version = "2"
     inputs = ("response", "ground_truth")
-    abstains = "the reference cannot be parsed as mathematics"
+    abstains = "the reference cannot be parsed as mathematics, or not be evaluated"
     where: Where = "process"
 
     def __init__(
@@ -55,6 +66,7 @@ class MathEquivalence(Rule):
         extract: Sequence[Literal["latex", "expr"]] = ("latex", "expr"),
         precision: int = 6,
         strict: bool = True,
+        set_relations: bool = False,
         boxes: Literal["joined", "last"] = "joined",
         thinking: Literal["strip", "keep"] = "strip",
         timeout_s: float = 10.0,
@@ -70,17 +82,15 @@ class MathEquivalence(Rule):
         self.extract = tuple(extract) or ("latex", "expr")
         self.precision = precision
         self.strict = strict
+        self.set_relations = set_relations
         self.boxes = boxes
         self.thinking = thinking
         self.timeout_s = timeout_s
 
     def grade(self, rollout: Rollout, /) -> Grade:
         truth = rollout.ground_truth
-        golds = [
-            gold
-            for value in (truth if isinstance(truth, list | tuple) else [truth])
-            if (gold := self._gold(value))
-        ]
+        values = truth if isinstance(truth, list | tuple) else [truth]
+        golds = [gold for value in values if (gold := self._gold(value))]
         if not golds:
             return Abstained("the reference cannot be parsed as mathematics")
         text = rollout.response if self.thinking == "keep" else after_think(rollout.response)
@@ -89,11 +99,24 @@ class MathEquivalence(Rule):
         text = text[-TAIL_CHARS:]
         if self.boxes == "last" and (boxed := last_boxed(text)) is not None:
             text = f"\\boxed{{{boxed}}}"
+        worded = last_boxed(text) or words_of_answer(text)
+        if worded is not None and wordy(worded):
+            texts = [value for value in values if isinstance(value, str) and wordy(_last_part(value))]
+            if texts:
+                right = any(same_words(worded, _last_part(value)) for value in texts)
+                return Graded(
+                    float(right), f"{worded[:80]} {'is right' if right else f'instead of {texts[0][:80]}'}"
+                )
+        text = readable(text, answer=False)
+        if (boxed := last_boxed(text)) is not None and (better := readable(boxed, answer=True)) != boxed:
+            text = text.replace(f"{{{boxed}}}", f"{{{better}}}")
         answer = self._parse(text)
+        if (whole := whole_answer(text)) is not None and not self._fits(golds, answer):
+            answer = self._parse(f"\\boxed{{{readable(whole, answer=True)}}}") or answer
         if not answer:
             return Graded(0.0, "no answer could be parsed")
         shown = str(answer[-1])[:80]
-        if any(self._equal(gold, answer) for gold in golds):
+        if self._fits(golds, answer):
             return Graded(1.0, f"{shown} is right")
         return Graded(0.0, f"{shown} instead of {str(golds[0][-1])[:80]}")
 
@@ -101,13 +124,22 @@ class MathEquivalence(Rule):
         super().warm_up()
         self._parse("\\boxed{1}")  # the first parse builds the grammar
 
+    def _fits(self, golds: Sequence[list[Any]], answer: list[Any]) -> bool:
+        return bool(answer) and any(self._equal(gold, answer) for gold in golds)
+
     @reads_rollout
     def _equal(self, gold: list[Any], answer: list[Any]) -> bool:
         from math_verify import verify
 
         # without its own timeout: that needs signals, and treats a timeout as a wrong answer
         compare = partial(
-            verify, gold, answer, float_rounding=self.precision, strict=self.strict, timeout_seconds=None
+            verify,
+            gold,
+            answer,
+            float_rounding=self.precision,
+            strict=self.strict,
+            allow_set_relation_comp=self.set_relations,
+            timeout_seconds=None,
         )
         try:
             return bool(compare(raise_on_error=True))
@@ -141,6 +173,8 @@ class MathEquivalence(Rule):
         if "####" in text:
             text = text.rpartition("####")[2].strip()
         boxed = last_boxed(text)
+        text = readable(text, answer=boxed is None)
+        boxed = boxed if boxed is None else last_boxed(text)
         if boxed is not None and self.boxes == "last":
             text, boxed = boxed, None
         # its signal-based timeout works only in a main thread, such as a worker's
@@ -154,5 +188,11 @@ class MathEquivalence(Rule):
         for attempt in attempts:
             found = self._parse(attempt, seconds)
             if found:
-                return found
+                return [] if any(map(too_large, found)) else found
         return []
+
+
+def _last_part(text: str) -> str:
+    """Return a reference's answer: its last box, what follows `####`, or all of it."""
+    boxed = last_boxed(text)
+    return text.rpartition("####")[2] if boxed is None else boxed

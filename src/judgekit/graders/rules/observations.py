@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Literal
 
+from judgekit.graders.rules.expected import expected_calls
 from judgekit.graders.rules.text import Rule, at_least, one_of, share
-from judgekit.graders.rules.tools import expected_calls
 from judgekit.graders.rules.trajectory import Trajectory, read_trajectory
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 

@@ -162,8 +162,8 @@ def run_program(
     work = Path(tempfile.mkdtemp(prefix="judgekit-"))
     try:
         secret = secrets.token_hex(16)
-        what = {"kind": "program", **(job or {}), "limits": _limits(limits, way)}
-        (work / "harness.py").write_text(_harness())
+        what = {"kind": "program", **(job or {}), "limits": rlimits(limits, way.counts_processes)}
+        (work / "harness.py").write_text(harness())
         (work / "code.py").write_text(code, "utf-8", "surrogatepass")
         (work / "job.json").write_text(json.dumps(what))
         (work / "stdin").write_text(secret if job else stdin, "utf-8", "surrogatepass")
@@ -185,11 +185,13 @@ def run_program(
 
 
 @functools.cache
-def _harness() -> str:
+def harness() -> str:
+    """Return the source of the program that runs a rollout's code."""
     return _HARNESS.read_text("utf-8")
 
 
-def _limits(limits: Limits, way: Way) -> dict[str, int]:
+def rlimits(limits: Limits, counts_processes: bool = False) -> dict[str, int]:
+    """Return the resource limits that the harness sets for itself, by name."""
     seconds = max(1, int(limits.time_s + 0.999))
     found = {
         "RLIMIT_CPU": seconds,
@@ -198,7 +200,7 @@ def _limits(limits: Limits, way: Way) -> dict[str, int]:
         "RLIMIT_CORE": 0,
         "RLIMIT_NOFILE": 256,
     }
-    if way.counts_processes:
+    if counts_processes:
         found["RLIMIT_NPROC"] = limits.processes
     return found
 
@@ -288,7 +290,11 @@ def _answer(path: Path, secret: str, limits: Limits) -> tuple[Any, bool]:
     with os.fdopen(file, "rb") as stream:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             return None, False
-        data = stream.read(limits.file_mb << 20)
+        return read_answer(stream.read(limits.file_mb << 20), secret)
+
+
+def read_answer(data: bytes, secret: str) -> tuple[Any, bool]:
+    """Return the answer in a file's bytes, and whether there is one that has the secret."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):

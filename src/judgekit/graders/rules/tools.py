@@ -7,101 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError
+from judgekit.graders.rules import bfcl
+from judgekit.graders.rules.expected import AnyOf, Expected, Fields, Positional, expected_calls
 from judgekit.graders.rules.text import one_of
-from judgekit.graders.rules.trajectory import Call, calls_in, canonical, parsed_arguments, read_trajectory
+from judgekit.graders.rules.trajectory import Call, canonical, read_trajectory
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Arguments = Literal["exact", "subset", "partial", "ignore"]
 ARGUMENTS = ("exact", "subset", "partial", "ignore")
-
-
-class Expected:
-    """One call of the reference, with its accepted alternatives."""
-
-    __slots__ = ("forms",)
-
-    def __init__(self, forms: Sequence[tuple[str, Mapping[str, Any] | Any, frozenset[str]]]) -> None:
-        self.forms = tuple(forms)
-        """(name, arguments, optional arguments); an `AnyOf` argument accepts each of its values."""
-
-    @property
-    def name(self) -> str:
-        return self.forms[0][0]
-
-
-class AnyOf(tuple[Any, ...]):
-    """The accepted values of one argument."""
-
-
-class Fields(dict[str, Any]):
-    """An object each of whose values has accepted alternatives, as in BFCL's `possible_answer`.
-
-    Alternatives that are objects, or lists of them, have lists of accepted values inside. "" among them makes a field
-    optional; it may also be given as "".
-    """
-
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        super().__init__((str(k), AnyOf(map(_accepted, v))) for k, v in fields.items())
-        self.optional = frozenset(k for k, v in self.items() if "" in v)
-
-
-def _accepted(value: Any) -> Any:
-    if isinstance(value, Mapping) and all(isinstance(v, list | tuple) for v in value.values()):
-        return Fields(value)
-    if isinstance(value, list | tuple) and value and all(isinstance(v, Mapping) for v in value):
-        return [_accepted(v) for v in value]
-    return value
-
-
-def expected_calls(value: Any) -> list[Expected] | None:
-    """Parse a reference's calls; None if it is not a valid one.
-
-    A reference is a list of calls in any format that `trajectory.calls_in` reads, or JSON of one. A call may be
-    `{"any_of": [call, …]}`, and BFCL's `{"function": {"argument": [accepted, …]}}`, where "" among the
-    accepted values makes the argument optional.
-    """
-    if isinstance(value, str):
-        value = parsed_arguments(value)
-        if value == {} or isinstance(value, str):
-            return None
-    if isinstance(value, Mapping):
-        value = value["tool_calls"] if isinstance(value.get("tool_calls"), list | tuple) else [value]
-    if not isinstance(value, list | tuple):
-        return None
-    found: list[Expected] = []
-    for part in value:
-        if isinstance(part, list | tuple):
-            inner = expected_calls(part)
-            if inner is None:
-                return None
-            found += inner
-            continue
-        forms = _forms(part)
-        if not forms:
-            return None
-        found.append(Expected(forms))
-    return found
-
-
-def _forms(part: Any) -> list[tuple[str, Any, frozenset[str]]]:
-    if isinstance(part, str):
-        read = parsed_arguments(part)
-        if isinstance(read, Mapping):
-            return _forms(read)
-        return [(part.strip(), {}, frozenset())] if re.fullmatch(r"\s*[\w.\-/:]+\s*", part) else []
-    if not isinstance(part, Mapping):
-        return []
-    if isinstance(part.get("any_of"), list | tuple):
-        return [form for option in part["any_of"] for form in _forms(option)]
-    calls = calls_in(part)
-    if calls:
-        return [(call.name, call.arguments, frozenset()) for call in calls]
-    if len(part) == 1:
-        ((name, arguments),) = part.items()
-        if isinstance(arguments, Mapping) and all(isinstance(v, list | tuple) for v in arguments.values()):
-            accepted = Fields(arguments)
-            return [(str(name), accepted, accepted.optional)]
-    return []
 
 
 class _Compared:
@@ -152,6 +65,8 @@ class _Compared:
         if not isinstance(arguments, Mapping) or not isinstance(call.arguments, Mapping):
             return float(self._same(call.arguments, arguments))
         given = call.arguments
+        if isinstance(arguments, Positional):
+            arguments = arguments.named(given)
         right = sum(1 for k, v in arguments.items() if k in given and self._same(given[k], v))
         missing = [k for k in arguments if k not in given and k not in optional]
         wrong = sum(1 for k in arguments if k in given) - right
@@ -210,7 +125,12 @@ class ToolCallMatch(_Compared):
     Each call matches at most one of the reference's; the best pairing counts. *arguments*: "exact"; "subset" (extra
     arguments are fine); "partial" (a call counts by the share of its arguments that are right); "ignore" (only
     names). Numbers are compared by value, texts without space around them; *ignore_case*: without case. *text*:
-    "standardised" compares them without case, spaces and punctuation, as BFCL's AST checker does.
+    "standardised" compares them without case, spaces and punctuation.
+
+    *checks*: "bfcl" compares as BFCL's AST checker does, with arguments of the types in *tools* (tool definitions, or
+    their dotted path in the rollout) and the literals of *language* ("python", "java" or "javascript"); see
+    `judgekit.graders.rules.bfcl`. The reference is then BFCL's `possible_answer`, *arguments*, *ignore_case* and *text*
+    have no meaning, and `of: exact` is BFCL's verdict for its simple, multiple, parallel and irrelevance categories.
 
     *reference*: dotted path of the reference's calls; see `expected_calls` for its formats, including alternatives
     and optional arguments. An empty reference expects no calls. Abstains without a reference.
@@ -226,27 +146,55 @@ class ToolCallMatch(_Compared):
         arguments: Arguments = "exact",
         ignore_case: bool = False,
         text: Literal["exact", "standardised"] = "exact",
+        checks: Literal["judgekit", "bfcl"] = "judgekit",
+        tools: Sequence[Mapping[str, Any]] | str = "extra.tools",
+        language: bfcl.Language = "python",
         reference: str = "ground_truth",
         name: str = "tool_calls",
     ) -> None:
         super().__init__(name, reference, arguments, ignore_case, text)
         one_of(name, "of", of, ("f1", "precision", "recall", "exact", "recall_all"))
+        one_of(name, "checks", checks, ("judgekit", "bfcl"))
+        one_of(name, "language", language, bfcl.LANGUAGES)
+        if checks == "bfcl" and (arguments != "exact" or ignore_case or text != "exact"):
+            raise ConfigError(
+                f"{name}: checks='bfcl' compares arguments as BFCL does: leave out arguments, ignore_case and text"
+            )
+        if checks == "judgekit" and language != "python":
+            raise ConfigError(f"{name}: language={language!r} is for checks='bfcl'")
         self.of = of
+        self.checks = checks
+        self.tools = tools
+        self.language: bfcl.Language = language
 
     def grade(self, rollout: Rollout, /) -> Grade:
+        if self.checks == "bfcl":
+            answers = bfcl.answers(look_up(rollout, self.reference, None))
+            if answers is None:
+                return Abstained(f"{self.reference} holds no possible_answer of BFCL")
+            tools = look_up(rollout, self.tools, None) if isinstance(self.tools, str) else self.tools
+            documents = bfcl.documents(tools)
+            calls = read_trajectory(rollout).calls
+            fits = [
+                [j for j, answer in enumerate(answers) if bfcl.fits(call, answer, documents, self.language)]
+                for call in calls
+            ]
+            return self._score(len(_pairing(fits)), len(calls), len(answers))
         read = self.read(rollout)
         if isinstance(read, Abstained):
             return read
         calls, wanted = read
-        matched = self._matched(calls, wanted)
-        reason = f"{matched:g} of {len(wanted)} calls of the reference, {len(calls)} made"
+        return self._score(self._matched(calls, wanted), len(calls), len(wanted))
+
+    def _score(self, matched: float, made: int, wanted: int) -> Grade:
+        reason = f"{matched:g} of {wanted} calls of the reference, {made} made"
         if self.of in ("exact", "recall_all"):
-            whole = matched >= len(wanted) - 1e-9 and (self.of == "recall_all" or len(calls) == len(wanted))
+            whole = matched >= wanted - 1e-9 and (self.of == "recall_all" or made == wanted)
             return Graded(float(whole), reason)
-        if not calls and not wanted:
+        if not made and not wanted:
             return Graded(1.0, "no calls, as asked for")
-        precision = matched / len(calls) if calls else 0.0
-        recall = matched / len(wanted) if wanted else float(self.of == "recall")
+        precision = matched / made if made else 0.0
+        recall = matched / wanted if wanted else float(self.of == "recall")
         if self.of == "precision":
             # without calls none is wrong, but none is right either
             return Graded(precision, reason)

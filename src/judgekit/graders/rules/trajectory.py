@@ -40,6 +40,8 @@ class Call:
     turn: int = 0
     """Index of the assistant's message."""
     answer: Observation | None = None
+    complete: bool = True
+    """Whether arguments were given at all, if only empty ones."""
 
     def key(self) -> str:
         """A key that equal calls share, regardless of argument order."""
@@ -245,13 +247,13 @@ def _call(value: Mapping[str, Any], turn: int) -> Call:
     if not _is_mapping(function):
         function = {**inner, "name": function}
     name = function.get("name", function.get("tool"))
-    arguments = None
-    for key in ("arguments", "input", "args", "parameters", "tool_input"):
-        if key in function:
-            arguments = function[key]
-            break
+    key = next((key for key in _ARGUMENTS if key in function), None)
+    arguments = None if key is None else function[key]
     id_ = inner.get("id") or inner.get("call_id") or inner.get("tool_use_id") or ""
-    return Call(str(name or ""), parsed_arguments(arguments), str(id_), turn)
+    return Call(str(name or ""), parsed_arguments(arguments), str(id_), turn, complete=key is not None)
+
+
+_ARGUMENTS = ("arguments", "input", "args", "parameters", "tool_input")
 
 
 def _structured_calls(message: Mapping[str, Any], turn: int) -> list[Call]:
