@@ -4,7 +4,7 @@
 
 Real servers, engines and actors, with the embedded judge. 500 rollouts are graded through a reward.yaml with the
 default settings, at 64 and at 512 evaluations in flight; once a third of them is graded, an EngineCore is killed with
-SIGKILL. Expected are the scores of an undisturbed run of the same judge. `recovery_s`: seconds from the kill until the
+SIGKILL, and in another run (`hang`, 64 in flight) stopped with SIGSTOP, so that it answers nothing and does not end. Expected are the scores of an undisturbed run of the same judge. `recovery_s`: seconds from the kill until the
 killed engine answers again. At last the keeper of each judge is killed with SIGKILL, too: `judgekit serve`, the
 process that has the engine, a Ray actor. `orphans` and `shm_left` count the processes and the segments of /dev/shm of
 these judges that are left after all of it.
@@ -42,7 +42,8 @@ from judgekit.judges.engines.watchdog import descendants, start_time
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 ROLLOUTS, PER_GROUP = 500, 8
-IN_FLIGHT = (64, 512)
+RUNS = {"64": (64, signal.SIGKILL), "512": (512, signal.SIGKILL), "hang": (64, signal.SIGSTOP)}
+"""Evaluations in flight, and what the EngineCore gets."""
 WAYS = ("http_1", "http_2", "inprocess", "ray_2")
 TOLERANCE = 1e-3
 """Between batches of other sizes the embedded judge's scores move by less; see tests/vllm/test_determinism.py."""
@@ -210,7 +211,7 @@ async def actors(replicas: int, traces: Traces) -> AsyncIterator[Way]:
 
     from judgekit.judges import start_ray_judge
 
-    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     try:
         judge = start_ray_judge("embedded", name="crash", replicas=replicas)
         await judge.start()
@@ -270,11 +271,11 @@ async def measure(name: str, way: Way, folder: Path, kills: int) -> dict[str, fl
         expected = await graded(runner, batch, -1, nothing)
     if any(not isinstance(score, float) for score in expected):
         raise SystemExit(f"{name}: without a fault there are verdicts missing: {Counter(map(str, expected))}")
-    for in_flight in IN_FLIGHT:
+    for run, (in_flight, signum) in RUNS.items():
         runner = make(in_flight)
         recovery_s = ended_s = 0.0
 
-        async def kill(runner: GradingRunner = runner) -> None:
+        async def kill(runner: GradingRunner = runner, signum: signal.Signals = signum) -> None:
             nonlocal recovery_s
             start = time.monotonic()
             # the runner's own engine is the one that lives in this process
@@ -284,7 +285,10 @@ async def measure(name: str, way: Way, folder: Path, kills: int) -> dict[str, fl
                     await asyncio.sleep(10 * number)
                 victims = engine_cores(way.roots[0])
                 for pid in victims[:1]:
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(pid, signum)
+                if signum == signal.SIGSTOP:
+                    while start_time(victims[0]) is not None:  # its keeper ends it
+                        await asyncio.sleep(0.25)
             await asyncio.sleep(0.5)
             while not await back():
                 await asyncio.sleep(0.25)
@@ -299,14 +303,14 @@ async def measure(name: str, way: Way, folder: Path, kills: int) -> dict[str, fl
             for a, b in zip(found, expected, strict=True)
         )
         missing = [grade for grade in found if not isinstance(grade, float)]
-        prefix = f"{name}_{in_flight}"
+        prefix = f"{name}_{run}"
         figures |= {
             f"{prefix}_wrong": wrong,
             f"{prefix}_missing": len(missing),
             f"{prefix}_recovery_s": round(recovery_s, 1),
         }
         print(
-            f"  {name:10} {in_flight:4} in flight: {wrong} wrong, {len(missing)} missing of {ROLLOUTS}, back after "
+            f"  {name:10} {in_flight:4} in flight, {signum.name}: {wrong} wrong, {len(missing)} missing of {ROLLOUTS}, back after "
             f"{recovery_s:.1f} s, the run took {ended_s:.1f} s",
             flush=True,
         )
@@ -401,10 +405,10 @@ def main() -> None:
     traces.close()
     goals = {"orphans": ("==", 0.0), "shm_left": ("==", 0.0)}
     for name in ways:
-        for in_flight in IN_FLIGHT:
+        for run in RUNS:
             for what in ("wrong", "missing"):
-                goals[f"{name}_{in_flight}_{what}"] = ("==", 0.0)
-            goals[f"{name}_{in_flight}_recovery_s"] = ("<=", UP_S)
+                goals[f"{name}_{run}_{what}"] = ("==", 0.0)
+            goals[f"{name}_{run}_recovery_s"] = ("<=", UP_S)
     finish(figures, goals)
 
 

@@ -181,7 +181,7 @@ def look(reader: Reader, kind: str, texts: list[tuple[str, str]]) -> tuple[Count
 def _echoed(reader: Reader, request: JudgeRequest, seen: Seen) -> list[str]:
     """Say whether a judge that repeats a quotation from its beginning begins with a label."""
     try:
-        labels = label_token_ids(request.choices, reader.encoder.token_ids)
+        labels = label_token_ids(request.choices, reader.encoder.token_ids, reader.encoder.reply_ids)
     except ValueError:  # this model is asked for letters
         return []
     ids = {i for label_ids in labels.values() for i in label_ids}

@@ -360,7 +360,7 @@ def main() -> None:
     from tiny_models import make_model
 
     print(machine())
-    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for model, layers, hidden in (("m1", 1, 64), ("m4", 4, 256)):

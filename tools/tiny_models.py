@@ -96,6 +96,10 @@ TEMPLATES: dict[str, tuple[list[str], str]] = {
             "assistant\n{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}",
         ),
     ),
+    "always thinking": (
+        ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"],
+        CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}"),
+    ),
     "headers": (
         ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
         "{{ '<|begin_of_text|>' }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"

@@ -249,9 +249,9 @@ async def test_one_failed_comparison_costs_only_itself() -> None:
 
 async def test_a_member_with_most_comparisons_failed_has_failed() -> None:
     def script(request: JudgeRequest) -> Any:
-        return DOWN if "bad" in prompt_text(request) else prefers(longer)(request)
+        return DOWN if "wrong" in prompt_text(request) else prefers(longer)(request)
 
-    found = await grades(Pairwise(ScriptedJudge(script)), group("bad", "x", "xx", "xxx"))
+    found = await grades(Pairwise(ScriptedJudge(script)), group("wrong", "x", "xx", "xxx"))
     assert isinstance(found[0], Failed)
     assert found[0].detail == "0 of 3 comparisons: down"
     assert all(isinstance(g, Graded) for g in found[1:])
@@ -268,8 +268,8 @@ def test_every_member_meets_as_many_as_it_should(size: int, opponents: int | Non
 
 
 def refuses(script: Callable[[JudgeRequest], Any], *, error: Exception) -> Callable[[JudgeRequest], Any]:
-    """A judge that refuses every prompt with the word "bad" in it."""
-    return lambda request: error if "bad" in prompt_text(request) else script(request)
+    """A judge that refuses every prompt with the word "wrong" in it."""
+    return lambda request: error if "wrong" in prompt_text(request) else script(request)
 
 
 REFUSALS = [RolloutError("refused"), JudgeRejected("refused")]
@@ -278,15 +278,30 @@ REFUSALS = [RolloutError("refused"), JudgeRejected("refused")]
 @pytest.mark.parametrize("error", REFUSALS)
 async def test_a_member_that_a_judge_refuses_costs_the_others_no_comparison(error: Exception) -> None:
     judge = ScriptedJudge(refuses(prefers(longer), error=error))
-    found = await grades(Pairwise(judge), group("xxx", "bad", "x", "xx"))
+    found = await grades(Pairwise(judge), group("xxx", "wrong", "x", "xx"))
     assert isinstance(found[1], Failed)
     assert found[1].cause == "rollout"
     assert [found[i].score for i in (0, 2, 3)] == pytest.approx([0.8, 0.2, 0.5])
-    two = await grades(Pairwise(judge), group("x", "bad"))
+    two = await grades(Pairwise(judge), group("x", "wrong"))
     assert isinstance(two[0], Abstained)
     assert two[1].cause == "rollout"
-    all_refused = await grades(Pairwise(ScriptedJudge(JudgeRejected("no"))), group("xxx", "bad", "x"))
+    all_refused = await grades(Pairwise(ScriptedJudge(JudgeRejected("no"))), group("xxx", "wrong", "x"))
     assert {g.cause for g in all_refused} == {"infrastructure"}
+
+
+@pytest.mark.parametrize("unreadable", ["failure", "low"])
+async def test_members_that_no_verdict_is_given_on_cost_the_others_no_comparison(unreadable: Any) -> None:
+    def script(request: JudgeRequest) -> Any:
+        return "I cannot say" if "wrong" in prompt_text(request) else prefers(longer)(request)
+
+    members = group("xxx", "wrong", "x", "wrong 2", "xx", "wrong 3")
+    found = await grades(Pairwise(ScriptedJudge(script), unreadable=unreadable), members)
+    cause = "rollout" if unreadable == "low" else "infrastructure"
+    assert {(found[i].error, found[i].cause) for i in (1, 3, 5)} == {("VerdictError", cause)}
+    assert [found[i].score for i in (0, 2, 4)] == pytest.approx([0.8, 0.2, 0.5])
+    mumbles = ScriptedJudge("I cannot say")
+    found = await grades(Pairwise(mumbles), group("xxx", "wrong", "x"))
+    assert {(g.error, g.cause) for g in found} == {("VerdictError", "infrastructure")}
 
 
 # ---- listwise
@@ -371,14 +386,38 @@ async def test_a_failed_ranking_costs_only_itself() -> None:
 @pytest.mark.parametrize("error", REFUSALS)
 async def test_a_member_that_a_judge_refuses_does_not_fail_its_group(error: Exception) -> None:
     judge = ScriptedJudge(refuses(ranks_by(len), error=error))
-    found = await grades(Listwise(judge, rounds=2), group("xx", "bad", "xxxx", "x", "bad", "bad 2"))
+    found = await grades(Listwise(judge, rounds=2), group("xx", "wrong", "xxxx", "x", "wrong", "wrong 2"))
     assert {(found[i].error, found[i].cause) for i in (1, 4, 5)} == {(type(error).__name__, "rollout")}
     assert [found[i].score for i in (0, 2, 3)] == pytest.approx([0.5, 1.0, 0.0])
-    two = await grades(Listwise(judge), group("x", "bad"))
+    two = await grades(Listwise(judge), group("x", "wrong"))
     assert isinstance(two[0], Abstained)
     assert two[1].cause == "rollout"
-    all_refused = await grades(Listwise(ScriptedJudge(JudgeRejected("no"))), group("x", "bad"))
+    all_refused = await grades(Listwise(ScriptedJudge(JudgeRejected("no"))), group("x", "wrong"))
     assert {g.cause for g in all_refused} == {"infrastructure"}
+
+
+async def test_a_judge_that_cannot_rank_one_member_still_shows_which_one_it_refuses() -> None:
+    def script(request: JudgeRequest) -> Any:
+        if "wrong" in prompt_text(request):
+            return JudgeRejected("refused")
+        reply = ranks_by(len)(request)
+        return reply if len(json.loads(reply)["ranking"]) > 1 else "one answer cannot be ranked"
+
+    found = await grades(Listwise(ScriptedJudge(script)), group("xx", "wrong", "xxxx", "x"))
+    assert (found[1].error, found[1].cause) == ("JudgeRejected", "rollout")
+    assert [found[i].score for i in (0, 2, 3)] == pytest.approx([0.5, 1.0, 0.0])
+
+
+@pytest.mark.parametrize("unreadable", ["failure", "low"])
+async def test_members_that_no_verdict_is_given_on_do_not_fail_their_group(unreadable: Any) -> None:
+    def script(request: JudgeRequest) -> Any:
+        return "I cannot say" if "wrong" in prompt_text(request) else ranks_by(len)(request)
+
+    judge = Listwise(ScriptedJudge(script), rounds=2, unreadable=unreadable)
+    found = await grades(judge, group("xx", "wrong", "xxxx", "x", "wrong", "wrong 2"))
+    cause = "rollout" if unreadable == "low" else "infrastructure"
+    assert {(found[i].error, found[i].cause) for i in (1, 4, 5)} == {("VerdictError", cause)}
+    assert [found[i].score for i in (0, 2, 3)] == pytest.approx([0.5, 1.0, 0.0])
 
 
 @pytest.mark.parametrize(("size", "chunk"), [(3, 2), (5, 2), (7, 3), (9, 8), (4, 3)])

@@ -340,3 +340,9 @@ async def test_an_unreadable_verdict_is_the_rollouts_fault_only_if_the_user_says
 def test_a_template_that_cannot_carry_the_code_is_refused() -> None:
     with pytest.raises(ConfigError, match="has no {REMINDER}, which tells the judge the code"):
         JudgeGrader(ScriptedJudge("1"), template=Template("{CANDIDATE_SOLUTION}"), verdict=LineVerdict())
+
+
+def test_a_judge_that_thinks_needs_room_for_it() -> None:
+    with pytest.raises(ConfigError, match="judge@1: a verdict of one token leaves no room to think"):
+        JudgeGrader(ScriptedJudge("1"), sampling=Sampling(thinking=True))
+    JudgeGrader(ScriptedJudge("1"), sampling=Sampling(thinking=True), verdict=LineVerdict())

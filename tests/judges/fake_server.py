@@ -19,7 +19,7 @@ class FakeServer:
 
     *kind*: "vllm" (label logprobs and batches), "old vllm" (ignores the label fields without a word),
     "provider" (top logprobs only). *score*: probability of label 1. *fault*: a handler in place of the
-    completions. *once*: handlers that answer one request each, by path. /tokenize counts one token for each
+    completions and of /classify. *once*: handlers that answer one request each, by path. /tokenize counts one token for each
     three characters of messages.
     """
 
@@ -59,6 +59,7 @@ class FakeServer:
             app.router.add_post("/tokenize", self._tokenize)
             app.router.add_get("/tokenizer_info", self._tokenizer_info)
         app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/classify", self._classify)
         if self.kind == "vllm":
             app.router.add_post("/v1/chat/completions/batch", self._batch)
             app.router.add_post("/v1/completions", self._completions)
@@ -102,6 +103,12 @@ class FakeServer:
     async def _tokenizer_info(self, request: web.Request) -> web.Response:
         return web.json_response(self.info or {}, status=200 if self.info is not None else 404)
 
+    async def _classify(self, request: web.Request) -> web.StreamResponse:
+        self.bodies.append(await request.json())
+        if self.fault is not None:
+            return await self.fault(request)
+        return web.json_response({"data": [{"probs": [self.score]}], "usage": {"prompt_tokens": 7}})
+
     def _refused(self, request: web.Request) -> web.Response | None:
         self.headers.append(dict(request.headers))
         if self.key is not None and request.headers.get("Authorization") != f"Bearer {self.key}":
@@ -111,7 +118,11 @@ class FakeServer:
         return None
 
     async def _answer(
-        self, request: web.Request, make: Callable[[dict[str, Any]], list[dict[str, Any]]]
+        self,
+        request: web.Request,
+        make: Callable[[dict[str, Any]], list[dict[str, Any]]],
+        *,
+        faulty: bool = True,
     ) -> web.StreamResponse:
         body = await request.json()
         self.bodies.append(body)
@@ -119,7 +130,8 @@ class FakeServer:
         if (refused := self._refused(request)) is not None:
             return refused
         if (
-            self.fault is not None
+            faulty
+            and self.fault is not None
             and "max_tokens" in body
             and (len(self.asked()) or not body.get("logprobs"))
         ):
@@ -133,13 +145,19 @@ class FakeServer:
         }
         return web.json_response({"choices": make(body), "usage": usage})
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, lambda body: [{"index": 0, **self._choice(body)}])
+    async def well(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request for chat as a server without `fault` does: for faults that hit some requests only."""
+        answer = self._batch if request.path.endswith("batch") else self._chat
+        return await answer(request, faulty=False)
 
-    async def _batch(self, request: web.Request) -> web.StreamResponse:
+    async def _chat(self, request: web.Request, *, faulty: bool = True) -> web.StreamResponse:
+        return await self._answer(request, lambda body: [{"index": 0, **self._choice(body)}], faulty=faulty)
+
+    async def _batch(self, request: web.Request, *, faulty: bool = True) -> web.StreamResponse:
         return await self._answer(
             request,
             lambda body: [{"index": i, **self._choice(body)} for i in range(len(body["messages"]))][::-1],
+            faulty=faulty,
         )
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:

@@ -40,15 +40,23 @@ class Engine:
         self.calls = self.identities = self.cancelled = 0
         self.gate = asyncio.Event()
         self.gate.set()
+        self.dies = self.fails = False
+        """Whether its next call cancels itself, or fails."""
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         self.calls += 1
         try:
+            await asyncio.sleep(0)
             await self.gate.wait()
         except asyncio.CancelledError:
             self.cancelled += 1
             await asyncio.sleep(0.05)  # an engine takes time to give up
             raise
+        dies, self.dies, fails, self.fails = self.dies, False, self.fails, False
+        if dies:
+            raise asyncio.CancelledError
+        if fails:
+            raise JudgeUnavailable("down")
         return REPLY
 
     async def identity(self) -> str:
@@ -86,30 +94,45 @@ async def test_joining_a_call_that_is_being_cancelled_costs_nothing() -> None:
 async def test_a_call_that_dies_under_those_who_joined_is_made_again() -> None:
     engine = Engine()
     engine.gate.clear()
+    engine.dies = True
     judge = Cached(engine, entries=0)
     calls = [asyncio.create_task(judge.complete(ask())) for _ in range(4)]
     await asyncio.sleep(0.01)
-    (flight,) = judge._flying.values()
-    flight.task.cancel()
-    await asyncio.sleep(0.1)
     engine.gate.set()
     found = await asyncio.gather(*calls, return_exceptions=True)
     # who made it is told; the others share a new call
     assert [type(f) for f in found] == [JudgeUnavailable, JudgeReply, JudgeReply, JudgeReply]
     assert engine.calls == 2
+    assert not judge._flying
 
 
-async def test_those_who_joined_get_the_reply_where_the_first_gives_up() -> None:
+async def test_those_who_joined_get_a_reply_where_the_first_gives_up() -> None:
+    """One of them makes the call again, and the others share it; who has given up meanwhile is left alone."""
     engine = Engine()
     engine.gate.clear()
     judge = Cached(engine, entries=0)
-    first, second = (asyncio.create_task(judge.complete(ask())) for _ in range(2))
+    first, gone, *rest = (asyncio.create_task(judge.complete(ask())) for _ in range(5))
     await asyncio.sleep(0.01)
+    gone.cancel()
     first.cancel()
+    await asyncio.sleep(0.1)
+    engine.gate.set()
+    assert all(reply.choice_probs == REPLY.choice_probs for reply in await asyncio.gather(*rest))
+    assert (engine.calls, judge.joins) == (2, 2)
+
+
+async def test_those_who_joined_share_a_failure() -> None:
+    engine = Engine()
+    engine.gate.clear()
+    engine.fails = True
+    judge = Cached(engine, entries=0)
+    calls = [asyncio.create_task(judge.complete(ask())) for _ in range(3)]
     await asyncio.sleep(0.01)
     engine.gate.set()
-    assert (await second).choice_probs == REPLY.choice_probs
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(f) for f in found] == [JudgeUnavailable] * 3
     assert engine.calls == 1
+    assert not judge._flying
 
 
 @pytest.mark.parametrize("row", [b"\xc0\xff\xee", b"", b"\x81\xa4text\x07", b"\x80"])

@@ -20,7 +20,7 @@ from judgekit.types import Usage
 
 class Engine:
     def __init__(self) -> None:
-        self.dead = False
+        self.dead = self.hung = self.killed = False
         self.model = ""
         self.asked: list[Any] = []
 
@@ -36,6 +36,13 @@ class Engine:
     async def reward(self, turns: Any) -> tuple[float, Usage]:
         self.asked.append(turns)
         return 0.5, Usage()
+
+    async def ping(self) -> None:
+        while self.hung and not self.dead:
+            await asyncio.sleep(0.01)
+
+    def kill(self) -> None:
+        self.dead = self.killed = True
 
     def shutdown(self) -> None:
         self.dead = True
@@ -124,6 +131,29 @@ async def test_ready_begins_to_load_and_does_not_wait_for_it(loader: Loader) -> 
     while not await judge.ready():
         await asyncio.sleep(0.01)
     assert loader.loads == 2
+    await judge.close()
+
+
+async def test_an_engine_that_hangs_is_ended_and_loaded_again(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm, "_ANSWER_S", 0.01)
+    judge = VLLMJudge()
+    await judge.start()
+    (engine,) = loader.engines
+    engine.hung = True
+    assert set(await asyncio.gather(*(judge.ready() for _ in range(8)))) == {False}
+    assert not engine.killed  # it may be busy
+    engine.hung = False
+    assert await judge.ready()
+    monkeypatch.setattr(vllm, "_HANGS_S", 0.1)
+    engine.hung = True
+    assert not await judge.ready()
+    while loader.loads < 2:  # nobody asks for it any more
+        await asyncio.sleep(0.01)
+    assert engine.killed
+    while not await judge.ready():
+        await asyncio.sleep(0.01)
     await judge.close()
 
 

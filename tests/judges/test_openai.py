@@ -164,12 +164,12 @@ BUSY = says('{"error": {"message": "slow down"}}', status=429, **{"Retry-After":
         ),
         (half_a_body, JudgeUnavailable, "cannot be reached"),
         (nothing_at_all, JudgeUnavailable, "cannot be reached"),
-        (hang, JudgeTimeout, "did not answer within 0.3 s"),
+        (hang, JudgeTimeout, "did not answer within 3 s"),
     ],
 )
 async def test_every_mishap_is_an_error_of_ours(fault: Any, error: type[Exception], message: str) -> None:
     async with FakeServer("old vllm") as server:
-        judge = OpenAIJudge(server.url, timeout_s=0.3)
+        judge = OpenAIJudge(server.url, timeout_s=3 if fault is hang else 60)
         await judge.start()
         server.fault = fault
         with pytest.raises(error, match=message) as info:
@@ -185,7 +185,7 @@ async def test_every_mishap_is_an_error_of_ours(fault: Any, error: type[Exceptio
 )
 async def test_no_fault_pays_a_reward(fault: Any) -> None:
     async with FakeServer("vllm") as server:
-        judge = OpenAIJudge(server.url, timeout_s=0.5)
+        judge = OpenAIJudge(server.url)
         await judge.start()
         server.fault = fault
         results = await GradingRunner({"judge": JudgeGrader(judge)}).run(ROLLOUTS)
@@ -296,6 +296,22 @@ async def test_which_model_is_asked() -> None:
         await judge.complete(ask())
         assert {b["model"] for b in server.bodies} == {"b"}
         assert "/models/judge" in await judge.identity()
+
+
+async def test_servers_of_the_same_weights_have_the_same_identity() -> None:
+    """`judgekit serve` tells it by a second name of its model."""
+    names = ("judge", "judge@judgekit:embedded-1a2b+3c4d")
+    async with FakeServer("vllm", models=names) as one, FakeServer("vllm", models=names) as other:
+        judges = [OpenAIJudge(one.url), OpenAIJudge(other.url, model="judge")]
+        told = {await judge.identity() for judge in judges}
+        assert len(told) == 1
+        assert told.pop().startswith("embedded-1a2b+3c4d 0.32.0 ")
+        await judges[0].complete(ask())
+        assert {b["model"] for b in one.bodies} == {"judge"}
+        warm = OpenAIJudge(one.url, chat_template_kwargs={"enable_thinking": True})
+        assert await warm.identity() not in {await judge.identity() for judge in judges}
+    async with FakeServer("vllm", models=("judge@judgekit:alone",)) as odd:
+        assert "/models/judge at " in await OpenAIJudge(odd.url).identity()
 
 
 @pytest.mark.parametrize(

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from judgekit import (
     ConfigError,
     Failed,
+    Graded,
     GradingRunner,
     JudgeRejected,
     JudgeTimeout,
     JudgeUnavailable,
     Retry,
     Rollout,
+    Usage,
 )
 from judgekit.errors import JudgeLoading
 from judgekit.graders import JudgeGrader
-from judgekit.judges import JudgeReply, JudgeRequest, LayerOptions, Piece, Turn, stacked
+from judgekit.judges import JudgeReply, JudgeRequest, LayerOptions, Piece, Turn, stacked, stacked_reward_model
 from judgekit.judges.layers import recovery
 from judgekit.judges.layers.recovery import HangGuard, is_ready
 from judgekit.judges.layers.routed import Routed
@@ -39,7 +43,7 @@ class Engine:
     def __init__(self, *, up: bool = True) -> None:
         self.up = up
         self.calls = 0
-        self.probes = 0
+        self.probes = self.missed = 0
         self.probing = self.most_probing = 0
         self.starts = 0
 
@@ -61,6 +65,7 @@ class Engine:
         self.most_probing = max(self.probing, self.most_probing)
         await asyncio.sleep(0)
         self.probing -= 1
+        self.missed += not self.up
         return self.up
 
     async def identity(self) -> str:
@@ -68,7 +73,11 @@ class Engine:
 
 
 async def back_after(engine: Engine, seconds: float) -> None:
+    """Be up again after some time, but not before anybody has noticed that it was down."""
+    missed = engine.missed
     await asyncio.sleep(seconds)
+    while engine.missed == missed:
+        await asyncio.sleep(0.01)
     engine.up = True
 
 
@@ -91,6 +100,68 @@ async def test_a_restart_costs_no_verdict_with_the_default_settings() -> None:
     assert engine.calls == 1 + 2 * 512
 
 
+async def test_a_run_that_begins_while_a_judge_is_restarted_waits_for_it() -> None:
+    """Its start and its look at the labels wait as its requests do; a judge that never answered is not waited for."""
+
+    class Labelled(Engine):
+        async def check_labels(self, choices: tuple[str, ...]) -> None:
+            if not self.up:
+                raise JudgeUnavailable("down")
+
+    engine = Labelled()
+    judge = stacked(engine)
+    await judge.complete(ask())
+    for call in (judge.start, lambda: judge.check_labels(("0", "1"))):
+        engine.up = False
+        waiting = asyncio.create_task(call())
+        await back_after(engine, 0.05)
+        await waiting
+    engine.up = False
+    run = asyncio.create_task(
+        GradingRunner([JudgeGrader(judge)]).run([Rollout(prompt="p", ground_truth="4", response="4")])
+    )
+    await back_after(engine, 0.05)
+    (result,) = await run
+    assert isinstance(result.grades["judge"], Graded)
+    with pytest.raises(JudgeUnavailable):
+        await stacked(Labelled(up=False)).check_labels(("0", "1"))
+
+
+async def test_a_cache_that_needs_the_identity_waits_for_a_restart() -> None:
+    """The key of a kept reply has the weights' identity, which is asked before the request."""
+
+    class Told(Engine):
+        async def identity(self) -> str:
+            if not self.up:
+                raise JudgeUnavailable("down")
+            return "weights"
+
+    engine = Told()
+    judge = stacked(engine, LayerOptions(cache=CacheOptions()))
+    await judge.complete(ask())
+    engine.up = False
+    calls = [asyncio.create_task(judge.complete(ask(str(i)))) for i in range(32)]
+    await back_after(engine, 0.05)
+    assert [(await call).text for call in calls] == ["1"] * 32
+    engine.up = False
+    with pytest.raises(JudgeUnavailable):
+        await stacked(engine, LayerOptions(cache=CacheOptions(), restart_wait_s=0)).complete(ask("new"))
+
+
+async def test_a_run_that_begins_with_a_reward_model_that_is_restarted_waits_for_it() -> None:
+    class Model(Engine):
+        async def reward(self, turns: Any, /) -> tuple[float, Usage]:
+            return 1.0, Usage()
+
+    engine = Model()
+    model = stacked_reward_model(engine)
+    await model.reward(())
+    engine.up = False
+    waiting = asyncio.create_task(model.start())
+    await back_after(engine, 0.05)
+    await waiting
+
+
 async def test_two_restarts_in_a_row_cost_no_verdict_either() -> None:
     engine = Engine()
     judge = stacked(engine)
@@ -101,11 +172,15 @@ async def test_two_restarts_in_a_row_cost_no_verdict_either() -> None:
     async def dies_again(request: JudgeRequest, /) -> JudgeReply:
         engine.complete = complete  # type: ignore[method-assign]
         engine.up = False
-        asyncio.get_running_loop().call_later(0.05, setattr, engine, "up", True)
+        nonlocal restart
+        restart = asyncio.create_task(back_after(engine, 0.0))
         raise JudgeUnavailable("dies of its first request")
 
+    restart: asyncio.Task[None] | None = None
+
     calls = [asyncio.create_task(judge.complete(ask(str(i)))) for i in range(64)]
-    await asyncio.sleep(0.05)
+    while not engine.missed:
+        await asyncio.sleep(0.01)
     engine.complete = dies_again  # type: ignore[method-assign]
     engine.up = True
     assert [(await call).text for call in calls] == ["1"] * 64
@@ -309,7 +384,7 @@ async def test_loops_that_come_and_go_wait_each_for_itself() -> None:
 
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"_QUIET_S": 0.1, "_LOOK_S": 0.02}.items():
+    for name, value in {"_QUIET_S": 0.1, "_LOOK_S": 0.02, "_PATIENCE_S": 0.04}.items():
         monkeypatch.setattr(recovery, name, value)
 
 
@@ -366,6 +441,75 @@ async def test_a_busy_engine_does_not_hang() -> None:
     assert not call.done()
     call.cancel()
     await asyncio.wait([call])
+
+
+class Claims(Hung):
+    """Says that it is ready, whatever happens, like a server whose engine hangs; its progress tells."""
+
+    def __init__(self, *, up: bool = True) -> None:
+        super().__init__(up=up)
+        self.done: int | None = 0
+        self.busy = False
+        self.hung = 0
+
+    async def ready(self) -> bool:
+        self.probes += 1
+        self.missed += not self.up
+        return True
+
+    async def progress(self) -> object:
+        if self.busy and self.done is not None:
+            self.done += 1
+        return self.done
+
+    def hangs(self) -> None:
+        self.hung += 1
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_an_engine_that_claims_to_be_well_and_does_nothing_hangs() -> None:
+    engine = Claims(up=False)
+    with pytest.raises(JudgeUnavailable, match="hangs"):
+        await HangGuard(engine).complete(engine, ask())
+    assert engine.hung == 1
+
+
+@pytest.mark.usefixtures("_impatient")
+@pytest.mark.parametrize("knows", [True, False])
+async def test_an_engine_that_makes_progress_does_not_hang(knows: bool) -> None:
+    engine = Claims(up=False)
+    engine.busy = True
+    if not knows:
+        engine.done = None
+    guard = HangGuard(engine)
+    call = asyncio.create_task(guard.complete(engine, ask("never")))
+    while engine.probes < 20:
+        await asyncio.sleep(0.01)
+    assert not call.done()
+    call.cancel()
+    await asyncio.wait([call])
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_the_clock_stops_with_the_first_missing_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that stands still for longer than an evaluation may take, and goes on: nothing is lost or asked twice."""
+    monkeypatch.setattr(recovery, "_PATIENCE_S", 3600.0)
+    engine = Claims()
+    runner = GradingRunner({"judge": JudgeGrader(stacked(engine))}, timeout_s=1.0)
+    rollouts = [Rollout(prompt="p", ground_truth="1", response=f"text {i // 2}") for i in range(8)]
+
+    async def answers(request: JudgeRequest, /) -> JudgeReply:
+        engine.calls += 1
+        while not engine.up:
+            await asyncio.sleep(0.01)
+        return JudgeReply("1", choice_probs={"0": 0.0, "1": 1.0}, label_mass=1.0)
+
+    engine.complete = answers  # type: ignore[method-assign]
+    engine.up = False
+    running = asyncio.create_task(runner.run(rollouts))
+    await back_after(engine, 2.5)
+    assert [r.reward for r in await running] == [1.0] * 8
+    assert engine.calls == 4
 
 
 @pytest.mark.usefixtures("_impatient")
@@ -502,6 +646,13 @@ async def test_a_wrong_configuration_of_one_replica_is_raised() -> None:
         await Routed([Engine(), Wrong()]).start()
 
 
+def told(identity: str) -> Callable[[], Awaitable[str]]:
+    async def answer() -> str:
+        return identity
+
+    return answer
+
+
 async def test_identity_is_asked_once_and_of_a_replica_that_answers() -> None:
     """B1."""
     asked = 0
@@ -521,6 +672,16 @@ async def test_identity_is_asked_once_and_of_a_replica_that_answers() -> None:
     assert asked == 2
     with pytest.raises(JudgeUnavailable):
         await Routed([down, down]).identity()
+    replica = Engine()
+    routed = Routed([replica])
+    replica.identity = told("old weights")  # type: ignore[method-assign]
+    assert await routed.identity() == "old weights"
+    replica.identity = told("new weights")  # type: ignore[method-assign]
+    assert await routed.identity() == "old weights"  # not asked for each request
+    replica.up = False
+    with pytest.raises(JudgeUnavailable):
+        await routed.complete(ask())
+    assert await routed.identity() == "new weights"
     assert "Routed(" in await Routed([object()]).identity()  # type: ignore[list-item]
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from judgekit import ConfigError, JudgeUnavailable
 from judgekit.judges import serving
+from judgekit.judges.engines.watchdog import descendants
 from judgekit.judges.serving import Replica, http_replicas, is_loopback, supervise
 from judgekit.judges.state import read_state, stop_supervisor, write_state
 
@@ -328,6 +329,9 @@ def test_engine_arguments_are_written_as_vllm_reads_them(monkeypatch: pytest.Mon
     assert '--speculative-config {"method": "ngram", "num_speculative_tokens": 3}' in text
     assert '--lora-modules {"name": "a", "path": "/p"} b=/q' in text
     assert "--revision" not in made.command
+    names = made.command[made.command.index("--served-model-name") + 1 :][:2]
+    assert names[0] == "judge"
+    assert names[1].startswith("judge@judgekit:embedded-")
     assert made.command.count("--enforce-eager") == 1
 
 
@@ -372,3 +376,13 @@ def test_the_state_names_a_process_by_its_start_too(tmp_path: Path, monkeypatch:
         assert read_state("j") is None
     with pytest.raises(ConfigError, match="--name is letters"):
         read_state("../j")
+
+
+def test_a_thread_that_ends_while_processes_are_listed_hides_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: ["4194305", *listed(path)])  # no thread has this id
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            assert child.pid in descendants(os.getpid())
+        finally:
+            child.kill()

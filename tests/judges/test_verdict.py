@@ -226,5 +226,7 @@ def test_labels_are_read_alone_after_a_space_and_on_a_new_line() -> None:
     encode = {**pieces, **lines}.__getitem__
     assert set(label_forms(("0", "A", "B"))) == {*pieces, *lines}
     assert label_token_ids(("A", "B"), encode) == {"A": [2, 4], "B": [3, 5]}
+    replies = {"A": [7], "B": [8, 9]}  # two tokens are no label
+    assert label_token_ids(("A", "B"), encode, replies.__getitem__) == {"A": [2, 4, 7], "B": [3, 5]}
     with pytest.raises(ConfigError, match="the label '0' is not one token"):
         label_token_ids(("0", "A"), encode)

@@ -12,8 +12,8 @@ from embedded_judge import demo, words
 from embedded_judge.generator import NUMBER, Recipe, canonical, drill, label_of, near_miss, sample
 from embedded_judge.hard import RECIPES, hard_sets
 
+from judgekit.data import read_rollouts
 from judgekit.graders import FinalAnswer
-from judgekit.ledger.jsonl import read_rollouts
 from judgekit.types import Graded
 
 ROOT = Path(__file__).parents[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +15,14 @@ from judgekit.judges import VLLMJudge
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Ignore warnings of libraries that are not ours: in each test, and in what is collected after the last."""
+    config.addinivalue_line("filterwarnings", "ignore")
+    warnings.simplefilter("ignore")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        item.add_marker(pytest.mark.filterwarnings("ignore"))  # of libraries that are not ours
         item.add_marker(pytest.mark.timeout(600))
 
 

@@ -6,10 +6,10 @@ import random
 from pathlib import Path
 
 from judgekit import GradingRunner
+from judgekit.data import read_rollouts
 from judgekit.execution.background import run_blocking
 from judgekit.graders import JudgeGrader
 from judgekit.judges import VLLMJudge
-from judgekit.ledger.jsonl import read_rollouts
 
 ROLLOUTS = Path(__file__).parents[2] / "examples" / "data" / "rollouts.jsonl"
 

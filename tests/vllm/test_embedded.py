@@ -12,11 +12,11 @@ from embedded_judge.hard import RECIPES, hard_sets
 from embedded_judge.lessons import Maker
 
 from judgekit import Graded, GradingRunner, Rollout
+from judgekit.data import read_rollouts
 from judgekit.execution.background import run_blocking
 from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, JudgeReply, JudgeRequest, LineVerdict, VLLMJudge
 from judgekit.judges.engines.vllm import EMBEDDED, model_path
-from judgekit.ledger.jsonl import read_rollouts
 
 ROOT = Path(__file__).parents[2]
 MANY = 24

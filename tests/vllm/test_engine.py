@@ -29,8 +29,9 @@ from judgekit.judges import (
     Turn,
     VLLMJudge,
 )
-from judgekit.judges.engines import vllm_engine
+from judgekit.judges.engines import vllm, vllm_engine
 from judgekit.judges.engines.vllm_engine import engine_processes
+from judgekit.judges.layers import recovery
 from judgekit.judges.layers.stack import LayerOptions, stacked
 
 LABELS = ("0", "1", "A")
@@ -133,7 +134,7 @@ async def test_bad_requests_are_refused_and_the_engine_lives(engine: VLLMJudge) 
     with pytest.raises(JudgeRejected, match="tokens too long for the context of 2048"):
         await engine.complete(ask("x", words(3000), choices=LABELS))
     with pytest.raises(JudgeRejected, match="refused"):
-        await engine.complete(ask("x", max_tokens=4, sampling=Sampling(temperature=-1.0)))
+        await engine.complete(ask("x", max_tokens=0))
     assert (await engine.complete(ask("x", choices=LABELS))).choice_probs
 
 
@@ -195,6 +196,28 @@ async def test_kill_9_of_the_engine_under_load_fails_what_was_asked_and_it_is_re
     assert engine_processes() == before
 
 
+async def test_an_engine_that_hangs_under_load_is_rebuilt_and_costs_no_verdict(
+    random_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process is stopped, so that it answers nothing and has not died."""
+    for name, value in {"_QUIET_S": 1.0, "_LOOK_S": 0.2, "_PATIENCE_S": 2.0}.items():
+        monkeypatch.setattr(recovery, name, value)
+    monkeypatch.setattr(vllm, "_ANSWER_S", 1.0)
+    monkeypatch.setattr(vllm, "_HANGS_S", 4.0)
+    judge = VLLMJudge(random_model, max_model_len=1024)
+    grader = JudgeGrader(stacked(judge), verdict=ChoiceVerdict(min_mass=0.0))
+    runner = GradingRunner({"judge": grader}, timeout_s=8.0)
+    rollouts = [Rollout(prompt="p", ground_truth="4", response=words(5, i)) for i in range(16)]
+    try:
+        expected = [r.reward for r in await runner.run(rollouts)]
+        _signal_engine(judge, signal.SIGSTOP)
+        found = await runner.run(rollouts)
+        assert [r.grades["judge"] for r in found if not isinstance(r.grades["judge"], Graded)] == []
+        assert [r.reward for r in found] == pytest.approx(expected, rel=1e-4)
+    finally:
+        await judge.close()
+
+
 async def test_who_leaves_while_the_engine_loads_starts_no_other(
     random_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,12 +256,16 @@ async def test_who_leaves_while_the_engine_loads_starts_no_other(
 
 
 def _kill_engine(judge: VLLMJudge) -> None:
+    _signal_engine(judge, signal.SIGKILL)
+
+
+def _signal_engine(judge: VLLMJudge, signum: signal.Signals) -> None:
     assert judge._engine is not None
     assert judge._engine.watchdog is not None
-    for pid in judge._engine.watchdog._watched:
-        with contextlib.suppress(ProcessLookupError):
+    for pid in judge._engine.watchdog.watched:
+        with contextlib.suppress(OSError):
             if b"EngineCore" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, signum)
 
 
 OWNER = """

@@ -18,7 +18,9 @@ import pytest
 
 from judgekit import ConfigError, JudgeUnavailable, Retry
 from judgekit.judges import JudgeReply, LayerOptions, RayJudge, VLLMJudge, stacked, start_ray_judge
+from judgekit.judges.engines import ray as ray_engine
 from judgekit.judges.engines.watchdog import descendants
+from judgekit.judges.layers import recovery
 
 from .test_engine import LABELS, ask, words
 
@@ -28,7 +30,12 @@ ray = pytest.importorskip("ray")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     context = ray.init(
-        num_cpus=4, include_dashboard=False, namespace="elsewhere", logging_level="ERROR", log_to_driver=False
+        "local",
+        num_cpus=4,
+        include_dashboard=False,
+        namespace="elsewhere",
+        logging_level="ERROR",
+        log_to_driver=False,
     )
     yield context.address_info["address"]
     ray.shutdown()
@@ -155,6 +162,42 @@ async def test_kill_9_of_the_actor_itself(judge: RayJudge) -> None:
         await asyncio.sleep(0.1)
     assert not [p for p in old if Path(f"/proc/{p}").exists()]
     await client.close()
+
+
+async def test_an_actor_whose_own_process_hangs_is_killed_and_restarted(
+    cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"_QUIET_S": 0.5, "_LOOK_S": 0.2, "_PATIENCE_S": 0.5, "READY_S": 0.5}.items():
+        monkeypatch.setattr(recovery, name, value)
+    monkeypatch.setattr(ray_engine, "_SILENT_S", 2.0)
+    monkeypatch.setattr(ray_engine, "_JITTER_S", 0.0)
+    judge = scripted("hangs")
+    await judge.start()
+    (before,) = await judge.status()
+    whole = stacked(judge, LayerOptions(retry=Retry(attempts=3)))
+    await whole.complete(ask("x"))
+    os.kill(before["pid"], signal.SIGSTOP)
+    try:
+        assert (await whole.complete(ask("x"))).text == "1"
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # Ray has killed it
+            os.kill(before["pid"], signal.SIGCONT)
+    (after,) = await judge.status()
+    assert after["life"] != before["life"]
+    assert await judge.stop() == 1
+
+
+async def test_an_actor_that_answers_is_not_killed(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_engine, "_SILENT_S", 30.0)
+    judge = scripted("busy")
+    await judge.start()
+    (before,) = await judge.status()
+    (replica,) = judge._router().replicas
+    replica.judge.hangs()
+    await replica.judge._looking
+    (after,) = await judge.status()
+    assert after["life"] == before["life"]
+    assert await judge.stop() == 1
 
 
 def test_starting_the_same_again_takes_what_runs_and_another_is_refused(

@@ -109,6 +109,19 @@ def test_default_labels_work_with_every_vocabulary(name: str, tokenizer: Any) ->
         assert all(label_token_ids(("0", "1"), encode).values())
 
 
+def test_a_label_is_read_in_the_form_that_begins_a_reply(tokenizer: Any) -> None:
+    made = encoder(tokenizer)
+    choices = ChoiceVerdict().spare().choices
+    known = label_token_ids(choices, made.token_ids, made.reply_ids)
+    asked = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "?"}], tokenize=False, add_generation_prompt=True
+    )
+    for label in choices:
+        ids = tokenizer.encode(asked + label, add_special_tokens=False)
+        assert ids[-1] in known[label]
+        assert tokenizer.decode(ids[-1]).strip() == label
+
+
 @pytest.mark.parametrize("fill", [" ", "=", "-", "\t", "a", "的", "1", "\u200b", "🙂"])
 def test_a_cut_is_marked_and_counted_whatever_the_text_is(tokenizer: Any, fill: str) -> None:
     text = f"WRONG STEP. {fill * 100_000} the middle {fill * 100_000} END"

@@ -18,8 +18,9 @@ from judgekit import Failed, Graded, GradingRunner, JudgeRejected, JudgeUnavaila
 from judgekit.cli.checkup import check_up
 from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, JudgeReply, OpenAIJudge, VLLMJudge
+from judgekit.judges.engines.vllm import weights_identity
 from judgekit.judges.engines.watchdog import descendants
-from judgekit.judges.layers.stack import stacked
+from judgekit.judges.layers.stack import CacheOptions, LayerOptions, stacked
 from judgekit.judges.serving import Replica, http_replicas, supervise
 
 from .test_engine import LABELS, ask, words
@@ -135,6 +136,13 @@ async def test_a_constrained_choice_is_honoured_and_the_legacy_field_is_not(repl
         assert old["choices"][0]["message"]["content"] not in ("yes", "no")
 
 
+async def test_the_real_server_tells_its_identity(replica: Replica, random_model: Path) -> None:
+    async with judge_for(replica) as judge:
+        assert (await judge.identity()).startswith(weights_identity(str(random_model)))
+        (reply,) = await judge.complete_many([ask("x", choices=LABELS)])
+        assert isinstance(reply, JudgeReply)
+
+
 async def test_refusals_of_the_real_server(replica: Replica) -> None:
     async with judge_for(replica) as judge:
         with pytest.raises(JudgeRejected, match="longer than"):  # trusted text is never cut
@@ -205,9 +213,14 @@ async def test_kill_9_of_the_servers_engine_under_load(replica: Replica) -> None
             assert isinstance(grade, Failed) or result.reward in [
                 pytest.approx(e, rel=1e-3) for e in expected
             ]
-        later = await GradingRunner({"judge": JudgeGrader(patient, verdict=verdict)}).run(rollouts)
-        assert all(isinstance(r.grades["judge"], Graded) for r in later)
-        assert [r.reward for r in later] == pytest.approx(expected, rel=1e-3)
+        caching = stacked(judge, LayerOptions(cache=CacheOptions()))  # which asks the engine who it is first
+        runs = (
+            GradingRunner({"judge": JudgeGrader(one, verdict=verdict)}).run(rollouts)
+            for one in (caching, patient)
+        )
+        for later in await asyncio.gather(*runs):
+            assert all(isinstance(r.grades["judge"], Graded) for r in later)
+            assert [r.reward for r in later] == pytest.approx(expected, rel=1e-3)
         assert replica.starts == starts + 1
 
 

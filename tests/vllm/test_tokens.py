@@ -87,6 +87,8 @@ def test_the_prompt_reads_like_the_templates_own(name: str) -> None:
     rendered = tokenizer.apply_chat_template(
         messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
     )
+    if name == "always thinking":
+        rendered += "\n</think>\n\n"
     assert tokenizer.decode(prompt.ids, clean_up_tokenization_spaces=False) == rendered
 
 
@@ -123,6 +125,19 @@ def test_thinking_is_switched_by_the_request() -> None:
     off, on = (encode.encode(turns("4"), reply_tokens=1, thinking=t).ids for t in (False, True))
     assert TOKENIZERS["thinking"].decode(off).endswith("<think>\n\n</think>\n\n")
     assert TOKENIZERS["thinking"].decode(on).endswith("assistant\n")
+
+
+def test_thinking_that_a_template_opens_by_itself_is_closed_unless_it_is_wanted() -> None:
+    """As DeepSeek-R1's and its distillates': a one-token verdict would be the first word of a thought."""
+    tokenizer = TOKENIZERS["always thinking"]
+
+    def end(thinking: bool, **kwargs: Any) -> str:
+        encode = encoder("always thinking", **kwargs)
+        return str(tokenizer.decode(encode.encode(turns("<think>\n"), reply_tokens=1, thinking=thinking).ids))
+
+    assert end(False).endswith("assistant\n<think>\n\n</think>\n\n")
+    assert end(True).endswith("assistant\n<think>\n")
+    assert end(False, chat_template_kwargs={"enable_thinking": True}).endswith("assistant\n<think>\n")
 
 
 def test_a_tokenizer_that_cannot_chat_is_refused() -> None:

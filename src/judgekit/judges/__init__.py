@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from judgekit.judges.engines.ray import RayJudge, start_ray_judge
     from judgekit.judges.engines.reward_models import HTTPRewardModel, RewardModel
     from judgekit.judges.engines.vllm import VLLMJudge, VLLMRewardModel
-    from judgekit.judges.layers.stack import BreakerOptions, CacheOptions, LayerOptions, stacked
+    from judgekit.judges.layers.stack import (
+        BreakerOptions,
+        CacheOptions,
+        LayerOptions,
+        stacked,
+        stacked_reward_model,
+    )
 
 __all__ = [
     "BreakerOptions",
@@ -41,6 +47,7 @@ __all__ = [
     "VerdictFormat",
     "openai_judge",
     "stacked",
+    "stacked_reward_model",
     "start_ray_judge",
 ]
 
@@ -56,6 +63,7 @@ _LATER = {
     "VLLMRewardModel": "engines.vllm",
     "openai_judge": "engines.openai",
     "stacked": "layers.stack",
+    "stacked_reward_model": "layers.stack",
     "start_ray_judge": "engines.ray",
 }
 """Names whose modules import heavy packages, and are loaded on first use."""

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from judgekit.errors import ConfigError
 from judgekit.types import Usage
 
 Role = Literal["system", "user", "assistant"]
@@ -54,6 +55,14 @@ class Sampling(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown
     """Maximum tokens of the reply; None: the verdict format's."""
     thinking: bool = False
     """Passed to the chat template as `enable_thinking`."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise ConfigError(f"temperature is a number from 0, not {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"top_p is a share above 0 and up to 1, not {self.top_p}")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise ConfigError(f"max_tokens is at least 1, not {self.max_tokens}")
 
 
 class JudgeRequest(Struct, frozen=True, omit_defaults=True):

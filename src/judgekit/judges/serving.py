@@ -26,8 +26,9 @@ import anyio
 import anyio.abc
 
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable, first_error
+from judgekit.judges.engines.abilities import IDENTITY
 from judgekit.judges.engines.http import Server
-from judgekit.judges.engines.vllm import EMBEDDED, model_path
+from judgekit.judges.engines.vllm import EMBEDDED, engine_identity, model_path
 from judgekit.judges.engines.watchdog import Watchdog, descendants
 from judgekit.judges.state import state_folder
 
@@ -41,12 +42,6 @@ _CHECK_S, _CHECK_LIMIT_S = 5.0, 30.0
 """Pause between two health checks of a running server, and the time that one may take."""
 _MISSES = 3
 """A server hangs only after so many health checks in a row without an answer."""
-_COUNTERS = (
-    "vllm:prompt_tokens_total",
-    "vllm:generation_tokens_total",
-    "vllm:iteration_tokens_total_count",
-    "vllm:request_success_total",
-)
 _STILL_STARTING_S = 10.0
 """A server that is starting shows its last line of output this often."""
 _TERM_S, _KILL_S = 10.0, 5.0
@@ -219,6 +214,13 @@ def http_replicas(
         raise ConfigError(
             f"serve: {replicas} × {tensor_parallel_size} GPUs are needed, and there are {len(found)}"
         )
+    numbers: dict[str, Any] = {
+        "tensor_parallel_size": tensor_parallel_size,
+        **({} if found else {"dtype": "float32", "enforce_eager": True, "block_size": 32}),
+        **({"max_model_len": 4096} if model == EMBEDDED else {}),
+        **{key.replace("-", "_"): value for key, value in (engine_args or {}).items()},
+    }
+    identity = engine_identity(path, numbers, {})
     made = []
     for i in range(replicas):
         if not _port_is_free(host, port + i):
@@ -227,14 +229,11 @@ def http_replicas(
             "model": path,
             "host": host,
             "port": port + i,
-            "served-model-name": name,
-            "tensor-parallel-size": tensor_parallel_size,
-            **({} if found else {"dtype": "float32", "enforce-eager": True, "block-size": 32}),
-            **({"max-model-len": 4096} if model == EMBEDDED else {}),
+            "served-model-name": [name, f"{name}{IDENTITY}{identity}"],
             "disable-uvicorn-access-log": True,
             "enable-prompt-tokens-details": True,
             "enable-tokenizer-info-endpoint": True,  # text clients learn the model's control strings from it
-            **{key.replace("_", "-"): value for key, value in (engine_args or {}).items()},
+            **{key.replace("_", "-"): value for key, value in numbers.items()},
         }
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
         for key, value in arguments.items():
@@ -376,24 +375,15 @@ async def _until_unhealthy(replica: Replica, hang_timeout_s: float) -> str:
 
 
 async def _until_stuck(replica: Replica, hang_timeout_s: float) -> str:
-    """Return once a request has waited for so long without the engine having done any work, for anybody.
-
-    The server's health check says nothing of that: it answers while the engine's process hangs.
-    """
+    """Return once a request has waited for so long without the engine having done any work, for anybody."""
     async with _server(replica, timeout_s=hang_timeout_s) as server:
         while True:
             await anyio.sleep(hang_timeout_s / 4)
-            before = await _work_done(server)
+            before = await server.work_done()
             if before is None or await _answers(server, replica.model):
                 continue
-            if await _work_done(server) == before:
+            if await server.work_done() == before:
                 return f"{replica} hangs: its engine has done no work for {hang_timeout_s:g} s, with a request waiting"
-
-
-async def _work_done(server: Server) -> str | None:
-    """What vLLM's counters say that the engine has done so far; None where that cannot be known."""
-    page = await server.page("/metrics") or ""
-    return "\n".join(line for line in page.splitlines() if line.startswith(_COUNTERS)) or None
 
 
 async def _answers(server: Server, model: str | None) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from judgekit.errors import ConfigError, VerdictError
 from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared, Unreadable
-from judgekit.graders.judged.voting import ask_all, refused, refused_alone
+from judgekit.graders.judged.voting import ask_all, failing_alone, suspicious
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import JsonVerdict, Verdict
 from judgekit.judges.base import Judge, JudgeReply, Sampling
@@ -29,8 +29,8 @@ class Listwise:
     seeded random order, and *rounds* rankings in different orders are averaged, to cancel the judge's preference
     for positions. A group larger than *chunk* is ranked in chunks, divided differently in every round; such groups
     need at least two rounds, to compare across chunks. If one ranking fails, the others still count. A member whose
-    text the judge refuses, also alone, broke the grader (cause "rollout"); the others are ranked without it.
-    *unreadable* as in `JudgeGrader`. RULER (OpenPipe ART) also ranks groups in one call.
+    text the judge refuses or gives no verdict on, also alone, fails by itself (a refusal with cause "rollout"), and the
+    others are ranked without it. *unreadable* as in `JudgeGrader`. RULER (OpenPipe ART) also ranks groups in one call.
     """
 
     inputs = ("prompt", "response of all members")
@@ -112,10 +112,10 @@ class Listwise:
             )
 
         rankings = await ask_all([partial(rank, members) for members in chunks])
-        suspects = sorted({m for c, r in zip(chunks, rankings, strict=True) if refused(r) for m in c})
-        alone = await refused_alone(suspects, len(texts), lambda member: rank([member]))
+        suspects = sorted({m for c, r in zip(chunks, rankings, strict=True) if suspicious(r) for m in c})
+        alone = await failing_alone(suspects, len(texts), lambda member: rank([member]))
         if alone:  # rank the others without them
-            again = [i for i, ranking in enumerate(rankings) if refused(ranking)]
+            again = [i for i, ranking in enumerate(rankings) if suspicious(ranking)]
             for i in again:
                 chunks[i] = [member for member in chunks[i] if member not in alone]
             again = [i for i in again if len(chunks[i]) > 1]

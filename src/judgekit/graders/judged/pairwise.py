@@ -11,7 +11,7 @@ from typing import Any
 
 from judgekit.errors import ConfigError
 from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared, Unreadable
-from judgekit.graders.judged.voting import ask_all, refused, refused_alone
+from judgekit.graders.judged.voting import ask_all, failing_alone, suspicious
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
@@ -32,8 +32,8 @@ class Pairwise:
 
     *opponents*: in a larger group, the number of others that each member meets, by a seeded round-robin; None: all.
     A failed comparison is left out: a member is scored over its other comparisons, and fails if fewer than half
-    are left. A member whose text the judge refuses, also alone, broke the grader (cause "rollout"); the others are
-    compared without it. *unreadable* as in `JudgeGrader`. Preferences as group rewards: Pref-GRPO (Wang et al. 2025,
+    are left. A member whose text the judge refuses or gives no verdict on, also alone, fails by itself (a refusal with
+    cause "rollout"), and the others are compared without it. *unreadable* as in `JudgeGrader`. Preferences as group rewards: Pref-GRPO (Wang et al. 2025,
     arXiv:2508.20751).
     """
 
@@ -106,8 +106,8 @@ class Pairwise:
         texts = [rollout.response for rollout in rollouts]
         calls = [partial(ask, texts[i], texts[j]) for i, j in orders]
         found = dict(zip(orders, await ask_all(calls), strict=True))
-        suspects = sorted({member for order, grade in found.items() if refused(grade) for member in order})
-        alone = await refused_alone(suspects, len(rollouts), lambda member: ask(texts[member], ""))
+        suspects = sorted({member for order, grade in found.items() if suspicious(grade) for member in order})
+        alone = await failing_alone(suspects, len(rollouts), lambda member: ask(texts[member], ""))
         pairs = [pair for pair in pairs if alone.keys().isdisjoint(pair)]
         standings = _standings(len(rollouts), pairs, found, self.both_orders)
         return [alone.get(member, grade) for member, grade in enumerate(standings)]

@@ -17,7 +17,7 @@ from judgekit.judges.asking.prompt import Material, Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, Verdict, VerdictFormat
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
-from judgekit.types import Abstained, Grade, Graded, Rollout, Usage, look_up
+from judgekit.types import KEEP_PROMPTS, Abstained, Grade, Graded, Rollout, Usage, look_up
 
 Unreadable = Literal["failure", "low"]
 
@@ -133,6 +133,14 @@ def _graded(verdict: Verdict, reply: JudgeReply, usage: Usage, form: VerdictForm
     return Graded(verdict.score, verdict.reason, _metadata(verdict, reply, form), usage)
 
 
+def _with_prompt(verdict: Verdict, request: JudgeRequest) -> Verdict:
+    """Keep what the judge was asked, where the run's ledger keeps texts."""
+    if not KEEP_PROMPTS.get():
+        return verdict
+    prompt = [{"role": turn.role, "content": turn.text} for turn in request.turns]
+    return msgspec.structs.replace(verdict, metadata={**verdict.metadata, "prompt": prompt})
+
+
 def _metadata(verdict: Verdict, reply: JudgeReply, form: VerdictFormat) -> dict[str, Any]:
     metadata: dict[str, Any] = {**verdict.metadata, "model": reply.model}
     if not form.choices:
@@ -167,6 +175,10 @@ class Asking:
         the user's own text; off: it is quoted like other data."""
         if unreadable not in ("failure", "low"):
             raise ConfigError(f"{asker}: unreadable is 'failure' or 'low', not {unreadable!r}")
+        if verdict.choices and sampling.thinking:
+            raise ConfigError(
+                f"{asker}: a verdict of one token leaves no room to think: take the format line or json, or thinking: false"
+            )
         self.template = template
         self.verdict = verdict
         self.sampling = sampling
@@ -297,13 +309,13 @@ class Asking:
         reply = await judge.complete(request)
         usage = reply.usage
         try:
-            return form.read(reply, reply.nonce or request.nonce), reply, usage
+            return _with_prompt(form.read(reply, reply.nonce or request.nonce), request), reply, usage
         except VerdictError:
             request = self._again(request, form)
         reply = await judge.complete(request)
         usage += reply.usage
         try:
-            return form.read(reply, reply.nonce or request.nonce), reply, usage
+            return _with_prompt(form.read(reply, reply.nonce or request.nonce), request), reply, usage
         except VerdictError as error:
             error.usage = usage  # usage is recorded even if the verdict cannot be read
             error.from_rollout = self.unreadable == "low"

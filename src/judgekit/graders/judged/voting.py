@@ -40,20 +40,30 @@ def refused(grade: Grade) -> bool:
     return isinstance(grade, Failed) and grade.error in ("JudgeRejected", "RolloutError")
 
 
-async def refused_alone(
+def suspicious(grade: Grade) -> bool:
+    """Say whether a member's text may have caused this failure: a refusal, or a reply without a verdict."""
+    return refused(grade) or (isinstance(grade, Failed) and grade.error == "VerdictError")
+
+
+async def failing_alone(
     suspects: Sequence[int], everyone: int, ask: Callable[[int], Awaitable[Grade]]
 ) -> dict[int, Failed]:
-    """Find the members of a group whose text a judge refuses, each asked about alone.
+    """Find the members of a group whose text a judge refuses or gives no verdict on, each asked about alone.
 
-    Returns their failures, as the rollouts' own: they must not cost their siblings anything. If the judge refuses
-    all of *everyone* members, it is at fault, and the result is empty.
+    Returns their failures, which must not cost their siblings anything; a refusal is the rollout's own. A judge that
+    fails for all of *everyone* members is at fault itself: then only refusals count, if it does not refuse all (it
+    may have no verdict on what it cannot compare); else the result is empty.
     """
     found = await ask_all([partial(ask, member) for member in suspects])
-    alone = {
-        member: msgspec.structs.replace(grade, cause="rollout")
+    failed = {
+        member: grade
         for member, grade in zip(suspects, found, strict=True)
-        if isinstance(grade, Failed) and refused(grade)
+        if isinstance(grade, Failed) and suspicious(grade)
     }
+    own = {
+        m: msgspec.structs.replace(grade, cause="rollout") for m, grade in failed.items() if refused(grade)
+    }
+    alone = {**failed, **own} if len(failed) < everyone else own
     return alone if len(alone) < everyone else {}
 
 

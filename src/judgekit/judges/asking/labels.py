@@ -13,11 +13,15 @@ def label_forms(choices: Sequence[str]) -> list[str]:
     return ["\n", *(form for label in choices for form in (label, f" {label}", f"\n{label}"))]
 
 
-def label_token_ids(choices: tuple[str, ...], encode: Callable[[str], Sequence[int]]) -> dict[str, list[int]]:
-    """Return the ids of each label's single tokens: alone, after a space, and as a line's first token.
+def label_token_ids(
+    choices: tuple[str, ...],
+    encode: Callable[[str], Sequence[int]],
+    reply: Callable[[str], Sequence[int]] = lambda label: (),
+) -> dict[str, list[int]]:
+    """Return the ids of each label's single tokens: alone, after a space, as a line's first token, and as a reply.
 
     A sentencepiece model begins its reply with another token of the same label, depending on what the chat template
-    ends with. Raises ConfigError if a label is a single token neither alone nor after a space, or shares one
+    ends with. *reply*: the ids of a text where the model's reply begins. Raises ConfigError if a label is a single token neither alone nor after a space, or shares one
     with another label.
     """
     ids: dict[str, list[int]] = {}
@@ -31,6 +35,7 @@ def label_token_ids(choices: tuple[str, ...], encode: Callable[[str], Sequence[i
         line = list(encode(f"\n{label}"))
         if newline and line[: len(newline)] == newline:
             forms.append(line[len(newline) :])
+        forms.append(list(reply(label)))
         ids[label] = list(dict.fromkeys(form[0] for form in forms if len(form) == 1))
     flat = [i for label_ids in ids.values() for i in label_ids]
     if len(set(flat)) < len(flat):

@@ -76,6 +76,15 @@ class PromptEncoder:
         """Encode *text* without adding a beginning-of-sequence token."""
         return self._template_ids(text)
 
+    def reply_ids(self, text: str) -> list[int]:
+        """Encode *text* as the beginning of the model's reply, after all that the chat template puts before it.
+
+        Empty where the two do not part: the template's last token is then another than in a prompt.
+        """
+        prompt = self._render((Turn("user", (Piece("?"),)),), thinking=False, generation_prompt=True)
+        before, whole = self._template_ids(prompt), self._template_ids(prompt + text)
+        return whole[len(before) :] if whole[: len(before)] == before else []
+
     def encode(
         self,
         turns: Sequence[Turn],
@@ -186,8 +195,9 @@ class PromptEncoder:
                 tokenize=False,
                 **{"enable_thinking": thinking, **self._kwargs},
             )
-            return str(text)
+            return _closed(str(text)) if generation_prompt and not wanted else str(text)
 
+        wanted = thinking or self._kwargs.get("enable_thinking") or self._kwargs.get("thinking")
         if messages[0]["role"] != "system":
             return apply(messages)
         merged = [
@@ -281,6 +291,24 @@ def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset
         return []
 
     return encode, frozenset(control)
+
+
+_THOUGHTS = {
+    "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "[THINK]": "[/THINK]",
+    "<seed:think>": "</seed:think>",
+}
+"""What opens thinking at the end of a chat template, and what closes it."""
+
+
+def _closed(prompt: str) -> str:
+    """Close the thinking that a template opens whatever it is told, as others do it when thinking is off."""
+    bare = prompt.rstrip()
+    for start, end in _THOUGHTS.items():
+        if bare.endswith(start):
+            return f"{bare}\n\n{end}\n\n"
+    return prompt
 
 
 def _remember(cache: OrderedDict[Any, Any], key: Any, value: Any, size: int) -> None:

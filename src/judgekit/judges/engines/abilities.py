@@ -29,6 +29,9 @@ LogprobStyle = Literal["labels", "constrained", "top"]
 * `top`: any other server: the labels among the 20 most likely first tokens.
 """
 
+IDENTITY = "@judgekit:"
+"""`judgekit serve` lists its model under a second name, which ends with this mark and the identity."""
+
 TOP = 20
 """Most likely tokens that servers send at most."""
 
@@ -49,26 +52,34 @@ class Abilities(Struct, frozen=True):
     logprobs: LogprobStyle = "top"
     batches: bool = False
     """Whether one POST may carry several prompts."""
+    identity: str = ""
+    """What `judgekit serve` says of the weights and of the engine's arguments; empty for other servers."""
     control_strings: tuple[str, ...] = ()
     """The model's own control strings, where the server tells them."""
 
 
 async def served(server: Server, model: str | None) -> Abilities:
     """Return what the server's list says of *model*, or of the only model there is."""
-    models = await server.models()
-    names = [str(m["id"]) for m in models]
+    entries = {str(m["id"]): m for m in await server.models()}
+    identities = {
+        name: tail
+        for entry in entries
+        for name, mark, tail in [entry.rpartition(IDENTITY)]
+        if name in entries
+    }
+    names = [name for name in entries if name.rpartition(IDENTITY)[0] not in identities]
     if model is None and len(names) != 1:
         raise ConfigError(f"{server.url} serves {', '.join(names) or 'no model'}: name the judge with model=")
     name = model or names[0]
-    entry = next((m for m in models if m["id"] == name), None)
-    if entry is None and len(names) < 50:  # providers list hundreds of models, and not always all
+    if name not in entries and len(names) < 50:  # providers list hundreds of models, and not always all
         raise ConfigError(f"{server.url} serves {', '.join(names)}, not {name!r}")
-    entry = entry or {}
+    entry = entries.get(name, {})
     length = entry.get("max_model_len")
     return Abilities(
         model=name,
         root=str(entry.get("root") or name),
         context=length if isinstance(length, int) and length > 0 else None,
+        identity=identities.get(name, ""),
     )
 
 

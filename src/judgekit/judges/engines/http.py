@@ -9,14 +9,14 @@ import os
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 import msgspec
 
 from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeTimeout, JudgeUnavailable
 
 if TYPE_CHECKING:
-    pass
+    import aiohttp
 
 
 class Secret:
@@ -32,6 +32,14 @@ class Secret:
         return "Secret(…)" if self._value else "Secret()"
 
     __str__ = __repr__
+
+
+_COUNTERS = (
+    "vllm:prompt_tokens_total",
+    "vllm:generation_tokens_total",
+    "vllm:iteration_tokens_total_count",
+    "vllm:request_success_total",
+)
 
 
 class Server:
@@ -55,7 +63,7 @@ class Server:
         if max_connections < 1:
             raise ConfigError(f"max_connections is at least 1, not {max_connections}")
         self._max_connections = max_connections
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _Session] = WeakKeyDictionary()
+        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, Session] = WeakKeyDictionary()
 
     async def get(self, path: str, *, root: bool = False) -> dict[str, Any]:
         """GET the JSON object at *path* below `/v1`, or below the server's root."""
@@ -86,6 +94,15 @@ class Server:
             return bool(await self.models())
         except (JudgeError, TimeoutError, OSError, aiohttp.ClientError):
             return False
+
+    async def work_done(self) -> str | None:
+        """Return what vLLM's counters say that the engine has done so far; None where that cannot be known.
+
+        Two equal answers mean that the engine has worked on nothing in between. `/health` says nothing of that: it
+        answers while the engine's process hangs.
+        """
+        page = await self.page("/metrics") or ""
+        return "\n".join(line for line in page.splitlines() if line.startswith(_COUNTERS)) or None
 
     async def models(self) -> list[dict[str, Any]]:
         """List the server's models."""
@@ -132,16 +149,16 @@ class Server:
             raise JudgeUnavailable(f"{self} answered with JSON that is not an object")
         return answer
 
-    def _session(self) -> _Session:
+    def _session(self) -> Session:
         loop = asyncio.get_running_loop()
         kept = self._sessions.get(loop)
         if kept is None:
-            kept = self._sessions[loop] = _Session(self._key, self.timeout_s, self._max_connections)
+            kept = self._sessions[loop] = Session(self._key, self.timeout_s, self._max_connections)
         return kept
 
 
-class _Session:
-    """The connections of one event loop, closed when it ends."""
+class Session:
+    """The connections of one event loop, closed when the loop ends or nobody holds them. Also of the reward client."""
 
     def __init__(self, key: Secret, timeout_s: float, max_connections: int) -> None:
         import aiohttp
@@ -157,15 +174,30 @@ class _Session:
             connector=connector,
             timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(10.0, timeout_s)),
         )
-        self.keeper = self._keep()
+        self.keeper = _keep(self.client)
         self._first = asyncio.ensure_future(self.keeper.__anext__())
+        # Engines are dropped unclosed, by hosts too. The finaliser holds the client, so that it runs before aiohttp's.
+        finalize(self, _let_go, self.client, asyncio.get_running_loop())
 
-    async def _keep(self) -> AsyncGenerator[None, None]:
-        """Close the connections when the loop shuts down, which finalises its generators."""
-        try:
-            yield
-        finally:
-            await self.client.close()
+
+async def _keep(client: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
+    """Close the connections when the loop shuts down, which finalises its generators."""
+    try:
+        yield
+    finally:
+        await client.close()
+
+
+def _let_go(client: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
+    """Close what nobody holds any more, from any thread: in its loop, or at once where that is closed."""
+    if client.closed:
+        return
+    try:
+        loop.call_soon_threadsafe(lambda: loop.create_task(client.close()))
+    except RuntimeError:  # the loop is closed
+        closing = client.close()
+        with contextlib.suppress(StopIteration):
+            closing.send(None)
 
 
 def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> JudgeError:
@@ -185,11 +217,11 @@ def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> J
             f"{who} refuses the API key (HTTP {status}): check api_key or LLM_JUDGE_SERVER_API_KEY", status
         )
     if status in (408, 409, 425, 429) or status >= 500:
-        return JudgeUnavailable(f"{who} answered HTTP {status}: {detail}", retry_after=_retry_after(headers))
+        return JudgeUnavailable(f"{who} answered HTTP {status}: {detail}", retry_after=retry_after(headers))
     return JudgeRejected(f"{who} answered HTTP {status}: {detail}", status)
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that the server asks to wait; a date is ignored."""
     try:
         wait = float(headers.get("Retry-After", ""))
@@ -198,16 +230,24 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     return wait if 0 <= wait < 3600 else None
 
 
+def server_address(url: str, example: str) -> str:
+    """Return *url* with its scheme, checked, without a slash at its end. *example*: of a right one, for the ConfigError."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        host = parts.hostname if parts.port != 0 else None
+    except ValueError:  # a port that is none
+        host = None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigError(f"{url!r} is not a server address such as {example}")
+    if parts.username or parts.password:
+        raise ConfigError("the address must not contain a password: give the key as api_key=")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
 def _base_url(url: str) -> str:
     if not url:
         raise ConfigError("give the server's url=, or set LLM_JUDGE_SERVER_URL")
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{url!r} is not a server address such as http://127.0.0.1:8000/v1")
-    if parts.username or parts.password:
-        raise ConfigError("the address must not contain a password: give the key as api_key=")
-    path = parts.path.rstrip("/")
-    return f"{parts.scheme}://{parts.netloc}{path if path.endswith('/v1') else path + '/v1'}"
+    return server_address(url, "http://127.0.0.1:8000/v1").removesuffix("/v1") + "/v1"
 
 
 def _timeout(given: float | None) -> float:

@@ -13,7 +13,6 @@ import asyncio
 import copy
 import json
 import logging
-import math
 import os
 import re
 import threading
@@ -28,24 +27,24 @@ import msgspec
 
 from judgekit.errors import (
     ConfigError,
+    JudgeError,
     JudgekitError,
     JudgeRejected,
     JudgeUnavailable,
     RolloutError,
 )
-from judgekit.judges.asking.labels import label_forms, label_token_ids, normalised
+from judgekit.execution.together import together
+from judgekit.judges.asking.labels import label_forms, label_token_ids
 from judgekit.judges.asking.plain import text_messages
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.abilities import (
-    TOP,
     Abilities,
     LogprobStyle,
     find_out,
-    first_logprobs,
-    label_fields,
     served,
     token_ids,
 )
+from judgekit.judges.engines.first_token import FirstToken
 from judgekit.judges.engines.http import Server
 from judgekit.judges.layers.coalescing import Coalescing
 from judgekit.judges.layers.recovery import READY_S
@@ -82,8 +81,6 @@ _OURS = frozenset(
     ]
 )
 """Fields that `extra_body` must not set: replies are read by them."""
-_MASS_OF_CONSTRAINED = 0.99
-"""Labels of a reply that was constrained to them hold all of the probability."""
 
 
 class OpenAIJudge:
@@ -96,11 +93,11 @@ class OpenAIJudge:
     *model*: its name on the server; None takes the only one served. *tokenizer*: folder or hub name of the model's
     tokenizer (needs transformers): prompts are sent as token ids, and a server that takes none is a ConfigError.
     *chat_template_kwargs*: for the chat template. *extra_body*: further fields of every request. *identity*: names
-    the weights in caches; by default the server's address and name for its model. *logprobs*: how one-token verdicts
+    the weights in caches; by default what the server tells, see `identity`. *logprobs*: how one-token verdicts
     are read; by default found out by asking the server.
 
-    If the server refuses one request (HTTP 400, 413 or 422) and then accepts an earlier one again, the prompt is at
-    fault, and RolloutError is raised. Prompts that are too long for the server are cut before.
+    If the server refuses one request (HTTP 400, 413 or 422) again and again, and accepts an earlier one in between, the
+    prompt is at fault, and RolloutError is raised. Prompts that are too long for the server are cut before.
 
     For several servers of the same weights see `openai_judge`.
     """
@@ -146,6 +143,9 @@ class OpenAIJudge:
         self._labels: dict[tuple[str, ...], dict[str, list[int]]] = {}
         self._accepted: dict[Any, JudgeRequest] = {}
         """The last request of each kind that the server accepted."""
+        self._hung = False
+        self._fickle = False
+        """Whether the server has refused a request that it then accepted."""
         self._together = Coalescing(self, key=_all_but_the_prompt)
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
@@ -164,7 +164,7 @@ class OpenAIJudge:
         if self._encoder is not None:
             made = [self._encode(r) for r in requests]
         else:
-            made = await asyncio.gather(*(self._fitting(r, abilities) for r in requests))
+            made = await together(self._fitting(r, abilities) for r in requests)
         outcomes: list[JudgeReply | Exception | None] = [
             p if isinstance(p, Exception) else None for p in made
         ]
@@ -191,18 +191,41 @@ class OpenAIJudge:
             await self._label_ids(choices, abilities)
 
     async def ready(self) -> bool:
-        """Whether the server says that it is healthy."""
-        return await self._health.healthy()
+        """Whether the server says that it is healthy, and after it hung, whether it answers a request for one token."""
+        if not await self._health.healthy():
+            return False
+        if self._hung and self._abilities is not None:
+            try:
+                await self._health.post(
+                    "/completions", {"model": self._abilities.model, "prompt": "0", "max_tokens": 1}
+                )
+            except JudgeRejected:
+                pass  # an answer, too
+            except JudgeError:
+                return False
+            self._hung = False
+        return True
+
+    async def progress(self) -> object:
+        """Return what the engine has done so far, where the server's `/metrics` tell it (vLLM's do)."""
+        return await self._health.work_done()
+
+    def hangs(self) -> None:
+        """Note that the engine hangs, although the server may say that it is healthy."""
+        self._hung = self._stale = True
 
     async def identity(self) -> str:
-        """Return what the verdicts depend on: the given identity, or the server's address, model and version.
+        """Return what the verdicts depend on: the given identity, or what the server tells.
 
-        Both with a digest of *chat_template_kwargs* and *extra_body*.
+        `judgekit serve` tells the weights and the engine's arguments; of another server only its address, model and
+        version are known. All with a digest of *chat_template_kwargs* and *extra_body*.
         """
         name = self._identity
         if name is None:
             abilities = await self._know()
             name = f"{abilities.root} at {self.server.url} {abilities.version}".rstrip()
+            if abilities.identity:  # the same, wherever it is served
+                name = f"{abilities.identity} {abilities.version}"
         settings = json.dumps([self._template_kwargs, self._extra_body], sort_keys=True, default=str)
         return f"{name} {blake2b(settings.encode(), digest_size=8).hexdigest()}"
 
@@ -274,46 +297,49 @@ class OpenAIJudge:
         self, asked: Sequence[tuple[JudgeRequest, _Prompt]], abilities: Abilities
     ) -> list[JudgeReply | Exception]:
         """Send prompts in one POST; if it is refused, in two halves, so that only what is refused alone fails."""
-        start = time.perf_counter()
         try:
-            choices, usage = await self._choices(asked, abilities)
+            replies = await self._send(asked, abilities)
         except JudgeRejected as error:
             if len(asked) == 1:
                 return [await self._refused(*asked[0], abilities, error)]
             halves = (asked[: len(asked) // 2], asked[len(asked) // 2 :])
-            first, second = await asyncio.gather(*(self._post(half, abilities) for half in halves))
-            return first + second
+            return await self._posts(halves, abilities)
         except _OtherCount as error:
             if len(asked) == 1:
                 return [JudgeUnavailable(str(error))]
             if abilities is self._abilities:
                 logger.warning("%s: prompts are sent one by one from now on", error)
                 self._abilities = msgspec.structs.replace(abilities, batches=False)
-            alone = await asyncio.gather(*(self._post([one], abilities) for one in asked))
-            return [reply for replies in alone for reply in replies]
+            return await self._posts([[one] for one in asked], abilities)
         except JudgekitError as error:
             self._note(error)
             return [error] * len(asked)
-        replies: list[JudgeReply | Exception] = []
-        shares = _shares(usage, len(asked))
-        for (request, prompt), choice, share in zip(asked, choices, shares, strict=True):
-            try:
-                replies.append(self._reply(request, prompt, choice, share, abilities, start))
-            except JudgekitError as error:
-                replies.append(error)
         self._accepted[_all_but_the_prompt(asked[0][0])] = asked[0][0]
         if len(self._accepted) > _KINDS_KEPT:
             del self._accepted[next(iter(self._accepted))]
         return replies
 
-    async def _choices(
+    async def _posts(
+        self, parts: Sequence[Sequence[tuple[JudgeRequest, _Prompt]]], abilities: Abilities
+    ) -> list[JudgeReply | Exception]:
+        """Send each part in a POST of its own."""
+        outcomes: list[list[JudgeReply | Exception] | Exception]
+        outcomes = await together(self._post(part, abilities) for part in parts)
+        return [
+            reply
+            for part, outcome in zip(parts, outcomes, strict=True)
+            for reply in ([outcome] * len(part) if isinstance(outcome, Exception) else outcome)
+        ]
+
+    async def _send(
         self, asked: Sequence[tuple[JudgeRequest, _Prompt]], abilities: Abilities
-    ) -> tuple[list[Mapping[str, Any]], Any]:
-        """Send one POST; returns one choice for each prompt, in order, and the usage."""
+    ) -> list[JudgeReply | Exception]:
+        """Send one POST; returns one outcome for each prompt, in order. Raises if the POST as a whole failed."""
+        start = time.perf_counter()
         request, prompt = asked[0]
-        together = len(asked) > 1
+        several = len(asked) > 1
         body = self._body(request, abilities)
-        prompts: Any = [p for _, p in asked] if together else prompt
+        prompts: Any = [p for _, p in asked] if several else prompt
         if self._encoder is not None:
             body["prompt"] = prompts
             path = "/completions"
@@ -321,22 +347,60 @@ class OpenAIJudge:
             body["messages"] = prompts
             if abilities.version or self._template_kwargs or request.sampling.thinking:
                 body["chat_template_kwargs"] = self._for_template(request)
-            path = "/chat/completions/batch" if together else "/chat/completions"
-        if request.choices:
-            body |= await self._choice_fields(request.choices, abilities)
+            path = "/chat/completions/batch" if several else "/chat/completions"
+        first_token = await self._first_token(request, abilities)
+        if first_token is not None:
+            body |= first_token.fields(by_ids=abilities.by_ids)
         answer = await self.server.post(path, body)
         choices = answer.get("choices")
         if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
             raise JudgeUnavailable(f"{self} answered without a choice")
-        order = {c.get("index"): c for c in choices} if together else dict(enumerate(choices))
+        order = {c.get("index"): c for c in choices} if several else dict(enumerate(choices))
         if len(choices) != len(asked) or set(order) != set(range(len(asked))):
             raise _OtherCount(f"{self} sent {len(choices)} choices for {len(asked)} prompt(s)")
-        return [order[i] for i in range(len(asked))], answer.get("usage")
+        seconds = time.perf_counter() - start
+        shares = _shares(answer.get("usage"), len(asked))
+        replies: list[JudgeReply | Exception] = []
+        for number, ((_, prompt), share) in enumerate(zip(asked, shares, strict=True)):
+            if abilities.by_ids:
+                share = msgspec.structs.replace(share, prompt_tokens=len(prompt))
+            try:
+                replies.append(self._reply(order[number], first_token, share, abilities.root, seconds))
+            except JudgekitError as error:
+                replies.append(error)
+        return replies
+
+    def _reply(
+        self,
+        choice: Mapping[str, Any],
+        first_token: FirstToken | None,
+        usage: Usage,
+        model: str,
+        seconds: float,
+    ) -> JudgeReply:
+        text, finish_reason = _text_of(choice), str(choice.get("finish_reason"))
+        probs, mass = None, None
+        if first_token is not None:
+            probs, mass = first_token.read(choice, self)
+            text, finish_reason = max(probs, key=probs.__getitem__), "stop"
+        return JudgeReply(
+            text=text,
+            finish_reason=finish_reason,
+            choice_probs=probs,
+            label_mass=mass,
+            usage=usage,
+            latency_s=seconds,
+            model=model,
+        )
 
     async def _refused(
         self, request: JudgeRequest, prompt: _Prompt, abilities: Abilities, error: JudgeRejected
     ) -> JudgeReply | Exception:
-        """Say whose fault a refusal is: cut a prompt that is too long, and compare with a request that was accepted."""
+        """Say whose fault a refusal is: cut a prompt that is too long, and compare with a request that was accepted.
+
+        The prompt is at fault only if it is refused every time and the other is accepted every time. Behind a router
+        one server of many may refuse what the others accept.
+        """
         if (
             isinstance(prompt, list)
             and prompt
@@ -352,15 +416,38 @@ class OpenAIJudge:
         if error.status == 404:
             self._stale = True  # the server may have another model now
         known = self._accepted.get(_all_but_the_prompt(request))
-        if error.status not in (400, 413, 422) or known is None or known is request:
+        if error.status not in _PROMPT_REFUSED or known is None or known is request:
             return error
         again = self._encode(known) if self._encoder is not None else await self._fitting(known, abilities)
-        try:
-            if isinstance(again, Exception):
-                return error
-            await self._choices([(known, again)], abilities)
-        except (JudgekitError, _OtherCount):
-            return error  # it refuses everything now
+        if isinstance(again, Exception):
+            return error
+        for _ in range(_COMPARISONS):
+            try:
+                await self._send([(known, again)], abilities)
+            except (JudgekitError, _OtherCount):
+                return error  # it refuses everything now
+            try:
+                (reply,) = await self._send([(request, prompt)], abilities)
+            except JudgeRejected as second:
+                if second.status not in _PROMPT_REFUSED:
+                    return second
+                continue
+            except JudgekitError as second:
+                self._note(second)
+                return second
+            except _OtherCount as second:
+                return JudgeUnavailable(str(second))
+            if not self._fickle:
+                self._fickle = True
+                logger.warning(
+                    "%s refuses requests that it accepts when they are sent again (%s): do all servers behind it have the same "
+                    "settings? No refusal is taken as the rollout's fault",
+                    self,
+                    error,
+                )
+            return reply
+        if self._fickle:
+            return error
         return RolloutError(f"the judge refuses this prompt, and accepts others: {error}")
 
     def _body(self, request: JudgeRequest, abilities: Abilities) -> dict[str, Any]:
@@ -382,91 +469,21 @@ class OpenAIJudge:
             }
         return body
 
-    def _reply(
-        self,
-        request: JudgeRequest,
-        prompt: _Prompt,
-        choice: Mapping[str, Any],
-        usage: Mapping[str, int],
-        abilities: Abilities,
-        start: float,
-    ) -> JudgeReply:
-        text, finish_reason = _text_of(choice), str(choice.get("finish_reason"))
-        probs, mass = None, None
-        if request.choices:
-            probs, mass = self._read(choice, request.choices, abilities)
-            text, finish_reason = max(probs, key=probs.__getitem__), "stop"
-        return JudgeReply(
-            text=text,
-            finish_reason=finish_reason,
-            choice_probs=probs,
-            label_mass=mass,
-            usage=Usage(
-                calls=1,
-                prompt_tokens=len(prompt) if abilities.by_ids else usage["prompt_tokens"],
-                cached_tokens=usage["cached_tokens"],
-                completion_tokens=usage["completion_tokens"],
-            ),
-            latency_s=time.perf_counter() - start,
-            model=abilities.root,
-        )
-
     # ---- one-token verdicts
 
-    async def _choice_fields(self, choices: tuple[str, ...], abilities: Abilities) -> dict[str, Any]:
-        if abilities.logprobs == "labels":
-            labels = await self._label_ids(choices, abilities)
-            fields = label_fields([i for ids in labels.values() for i in ids])
-            return fields if abilities.by_ids else {**fields, "logprobs": True}
-        fields = {}
-        count = TOP
-        if abilities.logprobs == "constrained":
-            fields["structured_outputs"] = {"choice": list(choices)}
-            count = len(choices)
-        return {
-            **fields,
-            **({"logprobs": count} if abilities.by_ids else {"logprobs": True, "top_logprobs": count}),
-        }
-
-    def _read(
-        self, choice: Mapping[str, Any], choices: tuple[str, ...], abilities: Abilities
-    ) -> tuple[dict[str, float], float | None]:
-        """Return the labels' relative probabilities, and their share of all; None where it cannot be known.
-
-        Raises JudgeUnavailable unless every label's probability is known: a missing one is no zero.
-        """
-        found = first_logprobs(choice)
-        if found is None:
-            raise JudgeUnavailable(
-                f"{self} sent no logprobs of the first token, so it cannot give one-token verdicts: use the verdict "
-                "format line or json"
-            )
-        if abilities.logprobs == "labels":
-            labels = {label: [f"token_id:{i}" for i in ids] for label, ids in self._labels[choices].items()}
-        else:
-            labels = {label: [t for t in found if t.strip() == label] for label in choices}
-        masses: dict[str, float] = {}
-        for label, tokens in labels.items():
-            if not (tokens and all(t in found for t in tokens)) and not self._negligible(found, abilities):
-                raise JudgeUnavailable(f"{self} left out the probability of the label {label!r}")
-            masses[label] = math.fsum(math.exp(found[t]) for t in tokens if t in found)
-        probs, mass = normalised(masses)
-        if abilities.logprobs == "constrained" and mass >= _MASS_OF_CONSTRAINED:
-            return probs, None
-        return probs, mass
-
-    def _negligible(self, found: Mapping[str, float], abilities: Abilities) -> bool:
-        """Whether a label that is not among the most likely tokens has next to no probability."""
-        if abilities.logprobs != "top":
-            return False
-        return len(found) >= TOP or math.fsum(map(math.exp, found.values())) >= _MASS_OF_CONSTRAINED
+    async def _first_token(self, request: JudgeRequest, abilities: Abilities) -> FirstToken | None:
+        if not request.choices:
+            return None
+        ids = await self._label_ids(request.choices, abilities) if abilities.logprobs == "labels" else {}
+        return FirstToken(request.choices, abilities.logprobs, ids)
 
     async def _label_ids(self, choices: tuple[str, ...], abilities: Abilities) -> dict[str, list[int]]:
-        known = self._labels.get(choices)
-        if known is None:
+        labels = self._labels  # another, once the server has been looked at again
+        if choices not in labels:
             forms = {form: await self._ids(form, abilities) for form in label_forms(choices)}
-            known = self._labels[choices] = label_token_ids(choices, forms.__getitem__)
-        return known
+            reply = self._encoder.reply_ids if self._encoder is not None else lambda label: ()
+            labels[choices] = label_token_ids(choices, forms.__getitem__, reply)
+        return labels[choices]
 
     async def _ids(self, text: str, abilities: Abilities) -> list[int]:
         if self._encoder is not None:
@@ -504,8 +521,9 @@ class OpenAIJudge:
             )
         found = await find_out(self.server, found, encoder=encoder, logprobs=self.logprobs)
         self._abilities, self._encoder, self._stale = found, encoder, False
+        self._labels = {}  # not cleared: a request that is being made has the old ones
+        self._fickle = False
         if found != before:
-            self._labels.clear()
             self._accepted.clear()
             if before is not None:
                 logger.warning("%s has come back as another: %s, before %s", self, found, before)
@@ -543,6 +561,10 @@ _CONTEXT = 32768
 """Context length in tokens where the server does not tell it."""
 _Prompt = list[int] | list[dict[str, str]]
 _KINDS_KEPT = 64
+_PROMPT_REFUSED = (400, 413, 422)
+"""Statuses that may be about the prompt."""
+_COMPARISONS = 3
+"""How often a prompt is refused, and another accepted in between, before the prompt is at fault."""
 _judges: WeakSet[OpenAIJudge] = WeakSet()
 """Judges whose vLLM server is known."""
 _TOO_LONG = re.compile(
@@ -616,12 +638,15 @@ def _text_of(choice: Mapping[str, Any]) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _shares(usage: Any, n: int) -> list[dict[str, int]]:
+def _shares(usage: Any, n: int) -> list[Usage]:
     """Split a POST's token counts evenly among its *n* requests."""
     usage = usage if isinstance(usage, dict) else {}
     counts = {key: _count(usage, key) for key in ("prompt_tokens", "completion_tokens")}
     counts["cached_tokens"] = _count(usage.get("prompt_tokens_details"), "cached_tokens")
-    return [{key: value // n + (i < value % n) for key, value in counts.items()} for i in range(n)]
+    return [
+        Usage(calls=1, **{key: value // n + (i < value % n) for key, value in counts.items()})
+        for i in range(n)
+    ]
 
 
 def _count(usage: Any, key: str) -> int:

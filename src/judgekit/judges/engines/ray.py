@@ -13,8 +13,10 @@ import itertools
 import json
 import logging
 import os
+import random
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import Context
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -31,6 +33,8 @@ _COLLECT_S = 30.0
 """Seconds that one call for answers waits in the actor."""
 _READY_S = 5.0
 """An actor that does not say within this time whether it is ready is not."""
+_SILENT_S, _JITTER_S = 120.0, 10.0
+"""An actor that does not describe itself within this time hangs; of several processes that find it out, one kills it."""
 
 
 class RayJudge:
@@ -242,6 +246,7 @@ class _Replica:
         self._gone = False
         """Whether the actor has ended for good; another may have its name by now."""
         self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, _Link] = WeakKeyDictionary()
+        self._looking: asyncio.Task[None] | None = None
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         if self._gone:
@@ -267,6 +272,22 @@ class _Replica:
         except (JudgeUnavailable, TimeoutError):
             return False
 
+    def hangs(self) -> None:
+        """Let Ray restart the actor if its process answers nothing; an actor whose engine hangs restarts that by itself."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._kill_if_silent(), context=Context())
+
+    async def _kill_if_silent(self) -> None:
+        handle = self._handle
+        answer = asyncio.ensure_future(_await(handle.describe.remote()))
+        done, _ = await asyncio.wait([answer], timeout=_SILENT_S + random.uniform(0, _JITTER_S))
+        if done:
+            answer.exception()  # an error is an answer too: Ray knows that the actor is gone
+            return
+        answer.cancel()
+        logger.warning("%s has not answered for %g s: it is killed and restarted", self.name, _SILENT_S)
+        await asyncio.get_running_loop().run_in_executor(None, lambda: _ray().kill(handle, no_restart=False))
+
     async def identity(self) -> str:
         return str(await self._call(self._handle.identity.remote()))
 
@@ -274,6 +295,8 @@ class _Replica:
         await self._call(self._handle.check_labels.remote(choices))
 
     async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
         link = self._links.pop(asyncio.get_running_loop(), None)
         if link is not None:
             await link.close()

@@ -142,7 +142,8 @@ class JudgeActor:
         try:
             if self._draining:
                 raise JudgeUnavailable("this judge is being stopped")
-            if not await self.ready():
+            # `running` costs nothing; `ready` asks the engine's process
+            if not getattr(self._engine, "running", False) and not await self.ready():
                 # the caller has other replicas, and a limit for its wait
                 raise JudgeLoading("the engine of this replica is being loaded")
             result: Any = await self._engine.complete(request)

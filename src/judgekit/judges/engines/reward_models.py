@@ -11,6 +11,7 @@ from judgekit.errors import ConfigError, JudgeUnavailable
 from judgekit.judges.asking.plain import text_messages
 from judgekit.judges.base import Turn
 from judgekit.judges.engines.http import Server
+from judgekit.judges.layers.recovery import READY_S
 from judgekit.types import Usage
 
 
@@ -45,6 +46,10 @@ class HTTPRewardModel:
         if endpoint not in ("/classify", "/pooling", "/score"):
             raise ConfigError(f"reward model: endpoint is /classify, /pooling or /score, not {endpoint!r}")
         self.server = Server(url, api_key=api_key, timeout_s=timeout_s)
+        # with connections of its own: a health check must not wait behind requests
+        self._health = Server(
+            self.server.url, api_key=api_key, timeout_s=min(READY_S, self.server.timeout_s), max_connections=2
+        )
         self.model = model
         self.endpoint = endpoint
         self._activation = activation
@@ -69,16 +74,25 @@ class HTTPRewardModel:
         if value is None:
             raise JudgeUnavailable(f"{self.server} answered {self.endpoint} without a single number")
         usage = answer.get("usage")
-        tokens = usage.get("prompt_tokens", 0) if isinstance(usage, dict) else 0
-        return value, Usage(calls=1, prompt_tokens=int(tokens))
+        tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        return value, Usage(calls=1, prompt_tokens=tokens if isinstance(tokens, int) and tokens > 0 else 0)
 
     async def start(self) -> None:
         """Check the server. Raises JudgeUnavailable if it is not healthy."""
         if not await self.server.healthy():
             raise JudgeUnavailable(f"{self.server} is not healthy or not reachable")
 
+    async def ready(self) -> bool:
+        """Whether the server says that it is healthy."""
+        return await self._health.healthy()
+
+    async def progress(self) -> object:
+        """Return what the engine has done so far, where the server's `/metrics` tell it (vLLM's do)."""
+        return await self._health.work_done()
+
     async def close(self) -> None:
         await self.server.close()
+        await self._health.close()
 
     async def identity(self) -> str:
         return f"{self.model or 'reward model'} at {self.server}"

@@ -15,6 +15,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextvars import Context
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -40,6 +41,10 @@ _WARM_UP = (
     ),
 )
 
+_ANSWER_S = 5.0
+"""An engine is not ready if its process takes longer than this to answer; a step of its work may take so long."""
+_HANGS_S = 120.0
+"""An engine whose process has not answered for so long hangs, and is ended and loaded again."""
 _LARGE = 1 << 20
 """Digests of files of at least so many bytes are kept."""
 _SAME_NUMBERS = frozenset(
@@ -109,6 +114,9 @@ class _InProcess:
         """Why the model could not be loaded; all who ask get this, until it is tried again."""
         self._not_before = 0.0
         self._pause_s = _PAUSE_S
+        self._ping: asyncio.Task[None] | None = None
+        """A question to the engine's process."""
+        self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Load the model and warm the engine up; otherwise the first request does.
@@ -118,18 +126,47 @@ class _InProcess:
         """
         await self._on_loop(self._ensure())
 
+    @property
+    def running(self) -> bool:
+        """Whether the engine is loaded and has not died."""
+        return self._engine is not None and not self._engine.dead
+
     async def ready(self) -> bool:
-        """Whether the engine runs; if it does not, begin to load it. Raises ConfigError."""
+        """Whether the engine runs and its process answers; if it does not run, begin to load it. Raises ConfigError.
+
+        An engine whose process has not answered for two minutes is ended and loaded again.
+        """
         return await self._on_loop(self._ready())  # type: ignore[no-any-return]
 
     async def _ready(self) -> bool:
         if self._engine is not None and not self._engine.dead:
-            return True
+            return await self._answers(self._engine)
         if isinstance(self._failure, ConfigError):
             raise self._failure
         if self._loading is None and not self._rests():
             self._begin_loading()
         return False
+
+    async def _answers(self, engine: Engine) -> bool:
+        """Whether the engine's process answers. One question is asked at a time, until it is answered."""
+        if self._ping is None or self._ping.done():
+            loop = asyncio.get_running_loop()
+            self._ping = loop.create_task(engine.ping(), context=Context())
+            self._watch = loop.create_task(self._end_if_it_hangs(engine, self._ping), context=Context())
+        ping = self._ping
+        await asyncio.wait([ping], timeout=_ANSWER_S)
+        return ping.done() and not ping.cancelled() and ping.exception() is None and not engine.dead
+
+    async def _end_if_it_hangs(self, engine: Engine, ping: asyncio.Task[None]) -> None:
+        """End an engine that does not answer, and load another, whether or not anybody asks for it by then."""
+        for seconds in (_HANGS_S, _ANSWER_S):  # twice, for this process may have stood still itself
+            await asyncio.wait([ping], timeout=seconds)
+        if ping.done() or engine is not self._engine or engine.dead:
+            return
+        logger.warning("the engine of %r hangs: its process is ended", self)
+        engine.kill()
+        if self._loading is None:
+            self._begin_loading()
 
     async def close(self) -> None:
         """Stop the engine and its processes."""
@@ -159,11 +196,7 @@ class _InProcess:
         """
         if self._identity is not None:
             return self._identity
-        loop = asyncio.get_running_loop()
-        weights = await loop.run_in_executor(None, weights_identity, self.path, self._args.get("revision"))
-        rest = {key: value for key, value in self._args.items() if key not in _SAME_NUMBERS}
-        text = json.dumps([rest, self._template_kwargs], sort_keys=True, default=str)
-        identity = f"{weights}+{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+        identity = await asyncio.to_thread(engine_identity, self.path, self._args, self._template_kwargs)
         if self._engine is not None:  # before that, the hub may not have been asked for its revision yet
             self._identity = identity
         return identity
@@ -201,6 +234,7 @@ class _InProcess:
         if self._engine is not None:
             logger.warning("the engine of %r has died and is restarted", self)
             await self._end()
+        self._identity = None  # the folder may have other weights by now
         loop = asyncio.get_running_loop()
         self._engine = engine = await loop.run_in_executor(
             None, load_engine, self._args, self._template_kwargs, self.path, loop
@@ -237,6 +271,10 @@ class _InProcess:
 
     async def _end(self) -> None:
         engine, self._engine = self._engine, None
+        for task in (self._ping, self._watch):
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait([task])
         if engine is not None:
             await asyncio.get_running_loop().run_in_executor(None, engine.shutdown)
 
@@ -344,6 +382,14 @@ class VLLMRewardModel(_InProcess):
             raise
         except Exception as error:
             logger.info("%r: the warm-up request failed: %s: %s", self, type(error).__name__, error)
+
+
+def engine_identity(model: str, args: Mapping[str, Any], template_kwargs: Mapping[str, Any]) -> str:
+    """Return the identity of the weights, with a digest of the engine's arguments and of the chat template's."""
+    rest = {key: value for key, value in args.items() if key not in _SAME_NUMBERS}
+    text = json.dumps([rest, template_kwargs], sort_keys=True, default=str)
+    weights = weights_identity(model, args.get("revision"))
+    return f"{weights}+{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
 
 
 def weights_identity(model: str, revision: str | None = None) -> str:

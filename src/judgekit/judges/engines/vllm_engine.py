@@ -11,6 +11,7 @@ import logging
 import math
 import multiprocessing
 import os
+import signal
 import threading
 import time
 import uuid
@@ -58,6 +59,18 @@ class Engine:
     @property
     def dead(self) -> bool:
         return self._died or self.llm is None or bool(self.llm.errored)
+
+    async def ping(self) -> None:
+        """Return once the engine's process has taken note, between two of its steps."""
+        with contextlib.suppress(*self._dead_errors):
+            await self.llm.is_sleeping()
+
+    def kill(self) -> None:
+        """End the engine's processes at once, for they do not answer."""
+        self._died = True
+        for pid in engine_processes() & (self.watchdog.watched if self.watchdog is not None else set()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     async def complete(self, request: JudgeRequest) -> JudgeReply:
         start = time.perf_counter()
@@ -155,7 +168,7 @@ class Engine:
         """Return the token ids of each label. Raises ConfigError if one is not a single token."""
         known = self._labels.get(choices)
         if known is None:
-            known = label_token_ids(choices, self.encoder.token_ids)
+            known = label_token_ids(choices, self.encoder.token_ids, self.encoder.reply_ids)
             self._labels[choices] = known
         return known
 

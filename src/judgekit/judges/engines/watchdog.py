@@ -83,11 +83,11 @@ class Watchdog:
             text=True,
             start_new_session=True,  # signals to our process group must not reach it
         )
-        self._watched: set[int] = set()
+        self.watched: set[int] = set()
 
     def watch(self, pids: set[int]) -> None:
         """Also end *pids*; and look at the shared memory that all watched processes have by now."""
-        new, self._watched = pids - self._watched, self._watched | pids
+        new, self.watched = pids - self.watched, self.watched | pids
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.write(f"{' '.join(map(str, new))}\n")
@@ -118,9 +118,13 @@ def start_time(pid: int) -> int | None:
 def descendants(pid: int) -> set[int]:
     """Return the ids of all descendants of *pid* (on Linux; elsewhere none)."""
     found: set[int] = set()
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as file:
-                for child in map(int, file.read().split()):
-                    found |= {child} | descendants(child)
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for task in tasks:
+        # a thread that ends meanwhile must not hide what the others have started
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+            for child in map(int, file.read().split()):
+                found |= {child} | descendants(child)
     return found

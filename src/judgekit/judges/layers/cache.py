@@ -15,16 +15,15 @@ import os
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 import msgspec
 
 from judgekit.errors import ConfigError, JudgeUnavailable, VerdictError
-from judgekit.execution.stopwatch import STOPWATCH, Stopwatch
+from judgekit.execution.stopwatch import STOPWATCH
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
+from judgekit.judges.layers.recovery import Recovery, outlasting
 from judgekit.types import CURRENT_RUN, Usage
 
 logger = logging.getLogger("judgekit")
@@ -35,14 +34,20 @@ class Cached:
 
     *entries*: replies in memory, least recently used dropped first; 0 keeps none and only joins. *identify*: the
     engine whose `identity()` names its weights; it is part of the key, so that replies of another model under
-    the same name are not mixed up. The key also has the rendered prompt (without its nonce), sampling, labels or
+    the same name are not mixed up. *recovery*: waits where that engine is being restarted. The key also has the rendered prompt (without its nonce), sampling, labels or
     schema, the grader's name and version, and the vote.
 
-    If the caller that sent a request is cancelled, those that joined it still get the reply.
+    If the caller that sent a request is cancelled, one of those that joined it sends it again.
     """
 
     def __init__(
-        self, inner: Judge, *, entries: int = 50_000, disk: DiskCache | None = None, identify: Any = None
+        self,
+        inner: Judge,
+        *,
+        entries: int = 50_000,
+        disk: DiskCache | None = None,
+        identify: Any = None,
+        recovery: Recovery | None = None,
     ) -> None:
         if entries < 0:
             raise ConfigError(f"cache: entries is at least 0, not {entries}")
@@ -52,6 +57,7 @@ class Cached:
         self.hits = 0
         self.joins = 0
         self._engine = identify if identify is not None else inner
+        self._recovery = recovery
         self._memory: OrderedDict[bytes, bytes] = OrderedDict()
         self._lock = threading.Lock()
         self._flying: dict[tuple[int, bytes], _Flight] = {}
@@ -64,24 +70,28 @@ class Cached:
             self.hits += 1
             return found
         place = (id(asyncio.get_running_loop()), key)
-        while True:
-            flight = self._flying.get(place)
-            own = flight is None
-            if flight is None:
-                stopwatch = Stopwatch()
-                task = asyncio.create_task(self._fetch(key, request, stopwatch))
-                flight = self._flying[place] = _Flight(task, request.nonce, stopwatch)
-                flight.task.add_done_callback(partial(self._landed, place, flight))
-            if await flight.wait(partial(self._landed, place, flight)):
-                break
-            if own:
-                raise JudgeUnavailable("the call was cancelled")
-            # whoever made the call that this one joined has given up: make it again
-        reply = flight.task.result()
-        if own:
+        while (flight := self._flying.get(place)) is not None:
+            shared = await flight.join()
+            if shared is not None:
+                self.joins += 1
+                return msgspec.structs.replace(shared, usage=Usage(), nonce=shared.nonce or flight.nonce)
+        flight = self._flying[place] = _Flight(request.nonce)
+        try:
+            reply = await self._fetch(key, request)
+        except asyncio.CancelledError as cancelled:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise JudgeUnavailable("the call was cancelled") from cancelled
+        except Exception as error:
+            flight.failed(error)
+            raise
+        else:
+            flight.landed(reply)
             return reply
-        self.joins += 1
-        return msgspec.structs.replace(reply, usage=Usage(), nonce=reply.nonce or flight.nonce)
+        finally:
+            del self._flying[place]
+            flight.given_up()  # if it did not end
 
     def close(self) -> None:
         if self.disk is not None:
@@ -91,17 +101,11 @@ class Cached:
     def _keeps(self) -> bool:
         return self.entries > 0 or self.disk is not None
 
-    def _landed(self, place: tuple[int, bytes], flight: _Flight, _: object = None) -> None:
-        """Have nobody join this flight any more."""
-        if self._flying.get(place) is flight:
-            del self._flying[place]
-
     async def _identity(self) -> str:
         identity = getattr(self._engine, "identity", None)
-        return str(await identity()) if identity is not None else repr(self._engine)
+        return str(await outlasting(self._recovery, identity)) if identity is not None else repr(self._engine)
 
-    async def _fetch(self, key: bytes, request: JudgeRequest, stopwatch: Stopwatch) -> JudgeReply:
-        STOPWATCH.set(stopwatch)  # in this task's own context: a restart holds up all who wait for it
+    async def _fetch(self, key: bytes, request: JudgeRequest) -> JudgeReply:
         reply = await self.inner.complete(request)
         if request.accept is not None and self._keeps:
             with contextlib.suppress(VerdictError):
@@ -143,29 +147,38 @@ class Cached:
 
 
 class _Flight:
-    """One call with several waiters; cancelled when the last of them is."""
+    """A call in flight, made by its first caller, and those that wait for its reply."""
 
-    def __init__(self, task: asyncio.Task[JudgeReply], nonce: str, stopwatch: Stopwatch) -> None:
-        self.task = task
+    def __init__(self, nonce: str) -> None:
         self.nonce = nonce
-        self._stopwatch = stopwatch
-        self.waiting = 0
+        self._stopwatch = STOPWATCH.get()
+        self._waiting: list[asyncio.Future[JudgeReply | None]] = []
 
-    async def wait(self, leave: Callable[[], None]) -> bool:
-        """Wait for the call; False if it was cancelled. The last waiter that is cancelled calls *leave* and cancels it."""
-        self.waiting += 1
-        try:
-            with self._stopwatch.shared_by(STOPWATCH.get()):
-                await asyncio.wait([self.task])
-        except asyncio.CancelledError:
-            if self.waiting == 1 and not self.task.done():
-                leave()  # first: whoever asks from now on must not join a call that is being cancelled
-                self.task.cancel()
-                await asyncio.wait([self.task])
-            raise
-        finally:
-            self.waiting -= 1
-        return not self.task.cancelled()
+    async def join(self) -> JudgeReply | None:
+        """Wait for the reply; None if whoever made the call has given up: it is to be made again."""
+        future: asyncio.Future[JudgeReply | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        if self._stopwatch is None:
+            return await future
+        with self._stopwatch.shared_by(STOPWATCH.get()):  # a restart holds up all who wait for it
+            return await future
+
+    def landed(self, reply: JudgeReply) -> None:
+        for future in self._left():
+            future.set_result(reply)
+
+    def failed(self, error: Exception) -> None:
+        for future in self._left():
+            future.set_exception(error)
+
+    def given_up(self) -> None:
+        for future in self._left():
+            future.set_result(None)
+
+    def _left(self) -> list[asyncio.Future[JudgeReply | None]]:
+        """Those that still wait; they do so no longer."""
+        waiting, self._waiting = self._waiting, []
+        return [future for future in waiting if not future.done()]
 
 
 def request_key(request: JudgeRequest, identity: str) -> bytes:

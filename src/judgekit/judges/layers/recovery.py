@@ -1,7 +1,9 @@
 """Waits for engines that are being restarted, and cuts off calls to engines that hang.
 
 An engine takes part if it has `async def ready() -> bool`: whether it would answer a request now. `ready` starts what it
-can to become so, returns soon, and raises only a ConfigError, which is final.
+can to become so, returns soon, and raises only a ConfigError, which is final. Where that can be true of an engine that
+hangs, `async def progress() -> object` helps: two equal answers, other than None, mean that it has done nothing in between.
+`hangs()` is called when its calls are cut off; `ready` is then to be sure.
 """
 
 from __future__ import annotations
@@ -9,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from contextvars import Context
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from judgekit.errors import ConfigError, JudgekitError, JudgeLoading, JudgeUnavailable
@@ -20,15 +21,17 @@ from judgekit.execution.stopwatch import STOPWATCH, off_the_clock
 
 logger = logging.getLogger("judgekit")
 
+T = TypeVar("T")
+
 READY_S = 10.0
 """An engine that does not say within this time whether it is ready is not."""
 _CONFIRM_S = 0.5
 """An engine may fail calls for a moment before it says that it is down: it is asked twice."""
 _PAUSE_S, _MAX_PAUSE_S = 0.25, 2.0
 """Pauses between two questions to an engine that is down."""
-_QUIET_S, _LOOK_S, _MISSES = 15.0, 5.0, 3
-"""An engine that has answered no call for so long is asked so often whether it is ready; it hangs if it says no, or
-nothing, so many times in a row."""
+_QUIET_S, _LOOK_S, _PATIENCE_S, _MISSES = 15.0, 5.0, 30.0, 3
+"""An engine that has answered no call for `_QUIET_S` is asked every `_LOOK_S` whether it is ready. It hangs if it says no, or
+nothing, or has done nothing, for `_PATIENCE_S` and so many times in a row."""
 
 
 async def is_ready(engine: Any) -> bool:
@@ -119,6 +122,20 @@ class Recovery:
             pause = min(1.5 * pause, _MAX_PAUSE_S)
 
 
+async def outlasting(recovery: Recovery | None, call: Callable[[], Awaitable[T]]) -> T:
+    """Return what *call* to the engine returns; where the engine is being restarted, wait for that.
+
+    For what is asked of an engine beside requests, which have attempts and a budget of their own.
+    """
+    while True:
+        asked = time.monotonic()
+        try:
+            return await call()
+        except JudgeUnavailable as error:
+            if recovery is None or not await recovery.wait(asked, error):
+                raise
+
+
 class _Probe:
     """A task with several waiters; cancelled when the last of them is."""
 
@@ -142,9 +159,10 @@ class _Probe:
 
 
 class HangGuard:
-    """Cuts off the calls to an engine that has stopped to answer anything, its health check included.
+    """Cuts off the calls to an engine that has stopped to answer anything.
 
-    A busy engine is not one that hangs: any answer to any call, or one good health check, is a sign of life.
+    A busy engine is not one that hangs: any answer to any call, or a good health check with some progress, is a sign of
+    life. From the first missing sign on, time counts against no evaluation until there is one again.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -155,37 +173,51 @@ class HangGuard:
     def __reduce__(self) -> Any:
         return HangGuard, (self.engine,)
 
-    @contextmanager
-    def _watching(self, scope: asyncio.Timeout) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        calls = self._loops.get(loop)
-        if calls is None:
-            calls = self._loops[loop] = _Calls(self.engine, loop)
-        calls.add(scope)
-        try:
-            yield
-            calls.alive()
-        finally:
-            calls.scopes.discard(scope)
-
     async def complete(self, inner: Any, request: Any) -> Any:
         """Return `inner.complete(request)`. Raises JudgeUnavailable where the engine hangs."""
         if not self._able:
             return await inner.complete(request)
-        start = time.monotonic()
+        loop = asyncio.get_running_loop()
+        calls = self._loops.get(loop)
+        if calls is None:
+            calls = self._loops[loop] = _Calls(self.engine, loop)
         try:
             async with asyncio.timeout(None) as scope:
-                with self._watching(scope):
-                    return await inner.complete(request)
+                call = calls.add(scope)
+                try:
+                    reply = await inner.complete(request)
+                    calls.alive()
+                    return reply
+                finally:
+                    calls.remove(call)
         except TimeoutError:
             if not scope.expired():
                 raise
-            if (stopwatch := STOPWATCH.get()) is not None:
-                calls = self._loops[asyncio.get_running_loop()]
-                stopwatch.excuse(max(start, calls.last_sign))
             raise JudgeUnavailable(
                 f"{self.engine!r} hangs: it answers neither calls nor health checks"
             ) from None
+
+
+class _Call:
+    __slots__ = ("held", "scope", "start", "stopwatch")
+
+    def __init__(self, scope: asyncio.Timeout, start: float) -> None:
+        self.scope = scope
+        self.start = start
+        self.stopwatch = STOPWATCH.get()
+        self.held = False
+
+    def hold(self, since: float) -> None:
+        """Do not count the time since then, nor what follows."""
+        if self.stopwatch is not None and not self.held:
+            self.held = True
+            self.stopwatch.excuse(max(self.start, since))
+            self.stopwatch.hold()
+
+    def release(self) -> None:
+        if self.stopwatch is not None and self.held:
+            self.held = False
+            self.stopwatch.release()
 
 
 class _Calls:
@@ -193,46 +225,86 @@ class _Calls:
 
     def __init__(self, engine: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = engine
-        self.scopes: set[asyncio.Timeout] = set()
+        self._calls: set[_Call] = set()
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._look: asyncio.Task[None] | None = None
-        self.last_sign = 0.0
+        self._last_sign = 0.0
         self._misses = 0
+        self._missing_since = 0.0
+        self._progress: object = None
+        """What the engine had done when it was last asked, since the last sign."""
 
-    def add(self, scope: asyncio.Timeout) -> None:
-        if not self.scopes:
-            self.alive()  # while nobody asks there are no answers
-        self.scopes.add(scope)
+    def add(self, scope: asyncio.Timeout) -> _Call:
+        now = time.monotonic()
+        if not self._calls:
+            self._last_sign = now  # while nobody asks there are no answers
+            self._misses, self._progress = 0, None
+        call = _Call(scope, now)
+        self._calls.add(call)
+        if self._misses:
+            call.hold(now)
         if self._timer is None:
             self._timer = self._loop.call_later(_LOOK_S, self._tick)
+        return call
+
+    def remove(self, call: _Call) -> None:
+        self._calls.discard(call)
+        call.release()
 
     def alive(self) -> None:
-        self.last_sign = time.monotonic()
-        self._misses = 0
+        self._last_sign = time.monotonic()
+        if self._progress is not None:
+            self._progress = None
+        if self._misses:
+            self._misses = 0
+            for call in self._calls:
+                call.release()
 
     def _tick(self) -> None:
         self._timer = None
-        if not self.scopes:
+        if not self._calls:
             return
-        if time.monotonic() - self.last_sign >= _QUIET_S and (self._look is None or self._look.done()):
+        if time.monotonic() - self._last_sign >= _QUIET_S and (self._look is None or self._look.done()):
             self._look = self._loop.create_task(self._ask(), context=Context())
         self._timer = self._loop.call_later(_LOOK_S, self._tick)
 
     async def _ask(self) -> None:
-        before = self.last_sign
+        before = self._last_sign
         try:
-            ready = await is_ready(self.engine)
+            moves = await is_ready(self.engine) and await self._moves()
         except ConfigError:  # the calls find that out by themselves
-            ready = True
-        if ready:
-            self._misses = 0
+            moves = True
+        if self._last_sign != before or not self._calls:
             return
-        if self.last_sign == before:
-            self._misses += 1
-        if self._misses >= _MISSES:
-            logger.warning("%r hangs: its %d calls are cut off", self.engine, len(self.scopes))
-            self._misses = 0
-            for scope in list(self.scopes):
-                if not scope.expired():
-                    scope.reschedule(self._loop.time())
+        if moves:
+            if self._misses:
+                self.alive()
+            return
+        self._misses += 1
+        now = time.monotonic()
+        if self._misses == 1:
+            self._missing_since = now
+        for call in self._calls:
+            call.hold(self._last_sign)
+        if self._misses >= _MISSES and now - self._missing_since >= _PATIENCE_S:
+            logger.warning("%r hangs: its %d calls are cut off", self.engine, len(self._calls))
+            self._misses, self._progress = 0, None
+            if hangs := getattr(self.engine, "hangs", None):
+                hangs()
+            for call in list(self._calls):
+                if not call.scope.expired():
+                    call.scope.reschedule(self._loop.time())
+
+    async def _moves(self) -> bool:
+        """Whether the engine has done anything since it was last asked, as far as it can tell."""
+        progress = getattr(self.engine, "progress", None)
+        if progress is None:
+            return True
+        try:
+            async with asyncio.timeout(READY_S):
+                found = await progress()
+        except (JudgekitError, TimeoutError, OSError):
+            return False
+        before, self._progress = self._progress, found
+        return before is None or found is None or found != before

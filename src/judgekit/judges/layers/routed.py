@@ -63,6 +63,7 @@ class Routed:
             return reply
 
     def _leave_out(self, replica: _Replica, wait_s: float = 0.0) -> None:
+        self._identity = None  # it may come back with other weights
         replica.dead_until = time.monotonic() + max(self.probe_s, wait_s)
 
     def _choose(self, prefix: bytes, tried: set[str]) -> _Replica:
@@ -155,12 +156,13 @@ class Routed:
 
     async def identity(self) -> str:
         """Return the weights' identity, from the first replica that tells it. Raises JudgeError if none does."""
-        if self._identity is None:
-            lock = self._asking.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-            async with lock:  # a first burst asks once
-                if self._identity is None:
-                    self._identity = await self._ask_identity()
-        return self._identity
+        if self._identity is not None:
+            return self._identity
+        lock = self._asking.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        async with lock:  # a first burst asks once
+            found = self._identity or await self._ask_identity()
+            self._identity = found
+        return found
 
     async def _ask_identity(self) -> str:
         last: JudgeError | None = None

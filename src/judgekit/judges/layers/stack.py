@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
 from judgekit.execution.limits import Limiter, Retry, RetryBudget
-from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
+from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
+from judgekit.judges.engines.reward_models import RewardModel
 from judgekit.judges.layers.cache import Cached, DiskCache
 from judgekit.judges.layers.pressure import Breaker, RateLimit
-from judgekit.judges.layers.recovery import HangGuard, Recovery
+from judgekit.judges.layers.recovery import HangGuard, Recovery, outlasting
+from judgekit.types import Usage
 
 
 class Limited:
@@ -184,33 +188,45 @@ class CacheOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file to keep them on disk, too; several processes can share it."""
 
 
-def stacked(engine: Judge, options: LayerOptions | None = None) -> Judge:
+def stacked(engine: Judge, options: LayerOptions | None = None) -> Stack:
     """Wrap *engine* in the layers that *options* ask for, always in the same order."""
     options = options or LayerOptions()
-    judge: Judge = engine
+    judge, recovery = _protected(engine, engine, options)
+    cache = options.cache
+    disk = DiskCache(cache.path) if cache is not None and cache.path is not None else None
+    entries = cache.entries if cache else 0
+    cached = Cached(judge, entries=entries, disk=disk, identify=engine, recovery=recovery)
+    return Stack(cached, engine, recovery)
+
+
+def stacked_reward_model(model: RewardModel, options: LayerOptions | None = None) -> RewardModelStack:
+    """Wrap a reward model in the layers that *options* ask for. Raises ConfigError for a cache: it keeps verdicts."""
+    options = options or LayerOptions()
+    if options.cache is not None:
+        raise ConfigError("a reward model has no cache")
+    return RewardModelStack(*_protected(_Asked(model), model, options), model)
+
+
+def _protected(inner: Any, engine: Any, options: LayerOptions) -> tuple[Any, Recovery | None]:
+    """Limits and retries around *inner*, whose calls *engine* answers."""
     breaker = None
     if options.breaker is not None:
         breaker = Breaker(failures=options.breaker.failures, open_s=options.breaker.open_s)
     limits = (options.max_concurrency, options.requests_per_minute, options.attempt_timeout_s, breaker)
     if any(limit is not None for limit in limits):  # 0 is an error, not the absence of a limit
-        judge = Limited(
-            judge,
+        inner = Limited(
+            inner,
             max_concurrency=options.max_concurrency,
             requests_per_minute=options.requests_per_minute,
             attempt_timeout_s=options.attempt_timeout_s,
             breaker=breaker,
         )
-    recovery = None
-    if options.retry is not None and options.retry.attempts > 1:
-        judge = retrying = Retrying(
-            judge, options.retry, engine=engine, restart_wait_s=options.restart_wait_s, breaker=breaker
-        )
-        recovery = retrying.recovery
-    cache = options.cache
-    disk = DiskCache(cache.path) if cache is not None and cache.path is not None else None
-    return Stack(
-        Cached(judge, entries=cache.entries if cache else 0, disk=disk, identify=engine), engine, recovery
+    if options.retry is None or options.retry.attempts < 2:
+        return inner, None
+    retrying = Retrying(
+        inner, options.retry, engine=engine, restart_wait_s=options.restart_wait_s, breaker=breaker
     )
+    return retrying, retrying.recovery
 
 
 class Stack:
@@ -229,14 +245,14 @@ class Stack:
         if isinstance(self.outer, Cached) and self.outer.disk is not None:
             self.outer.disk.open()
         if start := getattr(self.engine, "start", None):
-            await start()
+            await outlasting(self._recovery, start)
             if self._recovery is not None:
                 self._recovery.answered()
 
     async def check_labels(self, choices: tuple[str, ...]) -> None:
         """Let the engine check that each label is one token, if it can. Raises ConfigError."""
         if check := getattr(self.engine, "check_labels", None):
-            await check(choices)
+            await outlasting(self._recovery, partial(check, choices))
 
     async def close(self) -> None:
         """Close the engine, if it has `close`, and the cache."""
@@ -247,3 +263,43 @@ class Stack:
 
     def __repr__(self) -> str:
         return repr(self.engine)
+
+
+class _Asked:
+    """A reward model as layers see it: what they call with a request is its `reward`."""
+
+    def __init__(self, model: RewardModel) -> None:
+        self.model = model
+
+    async def complete(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
+        return await self.model.reward(turns)
+
+    def __repr__(self) -> str:
+        return repr(self.model)
+
+
+class RewardModelStack:
+    """Layers with their reward model, which it starts and closes."""
+
+    def __init__(self, outer: Any, recovery: Recovery | None, model: Any) -> None:
+        self.outer = outer
+        self.model = model
+        self._recovery = recovery
+
+    async def reward(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
+        return await self.outer.complete(turns)  # type: ignore[no-any-return]
+
+    async def start(self) -> None:
+        """Start the model, if it has `start`."""
+        if start := getattr(self.model, "start", None):
+            await outlasting(self._recovery, start)
+            if self._recovery is not None:
+                self._recovery.answered()
+
+    async def close(self) -> None:
+        """Close the model, if it has `close`."""
+        if close := getattr(self.model, "close", None):
+            await close()
+
+    def __repr__(self) -> str:
+        return repr(self.model)
