@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -213,3 +214,155 @@ def test_ctrl_c_twice_stops_a_rule_that_blocks_the_loop(failing: Path) -> None:
         grading.send_signal(signal.SIGINT)
     grading.communicate(timeout=30)
     assert grading.returncode == 130
+
+
+# ---- formats, columns, resuming, JSON
+
+
+def test_a_csv_becomes_a_parquet_file(files: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (files / "r.csv").write_text("question,completion,answer\n2+2?,#### 4,4\n2+2?,five,4\n")
+    done = run(
+        files,
+        "grade",
+        "reward.yaml",
+        "r.csv",
+        "--map",
+        "prompt=question,response=completion,ground_truth=answer",
+        "--out",
+        "o.parquet",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    from judgekit.data import read_rollouts
+
+    again = read_rollouts(files / "o.parquet")
+    assert [r.extra["reward"] for r in again] == [1.0, pytest.approx(0.1)]
+    assert [r.extra["grade.correct"] for r in again] == [1.0, 0.0]
+
+
+def test_without_out_there_is_the_table_only(files: Path) -> None:
+    before = sorted(p.name for p in files.iterdir())
+    done = run(files, "grade", "reward.yaml", "rollouts.jsonl")
+    assert done.returncode == 0
+    assert "correct" in done.stdout
+    assert sorted(p.name for p in files.iterdir()) == before
+
+
+def test_rollouts_come_from_standard_input_and_go_to_standard_output(files: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "judgekit", "grade", "reward.yaml", "-", "--out", "-"],
+        cwd=files,
+        input=(files / "rollouts.jsonl").read_text(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert [json.loads(line)["reward"] for line in done.stdout.splitlines()] == [1.0, 0.0, None]
+    assert "grading 3 rollouts" in done.stderr
+
+
+def test_the_summary_as_json(files: Path) -> None:
+    done = run(files, "grade", "reward.yaml", "rollouts.jsonl", "--json")
+    assert done.returncode == 0
+    told = json.loads(done.stdout)
+    assert (told["rollouts"], told["groups"], told["statuses"]) == (3, 2, {"scored": 2, "excluded": 1})
+    assert told["reward_mean"] == 0.5
+    assert told["graders"]["correct"]["graded"] == 2
+    assert told["graders"]["correct"]["p50_s"] > 0
+    assert "grading 3 rollouts" in done.stderr
+
+
+def test_a_misnamed_column_is_hinted_at(files: Path) -> None:
+    (files / "r.jsonl").write_text('{"response": "#### 4", "groundtruth": "4"}\n')
+    done = run(files, "grade", "reward.yaml", "r.jsonl")
+    assert (
+        "no rollout has a ground_truth; if 'groundtruth' is it: --map ground_truth=groundtruth" in done.stderr
+    )
+
+
+SLOW = """
+import asyncio, os
+from judgekit import grader
+
+@grader
+async def slow(response: str) -> float:
+    with open("asked.txt", "a") as file:
+        file.write(response + "\\n")
+    number = int(response)
+    await asyncio.sleep(0 if number % 2 == 0 or os.environ.get("FAST") else 60)
+    return number / 100
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_command_goes_on_with_resume(files: Path, how: signal.Signals) -> None:
+    """No group is finished when it is stopped: half of each has its grade, which waits for the others."""
+    (files / "mine.py").write_text(SLOW)
+    (files / "slow.yaml").write_text(
+        "graders: {slow: 'mine:slow'}\nrunner: {max_concurrency: 64, transform: center}\n"
+    )
+    rows = [{"prompt": f"p{i // 4}", "response": str(i), "ground_truth": "1"} for i in range(40)]
+    (files / "r.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    command = [
+        sys.executable,
+        "-m",
+        "judgekit",
+        "grade",
+        "slow.yaml",
+        "r.jsonl",
+        "--out",
+        "o.jsonl",
+        "--ledger",
+        "l.jsonl",
+    ]
+    process = subprocess.Popen(command, cwd=files, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if (files / "l.jsonl").exists() and (files / "l.jsonl").read_text().count('"type":"rollout"') >= 20:
+            break
+        time.sleep(0.05)
+    process.send_signal(how)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == (-9 if how == signal.SIGKILL else 128 + how)
+    if how != signal.SIGKILL:
+        assert "what was graded is in l.jsonl; --resume goes on from there" in said
+    assert not (files / "o.jsonl").exists()
+    (files / "asked.txt").write_text("")
+    done = subprocess.run(
+        [*command, "--resume", "--force"],
+        cwd=files,
+        env={**os.environ, "FAST": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert "l.jsonl holds grades of 20 of the 40 rollouts" in done.stdout
+    asked = (files / "asked.txt").read_text().split()
+    assert sorted(map(int, asked)) == list(range(1, 40, 2))
+    rewards = [json.loads(line)["raw_reward"] for line in (files / "o.jsonl").read_text().splitlines()]
+    assert rewards == [i / 100 for i in range(40)]
+    assert len(read_ledger(files / "l.jsonl").entries) == 40
+
+
+def test_resume_without_a_ledger_yet_begins(files: Path) -> None:
+    done = run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl", "--resume")
+    assert done.returncode == 0
+    assert "there is no ledger at l.jsonl yet: nothing to resume" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--resume",), "--resume reads the ledger: give --ledger, too"),
+        (("--json", "--out", "-"), "--json and --out - both write to standard output"),
+        (("--map", "response"), "--map: 'response' is not field=column"),
+        (("--map", "respons=x"), "a rollout has no field 'respons'; did you mean 'response'"),
+        (("--map", "response=a,response=b"), "--map: 'response' has two columns, a and b"),
+        (("--map", "response=nothing"), "line 1: there is no column 'nothing'"),
+        (("--out", "o.parquet.gz"), "Parquet compresses by itself"),
+    ],
+)
+def test_wrong_options_are_one_sentence(files: Path, args: tuple[str, ...], says: str) -> None:
+    refused(run(files, "grade", "reward.yaml", "rollouts.jsonl", *args), says, files)

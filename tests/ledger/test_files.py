@@ -28,7 +28,9 @@ def test_an_output_is_no_input_and_no_other_output(full: Path, tmp_path: Path) -
             check_targets([same], inputs=[full], force=True)
     with pytest.raises(ConfigError, match="would overwrite"):
         check_targets([tmp_path / "new", None, tmp_path / "." / "new"])
-    check_targets([tmp_path / "new", Path("-"), Path("-")], inputs=[full, None])
+    with pytest.raises(ConfigError, match="only one output can be -"):
+        check_targets([Path("-"), Path("-")])
+    check_targets([tmp_path / "new", Path("-")], inputs=[full, None, Path("-")])
 
 
 def test_nothing_is_overwritten_without_force(full: Path, tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ from judgekit import (
     grader,
     read_ledger,
 )
+from judgekit.graders import JudgeGrader
+from judgekit.testing import ScriptedJudge
 
 
 @grader
@@ -162,3 +164,30 @@ def test_every_kind_of_grade_survives_the_way_through_json(tmp_path: Path) -> No
     assert entries[0].grades["judge"] == Skipped("first >= 1")
     assert entries[1].grades["judge"].metadata == {"raw": "maybe"}  # type: ignore[union-attr]
     assert entries[1].policies == ["judge: missing, counts as 0.25"]
+
+
+async def test_what_the_judge_was_asked_is_kept_with_the_texts(tmp_path: Path) -> None:
+    for texts in (True, False):
+        path = tmp_path / f"{texts}.jsonl"
+        judge = JudgeGrader(ScriptedJudge("1"))
+        runner = GradingRunner({"judge": judge}, ledger=Ledger(path, texts=texts))
+        await runner.run([Rollout(prompt="2+2?", ground_truth="4", response="it is 4")])
+        (entry,) = read_ledger(path).entries
+        grade = entry.grades["judge"]
+        assert isinstance(grade, Graded)
+        assert grade.metadata is not None
+        asked = grade.metadata.get("prompt", [])
+        assert [turn["role"] for turn in asked] == (["system", "user"] if texts else [])
+        assert ("it is 4" in str(asked)) is texts
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    runner = GradingRunner({"one": grader(name="one")(lambda response: 1.0)}, ledger=Ledger(path))
+    runner.run_sync([Rollout(response="x")])
+    text = path.read_text()
+    path.write_text(text.replace('"format":1', '"format":99', 1))
+    with pytest.raises(
+        DataError, match="line 1: the ledger has format 99, of judgekit .*: this version reads up to 1"
+    ):
+        read_ledger(path)

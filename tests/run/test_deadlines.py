@@ -18,6 +18,7 @@ from judgekit import (
     Rollout,
     grader,
 )
+from judgekit.run import progress
 from judgekit.run.settings import Settings
 
 pytestmark = pytest.mark.timeout(60)
@@ -180,12 +181,29 @@ def test_what_is_not_said_is_as_documented() -> None:
     assert runner.settings == Settings()
 
 
-def test_progress_is_shown_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_a_bar_in_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = grader(name="one")(lambda response: 1.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     GradingRunner([one], progress=True).run_sync(rollouts(7))
     assert "7/7" in capsys.readouterr().err
     GradingRunner([one]).run_sync(rollouts(7))
     assert capsys.readouterr().err == ""
+
+
+def test_progress_is_a_log_line_elsewhere(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @grader
+    def picky(response: str) -> float:
+        raise ValueError
+
+    monkeypatch.setattr(progress, "LOG_S", 0.0)
+    with caplog.at_level(logging.INFO, "judgekit"):
+        GradingRunner([picky], progress=True).run_sync(rollouts(64))
+    assert "graded 32 of 64 (50%) rollouts" in caplog.text
+    assert "100.0% of grades failed" in caplog.text
 
 
 async def test_members_of_a_group_whose_grading_is_cancelled_are_cancelled_too() -> None:

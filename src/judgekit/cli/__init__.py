@@ -3,6 +3,7 @@
     judgekit grade reward.yaml rollouts.jsonl --out graded.jsonl    grade a file of rollouts
     judgekit report ledger.jsonl                                    an HTML page about what was graded
     judgekit serve --model Qwen/Qwen2.5-1.5B-Instruct               judges for other programs
+    judgekit serve-rewards reward.yaml                              rewards for trainers elsewhere, over HTTP
 
 Every command exits with 0 on success, 1 where it failed (nothing could be scored, a judge is down), 2 where it was
 called wrongly (a file, an argument), 130 after Ctrl-C and 143 after SIGTERM.
@@ -10,18 +11,19 @@ called wrongly (a file, an argument), 130 after Ctrl-C and 143 after SIGTERM.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from typing import Annotated
 
 import typer
 
-from judgekit.cli import config, grade, ledger, serve
+from judgekit.cli import config, grade, graders, ledger, serve, serve_rewards
 from judgekit.cli.console import fail
 from judgekit.errors import ConfigError, DataError, JudgekitError
 from judgekit.version import __version__
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -31,10 +33,12 @@ app = typer.Typer(
 app.command()(grade.grade)
 app.command()(ledger.report)
 app.command()(ledger.replay)
+app.command()(graders.graders)
 app.command()(config.lint)
 app.command()(config.schema)
 app.command()(serve.serve)
 app.command()(serve.check)
+app.command()(serve_rewards.serve_rewards)
 
 
 def main() -> None:
@@ -43,9 +47,27 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):  # closed streams are None
             stream.reconfigure(errors="replace")  # an ASCII terminal shows "?" for "…"
     try:
-        app()
+        code = app(prog_name="judgekit", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except JudgekitError as error:
         fail(error, code=2 if isinstance(error, ConfigError | DataError) else 1)
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for Python's own flush at the end
+        fail(f"cannot write to standard output: {error.strerror}", code=1)
+    except Exception as error:
+        usage = getattr(error, "format_message", None)  # of the command line's own errors only
+        if usage is None:
+            raise
+        context = getattr(error, "ctx", None)
+        if context is not None and context.command_path == "judgekit" and len(sys.argv) < 2:
+            print(context.get_help(), file=sys.stderr)  # noqa: T201
+            sys.exit(2)
+        command = "judgekit" if context is None else context.command_path
+        fail(f"{usage().rstrip('.')} ({command} -h shows what it takes)", code=2)
+    sys.exit(code or 0)
 
 
 def _version(show: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -16,7 +17,14 @@ from judgekit.errors import first_error
 
 T = TypeVar("T")
 
-out = Console(highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else 140)
+
+def _width() -> int | None:
+    """The terminal's width (None), or 140 columns where there is no terminal that says one."""
+    terminal = sys.stdout is not None and not sys.stdout.closed and sys.stdout.isatty()
+    return None if terminal or os.environ.get("COLUMNS", "").isdecimal() else 140
+
+
+out = Console(highlight=False, markup=False, width=_width())
 
 
 def say(text: str = "") -> None:
@@ -26,14 +34,27 @@ def say(text: str = "") -> None:
 
 def fail(error: BaseException | str, *, code: int) -> NoReturn:
     """End the command with one sentence on stderr."""
-    Console(stderr=True, highlight=False).print(f"judgekit: {error}", markup=False, soft_wrap=True)
+    _tell(error)
     sys.exit(code)
 
 
-def run(main: Callable[[], Awaitable[T]], *signals: signal.Signals) -> T:
+def _tell(text: BaseException | str) -> None:
+    Console(stderr=True, highlight=False).print(
+        f"judgekit: {one_line(str(text))}", markup=False, soft_wrap=True
+    )
+
+
+def one_line(text: str) -> str:
+    """Return *text* for a terminal: it may quote a file or a rollout, whose control characters must not reach it."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def run(
+    main: Callable[[], Awaitable[T]], *signals: signal.Signals, ended: Callable[[], str] | None = None
+) -> T:
     """Run *main* on an event loop; each of *signals* cancels it and exits with 128 + its number.
 
-    *main* gets the time that its clean-up takes. A second signal has its usual effect, in case that takes too long.
+    *ended*: what to say on stderr then, and after Ctrl-C. *main* gets the time that its clean-up takes. A second signal has its usual effect, in case that takes too long.
     Signals that are not given keep their usual effect, which for Ctrl-C is to cancel *main* as well.
     """
     received: list[int] = []
@@ -60,7 +81,14 @@ def run(main: Callable[[], Awaitable[T]], *signals: signal.Signals) -> T:
             raise first_error(errors) from None
         return value
 
-    value = anyio.run(watched)
+    try:
+        value = anyio.run(watched)
+    except KeyboardInterrupt:
+        if ended is not None:
+            _tell(ended())
+        raise
     if received:
+        if ended is not None:
+            _tell(ended())
         raise typer.Exit(128 + received[0])
     return value  # type: ignore[return-value]

@@ -1,57 +1,136 @@
-"""`judgekit grade`, and the summary that it prints."""
+"""`judgekit grade`: a file of rollouts through a reward.yaml."""
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import typer
 
 from judgekit.cli.console import fail, out, run, say
+from judgekit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from judgekit.metrics import Metrics
-    from judgekit.types import RewardResult
+    from judgekit.ledger.writer import Ledger
+    from judgekit.run.resume import Known
+    from judgekit.run.runner import GradingRunner
+    from judgekit.types import RewardResult, Rollout
 
 
 def grade(
     config: Annotated[Path, typer.Argument(help="The reward.yaml.")],
-    rollouts: Annotated[Path, typer.Argument(help="A JSONL file with one rollout per line.")],
-    to: Annotated[
-        Path, typer.Option("--out", help="The file for the graded rollouts (JSONL); - for standard output.")
+    rollouts: Annotated[
+        str,
+        typer.Argument(
+            help="The rollouts: a file (.jsonl, .json, .csv, .parquet; .gz or .zst behind it), a folder, hf:NAME:SPLIT, "
+            "or - for JSON lines from standard input."
+        ),
     ],
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="The file for the graded rollouts, in the format of its name; - for standard output.",
+        ),
+    ] = None,
     ledger: Annotated[
         Path | None, typer.Option(help="Keep every grade in this file, with texts, for reports and replay.")
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report here (needs --ledger).")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report here (needs a ledger).")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--map", help="Which column is which field: response=completion,ground_truth=meta.answer."
+        ),
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="Grade only the first N rollouts.", min=1)] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Take the grades that the ledger holds; ask for the others and failed ones."
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    json_summary: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON, and all else to stderr.")
+    ] = False,
+    ray: Annotated[
+        bool,
+        typer.Option(
+            "--ray",
+            help="Grade Parquet files (paths, globs, s3://…) with Ray Data, into Parquet files in the folder --out.",
+        ),
+    ] = False,
+    address: Annotated[
+        str | None, typer.Option(help="With --ray: the cluster's address; local starts one. [default: auto]")
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(help="With --ray: actors that grade. [default: one for each CPU]", min=1),
+    ] = None,
 ) -> None:
-    """Grade the rollouts of a file and print a summary."""
-    from judgekit.cli.logs import diverted
-    from judgekit.config import load_runner
-    from judgekit.errors import ConfigError, FailureRateError
-    from judgekit.ledger.files import STDOUT, check_targets, whole_file
-    from judgekit.ledger.jsonl import json_line, read_rollouts, result_row
-    from judgekit.ledger.writer import Ledger
+    """Grade rollouts and print a summary."""
+    if ray:
+        from judgekit.cli.grade_ray import grade_on_ray
 
-    if report is not None and ledger is None:
-        raise ConfigError("--report reads the ledger: give --ledger, too")
-    check_targets([to, report], inputs=[config, rollouts, ledger], force=force)
-    if ledger is not None and not ledger.is_dir():
-        check_targets([ledger], inputs=[config, rollouts], force=True)  # it is appended to
-    if to == STDOUT:
+        if report is not None:
+            raise ConfigError(
+                "--report reads one ledger: with --ray, give --ledger, and then judgekit report"
+            )
+        grade_on_ray(
+            config,
+            rollouts,
+            to,
+            address=address or "auto",
+            concurrency=concurrency,
+            columns=_columns(columns),
+            limit=limit,
+            ledger=ledger,
+            resume=resume,
+            force=force,
+            json_summary=json_summary,
+        )
+        return
+    for option, value in (("--address", address), ("--concurrency", concurrency)):
+        if value is not None:
+            raise ConfigError(f"{option} is for --ray")
+    from judgekit.cli import summary
+    from judgekit.cli.logs import diverted
+    from judgekit.config import load_config, load_runner
+    from judgekit.data import read_rollouts
+    from judgekit.data.results import results_file
+    from judgekit.errors import FailureRateError
+    from judgekit.ledger.files import STDOUT, check_ledger, check_targets
+    from judgekit.ledger.jsonl import json_line
+    from judgekit.ledger.writer import Ledger
+    from judgekit.run.resume import CONFIG
+
+    source = Path(rollouts)
+    for option, target in (("--out", to), ("--report", report)):
+        if json_summary and target == STDOUT:
+            raise ConfigError(f"--json and {option} - both write to standard output: give {option} a file")
+    if ledger is not None:
+        check_ledger(ledger, inputs=[config, source])  # before anything is imported or built
+    overrides: dict[str, Any] = {} if ledger is None else {"ledger": Ledger(ledger, texts=True)}
+    runner = load_runner(config, progress=True, **overrides)
+    kept = None if runner.ledger is None else runner.ledger.path
+    if kept is not None:
+        check_ledger(kept, inputs=[config, source])
+    check_targets([to, report], inputs=[config, source, kept], force=force)
+    if json_summary or STDOUT in (to, report):
         out.file = sys.stderr  # the summary must not stand among the rows
-    batch = read_rollouts(rollouts, limit=limit)
-    overrides = {} if ledger is None else {"ledger": Ledger(ledger, texts=True)}
-    runner = load_runner(config, progress=sys.stderr is not None and sys.stderr.isatty(), **overrides)
-    before = ledger.stat().st_size if ledger is not None and ledger.exists() else 0
+    for option, given in (("--report", report is not None), ("--resume", resume)):
+        if given and runner.ledger is None:
+            raise ConfigError(f"{option} reads the ledger: give --ledger, too")
+    batch = read_rollouts(rollouts, columns=_columns(columns), limit=limit)
+    tags: dict[str, Any] = {CONFIG: load_config(config).fingerprint()}
+    known = _known(runner, batch, tags) if resume else None
+    before = runner.ledger is not None and _holds_something(runner.ledger.path)
     excess: FailureRateError | None = None
 
     async def work() -> tuple[Sequence[RewardResult], float]:
@@ -60,7 +139,9 @@ def grade(
             await runner.start()
             start = time.perf_counter()
             try:
-                results: Sequence[RewardResult] = await runner.run(batch)
+                results: Sequence[RewardResult] = await runner.run(
+                    batch, tags=tags, known=known.grades if known is not None else ()
+                )
             except FailureRateError as error:  # the alarm costs the exit code, not the results
                 excess, results = error, error.results
             return results, time.perf_counter() - start
@@ -68,121 +149,75 @@ def grade(
             with anyio.CancelScope(shield=True):  # SIGTERM still ends the judges and flushes the ledger
                 await runner.close()
 
-    with whole_file(to) as file:
+    with results_file(to) as write:  # opened before the first judge is asked
         if runner.has_judges:
             say("starting the judges (a local engine takes about half a minute) …")
         say(f"grading {len(batch)} rollouts with {', '.join(runner.graders)} …")
         with diverted("metrics") as warnings:  # the summary shows them, below its table
             # Ctrl-C is left to asyncio, whose second one also stops a rule that blocks the loop
-            results, seconds = run(work, signal.SIGTERM)
-        file.writelines(json_line(result_row(r, result)) for r, result in zip(batch, results, strict=True))
-    _print_summary(runner.metrics, results, warnings, seconds)
-    if to != STDOUT:
-        say(f"\ngraded rollouts  {to}")
-    if ledger is not None:
-        say(f"ledger           {ledger}{' (appended)' if before else ''}")
-    if report is not None and ledger is not None:
+            results, seconds = run(work, signal.SIGTERM, ended=lambda: _saved(runner.ledger))
+        write(batch, results)
+    if json_summary:
+        told = summary.as_json(runner.metrics, results, warnings, seconds)
+        told["known_rollouts"] = known.rollouts if known is not None else 0
+        sys.stdout.write(json_line(told))
+    else:
+        summary.print_summary(runner.metrics, results, warnings, seconds)
+    say()
+    if to not in (None, STDOUT):
+        say(f"graded rollouts  {to}")
+    if runner.ledger is not None:
+        say(f"ledger           {runner.ledger.path}{' (appended)' if before else ''}")
+    if report is not None and runner.ledger is not None:
         from judgekit.ledger.report import write_report
 
-        write_report(ledger, report)
-        say(f"report           {report}  (open it in a browser)")
+        write_report(runner.ledger.path, report)
+        if report != STDOUT:
+            say(f"report           {report}  (open it in a browser)")
     if excess is not None:
         fail(excess, code=1)
     if not any(result.status == "scored" for result in results):
         fail("no rollout could be scored", code=1)
 
 
-def _print_summary(
-    metrics: Metrics, results: Sequence[RewardResult], warnings: Sequence[str], seconds: float
-) -> None:
-    from rich.table import Table
-
-    counts = metrics.counts
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("grader", "graded", "mean", "std", "abstained", "skipped", "failed", "p50", "p95"):
-        table.add_column(column, justify="left" if column == "grader" else "right", no_wrap=True)
-    for name, g in counts.graders.items():
-        table.add_row(
-            name,
-            str(g.graded),
-            _number(g.mean if g.graded else math.nan),
-            _number(g.std),
-            str(g.abstained),
-            str(g.skipped),
-            str(g.failed),
-            _duration(metrics.percentile(name, 0.5)),
-            _duration(metrics.percentile(name, 0.95)),
-        )
-    out.print()
-    out.print(table)
-    statuses = ", ".join(f"{count} {status}" for status, count in counts.statuses.items())
-    say(f"\n{len(results)} rollouts in {counts.groups} groups, {seconds:.1f} s: {statuses}")
-    # filled-in rewards would make a dead judge look like a mean
-    rewards = [r.reward for r in results if r.reward is not None and r.status == "scored"]
-    if rewards:
-        say(
-            f"reward of the scored: mean {sum(rewards) / len(rewards):.3f}, "
-            f"{counts.flat_groups} zero-variance groups"
-        )
-        for line in histogram(rewards):
-            say(line)
-    for line in problems(results):
-        say(line)
-    shown = set(counts.line().split("; "))  # in the table and among the statuses
-    for text in warnings:
-        if text not in shown:
-            say(f"warning: {text}")
+def _columns(given: str | None) -> dict[str, str]:
+    """The columns of "field=column,field=column"."""
+    found: dict[str, str] = {}
+    for pair in given.split(",") if given else ():
+        field, equals, column = (part.strip() for part in pair.partition("="))
+        if not (field and equals and column):
+            raise ConfigError(f"--map: {pair!r} is not field=column, such as response=completion")
+        if field in found:
+            raise ConfigError(f"--map: {field!r} has two columns, {found[field]} and {column}")
+        found[field] = column
+    return found
 
 
-def problems(results: Sequence[RewardResult]) -> Iterator[str]:
-    """A line per grader and kind of failure, with its count and first message.
+def _known(runner: GradingRunner, batch: Sequence[Rollout], tags: dict[str, Any]) -> Known | None:
+    """What the ledger holds of the rollouts; None if there is no ledger yet."""
+    from judgekit.ledger.reader import read_ledger
+    from judgekit.ledger.schema import RESUMES
+    from judgekit.run.resume import CONFIG, known_grades
 
-    Abstentions are among them where a grader did nothing else: then a field is missing or has another name.
-    """
-    from judgekit.types import Abstained, Failed, Graded
-
-    graded = {name for r in results for name, grade in r.grades.items() if isinstance(grade, Graded)}
-    found: dict[tuple[str, str], list[str]] = {}
-    for result in results:
-        for name, grade in result.grades.items():
-            if isinstance(grade, Failed):
-                found.setdefault((name, f"failed with {grade.error}"), []).append(grade.detail)
-            elif isinstance(grade, Abstained) and name not in graded:
-                found.setdefault((name, "abstained"), []).append(grade.reason)
-    for (name, what), messages in found.items():
-        yield f"{name} {what} on {len(messages)} rollouts, the first time with: {_one_line(messages[0])}"
-
-
-def _one_line(text: str, limit: int = 300) -> str:
-    """*text* for a terminal: it may quote a rollout, whose control characters must not reach it."""
-    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return (text if len(text) <= limit else text[: limit - 2] + " …") or "(no message)"
+    assert runner.ledger is not None
+    path = runner.ledger.path
+    if not _holds_something(path):
+        say(f"there is no ledger at {path} yet: nothing to resume")
+        return None
+    known = known_grades(read_ledger(path, replaced=True), runner, batch, config=tags[CONFIG])
+    say(f"{path} holds grades of {known.rollouts} of the {len(batch)} rollouts")
+    if known.others and not known.rollouts:
+        say(f"it has {known.others} entries of other settings of graders or judges, which cannot be taken")
+    if known.runs:
+        tags[RESUMES] = known.runs
+    return known
 
 
-def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3f}"
+def _holds_something(path: Path) -> bool:
+    return any(path.glob("*.jsonl")) if path.is_dir() else path.is_file() and path.stat().st_size > 0
 
 
-def _duration(seconds: float) -> str:
-    if math.isnan(seconds):
-        return "–"
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:.0f} {unit}"
-    return f"{seconds * 1e6:.3g} µs"
-
-
-def histogram(values: Sequence[float], bins: int = 10, width: int = 40) -> list[str]:
-    """Lines of a bar chart of *values*."""
-    low, high = min(values), max(values)
-    if low == high:
-        return [f"{low:8.3f}           {'█' * width} {len(values)}"]
-    counts = [0] * bins
-    for value in values:
-        counts[min(bins - 1, int((value - low) / (high - low) * bins))] += 1
-    step = (high - low) / bins
-    top = max(counts)
-    return [
-        f"{low + i * step:8.3f} … {low + (i + 1) * step:<7.3f}{'█' * round(width * count / top)} {count}"
-        for i, count in enumerate(counts)
-    ]
+def _saved(ledger: Ledger | None) -> str:
+    if ledger is None:
+        return "stopped: nothing was written (with --ledger, grades are kept, and --resume goes on)"
+    return f"stopped: what was graded is in {ledger.path}; --resume goes on from there"

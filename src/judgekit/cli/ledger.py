@@ -2,76 +2,232 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import anyio
 import typer
 
-from judgekit.cli.console import out, say
+from judgekit.cli.console import fail, out, run, say
+
+if TYPE_CHECKING:
+    from judgekit.ledger.schema import Entry
+    from judgekit.run.again import Again
+    from judgekit.types import RewardResult
 
 
 def report(
-    ledger: Annotated[Path, typer.Argument(help="A ledger written by judgekit.")],
+    ledger: Annotated[Path, typer.Argument(help="A ledger written by judgekit: a file or a folder.")],
     to: Annotated[
-        Path | None, typer.Option("--out", help="The HTML file; by default beside the ledger.")
+        Path | None,
+        typer.Option("--out", help="The HTML file, by default beside the ledger; - for standard output."),
     ] = None,
     rows: Annotated[int, typer.Option(help="Show N rollouts in full, failures first.", min=0)] = 300,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    json_summary: Annotated[
+        bool, typer.Option("--json", help="Print what was written as JSON, and all else to stderr.")
+    ] = False,
 ) -> None:
     """Write a self-contained HTML page about a ledger."""
-    from judgekit.ledger.files import check_targets
+    from judgekit.cli.logs import diverted
+    from judgekit.errors import ConfigError
+    from judgekit.ledger.files import STDOUT, check_targets
+    from judgekit.ledger.jsonl import json_line
+    from judgekit.ledger.reader import read_ledger
     from judgekit.ledger.report import write_report
 
-    target = to or ledger.with_suffix(".html")
+    target = to or ledger.absolute().with_suffix(".html")
+    if to is None and not ledger.is_absolute():
+        target = ledger.parent / target.name
     check_targets([target], inputs=[ledger], force=force)
-    write_report(ledger, target, rows=rows)
-    say(f"report  {target}  (open it in a browser)")
+    if json_summary and target == STDOUT:
+        raise ConfigError("--json and --out - both write to standard output: give --out a file")
+    with diverted("reader") as warnings:
+        write_report(ledger, target, rows=rows)
+    if json_summary or target == STDOUT:
+        out.file = sys.stderr
+    for text in warnings:
+        say(f"warning: {text}")
+    if json_summary:
+        reading = read_ledger(ledger)
+        told = {
+            "report": str(target),
+            "rollouts": len(reading.entries),
+            "statuses": dict(Counter(entry.status for entry in reading.entries)),
+            "skipped_lines": len(reading.torn),
+        }
+        sys.stdout.write(json_line(told))
+    elif target != STDOUT:
+        say(f"report  {target}  (open it in a browser)")
 
 
 def replay(
-    ledger: Annotated[Path, typer.Argument(help="A ledger written by judgekit.")],
-    to: Annotated[Path, typer.Option("--out", help="The file for the new rewards (JSONL).")],
+    ledger: Annotated[Path, typer.Argument(help="A ledger written by judgekit: a file or a folder.")],
+    to: Annotated[
+        Path | None,
+        typer.Option("--out", help="The file for the new rewards (JSON lines); - for standard output."),
+    ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--reward", help="A reward.yaml; only its sections reward and runner are used."),
+        typer.Option(
+            "--reward",
+            help="A reward.yaml. Its sections reward and runner are used, and with --only failed the graders and judges, too.",
+        ),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            help="failed: ask the failed grades again, with the graders of --reward; all others come from the ledger."
+        ),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--ledger", help="With --only: keep all grades in this new ledger, with texts."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    json_summary: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON, and all else to stderr.")
+    ] = False,
 ) -> None:
-    """Recompute the rewards of a ledger without calling a grader."""
-    from judgekit.config import load_config
-    from judgekit.ledger.files import STDOUT, check_targets, whole_file
+    """Recompute the rewards of a ledger. Without --only failed, no grader is asked."""
+    from judgekit.errors import ConfigError
+    from judgekit.ledger.files import STDOUT, check_ledger, check_targets, whole_file
     from judgekit.ledger.jsonl import json_line
+
+    if only not in (None, "failed"):
+        raise ConfigError(f"replay: --only is failed, not {only!r}")
+    if only is not None and config is None:
+        raise ConfigError("replay: --only failed asks graders again: give --reward, a reward.yaml")
+    if only is None and keep is not None:
+        raise ConfigError("replay: --ledger keeps what --only failed asks: without it nothing is asked")
+    if to is not None and to != STDOUT and to.suffix not in ("", ".jsonl", ".ndjson"):
+        raise ConfigError(f"replay: {to}: JSON lines are written: end the name with .jsonl")
+    if json_summary and to == STDOUT:
+        raise ConfigError("--json and --out - both write to standard output: give --out a file")
+    check_targets([to], inputs=[ledger, config, keep], force=force)
+    if keep is not None:
+        check_ledger(keep, inputs=[ledger, *([config] if config else [])])
+    if json_summary or to == STDOUT:
+        out.file = sys.stderr
+    again = None if only is None or config is None else _ask_again(ledger, config, keep)
+    entries, results = (again.entries, again.results) if again else _recomputed(ledger, config)
+    if to is not None:
+        with whole_file(to) as file:
+            for entry, result in zip(entries, results, strict=True):
+                row = _row(entry, result)
+                file.write(json_line(row if again is None else {**row, "grades": result.grades}))
+    _tell(entries, results, again, to, as_json=json_summary)
+    if again is not None and again.excess is not None:
+        fail(again.excess, code=1)
+    if not any(result.status == "scored" for result in results):
+        fail("no rollout could be scored", code=1)
+
+
+def _recomputed(ledger: Path, config: Path | None) -> tuple[Sequence[Entry], Sequence[RewardResult]]:
+    from judgekit.cli.logs import diverted
+    from judgekit.config import load_config
+    from judgekit.errors import ConfigError
     from judgekit.reward.spec import parse
     from judgekit.run.replay import replay as recompute
 
-    check_targets([to], inputs=[ledger, config], force=force)
-    if to == STDOUT:
-        out.file = sys.stderr
     options: dict[str, Any] = {}
     if config is not None:
         loaded = load_config(config)
-        if loaded.reward is not None:
-            options["reward"] = parse(loaded.reward)
+        try:
+            if loaded.reward is not None:
+                options["reward"] = parse(loaded.reward)
+            settings = loaded.runner_settings()
+        except ConfigError as error:
+            raise ConfigError(f"{config}: {error}") from None
         # what the file leaves out stays as the ledger has it
-        options |= {
-            key: loaded.runner[key] for key in ("transform", "missing_reward") if key in loaded.runner
+        options |= {key: settings[key] for key in ("transform", "missing_reward") if key in settings}
+    with diverted() as warnings:
+        found = recompute(ledger, **options)
+    for text in warnings:
+        say(f"warning: {text}")
+    return found.entries, found.results
+
+
+def _ask_again(ledger: Path, config: Path, keep: Path | None) -> Again:
+    from judgekit.config import load_config, load_runner
+    from judgekit.ledger.reader import read_ledger
+    from judgekit.ledger.writer import Ledger
+    from judgekit.run.again import FailedOnce
+    from judgekit.run.resume import CONFIG
+
+    kept = None if keep is None else Ledger(keep, texts=True)
+    runner = load_runner(config, progress=True, ledger=kept)
+    reading = read_ledger(ledger)
+    work = FailedOnce(reading, runner)
+    before = {entry.tags[CONFIG] for entry in reading.entries if CONFIG in entry.tags}
+    if before - {load_config(config).fingerprint()}:
+        say(
+            "warning: the graders or judges of this ledger had other settings: what is asked now stands beside their grades"
+        )
+    if not work.failed:
+        say("the ledger holds no failed grades: nothing to ask again")
+
+    async def ask() -> Again:
+        try:
+            if work.failed:
+                say(f"asking again about {work.failed} rollouts …")
+                await runner.start()
+            return await work.ask()
+        finally:
+            with anyio.CancelScope(shield=True):  # SIGTERM still ends the judges and flushes the ledger
+                await runner.close()
+
+    ended = "nothing was written" if keep is None else f"what was asked is in {keep}"
+    return run(ask, signal.SIGTERM, ended=lambda: f"stopped: {ended}")
+
+
+def _row(entry: Entry, result: RewardResult) -> dict[str, Any]:
+    return {
+        "run": entry.run,
+        "index": entry.index,
+        "id": entry.id,
+        "group": entry.group,
+        "was": entry.reward,
+        "reward": result.reward,
+        "status": result.status,
+        "contributions": result.contributions,
+    }
+
+
+def _tell(
+    entries: Sequence[Entry],
+    results: Sequence[RewardResult],
+    again: Again | None,
+    to: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    from judgekit.cli.summary import problems, scored
+    from judgekit.ledger.files import STDOUT
+    from judgekit.ledger.jsonl import json_line
+
+    changed = sum(e.reward != r.reward for e, r in zip(entries, results, strict=True))
+    rewards = scored(results)
+    if as_json:
+        told: dict[str, Any] = {
+            "rollouts": len(results),
+            "changed": changed,
+            "statuses": dict(Counter(result.status for result in results)),
+            "reward_mean": sum(rewards) / len(rewards) if rewards else None,
+            "problems": list(problems(results)),
         }
-    found = recompute(ledger, **options)
-    with whole_file(to) as file:
-        for entry, result in zip(found.entries, found.results, strict=True):
-            row = {
-                "run": entry.run,
-                "index": entry.index,
-                "id": entry.id,
-                "group": entry.group,
-                "was": entry.reward,
-                "reward": result.reward,
-                "status": result.status,
-                "contributions": result.contributions,
-            }
-            file.write(json_line(row))
-    changed = sum(e.reward != r.reward for e, r in zip(found.entries, found.results, strict=True))
-    say(f"{len(found.results)} rewards recomputed, {changed} changed")
-    if to != STDOUT:
+        if again is not None:
+            told |= {"asked_again": again.asked, "still_failed": again.still_failed}
+        sys.stdout.write(json_line(told))
+        return
+    if again is not None:
+        say(f"{again.asked} rollouts asked about again, {again.still_failed} still with a failed grade")
+        for line in problems(results):
+            say(line)
+    say(f"{len(results)} rewards recomputed, {changed} changed")
+    if to not in (None, STDOUT):
         say(f"rewards  {to}")

@@ -29,7 +29,9 @@ def serve(
     host: Annotated[
         str, typer.Option(help="http: address to listen on; 0.0.0.0 lets other machines connect.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="http: port of the first replica; the next ones follow.")] = 8000,
+    port: Annotated[
+        int, typer.Option(help="http: port of the first replica; the next ones follow.", min=1, max=65535)
+    ] = 8000,
     api_key: Annotated[
         str | None,
         typer.Option(
@@ -51,7 +53,10 @@ def serve(
     ] = None,
     hang_timeout: Annotated[
         float,
-        typer.Option(help="http: restart a server that has answered no health check for so many seconds."),
+        typer.Option(
+            help="http: restart a server that has answered nothing, or whose engine has done nothing, for so many seconds.",
+            min=1.0,
+        ),
     ] = 120.0,
     status: Annotated[bool, typer.Option("--status", help="Show the judges of this name.")] = False,
     stop: Annotated[bool, typer.Option("--stop", help="Stop the judges of this name.")] = False,
@@ -59,6 +64,12 @@ def serve(
     """Start judges for other programs, show them, or stop them."""
     if engine not in ("http", "ray"):
         raise ConfigError(f"serve: --engine is ray or http, not {engine!r}")
+    if status and stop:
+        raise ConfigError("serve: give --status or --stop, not both")
+    if not model:
+        raise ConfigError("serve: --model is a folder, a Hugging Face name, or 'embedded', not ''")
+    if gpus is not None and (engine != "ray" or gpus <= 0):
+        raise ConfigError("serve: --gpus is a number above 0, for --engine ray")
     extra = _engine_args(engine_arg or [])
     if engine == "ray":
         _serve_ray(model, name, replicas, tensor_parallel_size, gpus, address, python, extra, status, stop)
@@ -247,6 +258,8 @@ def check(
     from judgekit.judges.engines.openai import OpenAIJudge
     from judgekit.judges.engines.ray import RayJudge, connect
 
+    if not target:
+        raise ConfigError("check: give a Ray judge's name, or a server's URL")
     http = "/" in target or ":" in target
     if not http:
         connect(address)

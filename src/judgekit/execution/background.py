@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -85,6 +86,10 @@ def close_background_loop() -> None:
         ended.close()
 
 
+_LOOK_S = 0.5
+"""A signal may reach another thread of the process, one of a native library's: this one sees it when it wakes up."""
+
+
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run *coroutine* on the background loop and wait for it.
 
@@ -109,7 +114,10 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     # not through the portal: a cancelled anyio scope cancels every await of the clean-up, too
     future = asyncio.run_coroutine_threadsafe(tracked(), running.loop)
     try:
-        value, error = future.result()
+        while True:
+            with contextlib.suppress(TimeoutError):  # the coroutine's own errors are values
+                value, error = future.result(_LOOK_S)
+                break
     except BaseException:
         # the future counts as done once it is cancelled: only the event tells when the clean-up is over
         future.cancel()

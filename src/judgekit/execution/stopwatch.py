@@ -35,11 +35,11 @@ class Stopwatch(Struct, gc=False, eq=False):
     @contextmanager
     def held(self) -> Iterator[None]:
         """The time of this block does not count."""
-        self._hold()
+        self.hold()
         try:
             yield
         finally:
-            self._release()
+            self.release()
 
     def excuse(self, since: float) -> None:
         """Do not count the time since then (monotonic) either: its call hung, as is known only now."""
@@ -57,7 +57,7 @@ class Stopwatch(Struct, gc=False, eq=False):
             return
         self._sharers += (other,)
         if self._holds:
-            other._hold()
+            other.hold()
         try:
             yield
         finally:
@@ -65,21 +65,23 @@ class Stopwatch(Struct, gc=False, eq=False):
             sharers.remove(other)
             self._sharers = tuple(sharers)
             if self._holds:
-                other._release()
+                other.release()
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
+        """Stop counting, until `release` is called as often."""
         self._holds += 1
         if self._holds == 1:
             self._since = time.monotonic()
             for other in self._sharers:
-                other._hold()
+                other.hold()
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Count again, if nothing else holds it."""
         self._holds -= 1
         if not self._holds:
             self._held_s += time.monotonic() - self._since
             for other in self._sharers:
-                other._release()
+                other.release()
 
 
 STOPWATCH: ContextVar[Stopwatch | None] = ContextVar("judgekit_stopwatch", default=None)

@@ -13,9 +13,15 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from judgekit.ledger.jsonl import encoded
 from judgekit.types import Grade, Status, Usage
 
 logger = logging.getLogger("judgekit")
+
+FORMAT = 1
+"""The format that this version writes. It reads all up to it; lines of a newer one are refused, for they may mean more."""
+RESUMES = "resumes"
+"""Tag of a run: the ids of the runs that it takes the place of."""
 
 
 class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
@@ -30,6 +36,8 @@ class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
     missing_reward: Any
     judgekit: str
     """Version of judgekit."""
+    format: int = 1
+    """Version of the ledger's format, see `FORMAT`."""
 
 
 class GraderSpec(Struct, frozen=True):
@@ -59,7 +67,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     """What the host passed to `run`: training step, policy version, …"""
     reward: float | None
     status: Status | Literal["unfinished"]
-    """"unfinished": the run ended early, before the rollout had its reward."""
+    """"unfinished": grades so far, of a rollout that has no reward yet. Another line follows, unless the run ended early."""
     raw_reward: float | None
     contributions: Mapping[str, float]
     grades: Mapping[str, Grade]
@@ -72,12 +80,19 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     response_tokens: int | None = None
     response_chars: int = 0
     response_digest: str = ""
+    rollout_digest: str = ""
+    """Of all that a grader can read, kept or not: rollouts with equal digests get equal grades."""
     prompt: Any = None
     """Prompt, messages, response, ground truth and extra are only kept with `Ledger(texts=True)`."""
     messages: Sequence[Any] = ()
     response: str | None = None
     ground_truth: Any = None
     extra: Mapping[str, Any] = {}
+
+    @property
+    def rollout(self) -> tuple[str, bytes, str]:
+        """What tells its rollout from others, also in another run: its id, its group, and its digest."""
+        return self.id, encoded(self.group), self.rollout_digest
 
 
 Line = Spec | Entry

@@ -7,6 +7,7 @@ written waits in memory, up to a bound, and is written when there is space again
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import logging
@@ -17,13 +18,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from weakref import WeakSet
 
-import msgspec
-
 from judgekit.errors import ConfigError
+from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.schema import Entry, Spec
 from judgekit.types import RewardResult, Rollout
 
@@ -36,14 +37,26 @@ machine goes down: the lines of a killed process are in the file either way."""
 MAX_WAITING_BYTES = 256 << 20
 """Lines that wait in memory for a disk that does not take them; more are dropped and counted."""
 MAX_WAITING_LINES = 500_000
-_BATCH = 256
-"""Lines that are encoded at once."""
+_BATCH, _BREATH_S = 64, 0.001
+"""Lines that are encoded at once, and the pause after them: an event loop that wants to go on waits no longer than that."""
 _RETRY_S = 1.0
 """Pause before the disk is tried again."""
+_TICK_S = 0.3
+"""Runs are told so often to hand over what waits; what has waited for two ticks is handed over."""
 _TELL_S = 60.0
 """Least seconds between two log lines about a disk."""
 _EXIT_S = 10.0
 """How long the end of the process waits for lines that are not written yet."""
+
+
+_Graded = tuple[RewardResult, Rollout, str, str, Mapping[str, Any], float]
+"""A result with its rollout, the digest of its spec, its run, the run's tags, and the time."""
+
+
+class Run(Protocol):
+    """A run that this ledger tells now and then to hand over grades whose rollout is not finished."""
+
+    def checkpoint(self) -> None: ...
 
 
 class Ledger:
@@ -76,20 +89,21 @@ class Ledger:
         if self._in_folder:
             self.file = self.path / f"{socket.gethostname()}-{self._pid}-{secrets.token_hex(4)}.jsonl"
         self._lock = threading.Lock()
-        self._waiting: deque[Spec | Entry] = deque()
+        self._waiting: deque[Spec | Entry | _Graded] = deque()
         self._handed = self._done = 0
         """Lines handed over, and lines written or dropped."""
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._fd: int | None = None
         self._specs: set[str] = set()
+        self._runs: dict[asyncio.AbstractEventLoop, set[Run]] = {}
         self._bytes = bytearray()
         """Encoded lines that the disk has not taken yet; touched by the thread alone."""
         self._lines = 0
         self._writing = threading.Lock()
         """Held by the thread that writes: its successor waits for it."""
         self._failing = False
-        self._told = 0.0
+        self._told = self._ticked = 0.0
 
     def begin(self, spec: Spec) -> None:
         """Write how the next rollouts are graded, once per spec and process.
@@ -109,7 +123,13 @@ class Ledger:
         if not known:
             self.write(spec)
 
-    def write(self, line: Spec | Entry) -> None:
+    def add(
+        self, result: RewardResult, rollout: Rollout, *, spec: str, run: str, tags: Mapping[str, Any]
+    ) -> None:
+        """Hand a result over: its line is made by the thread, so nothing of it may change any more."""
+        self.write((result, rollout, spec, run, tags, time.time()))
+
+    def write(self, line: Spec | Entry | _Graded) -> None:
         """Hand a line over; it is in the file some milliseconds later."""
         if self._pid != os.getpid():
             self._reset()
@@ -119,11 +139,31 @@ class Ledger:
                 return
             self._waiting.append(line)
             self._handed += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="judgekit-ledger", daemon=True)
-                self._thread.start()
-            elif len(self._waiting) == 1:
+            if not self._started_thread() and len(self._waiting) == 1:
                 self._changed.notify_all()
+
+    def _started_thread(self) -> bool:
+        if self._thread is not None:
+            return False
+        self._thread = threading.Thread(target=self._work, name="judgekit-ledger", daemon=True)
+        self._thread.start()
+        return True
+
+    def watch(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
+        """Call `run.checkpoint` on its loop now and then, until `unwatch`."""
+        with self._lock:
+            first = not self._runs
+            self._runs.setdefault(loop, set()).add(run)
+            if not self._started_thread() and first:
+                self._changed.notify_all()  # it waits without an end
+
+    def unwatch(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
+        """Leave a run alone, which has ended."""
+        with self._lock:
+            runs = self._runs.get(loop, set())
+            runs.discard(run)
+            if not runs:
+                self._runs.pop(loop, None)
 
     def flush(self, timeout_s: float | None = 60.0) -> bool:
         """Wait until all that was handed over is in the file; False if the disk does not take it.
@@ -151,16 +191,26 @@ class Ledger:
             self._changed.notify_all()
         if thread is not None:
             thread.join(_EXIT_S)
-        with self._lock:
-            # another thread may have handed a line over meanwhile, or the disk still hold ours
-            if self._fd is not None and self._thread is None and not (thread and thread.is_alive()):
-                os.close(self._fd)
-                self._fd = None
+        # the file is a writing thread's while it writes: ours where the disk holds it up, or one that was made meanwhile
+        if not self._writing.acquire(timeout=_EXIT_S):
+            return
+        try:
+            with self._lock:
+                if self._fd is not None and self._thread is None:
+                    os.close(self._fd)
+                    self._fd = None
+        finally:
+            self._writing.release()
 
     def entry(
         self, result: RewardResult, rollout: Rollout, *, spec: str, run: str, tags: Mapping[str, Any]
     ) -> Entry:
         """Make the line for one result."""
+        return self._entry(result, rollout, spec, run, tags, time.time())
+
+    def _entry(
+        self, result: RewardResult, rollout: Rollout, spec: str, run: str, tags: Mapping[str, Any], at: float
+    ) -> Entry:
         texts: dict[str, Any] = {}
         if self.texts:
             texts = {
@@ -172,7 +222,7 @@ class Ledger:
             }
         return Entry(
             spec=spec,
-            time=time.time(),
+            time=at,
             run=run,
             index=result.index,
             group=result.group,
@@ -191,7 +241,8 @@ class Ledger:
             finish_reason=rollout.finish_reason,
             response_tokens=rollout.response_tokens,
             response_chars=len(rollout.response),
-            response_digest=_digest(rollout.response),
+            response_digest=_digest(rollout.response.encode("utf-8", "surrogatepass")),
+            rollout_digest=rollout_digest(rollout),
             **texts,
         )
 
@@ -203,14 +254,16 @@ class Ledger:
         with self._writing:
             while True:
                 with self._lock:
+                    self._tick()
                     while self._thread is me and not self._waiting and not self._lines:
-                        self._changed.wait()
+                        self._changed.wait(_TICK_S if self._runs else None)
+                        self._tick()
                     succeeded = self._thread not in (me, None)
                     if succeeded or not (self._waiting or self._lines):
                         return
                     taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH))]
                 for line in taken:
-                    self._bytes += _encode(line)
+                    self._bytes += encoded(self._entry(*line) if isinstance(line, tuple) else line)
                 self._lines += len(taken)
                 del taken  # results of finished runs must not wait here for the next ones
                 try:
@@ -219,6 +272,20 @@ class Ledger:
                     self._wait_for_the_disk(error)
                 else:
                     self._settle()
+                if len(self._waiting) >= _BATCH:
+                    time.sleep(_BREATH_S)
+
+    def _tick(self) -> None:
+        """Tell all runs, where it is time to, with the lock held: they answer on their loops, later."""
+        now = time.monotonic()
+        if now - self._ticked < _TICK_S:
+            return
+        self._ticked = now
+        for loop, runs in list(self._runs.items()):
+            try:
+                loop.call_soon_threadsafe(_checkpoint, runs)
+            except RuntimeError:  # it was closed under its runs
+                del self._runs[loop]
 
     def _drain(self) -> None:
         """Write the encoded lines. A line that was written in part is written again, whole, on a line of its own."""
@@ -288,6 +355,11 @@ class Ledger:
         return _ledger, (os.fspath(self.path) + (os.sep if self._in_folder else ""), self.texts, self.fsync)
 
 
+def _checkpoint(runs: set[Run]) -> None:
+    for run in list(runs):
+        run.checkpoint()
+
+
 _open_ledgers: WeakSet[Ledger] = WeakSet()
 
 
@@ -308,58 +380,14 @@ def _ledger(path: str, texts: bool, fsync: Fsync) -> Ledger:
     return Ledger(path, texts=texts, fsync=fsync)
 
 
-def _encode(line: Spec | Entry) -> bytes:
-    try:
-        return _encoder.encode(line) + b"\n"
-    except (
-        Exception
-    ):  # lone surrogates, integers beyond 64 bits, keys that are no text: of a data set, or of a grader
-        return _encoder.encode(_clean(line)) + b"\n"
+def rollout_digest(rollout: Rollout) -> str:
+    """A digest of all that a grader can read of a rollout. Its id and its group are left out."""
+    fields = [getattr(rollout, field) for field in _GRADED]
+    return _digest(encoded(fields))
 
 
-def _clean(value: Any) -> Any:
-    """Convert a line to what JSON can hold, and what it cannot to text."""
-    if isinstance(value, msgspec.Struct):
-        kind = type(value).__struct_config__
-        fields = {name: _clean(getattr(value, name)) for name in value.__struct_fields__}
-        return {kind.tag_field: kind.tag, **fields} if kind.tag_field and kind.tag else fields
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, bool | float) or value is None:
-        return value
-    if isinstance(value, int):
-        return (
-            value
-            if -(1 << 63) <= value < 1 << 64
-            else float(value)
-            if abs(value) < 1 << 1000
-            else str(type(value))
-        )
-    if isinstance(value, Mapping):
-        return {_clean(k) if isinstance(k, str) else repr(k): _clean(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(v) for v in value]
-    try:
-        return _clean(_plain(value))
-    except Exception as error:
-        return f"({type(value).__name__}: {type(error).__name__})"
+_GRADED = tuple(field for field in Rollout.__struct_fields__ if field not in ("id", "group"))
 
 
-def _plain(value: Any) -> Any:
-    """Convert what msgspec cannot encode: numpy values, mappings, sets; anything else by repr."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, set | frozenset):
-        return sorted(value, key=repr)
-    return repr(value)
-
-
-def _digest(text: str) -> str:
-    from hashlib import blake2b
-
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-_encoder = msgspec.json.Encoder(enc_hook=_plain)
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()

@@ -18,6 +18,7 @@ from judgekit.ledger.writer import Ledger
 from judgekit.reward.nodes import Node, Range, Weighted, as_node, score_names
 from judgekit.reward.spec import parse
 from judgekit.reward.transforms import TransformName
+from judgekit.run.resume import rollouts_of
 from judgekit.run.runner import GradingRunner
 from judgekit.run.settings import MissingReward
 from judgekit.types import Failed, Grade, RewardResult, Rollout, Skipped
@@ -122,20 +123,7 @@ _NOT_RECORDED = Failed("NotRecorded", "the ledger holds no such grade of this ro
 
 
 def _rollout(entry: Entry, *, with_text: bool) -> Rollout:
-    if with_text and entry.response is None:
-        raise DataError(
-            "regrade needs the rollouts' texts, which this ledger does not hold (Ledger(texts=True) keeps them)"
-        )
-    group = entry.group if not isinstance(entry.group, list) else tuple(entry.group)
-    return Rollout(
-        response=entry.response or "",
-        prompt=entry.prompt or "",
-        ground_truth=entry.ground_truth,
-        messages=tuple(entry.messages),
-        group=(entry.run, repr(group)),
-        data_source=entry.data_source,
-        finish_reason=entry.finish_reason,
-        response_tokens=entry.response_tokens,
-        extra={**entry.extra, _GRADES: entry.grades},
-        id=entry.id,
+    (rollout,) = rollouts_of([entry if with_text else msgspec.structs.replace(entry, response="")])
+    return msgspec.structs.replace(
+        rollout, group=(entry.run, repr(rollout.group)), extra={**entry.extra, _GRADES: entry.grades}
     )

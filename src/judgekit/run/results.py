@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from judgekit.errors import MissingRewardError
 from judgekit.metrics import Counts
 from judgekit.reward.explain import why_missing
 from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import NEUTRAL, TRANSFORMS, gdpo, is_flat, mean
+from judgekit.run.progress import Progress
 from judgekit.run.settings import Plan
 from judgekit.run.state import Group, RolloutState
 from judgekit.types import RewardResult, Status, Usage
@@ -40,18 +42,18 @@ class Results:
         self.total = 0.0
         """Count and sum of the raw rewards so far, for that mean."""
         self.counts = None if plan.settings.max_failure_rate is None else Counts()
+        self._loop = asyncio.get_running_loop()
         self.unfinished: set[RolloutState] = set()
         """For the ledger: rollouts whose result is not out."""
-        self.bar: Any = None
+        self.progress: Progress | None = None
 
     def open(self, rollouts: int | None) -> None:
         """Before the first result; *rollouts*: how many there will be, where that is known."""
         if self.plan.ledger is not None:
             self.plan.ledger.begin(self.plan.spec)
+            self.plan.ledger.watch(self, self._loop)
         if self.plan.progress:
-            from tqdm import tqdm
-
-            self.bar = tqdm(total=rollouts, unit="rollout", desc="grading", smoothing=0.05)
+            self.progress = Progress(rollouts)
 
     @property
     def settled(self) -> int:
@@ -123,13 +125,31 @@ class Results:
                 self._emit_missing(state, fill)
 
     def close(self) -> None:
-        """End the progress bar; put down the grades of rollouts that a run's early end leaves without a reward."""
-        if self.bar is not None:
-            self.bar.close()
+        """Take the progress bar away; put down the grades of rollouts that a run's early end leaves without a reward."""
+        if self.progress is not None:
+            self.progress.close()
+        ledger = self.plan.ledger
+        if ledger is None:
+            return
+        ledger.unwatch(self, self._loop)
         for state in self.unfinished:
-            if state.grades and self.plan.ledger is not None:
-                self._record(self._result(state, None, "unfinished"), state)  # type: ignore[arg-type]
+            if len(state.grades) > state.noted:
+                self._record(self._result(state, None, "unfinished"), state)
         self.unfinished.clear()
+
+    def checkpoint(self) -> None:
+        """Put down grades that cost something and have waited since the last call for their rollout's others, or for its group."""
+        for state in list(self.unfinished):
+            count = len(state.grades)
+            if count <= state.noted or not any(
+                self.plan.by_key[key].mode != "inline" for key in state.grades
+            ):
+                continue
+            if state.waits != count:
+                state.waits = count
+            else:
+                state.noted = count
+                self._record(self._result(state, None, "unfinished"), state)
 
     def excess_failures(self) -> str:
         """What max_failure_rate does not allow, as text; empty where nothing."""
@@ -163,7 +183,9 @@ class Results:
         else:
             self._emit(state, float(setting), "constant")
 
-    def _result(self, state: RolloutState, reward: float | None, status: Status) -> RewardResult:
+    def _result(
+        self, state: RolloutState, reward: float | None, status: Status | Literal["unfinished"]
+    ) -> RewardResult:
         ev = state.ev
         usage = _NO_USAGE
         for grade in state.grades.values():
@@ -174,10 +196,10 @@ class Results:
             index=state.index,
             group=state.group.id,
             reward=reward,
-            status=status,
+            status=status,  # type: ignore[arg-type]
             raw_reward=ev.value,
             contributions=ev.contributions,
-            grades=state.grades,
+            grades=state.grades if status != "unfinished" else dict(state.grades),
             missing=tuple(dict.fromkeys(ev.missing)) if ev.missing else (),
             policies=tuple(ev.policies) if ev.policies else (),
             usage=usage,
@@ -187,9 +209,7 @@ class Results:
     def _record(self, result: RewardResult, state: RolloutState) -> None:
         ledger = self.plan.ledger
         assert ledger is not None
-        ledger.write(
-            ledger.entry(result, state.rollout, spec=self.plan.spec.digest, run=self.run, tags=self.tags)
-        )
+        ledger.add(result, state.rollout, spec=self.plan.spec.digest, run=self.run, tags=self.tags)
 
     def _emit(self, state: RolloutState, reward: float | None, status: Status) -> None:
         result = self._result(state, reward, status)
@@ -200,8 +220,8 @@ class Results:
         if self.plan.ledger is not None:
             self.unfinished.discard(state)
             self._record(result, state)
-        if self.bar is not None:
-            self.bar.update()
+        if self.progress is not None:
+            self.progress.add(result)
         self.emit(result)
 
 

@@ -35,7 +35,7 @@ from judgekit.run.scheduler import Run
 from judgekit.run.settings import MissingReward, Plan, Settings
 from judgekit.run.starting import Starter
 from judgekit.run.state import Inbox
-from judgekit.types import RewardResult, Rollout
+from judgekit.types import Grade, RewardResult, Rollout
 from judgekit.version import __version__
 
 logger = logging.getLogger("judgekit")
@@ -52,7 +52,7 @@ class GradingRunner:
 
     *graders*: by the names that the reward and the results use. *reward*: a reward tree, a mapping of names
     to weights, or None for the mean of all. *ledger*: where every grade is kept. *pool*: worker processes for
-    graders with `where="process"`. *progress*: show a progress bar. *resources*: judges and the like that
+    graders with `where="process"`. *progress*: show how far a run is. *resources*: judges and the like that
     `start` starts and `close` ends. All else: see `judgekit.run.settings.Settings`.
 
     Raises ConfigError for whatever is wrong with any of it.
@@ -125,17 +125,24 @@ class GradingRunner:
         self._starter = Starter(self._resources, self._plan)
 
     async def run(
-        self, rollouts: Iterable[Rollout], *, tags: Mapping[str, Any] | None = None
+        self,
+        rollouts: Iterable[Rollout],
+        *,
+        tags: Mapping[str, Any] | None = None,
+        known: Sequence[Mapping[str, Grade]] = (),
     ) -> list[RewardResult]:
         """Grade *rollouts*; one result each, in input order.
 
-        *tags*: what the host knows (training step, policy version); kept in the ledger. A failing grader
+        *tags*: what the host knows (training step, policy version); kept in the ledger. *known*: for each rollout the
+        grades that it has already (see `judgekit.run.resume`), which no grader is asked for. A failing grader
         costs its own grades only (a ConfigError of its own ends the run). Raises MissingRewardError under
         `missing_reward="raise"` and FailureRateError, which has the results, under `max_failure_rate`.
         Cancelling leaves no task behind.
         """
         batch = _checked(rollouts)
-        return await (await self._new_run(tags)).collect(batch, group_by_prompt(batch))
+        if known and len(known) != len(batch):
+            raise DataError(f"{len(known)} mappings of known grades for {len(batch)} rollouts")
+        return await (await self._new_run(tags)).collect(batch, group_by_prompt(batch), known)
 
     async def run_groups(
         self, groups: Sequence[Sequence[Rollout]], *, tags: Mapping[str, Any] | None = None
@@ -239,6 +246,14 @@ class GradingRunner:
         made._plan = msgspec.structs.replace(plan, settings=settings, limits=limits, spec=spec)
         return made
 
+    def separate(self, ledger: Ledger | None) -> GradingRunner:
+        """This runner with a ledger and metrics of its own, for one part of a larger job: the same graders and resources."""
+        made: GradingRunner = object.__new__(GradingRunner)
+        made.__dict__.update(self.__dict__)
+        metrics = Metrics(self._plan.tree.bounds())
+        made._plan = msgspec.structs.replace(self._plan, ledger=ledger, metrics=metrics)
+        return made
+
     def explain(self, result: RewardResult) -> str:
         """How a result's reward was computed: the reward tree with its numbers, a line a node."""
         return explain_result(self.reward, result, self.settings.transform)
@@ -266,14 +281,15 @@ class GradingRunner:
         return self._plan.spec
 
     @property
+    def compares(self) -> bool:
+        """Whether a grade depends on the other rollouts of its prompt."""
+        return any(grader.mode == "group" for grader in self._plan.graders)
+
+    @property
     def needs_group(self) -> bool:
         """Whether a reward depends on the other rollouts of its prompt (group graders, transforms, neutral
         fills): hosts that hand over one rollout at a time then need their group hook."""
-        return (
-            any(grader.mode == "group" for grader in self._plan.graders)
-            or self.settings.transform != "none"
-            or self.settings.missing_reward == "neutral"
-        )
+        return self.compares or self.settings.transform != "none" or self.settings.missing_reward == "neutral"
 
     def __reduce__(self) -> Any:
         plan = self._plan

@@ -35,7 +35,16 @@ from judgekit.run.results import Results
 from judgekit.run.settings import Plan
 from judgekit.run.state import Group, Inbox, RolloutState
 from judgekit.run.workers import SLICE_S, Workers, is_interrupt
-from judgekit.types import CURRENT_RUN, Abstained, Failed, RewardResult, Rollout, Skipped
+from judgekit.types import (
+    CURRENT_RUN,
+    KEEP_PROMPTS,
+    Abstained,
+    Failed,
+    Grade,
+    RewardResult,
+    Rollout,
+    Skipped,
+)
 
 logger = logging.getLogger("judgekit")
 
@@ -75,6 +84,7 @@ class Run:
         self.workers: Workers
         self.unread: Callable[[], int] = int
         """Results of a stream that its consumer has not taken."""
+        self.known: Sequence[Mapping[str, Grade]] = ()
         self.live: set[Group] = set()
         """Groups with members that wait for a group grader to be started."""
         self.expired: Failed | None = None
@@ -84,9 +94,15 @@ class Run:
 
     # ---- what the runner calls
 
-    async def collect(self, rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> list[RewardResult]:
-        """All results, in input order."""
+    async def collect(
+        self,
+        rollouts: Sequence[Rollout],
+        groups: Sequence[list[int]],
+        known: Sequence[Mapping[str, Grade]] = (),
+    ) -> list[RewardResult]:
+        """All results, in input order. *known*: each rollout's grades that are not asked for again."""
         results: list[Any] = [None] * len(rollouts)
+        self.known = known
 
         def keep(result: RewardResult) -> None:
             results[result.index] = result
@@ -151,6 +167,7 @@ class Run:
         """Grade what *feed* brings, to the last result. Owns the workers: none outlives it."""
         plan = self.plan
         context = CURRENT_RUN.set(self.id)
+        keeping = KEEP_PROMPTS.set(plan.ledger is not None and plan.ledger.texts)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self.workers = Workers(
@@ -178,6 +195,7 @@ class Run:
             feed.close()  # where it was not even begun
             self.workers.close()
             CURRENT_RUN.reset(context)
+            KEEP_PROMPTS.reset(keeping)
             self.results.close()
             plan.metrics.tell(self.taken_in)
             # a run refers to itself through its callbacks: hosts make thousands a minute, so that the garbage
@@ -208,7 +226,11 @@ class Run:
         self._start_deadline()
         turn_ends = time.perf_counter() + SLICE_S
         for group, index in _in_fair_order(rollouts, groups):
-            self._take_in(RolloutState(index, rollouts[index], group))
+            state = RolloutState(index, rollouts[index], group)
+            if self.known:
+                state.grades.update(self.known[index])
+                state.noted = len(state.grades)
+            self._take_in(state)
             if self.workers.queued:
                 self.workers.start()
             if not self._has_room():
@@ -335,8 +357,10 @@ class Run:
             if lazy:
                 wanted = {self.plan.by_key[key] for key in self.tree.wanted(state.grades, state.rollout)}
                 graders = [g for g in self.plan.graders if g in wanted and g.name not in state.pending]
-            else:
-                graders = () if state.grades else self.plan.graders  # type: ignore[assignment]
+            elif not state.grades:
+                graders = self.plan.graders  # type: ignore[assignment]
+            else:  # all were asked, or some grades were known before
+                graders = [g for g in self.plan.graders if self.known and _lacks(state, g)]
             graded = False
             for grader in graders:
                 if self.expired is not None:
@@ -465,6 +489,10 @@ class Run:
         state.ended = time.perf_counter()
         state.done = True
         self.results.graded(state)
+
+
+def _lacks(state: RolloutState, grader: BoundGrader) -> bool:
+    return grader.name not in state.pending and not all(key in state.grades for key in grader.keys)
 
 
 def _ignore(result: RewardResult) -> None:

@@ -42,9 +42,11 @@ class RolloutState:
         "grades",
         "group",
         "index",
+        "noted",
         "pending",
         "rollout",
         "started",
+        "waits",
         "weight",
     )
 
@@ -62,6 +64,8 @@ class RolloutState:
         self.started = time.perf_counter()
         self.ended = 0.0
         self.weight: int | None = None
+        self.noted = self.waits = 0
+        """Grades in the ledger, and grades at the last checkpoint: see `Results.checkpoint`."""
 
     def size(self) -> int:
         """Characters of the rollout: its response, its messages and its reference."""

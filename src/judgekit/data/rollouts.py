@@ -1,0 +1,234 @@
+"""Makes rollouts of rows: which column is which field, and hints where one seems to be misnamed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from judgekit.data.files import read_rows
+from judgekit.errors import ConfigError, DataError, did_you_mean
+from judgekit.types import Rollout
+
+logger = logging.getLogger("judgekit")
+
+FIELDS = Rollout.__struct_fields__
+_DUMPS: Mapping[str, tuple[frozenset[str], Mapping[str, str]]] = {
+    "verl's dump of a step": (
+        frozenset(("input", "output", "gts", "score", "step")),
+        {"prompt": "input", "response": "output", "ground_truth": "gts"},
+    ),
+    "SkyRL's dump of an evaluation": (
+        frozenset(("input_prompt", "output_response", "stop_reason", "env_extras")),
+        {
+            "prompt": "input_prompt",
+            "response": "output_response",
+            "finish_reason": "stop_reason",
+            "ground_truth": "env_extras.reward_spec.ground_truth",
+        },
+    ),
+}
+"""Files that trainers write: the columns that each row has, and which of them is which field."""
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
+    "response": ("completion", "output", "generation", "generated_text", "answer_text", "text", "prediction"),
+    "prompt": ("question", "problem", "input", "instruction", "query", "input_prompt"),
+    "ground_truth": ("answer", "solution", "target", "label", "reference", "gold", "gts", "expected"),
+    "group": ("uid", "prompt_id", "problem_id", "question_id", "task_id", "group_id"),
+    "messages": ("conversation", "conversations", "trajectory"),
+    "response_tokens": ("response_length", "num_tokens", "completion_tokens"),
+    "finish_reason": ("stop_reason",),
+    "data_source": ("dataset", "source"),
+}
+"""Names that columns of these fields often have elsewhere: named in hints, never taken for them."""
+
+
+def read_rollouts(
+    path: str | os.PathLike[str], *, columns: Mapping[str, str] | None = None, limit: int | None = None
+) -> list[Rollout]:
+    """Read the rollouts of a file or data set; see `judgekit.data.files` for the formats.
+
+    *columns*: which column is which field of `Rollout`, as dotted paths: {"response": "completion"}; others keep their
+    name, and what is no field goes to `extra`. A column `responses` with a list of texts makes a group of rollouts.
+    Dumps of verl and SkyRL are recognised. Logs a hint where a field that no rollout has seems to stand under another
+    name. Raises DataError, which names the file and the place, for anything else that cannot be read.
+    """
+    found = list(islice(each_rollout(read_rows(path), os.fspath(path), columns), limit))
+    if not found:
+        raise DataError(f"{'standard input' if path == '-' else path} holds no rollouts")
+    hint_at_columns(found, os.fspath(path))
+    return found
+
+
+def rollouts_from(rows: Any, *, columns: Mapping[str, str] | None = None) -> list[Rollout]:
+    """Make rollouts of rows in memory: a list of mappings, a data set, a frame of polars or pandas, an Arrow table.
+
+    *columns* as in `read_rollouts`. Raises DataError, which names the row.
+    """
+    numbered = ((f"row {number}", row) for number, row in enumerate(_as_rows(rows), 1))
+    found = list(each_rollout(numbered, type(rows).__name__, columns))
+    hint_at_columns(found, type(rows).__name__)
+    return found
+
+
+def _as_rows(rows: Any) -> Iterable[Any]:
+    if hasattr(rows, "to_dicts"):  # polars
+        return rows.to_dicts()  # type: ignore[no-any-return]
+    if hasattr(rows, "to_pylist"):  # pyarrow
+        return rows.to_pylist()  # type: ignore[no-any-return]
+    if hasattr(rows, "to_dict") and hasattr(
+        rows, "iloc"
+    ):  # pandas, where nothing is NaN and lists are arrays
+        records = rows.astype(object).where(rows.notna(), None).to_dict("records")
+        return [{k: v.tolist() if hasattr(v, "tolist") else v for k, v in row.items()} for row in records]
+    return rows  # type: ignore[no-any-return]
+
+
+def each_rollout(
+    rows: Iterable[tuple[str, Any]], name: str, columns: Mapping[str, str] | None, *, first: int = 0
+) -> Iterator[Rollout]:
+    """Make rollouts of rows with their places, as `read_rollouts` does, one after another.
+
+    *name*: of the file, for messages. *first*: number of the first row, where the rows before it are elsewhere.
+    """
+    _check_columns(columns)
+    mapping = dict(columns or {})
+    for number, (place, row) in enumerate(rows, first):
+        if number == first and not mapping and isinstance(row, Mapping):
+            mapping = _dump(row, name)
+        try:
+            yield from _made(row, mapping, number)
+        except DataError as error:
+            raise DataError(f"{name}, {place}: {error}") from None
+
+
+def _check_columns(columns: Mapping[str, str] | None) -> None:
+    for field, column in (columns or {}).items():
+        if field not in FIELDS or field == "extra":
+            known = [f for f in FIELDS if f != "extra"]
+            raise ConfigError(f"a rollout has no field {field!r}{did_you_mean(field, known)}")
+        if not column or not isinstance(column, str):
+            raise ConfigError(f"the column of {field!r} is a name, not {column!r}")
+
+
+def _dump(row: Mapping[str, Any], name: str) -> dict[str, str]:
+    for what, (marks, mapping) in _DUMPS.items():
+        if "response" not in row and marks <= row.keys():
+            logger.info("%s is %s", name, what)
+            return dict(mapping)
+    return {}
+
+
+def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout]:
+    if isinstance(row, Mapping) and mapping:
+        row = _renamed(row, mapping)
+    responses = row.get("responses") if isinstance(row, Mapping) and "response" not in row else None
+    if not isinstance(responses, Sequence) or isinstance(responses, str):
+        yield rollout_from(row)
+        return
+    shared = {key: value for key, value in row.items() if key != "responses"}
+    shared.setdefault("group", number)
+    for response in responses:
+        yield rollout_from({**shared, "response": response})
+
+
+def _renamed(row: Mapping[str, Any], mapping: Mapping[str, str]) -> dict[str, Any]:
+    found = {field: _at(row, column) for field, column in mapping.items()}
+    taken = {column for column in mapping.values() if column in row}
+    return {**{key: value for key, value in row.items() if key not in taken}, **found}
+
+
+def _at(row: Mapping[str, Any], column: str) -> Any:
+    """The value of a column, or of a dotted path into one; None where a row has nothing there."""
+    if column in row:
+        return row[column]
+    value: Any = row
+    for part in column.split("."):
+        if not isinstance(value, Mapping) or (part not in value and value is row):
+            raise DataError(f"there is no column {column!r}{did_you_mean(column, row)}")
+        value = value.get(part)
+        if value is None:
+            return None
+    return value
+
+
+def rollout_from(row: Any) -> Rollout:
+    """Make a rollout from a mapping; keys that `Rollout` lacks go to `extra`. Raises DataError.
+
+    Rows in the format that verl and SkyRL share have their `ground_truth` in `reward_model` or `reward_spec`, and more for
+    `extra` in `extra_info`.
+    """
+    if not isinstance(row, Mapping):
+        raise DataError(f"a rollout is an object with at least a 'response', not {type(row).__name__}")
+    if not row:
+        raise DataError("the row is empty")
+    if "response" in row and row["response"] is None:
+        raise DataError("'response' is null; a rollout without text has the response \"\"")
+    if row.get("response") is None:
+        others = [name for name in _OTHER_NAMES["response"] if isinstance(row.get(name), str)]
+        hint = f"; if {others[0]!r} is it: --map response={others[0]}" if others else ""
+        raise DataError(f"the rollout has no 'response'{hint or did_you_mean('response', row)}")
+    known = {key: value for key, value in row.items() if key in FIELDS and value is not None}
+    rest = {key: value for key, value in row.items() if key not in FIELDS}
+    for key in ("reward_model", "reward_spec"):
+        spec = rest.get(key)
+        if "ground_truth" not in known and isinstance(spec, Mapping) and "ground_truth" in spec:
+            known["ground_truth"] = rest.pop(key)["ground_truth"]
+    if isinstance(rest.get("extra_info"), Mapping):
+        rest |= rest.pop("extra_info")
+    extra = known.get("extra", {})
+    if not isinstance(extra, Mapping):
+        raise DataError("'extra' is an object")
+    known["extra"] = {**rest, **extra}
+    tokens = known.get("response_tokens")
+    if (isinstance(tokens, str) and tokens.isdecimal()) or (
+        isinstance(tokens, float) and tokens.is_integer()
+    ):
+        known["response_tokens"] = int(tokens)  # CSV has no numbers, and pandas no whole ones beside NaN
+    if "group" in known:
+        known["group"] = _group(known["group"])
+    for key, kinds, name in (
+        ("response", str, "text"),
+        ("prompt", (str, list), "text or a list of messages"),
+        ("messages", list, "a list of messages"),
+        ("data_source", str, "text"),
+        ("finish_reason", str, "text"),
+        ("response_tokens", int, "a whole number"),
+        ("id", (str, int), "text"),
+    ):
+        if key in known and (not isinstance(known[key], kinds) or isinstance(known[key], bool)):
+            raise DataError(f"{key!r} is {name}, not {type(known[key]).__name__}")
+    for key in ("prompt", "messages"):
+        if isinstance(known.get(key), list) and not all(isinstance(m, Mapping) for m in known[key]):
+            raise DataError(f"{key!r} is a list of messages, each an object with 'role' and 'content'")
+    if known.get("response_tokens", 0) < 0:
+        raise DataError(f"'response_tokens' is a whole number from 0, not {known['response_tokens']}")
+    if "id" in known:
+        known["id"] = str(known["id"])
+    return Rollout(**known)
+
+
+def _group(value: Any) -> Any:
+    """A group's id that can be a key: a list becomes a tuple."""
+    if isinstance(value, list):
+        return tuple(map(_group, value))
+    if isinstance(value, dict):
+        raise DataError("'group' is text, a number or a list of them, not an object")
+    return value
+
+
+def hint_at_columns(rollouts: Sequence[Rollout], name: str) -> None:
+    """Say which field no rollout has, where a column seems to be it under another name."""
+    extra = {key for rollout in rollouts for key in rollout.extra}
+    for field, others in _OTHER_NAMES.items():
+        if field in ("response", "finish_reason", "messages") or any(
+            getattr(r, field) not in ("", None, ()) for r in rollouts
+        ):
+            continue
+        near = [key for key in extra if key.replace("_", "").lower() == field.replace("_", "")]
+        near += [key for key in others if key in extra]
+        if near:
+            logger.warning(
+                "%s: no rollout has a %s; if %r is it: --map %s=%s", name, field, near[0], field, near[0]
+            )

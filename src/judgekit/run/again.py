@@ -1,0 +1,122 @@
+"""Asks the failed grades of a ledger once more, and takes all others from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from judgekit.errors import ConfigError, DataError, FailureRateError, did_you_mean
+from judgekit.ledger.reader import Reading
+from judgekit.ledger.schema import RESUMES, Entry
+from judgekit.run.resume import drop_parts_of_groups, rollouts_of
+from judgekit.run.runner import GradingRunner
+from judgekit.types import Failed, Grade, RewardResult, Rollout, Skipped
+
+
+class Again(Struct, frozen=True):
+    """Rewards after the failed grades were asked once more: `results[i]` is that of `entries[i]`."""
+
+    entries: Sequence[Entry]
+    results: Sequence[RewardResult]
+    asked: int
+    """Rollouts of which at least one grade was asked."""
+    still_failed: int
+    """Rollouts of which a grade has failed again."""
+    excess: FailureRateError | None = None
+    """Set if more grades failed again than the runner's `max_failure_rate` allows."""
+
+
+class FailedOnce:
+    """The failed grades of a ledger, and the runner that asks them again.
+
+    Grades that failed because of the rollout count as graded. A group grader that failed on one member is asked about the
+    whole group. What a gate skipped is asked where the gate passes now.
+
+    Raises DataError if a rollout that must be asked about has no texts in the ledger, and ConfigError if the ledger holds
+    no grades of one of the runner's graders, or holds those of another version: then there is more to ask than failures.
+    """
+
+    def __init__(self, reading: Reading, runner: GradingRunner) -> None:
+        if not reading.entries:
+            raise DataError("the ledger holds no rollouts")
+        self._entries = reading.entries
+        self._runner = runner
+        self._check_graders(reading)
+        self._runs: dict[str, list[int]] = {}
+        for index, entry in enumerate(reading.entries):
+            self._runs.setdefault(entry.run, []).append(index)
+        for members in self._runs.values():  # in the order of the input, which a group grader may see
+            members.sort(key=lambda i: reading.entries[i].index)
+        self._rollouts = [_rollout(entry) for entry in reading.entries]
+        self._known = [_kept(entry) for entry in reading.entries]
+        for members in self._runs.values():
+            drop_parts_of_groups(
+                runner, [self._rollouts[i] for i in members], [self._known[i] for i in members]
+            )
+        for entry, known in zip(reading.entries, self._known, strict=True):
+            if entry.response is None and not runner.spec.graders.keys() <= known.keys():
+                rollouts_of([entry])  # says what is missing
+        self.failed = sum(map(_has_failed, reading.entries))
+        """Rollouts with a grade to ask again."""
+
+    def _check_graders(self, reading: Reading) -> None:
+        held = {name for entry in reading.entries for name in entry.grades}
+        for name, grader in self._runner.spec.graders.items():
+            if name not in held:
+                raise ConfigError(
+                    f"the ledger holds no grades of {name!r}, and only failed grades are asked again{did_you_mean(name, held)}"
+                )
+            for spec in reading.specs.values():
+                other = spec.graders.get(name)
+                if other is not None and (other.version, other.bounds()) != (grader.version, grader.bounds()):
+                    raise ConfigError(
+                        f"the ledger's grades of {name!r} are of version {other.version} and range {other.bounds()}, and this "
+                        f"grader is {grader.version} with {grader.bounds()}: they cannot be mixed"
+                    )
+
+    async def ask(self) -> Again:
+        """Ask, run by run: a fill is the mean of its own run."""
+        results: list[Any] = [None] * len(self._entries)
+        excess: FailureRateError | None = None
+        for members in self._runs.values():
+            tags = {k: v for k, v in self._entries[members[0]].tags.items() if k != RESUMES}
+            try:
+                made: Sequence[RewardResult] = await self._runner.run(
+                    [self._rollouts[i] for i in members], tags=tags, known=[self._known[i] for i in members]
+                )
+            except FailureRateError as error:
+                excess, made = error, error.results
+            for i, result in zip(members, made, strict=True):
+                results[i] = msgspec.structs.replace(result, index=i)
+        asked = sum(
+            any(name not in known and not isinstance(grade, Skipped) for name, grade in result.grades.items())
+            for known, result in zip(self._known, results, strict=True)
+        )
+        failed = sum(any(map(_failed, result.grades.values())) for result in results)
+        return Again(self._entries, results, asked, failed, excess)
+
+
+def _failed(grade: Grade) -> bool:
+    return isinstance(grade, Failed) and grade.cause == "infrastructure"
+
+
+def _has_failed(entry: Entry) -> bool:
+    return any(map(_failed, entry.grades.values()))
+
+
+def _kept(entry: Entry) -> dict[str, Grade]:
+    return {
+        name: msgspec.structs.replace(grade, usage=None)  # it was counted when it was spent
+        for name, grade in entry.grades.items()
+        if not _failed(grade) and not isinstance(grade, Skipped)
+    }
+
+
+def _rollout(entry: Entry) -> Rollout:
+    (made,) = rollouts_of(
+        [entry if entry.response is not None else msgspec.structs.replace(entry, response="")]
+    )
+    return made

@@ -1,0 +1,59 @@
+"""Shows how far a run is: a bar in a terminal or notebook, else a log line now and then."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import Any
+
+from judgekit.types import Failed, RewardResult
+
+logger = logging.getLogger("judgekit")
+
+LOG_S = 30.0
+"""Seconds between two log lines."""
+
+
+class Progress:
+    """Counts results of *total* rollouts (None: not known), and how many of their grades failed."""
+
+    def __init__(self, total: int | None) -> None:
+        self.total = total
+        self.done = 0
+        self.grades = 0
+        self.failed = 0
+        self._start = self._told = time.monotonic()
+        self._bar: Any = None
+        if "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty()):
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(total=total, unit="rollout", desc="grading", smoothing=0.05)
+
+    def add(self, result: RewardResult) -> None:
+        """Count a result, and tell where it is time to."""
+        self.done += 1
+        self.grades += len(result.grades)
+        failed = sum(isinstance(grade, Failed) for grade in result.grades.values())
+        self.failed += failed
+        if self._bar is not None:
+            if failed:
+                self._bar.set_postfix_str(self._failures(), refresh=False)
+            self._bar.update()
+        elif self.done % 16 == 0 and time.monotonic() - self._told >= LOG_S:
+            self._told = time.monotonic()
+            logger.info("%s", self)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def _failures(self) -> str:
+        return f"{self.failed / max(1, self.grades):.1%} of grades failed"
+
+    def __str__(self) -> str:
+        of = "" if self.total is None else f" of {self.total} ({self.done / max(1, self.total):.0%})"
+        rate = self.done / max(1e-9, time.monotonic() - self._start)
+        failures = f", {self._failures()}" if self.failed else ""
+        return f"graded {self.done}{of} rollouts, {rate:.3g} per second{failures}"

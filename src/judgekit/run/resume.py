@@ -1,0 +1,124 @@
+"""Goes on where a run ended early: takes from its ledger what is known, so that nothing is asked or paid for twice."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from judgekit.errors import DataError
+from judgekit.graders.protocol import is_group_grader
+from judgekit.ledger.jsonl import encoded
+from judgekit.ledger.reader import Reading
+from judgekit.ledger.schema import Entry, GraderSpec
+from judgekit.ledger.writer import rollout_digest
+from judgekit.run.grouping import group_by_prompt, group_id
+from judgekit.run.runner import GradingRunner
+from judgekit.types import Abstained, Failed, Grade, Graded, Rollout
+
+CONFIG = "config"
+"""Tag of a run: the fingerprint of its graders' and judges' settings."""
+
+
+class Known(Struct, frozen=True):
+    """What a ledger holds of some rollouts."""
+
+    grades: Sequence[Mapping[str, Grade]]
+    """For each rollout its grades, for `GradingRunner.run(known=…)`."""
+    rollouts: int
+    """Rollouts with at least one of them."""
+    runs: Sequence[str]
+    """The runs that they are from, which a new run takes the place of (tag `RESUMES`)."""
+    others: int
+    """Entries that were left out: graded with other settings."""
+
+
+def known_grades(
+    reading: Reading, runner: GradingRunner, rollouts: Sequence[Rollout], *, config: str = ""
+) -> Known:
+    """Return what a ledger holds of *rollouts* (of runs that ended early, too).
+
+    A rollout is known by its id, its group, and a digest of all that graders can read of it. Scores, abstentions and failures that the rollout caused are
+    taken; other failures and what a gate skipped are asked for again. So are grades of another version of a grader, of a
+    run with another *config* (its tag `CONFIG`), and of a group grader, unless all members of the group have them.
+    """
+    found: dict[Hashable, dict[str, Grade]] = {}
+    runs: dict[Hashable, list[str]] = {}
+    others = 0
+    for entry in reading.entries:
+        spec = reading.specs.get(entry.spec)
+        if spec is None or entry.tags.get(CONFIG, "") != config:
+            others += 1
+            continue
+        key = entry.rollout
+        kept = {
+            name: msgspec.structs.replace(grade, usage=None)  # it was counted when it was spent
+            for name, grade in entry.grades.items()
+            if _lasts(grade) and _same(spec.graders.get(name), runner.spec.graders.get(name))
+        }
+        found.setdefault(key, {}).update(kept)
+        runs.setdefault(key, []).append(entry.run)
+    keys = [(r.id, encoded(group_id(r)), rollout_digest(r)) for r in rollouts]
+    grades = [dict(found.get(key, {})) for key in keys]
+    drop_parts_of_groups(runner, rollouts, grades)
+    return Known(
+        grades,
+        sum(map(bool, grades)),
+        list(dict.fromkeys(run for key in keys for run in runs.get(key, ()))),
+        others,
+    )
+
+
+def drop_parts_of_groups(
+    runner: GradingRunner, rollouts: Sequence[Rollout], grades: Sequence[dict[str, Grade]]
+) -> None:
+    """Take a group grader's grades out of *grades* where not all members of the group have one: it is asked about all."""
+    of_groups = {name for name, grader in runner.graders.items() if is_group_grader(grader)}
+    for key in [key for key in runner.spec.graders if key.partition(".")[0] in of_groups]:
+        for members in group_by_prompt(rollouts):
+            if not all(key in grades[i] for i in members):
+                for i in members:
+                    grades[i].pop(key, None)
+
+
+def rollouts_of(entries: Sequence[Entry]) -> list[Rollout]:
+    """Make the entries' rollouts again, to grade them once more. Raises DataError if the ledger has no texts."""
+    if any(entry.response is None for entry in entries):
+        raise DataError(
+            "grading again needs the rollouts' texts, which this ledger does not hold (Ledger(texts=True) keeps them)"
+        )
+    return [
+        Rollout(
+            response=entry.response or "",
+            prompt=entry.prompt or "",
+            group=_hashable(entry.group),
+            ground_truth=entry.ground_truth,
+            messages=tuple(entry.messages),
+            data_source=entry.data_source,
+            finish_reason=entry.finish_reason,
+            response_tokens=entry.response_tokens,
+            extra=entry.extra,
+            id=entry.id,
+        )
+        for entry in entries
+    ]
+
+
+def _hashable(group: Any) -> Any:
+    if isinstance(group, list):
+        return tuple(map(_hashable, group))
+    return repr(group) if isinstance(group, dict) else group
+
+
+def _lasts(grade: Grade) -> bool:
+    return isinstance(grade, Graded | Abstained) or (isinstance(grade, Failed) and grade.cause == "rollout")
+
+
+def _same(one: GraderSpec | None, other: GraderSpec | None) -> bool:
+    return (
+        one is not None
+        and other is not None
+        and (one.version, one.bounds()) == (other.version, other.bounds())
+    )

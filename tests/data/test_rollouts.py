@@ -1,0 +1,418 @@
+"""Rows become rollouts: every format, every field, what is wrong with a row, and which column is which field."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgekit import Abstained, ConfigError, DataError, Failed, Graded, RewardResult, Rollout, Skipped
+from judgekit.data import read_rollouts, results_table, rollout_from, rollouts_from, write_results
+from judgekit.data.results import result_row
+
+
+def test_every_field_is_read_and_the_rest_is_extra(tmp_path: Path) -> None:
+    row = {
+        "id": 7,
+        "group": ["a", 1],
+        "data_source": "math",
+        "prompt": [{"role": "user", "content": "2+2?"}],
+        "response": "4",
+        "ground_truth": {"answer": 4},
+        "messages": [{"role": "assistant", "content": "4"}],
+        "finish_reason": "stop",
+        "response_tokens": 3,
+        "level": "easy",
+        "kind": "column",
+        "extra": {"kind": "extra"},
+    }
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    (rollout,) = read_rollouts(path)
+    assert rollout == Rollout(
+        id="7",
+        group=("a", 1),
+        data_source="math",
+        prompt=[{"role": "user", "content": "2+2?"}],
+        response="4",
+        ground_truth={"answer": 4},
+        messages=[{"role": "assistant", "content": "4"}],
+        finish_reason="stop",
+        response_tokens=3,
+        extra={"level": "easy", "kind": "extra"},
+    )
+
+
+def test_a_limit_stops_the_reading_and_blank_lines_count_as_lines_only(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text('\n{"response": "a"}\n  \n{"response": "b"}\n{"response": "c"}\nnot json\n')
+    assert [r.response for r in read_rollouts(path, limit=1)] == ["a"]
+    assert [r.response for r in read_rollouts(path, limit=3)] == ["a", "b", "c"]
+    with pytest.raises(DataError, match=r"r\.jsonl, line 6: not JSON"):
+        read_rollouts(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ([1], "a rollout is an object with at least a 'response', not list"),
+        ({"prompt": "x"}, "has no 'response'"),
+        ({"respons": "x"}, "did you mean 'respons'"),
+        ({"response": 3}, "'response' is text, not int"),
+        ({"response": "x", "prompt": 3}, "'prompt' is text or a list of messages, not int"),
+        ({"response": "x", "messages": "hi"}, "'messages' is a list of messages, not str"),
+        ({"response": "x", "data_source": 1}, "'data_source' is text, not int"),
+        ({"response": "x", "finish_reason": 1}, "'finish_reason' is text, not int"),
+        ({"response": "x", "response_tokens": "nine"}, "'response_tokens' is a whole number, not str"),
+        ({"response": "x", "id": 1.5}, "'id' is text, not float"),
+        ({"response": "x", "extra": [1]}, "'extra' is an object"),
+    ],
+)
+def test_what_is_wrong_with_a_row_is_said(row: Any, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        rollout_from(row)
+
+
+def test_null_is_no_value() -> None:
+    row = {"response": "x", "extra": None, "finish_reason": None, "response_tokens": None}
+    assert rollout_from(row) == Rollout(response="x")
+
+
+def test_a_file_without_rollouts_and_no_file_are_said(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(DataError, match="empty holds no rollouts"):
+        read_rollouts(tmp_path / "empty")
+    with pytest.raises(DataError, match="cannot read .*none: No such file"):
+        read_rollouts(tmp_path / "none")
+
+
+def result(**changes: Any) -> RewardResult:
+    fields: dict[str, Any] = {
+        "index": 0,
+        "group": 3,
+        "reward": None,
+        "status": "masked",
+        "raw_reward": None,
+        "contributions": {},
+        "grades": {"a": Graded(0.5), "b": Abstained("no")},
+    }
+    return RewardResult(**{**fields, **changes})
+
+
+def test_a_results_row_has_what_the_rollout_has_and_what_it_was_paid() -> None:
+    rollout = Rollout(response="", prompt="p", id="x", extra={"k": 1})
+    row = result_row(rollout, result())
+    assert list(row)[:4] == ["id", "prompt", "extra", "group"]
+    assert row == {
+        "id": "x",
+        "prompt": "p",
+        "extra": {"k": 1},
+        "group": 3,
+        "response": "",
+        "reward": None,
+        "status": "masked",
+        "raw_reward": None,
+        "contributions": {},
+        "grades": {"a": Graded(0.5), "b": Abstained("no")},
+    }
+    told = result_row(rollout, result(missing=("b",), policies=("b: missing",)))
+    assert (told["missing"], told["policies"]) == (("b",), ("b: missing",))
+
+
+# ---- formats
+
+ROWS: list[dict[str, Any]] = [
+    {"id": "1", "group": "a", "prompt": "2+2?", "response": "4", "ground_truth": "4", "level": "easy"},
+    {
+        "id": "2",
+        "group": "a",
+        "prompt": "2+2?",
+        "response": 'é, "5"\nor 6\u2028',
+        "ground_truth": "4",
+        "level": "easy",
+    },
+    {"id": "3", "group": "b", "prompt": "3+3?", "response": "", "ground_truth": "6", "level": "hard"},
+]
+EXPECTED = [
+    Rollout(
+        id=r["id"],
+        group=r["group"],
+        prompt=r["prompt"],
+        response=r["response"],
+        ground_truth=r["ground_truth"],
+        extra={"level": r["level"]},
+    )
+    for r in ROWS
+]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+
+
+def as_csv(delimiter: str = ",") -> bytes:
+    import io
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(ROWS[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(ROWS)
+    return text.getvalue().encode()
+
+
+def as_parquet(path: Path) -> bytes:
+    arrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(arrow.Table.from_pylist(ROWS), path)
+    return path.read_bytes()
+
+
+def zstd(data: bytes) -> bytes:
+    arrow = pytest.importorskip("pyarrow")
+    return bytes(arrow.compress(data, codec="zstd", asbytes=True))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "r.jsonl",
+        "r.ndjson",
+        "r",
+        "bom.jsonl",
+        "r.jsonl.gz",
+        "packed-without-a-name",
+        "r.json",
+        "array-without-a-name",
+        "lines.json",
+        "r.json.gz",
+        "r.csv",
+        "bom.csv",
+        "r.csv.gz",
+        "r.tsv",
+        "r.parquet",
+        "parquet-without-a-name",
+        "r.jsonl.zst",
+        "zstd-without-a-name",
+    ],
+)
+def test_every_format_gives_the_same_rollouts(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    match name:
+        case "r.json" | "array-without-a-name":
+            data = json.dumps(ROWS).encode()
+        case "r.json.gz":
+            data = gzip.compress(json.dumps(ROWS).encode())
+        case "r.csv" | "bom.csv":
+            data = as_csv()
+        case "r.csv.gz":
+            data = gzip.compress(as_csv())
+        case "r.tsv":
+            data = as_csv("\t")
+        case "r.parquet" | "parquet-without-a-name":
+            data = as_parquet(tmp_path / "made")
+        case "r.jsonl.zst" | "zstd-without-a-name":
+            data = zstd(LINES)
+        case "r.jsonl.gz" | "packed-without-a-name":
+            data = gzip.compress(LINES)
+        case _:
+            data = LINES
+    path.write_bytes((b"\xef\xbb\xbf" if name.startswith("bom") else b"") + data)
+    assert read_rollouts(path) == EXPECTED
+    assert read_rollouts(path, limit=2) == EXPECTED[:2]
+
+
+def test_a_folder_is_read_file_by_file(tmp_path: Path) -> None:
+    for number, row in enumerate(ROWS):
+        (tmp_path / f"part-{number}.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "_SUCCESS").write_text("")
+    (tmp_path / "README.md").write_text("no rows")
+    assert read_rollouts(tmp_path) == EXPECTED
+    (tmp_path / "part-1.jsonl").write_text("{\n")
+    with pytest.raises(DataError, match="part-1.jsonl, line 1: not JSON"):
+        read_rollouts(tmp_path)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(DataError, match=r"holds no data set and no file such as \*.jsonl or \*.parquet"):
+        read_rollouts(empty)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("r.jsonl.gz", gzip.compress(LINES)[:-9], "the compressed file is damaged"),
+        ("r.jsonl.gz", b"no gzip", "the compressed file is damaged"),
+        ("r.parquet", b"no parquet", "not a Parquet file that can be read"),
+        ("r.csv", b"response,id\na,b,c\n", "line 2: the row has more or fewer cells than the header"),
+        ("r.csv", b"response,id\na\n", "line 2: the row has more or fewer cells than the header"),
+        ("r.csv", b"response\n\xff\xfe\n", "not CSV in UTF-8"),
+        ("r.json", b'"text"', "expected a list of objects, not str"),
+        ("r.json", b"[1, 2", "not JSON"),
+        ("r.json", b"[1, 2]", "r.json, row 1: a rollout is an object"),
+        ("r.jsonl", b"\x00\x01", "line 1: not JSON"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, name: str, data: bytes, says: str) -> None:
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=says):
+        read_rollouts(tmp_path / name)
+
+
+def test_frames_and_tables_are_read_as_files_are() -> None:
+    assert rollouts_from(ROWS) == EXPECTED
+    arrow, polars, pandas = (pytest.importorskip(n) for n in ("pyarrow", "polars", "pandas"))
+    assert rollouts_from(arrow.Table.from_pylist(ROWS)) == EXPECTED
+    assert rollouts_from(polars.DataFrame(ROWS)) == EXPECTED
+    assert rollouts_from(pandas.DataFrame(ROWS)) == EXPECTED
+    with_nothing = [{**ROWS[0], "finish_reason": None, "response_tokens": 3}, ROWS[1]]
+    found = rollouts_from(pandas.DataFrame(with_nothing).astype({"response_tokens": object}))
+    assert [(r.finish_reason, r.response_tokens) for r in found] == [(None, 3), (None, None)]
+    with pytest.raises(DataError, match="list, row 2: the rollout has no 'response'"):
+        rollouts_from([ROWS[0], {"prompt": "?"}])
+
+
+# ---- columns
+
+
+def test_columns_are_mapped_by_name_and_by_path(tmp_path: Path) -> None:
+    rows = [
+        {"completion": "4", "meta": {"answer": "4", "uid": 7}, "question": "2+2?", "level": "easy"},
+        {"completion": "5", "meta": {"answer": None}, "question": "2+2?", "level": "easy"},
+    ]
+    path = tmp_path / "r.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {
+        "response": "completion",
+        "ground_truth": "meta.answer",
+        "prompt": "question",
+        "group": "meta.uid",
+    }
+    found = read_rollouts(path, columns=columns)
+    assert [(r.response, r.ground_truth, r.prompt, r.group) for r in found] == [
+        ("4", "4", "2+2?", 7),
+        ("5", None, "2+2?", None),
+    ]
+    assert found[0].extra == {"meta": {"answer": "4", "uid": 7}, "level": "easy"}
+    with pytest.raises(DataError, match="row 1: there is no column 'completions'; did you mean 'completion'"):
+        rollouts_from(rows, columns={"response": "completions"})
+    with pytest.raises(ConfigError, match="a rollout has no field 'respons'; did you mean 'response'"):
+        rollouts_from(rows, columns={"respons": "completion"})
+    with pytest.raises(ConfigError, match="the column of 'response' is a name"):
+        rollouts_from(rows, columns={"response": ""})
+
+
+def test_a_column_of_responses_is_a_group() -> None:
+    rows = [
+        {"prompt": "2+2?", "responses": ["4", "5"], "reward_model": {"style": "rule", "ground_truth": "4"}},
+        {"prompt": "3+3?", "responses": ["6"], "uid": "x", "extra_info": {"split": "test"}},
+    ]
+    found = rollouts_from(rows)
+    assert [(r.response, r.group, r.ground_truth) for r in found] == [
+        ("4", 0, "4"),
+        ("5", 0, "4"),
+        ("6", 1, None),
+    ]
+    assert found[2].extra == {"uid": "x", "split": "test"}
+
+
+def test_dumps_of_trainers_are_recognised() -> None:
+    verl = {"input": "user\n2+2?", "output": "4", "gts": "4", "score": 1.0, "step": 3, "uid": "u"}
+    (found,) = rollouts_from([verl])
+    assert (found.prompt, found.response, found.ground_truth) == ("user\n2+2?", "4", "4")
+    assert found.extra == {"score": 1.0, "step": 3, "uid": "u"}
+    skyrl = {
+        "input_prompt": "2+2?",
+        "output_response": "4",
+        "score": [0.0, 1.0],
+        "stop_reason": "stop",
+        "env_class": "judgekit",
+        "env_extras": {"reward_spec": {"ground_truth": "4"}},
+        "data_source": "maths",
+    }
+    (found,) = rollouts_from([skyrl])
+    assert (found.prompt, found.response, found.ground_truth) == ("2+2?", "4", "4")
+    assert (found.finish_reason, found.data_source) == ("stop", "maths")
+
+
+def test_a_field_under_another_name_is_hinted_at_and_never_taken(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "judgekit"):
+        found = rollouts_from([{"response": "4", "groundtruth": "4", "uid": 1, "question": "2+2?"}] * 2)
+    assert {(r.ground_truth, r.group, r.prompt) for r in found} == {(None, None, "")}
+    for hint in ("ground_truth=groundtruth", "group=uid", "prompt=question"):
+        assert caplog.text.count(f"--map {hint}") == 1
+    caplog.clear()
+    rollouts_from([{"response": "4", "answer": "4", "ground_truth": "4", "prompt": "p", "group": 1}])
+    assert caplog.text == ""
+    with pytest.raises(
+        DataError, match="has no 'response'; if 'completion' is it: --map response=completion"
+    ):
+        rollouts_from([{"completion": "4"}])
+
+
+# ---- results
+
+RESULTS = [
+    RewardResult(
+        index=i,
+        group=r["group"],
+        reward=reward,
+        status="scored" if reward is not None else "masked",
+        raw_reward=reward,
+        contributions={},
+        grades=grades,
+    )
+    for i, (r, reward, grades) in enumerate(
+        [
+            (ROWS[0], 1.0, {"a": Graded(1.0, "right"), "b": Skipped("a")}),
+            (ROWS[1], 0.0, {"a": Graded(0.0), "b": Abstained("no")}),
+            (ROWS[2], None, {"a": Failed("JudgeTimeout", "late", retryable=True)}),
+        ]
+    )
+]
+
+
+def test_a_table_of_results_has_a_row_for_each_and_no_number_for_a_failure() -> None:
+    pytest.importorskip("pyarrow")
+    table = results_table(EXPECTED, RESULTS)
+    assert table.column("reward").to_pylist() == [1.0, 0.0, None]
+    assert table.column("grade.a").to_pylist() == [1.0, 0.0, None]
+    assert table.column("grade.a.is").to_pylist() == ["graded", "graded", "failed"]
+    assert table.column("grade.a.why").to_pylist() == ["right", "", "JudgeTimeout: late (infrastructure)"]
+    assert table.column("grade.b").to_pylist() == [None, None, None]
+    assert table.column("grade.b.is").to_pylist() == ["skipped", "abstained", None]
+    polars = pytest.importorskip("polars")
+    frame = polars.from_arrow(table)
+    assert frame["reward"].null_count() == 1
+    assert results_table([], []).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["o.jsonl", "o.json", "o.csv", "o.tsv", "o.parquet", "o.jsonl.gz", "o.csv.gz", "o.jsonl.zst"],
+)
+def test_what_is_written_can_be_read_again(tmp_path: Path, name: str) -> None:
+    if name.endswith(("parquet", "zst")):
+        pytest.importorskip("pyarrow")
+    path = tmp_path / name
+    write_results(path, EXPECTED, RESULTS)
+    again = read_rollouts(path)
+    assert [(r.id, r.group, r.prompt, r.response, r.ground_truth) for r in again] == [
+        (r.id, r.group, r.prompt, r.response, r.ground_truth) for r in EXPECTED
+    ]
+    rewards = [r.extra.get("reward") for r in again]
+    if "sv" in name:
+        rewards = [None if r is None else float(r) for r in rewards]
+    assert rewards == [1.0, 0.0, None]
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_text_that_no_format_takes_is_written_all_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    odd = [Rollout(response="\ud800", prompt=[{"role": "user", "content": "?"}], ground_truth={"a": [1]})]
+    for name in ("o.jsonl", "o.csv", "o.parquet", "o.json"):
+        write_results(tmp_path / name, odd, [RESULTS[0]])
+        assert "d800" in read_rollouts(tmp_path / name)[0].response or name.startswith("o.js")

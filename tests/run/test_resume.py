@@ -1,0 +1,251 @@
+"""Going on where a run ended early: nothing is asked twice, and nothing stale is taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgekit import (
+    Abstained,
+    DataError,
+    Failed,
+    Gate,
+    Grade,
+    Graded,
+    GradingRunner,
+    JudgeUnavailable,
+    Ledger,
+    Rollout,
+    RolloutError,
+    Weighted,
+    grader,
+    group_grader,
+    read_ledger,
+)
+from judgekit.ledger.schema import RESUMES
+from judgekit.run.resume import CONFIG, known_grades, rollouts_of
+
+
+class Judge:
+    """Counts what it is asked; fails or breaks where the response says so."""
+
+    name, version, score_range = "judge", "1", (0.0, 1.0)
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.down = False
+        self.after = 10**9
+
+    async def grade(self, rollout: Rollout, /) -> Grade:
+        await asyncio.sleep(0)
+        if sum(self.asked.values()) >= self.after:
+            await asyncio.sleep(3600)
+        self.asked[rollout.response] += 1
+        if self.down:
+            raise JudgeUnavailable("down")
+        if "bomb" in rollout.response:
+            raise RolloutError("a bomb")
+        if "pass" in rollout.response:
+            return Abstained("no opinion")
+        return Graded(len(rollout.response) % 10 / 10)
+
+
+def batch(count: int = 24) -> list[Rollout]:
+    texts = [
+        f"response {i}" + (" bomb" if i % 7 == 3 else " pass" if i % 7 == 5 else "") for i in range(count)
+    ]
+    return [Rollout(prompt=f"p{i // 4}", ground_truth="1", response=text) for i, text in enumerate(texts)]
+
+
+async def resumed(runner: GradingRunner, path: Path, rollouts: Sequence[Rollout], **tags: Any) -> list[Any]:
+    known = known_grades(read_ledger(path, replaced=True), runner, rollouts)
+    return await runner.run(rollouts, known=known.grades, tags={**tags, RESUMES: known.runs})
+
+
+async def test_a_run_that_was_stopped_goes_on_and_pays_for_nothing_twice(tmp_path: Path) -> None:
+    expected = [r.reward for r in await GradingRunner({"judge": Judge()}, {"judge": 1.0}).run(batch())]
+    judge = Judge()
+    runner = GradingRunner(
+        {"judge": judge}, {"judge": 1.0}, ledger=Ledger(tmp_path / "l.jsonl"), transform="center"
+    )
+    rewards = []
+    for stop in (5, 11, 17, 10**9):
+        judge.after = stop
+        running = asyncio.create_task(resumed(runner, tmp_path / "l.jsonl", batch())) if stop > 5 else None
+        running = running or asyncio.create_task(runner.run(batch()))
+        done, _ = await asyncio.wait([running], timeout=1.0 if stop < 100 else 30)
+        if done:
+            rewards = [r.raw_reward for r in await running]
+        running.cancel()
+        await asyncio.wait([running])
+    assert rewards == expected
+    assert set(judge.asked.values()) == {1}
+    assert sum(judge.asked.values()) == 24
+    reading = read_ledger(tmp_path / "l.jsonl")
+    assert len(reading.entries) == 24  # those of the runs before are replaced
+    assert reading.replaced > 0
+    assert len(read_ledger(tmp_path / "l.jsonl", replaced=True).entries) == 24 + reading.replaced
+
+
+async def test_failures_of_the_judge_are_asked_again_and_the_rollouts_own_are_not(tmp_path: Path) -> None:
+    judge = Judge()
+    judge.down = True
+    runner = GradingRunner({"judge": judge}, ledger=Ledger(tmp_path / "l.jsonl"))
+    assert {r.status for r in await runner.run(batch())} == {"excluded"}
+    judge.down = False
+    await resumed(runner, tmp_path / "l.jsonl", batch())
+    assert set(judge.asked.values()) == {2}
+    results = await resumed(runner, tmp_path / "l.jsonl", batch())
+    assert set(judge.asked.values()) == {2}
+    kinds = Counter(type(r.grades["judge"]).__name__ for r in results)
+    assert kinds == {"Graded": 18, "Failed": 3, "Abstained": 3}
+    assert all(r.grades["judge"].cause == "rollout" for r in results if isinstance(r.grades["judge"], Failed))
+    assert sum(r.usage.calls for r in results) == 0
+
+
+async def test_a_rollout_with_some_of_its_grades_is_asked_for_the_others(tmp_path: Path) -> None:
+    """A reward without a gate asks all graders at once; what is known of one must not stand for the others."""
+    judge, rule, group = Judge(), Counter[str](), Counter[str]()
+
+    @grader
+    def length(response: str) -> float:
+        rule[response] += 1
+        return 1.0
+
+    @group_grader
+    async def among(rollouts: Sequence[Rollout]) -> list[float]:
+        group.update(rollout.response for rollout in rollouts)
+        return [0.5] * len(rollouts)
+
+    path = tmp_path / "l.jsonl"
+    runner = GradingRunner(
+        {"length": length, "judge": judge, "among": among},
+        {"length": 1.0, "judge": 1.0, "among": 1.0},
+        ledger=Ledger(path),
+    )
+    texts = [Rollout(prompt=f"p{i // 4}", ground_truth="1", response=f"response {i}") for i in range(16)]
+    judge.down = True
+    assert {r.reward for r in await runner.run(texts)} == {None}
+    judge.down = False
+    results = await resumed(runner, path, texts)
+    assert [r.status for r in results] == ["scored"] * 16
+    assert set(judge.asked.values()) == {2}
+    assert set(rule.values()) == set(group.values()) == {1}
+    again = await resumed(runner, path, texts)
+    assert [r.reward for r in again] == [r.reward for r in results]
+    assert set(judge.asked.values()) == {2}
+
+
+async def test_what_a_gate_skipped_is_asked_if_the_gate_opens(tmp_path: Path) -> None:
+    judge = Judge()
+
+    def made(limit: int) -> GradingRunner:
+        @grader
+        def short(response: str) -> float:
+            return float(len(response) < limit)
+
+        tree = Gate(if_="short >= 1", then=Weighted({"judge": 1.0}), otherwise=0.0)
+        return GradingRunner({"short": short, "judge": judge}, tree, ledger=Ledger(tmp_path / "l.jsonl"))
+
+    await made(11).run(batch())
+    first = sum(judge.asked.values())
+    assert 0 < first < 24
+    runner = made(100)
+    known = known_grades(read_ledger(tmp_path / "l.jsonl"), runner, batch())
+    fresh = [{key: grade for key, grade in grades.items() if key == "judge"} for grades in known.grades]
+    await runner.run(batch(), known=fresh)
+    assert set(judge.asked.values()) == {1}
+    assert sum(judge.asked.values()) == 24
+
+
+async def test_a_group_grader_is_asked_for_whole_groups(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def made(*, fails: bool) -> GradingRunner:
+        @group_grader
+        async def rank(rollouts: Sequence[Rollout]) -> list[Grade]:
+            asked.append(len(rollouts))
+            return [
+                Failed("JudgeTimeout", "late", retryable=True)
+                if fails and r.prompt == "p1" and i == 2
+                else Graded(i / 10)
+                for i, r in enumerate(rollouts)
+            ]
+
+        return GradingRunner({"rank": rank}, ledger=Ledger(tmp_path / "l.jsonl"))
+
+    await made(fails=True).run(batch())
+    assert asked == [4] * 6
+    results = await resumed(made(fails=False), tmp_path / "l.jsonl", batch())
+    assert asked == [4] * 7
+    assert all(isinstance(r.grades["rank"], Graded) for r in results)
+
+
+async def test_grades_of_other_settings_are_not_taken(tmp_path: Path) -> None:
+    judge = Judge()
+    path = tmp_path / "l.jsonl"
+    runner = GradingRunner({"judge": judge}, ledger=Ledger(path))
+    await runner.run(batch(), tags={CONFIG: "one"})
+    assert known_grades(read_ledger(path), runner, batch(), config="one").rollouts == 24
+    other = known_grades(read_ledger(path), runner, batch(), config="two")
+    assert (other.rollouts, other.others, other.runs) == (0, 24, [])
+    judge.version = "2"  # type: ignore[misc]
+    newer = GradingRunner({"judge": judge}, ledger=Ledger(path))
+    assert known_grades(read_ledger(path), newer, batch(), config="one").rollouts == 0
+    changed = [Rollout(prompt=r.prompt, ground_truth="2", response=r.response) for r in batch()]
+    assert known_grades(read_ledger(path), runner, changed, config="one").rollouts == 0
+    with pytest.raises(DataError, match="2 mappings of known grades for 24 rollouts"):
+        await runner.run(batch(), known=[{}, {}])
+
+
+async def test_rollouts_are_made_again_from_a_ledger_with_texts(tmp_path: Path) -> None:
+    runner = GradingRunner({"judge": Judge()}, ledger=Ledger(tmp_path / "l.jsonl", texts=True))
+    await runner.run(batch())
+    entries = sorted(read_ledger(tmp_path / "l.jsonl").entries, key=lambda e: e.index)
+    again = rollouts_of(entries)
+    assert [(r.prompt, r.response, r.ground_truth) for r in again] == [
+        (r.prompt, r.response, r.ground_truth) for r in batch()
+    ]
+    assert known_grades(read_ledger(tmp_path / "l.jsonl"), runner, again).rollouts == 24
+    bare = GradingRunner({"judge": Judge()}, ledger=Ledger(tmp_path / "bare.jsonl"))
+    await bare.run(batch())
+    with pytest.raises(DataError, match="needs the rollouts' texts"):
+        rollouts_of(read_ledger(tmp_path / "bare.jsonl").entries)
+
+
+async def test_rollouts_that_differ_in_anything_a_grader_reads_share_no_grade(tmp_path: Path) -> None:
+    """The same last turn at the end of two trajectories, and a reference that was mended meanwhile."""
+
+    class Reads:
+        name, version, score_range = "reads", "1", (0.0, 1.0)
+
+        async def grade(self, rollout: Rollout, /) -> Grade:
+            return Graded((len(rollout.messages) + len(str(rollout.ground_truth)) + len(rollout.extra)) / 100)
+
+    runner = GradingRunner({"reads": Reads()}, ledger=Ledger(tmp_path / "l.jsonl"))
+    turn = {"role": "assistant", "content": "done"}
+    first = [
+        Rollout(prompt="p", group="g", response="done", messages=[turn] * n, ground_truth="4") for n in (2, 7)
+    ]
+    expected = [r.reward for r in await runner.run(first)]
+    assert [r.reward for r in await resumed(runner, tmp_path / "l.jsonl", first)] == expected
+    changed = [
+        Rollout(prompt="p", group="g", response="done", messages=[turn] * 2, **fields)
+        for fields in ({"ground_truth": "forty"}, {"ground_truth": "4", "extra": {"rubric": "strict"}})
+    ]
+    known = known_grades(read_ledger(tmp_path / "l.jsonl"), runner, [*first, *changed])
+    assert [bool(grades) for grades in known.grades] == [True, True, False, False]
+
+
+async def test_a_resumed_run_hides_no_rollout_that_it_did_not_grade(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    runner = GradingRunner({"judge": Judge()}, ledger=Ledger(path))
+    await runner.run(batch())
+    await resumed(runner, path, batch()[:4])
+    reading = read_ledger(path)
+    assert (len(reading.entries), reading.replaced) == (24, 4)
