@@ -28,9 +28,14 @@ with warnings.catch_warnings():
     import skyrl.train.generators.skyrl_gym_generator  # noqa: F401
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Ignore warnings of libraries that are not ours: in each test, and in what is collected after the last."""
+    config.addinivalue_line("filterwarnings", "ignore")
+    warnings.simplefilter("ignore")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        item.add_marker(pytest.mark.filterwarnings("ignore"))  # of libraries that are not ours
         item.add_marker(pytest.mark.timeout(300))
 
 

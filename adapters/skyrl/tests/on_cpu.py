@@ -41,7 +41,7 @@ class OnCPU(main.JudgeKitExp):
         return self._dataset(self.cfg.data.val_data)
 
     def _dataset(self, files: Any) -> Any:
-        """SkyRL's, which takes eight processes for it: each imports SkyRL anew."""
+        """SkyRL's, which takes eight processes for it: each imports SkyRL again."""
         return PromptDataset(files, self.tokenizer, self.cfg.trainer.max_prompt_length, num_workers=1)
 
     def run(self) -> None:
@@ -79,7 +79,7 @@ if __name__ == "__main__":
     if section.serve is not None:
         import ray
 
-        ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+        ray.init("local", num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
         start = ray_judge.start_ray_judge
 
         def scripted(model: str, **options: Any) -> Any:

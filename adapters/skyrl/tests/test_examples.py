@@ -115,9 +115,14 @@ def test_it_trains(script: Path, tmp_path: Path, prepared: Path, api: str) -> No
     rows = json.loads((tmp_path / "rows.json").read_text())
     trained = [row for row in rows if "judgekit/rollouts" in row]
     assert len(trained) == STEPS
-    for row in trained:
-        assert row["judgekit/rollouts"] == (40 if "api" in script.stem else 64)
-        assert row["judgekit/scored_rate"] == 1.0
+    counts = [row["judgekit/rollouts"] for row in trained]
+    if (
+        "async" in script.stem
+    ):  # generation runs ahead: a step's figures are of what was graded since the last one
+        assert sum(counts) >= 64 * STEPS
+    else:
+        assert set(counts) == {40 if "api" in script.stem else 64}
+    assert {row["judgekit/scored_rate"] for row in trained} == {1.0}
     name, mean = (
         ("correct", 0.0) if "rule" in script.stem else ("judge", 0.5 if "api" in script.stem else 1.0)
     )

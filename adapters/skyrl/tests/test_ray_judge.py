@@ -37,7 +37,7 @@ STEPS, KILLED, WAITED = 12, 4, 8
 def cluster() -> Iterator[None]:
     if not VLLM.exists():
         pytest.fail("the judge runs in the vllm environment: make env-vllm")
-    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     yield
     ray.shutdown()
 

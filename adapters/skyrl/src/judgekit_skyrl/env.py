@@ -61,7 +61,7 @@ def register(
         runner=runner,
         grouped=grouped,
         can_mask=True,
-        can_exclude=True,
+        can_exclude=grouped,
         grouping_hint=GROUPING_HINT,
     )
     if hosted.max_failure_rate is not None and not grouped:

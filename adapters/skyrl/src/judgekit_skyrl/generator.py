@@ -38,7 +38,7 @@ class _Session:
         self.counts: dict[str, Counts] = {}
         self.excluded: set[tuple[Hashable, Any]] = set()
         """Rollouts to leave out of the training, by prompt and repetition."""
-        self._rewards: dict[tuple[str, Hashable], list[float | None]] = defaultdict(list)
+        self._results: dict[tuple[str, Hashable], list[RewardResult]] = defaultdict(list)
         self._collectors: dict[str, GroupCollector] = {}
         self._loop = background_loop()
         self._closed = False
@@ -64,13 +64,11 @@ class _Session:
         result = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(meet(), self._loop))
         counts = self.counts.setdefault(env_id, Counts())
         counts.add(result, length=rollout.response_tokens or len(rollout.response))
-        rewards = self._rewards[env_id, instance]
-        rewards.append(result.raw_reward if result.status == "scored" else None)
-        if len(rewards) == size:
-            valid = [reward for reward in rewards if reward is not None]
-            counts.groups += 1
-            counts.flat_groups += len(valid) >= 2 and max(valid) == min(valid)
-            counts.empty_groups += not valid
+        members = self._results[env_id, instance]
+        members.append(result)
+        if len(members) == size:
+            counts.add_group(members)
+            del self._results[env_id, instance]
         return result
 
     def leave(self, env_id: str, instance: Hashable) -> None:

@@ -1,0 +1,222 @@
+"""The reward function that GRPOTrainer and RLOOTrainer call."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import re
+import weakref
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
+from typing import Any
+
+from judgekit import ConfigError, Failed, GradingRunner, RewardResult, Rollout
+from judgekit.trainers import (
+    Counts,
+    HostedRunner,
+    RewardConfig,
+    StepCounts,
+    hosted_runner,
+    in_background,
+    share_limits,
+)
+from judgekit_trl.batch import check_whole, columns_of, group_numbers, place_of, rollout, truth_column
+
+OLDEST = (1, 0)
+"""The first TRL whose trainers let reward functions log figures, which also tells them their groups."""
+EXCLUDES = (1, 6)
+"""From this TRL on, None is left out of its group's mean and deviation; earlier ones add it up as 0."""
+
+Reward = Callable[..., Awaitable[list[float | None]]]
+
+
+def judgekit_reward(
+    reward: str | os.PathLike[str] | GradingRunner, *, ground_truth: str | None = None
+) -> Reward:
+    """Make TRL's reward function of a reward.yaml or a GradingRunner.
+
+    Give it to the trainer alone (`reward_funcs=judgekit_reward(…)`); other reward functions become graders.
+    *ground_truth*: the column of the reference (default: `ground_truth`, `reward_model`, `solution` or `answer`).
+    The function can be pickled. Raises ConfigError, also for a TRL that cannot do what is set for missing rewards.
+    """
+    # TRL finds a partial of a coroutine function to be one, and names it, in every version; an object not
+    made: Any = functools.partial(judgekit, RewardFunction(reward, ground_truth))
+    made.__name__ = "judgekit"
+    return made  # type: ignore[no-any-return]
+
+
+async def judgekit(function: RewardFunction, /, **given: Any) -> list[float | None]:
+    """Call *function* with TRL's keywords; by this name TRL logs the rewards."""
+    return await in_background(functools.partial(function, **given))
+
+
+class RewardFunction:
+    """Grades what TRL hands over; see `judgekit_reward`."""
+
+    def __init__(
+        self, reward: str | os.PathLike[str] | GradingRunner, ground_truth: str | None = None
+    ) -> None:
+        self._reward = reward if isinstance(reward, GradingRunner) else os.path.abspath(reward)
+        self._ground_truth = ground_truth
+        self._hosted = _hosted(self._reward)
+        self._runner = self._hosted.runner
+        if self._hosted.exclude:  # None, instead of a mean to train on
+            self._runner = self._runner.with_settings(missing_reward="exclude")
+        self._steps = StepCounts(self._hosted.max_failure_rate)
+        self._closed: Any = None
+
+    def __reduce__(self) -> Any:
+        return RewardFunction, (self._reward, self._ground_truth)
+
+    async def __call__(
+        self,
+        /,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+        **given: Any,
+    ) -> list[float | None]:
+        """Return a reward for each completion, None where it is missing and TRL leaves it out.
+
+        *given*: the data set's columns, and TRL's `trainer_state`, `log_metric` and `log_extra`.
+        """
+        if self._closed is None and not isinstance(self._reward, GradingRunner):  # the user closes that
+            loop = asyncio.get_running_loop()
+            self._closed = weakref.finalize(self, _close, self._runner, loop)
+            self._closed.atexit = False  # the loop's end closes everything
+        trainer = getattr(given.get("log_metric"), "__self__", None)
+        self._check_neighbours(trainer)
+        place = place_of(trainer, len(prompts))
+        numbers = group_numbers(place, prompts)
+        if self._runner.needs_group:
+            check_whole(place, numbers)
+        tags = _tags(given.get("trainer_state"), place is None or place.training)
+        columns = columns_of(given, len(prompts))
+        truth = truth_column(self._ground_truth, columns)
+        rollouts = [
+            rollout(
+                {name: values[i] for name, values in columns.items()},
+                prompts[i],
+                completions[i],
+                truth=truth,
+                tokens=completion_ids[i] if completion_ids is not None else None,
+                group=str(number),
+                id=f"{number}_{i}",
+            )
+            for i, number in enumerate(numbers)
+        ]
+        groups = [list(members) for _, members in groupby(rollouts, key=lambda one: one.group)]
+        graded = await self._runner.run_groups(groups, tags=tags)
+        figures = self._count(graded, groups, ends=trainer is not None)
+        results = [result for group in graded for result in group]
+        _log(results, figures, given)
+        return [result.reward for result in results]
+
+    def _check_neighbours(self, trainer: Any) -> None:
+        others = len(getattr(trainer, "reward_funcs", None) or ()) - 1
+        if others > 0 and self._hosted.exclude:
+            raise ConfigError(
+                "beside another reward function (or an environment's get_reward) TRL adds a missing reward up as 0: make the "
+                "others graders of reward.yaml (functions decorated with judgekit.grader), or write missing_reward: neutral, a number or raise"
+            )
+
+    def _count(
+        self, graded: Sequence[Sequence[RewardResult]], groups: Sequence[Sequence[Rollout]], *, ends: bool
+    ) -> Mapping[str, float]:
+        """Count a call's results and return the figures. *ends*: the call is all that there is of a step.
+
+        Raises FailureRateError.
+        """
+        counts = Counts()
+        bounds = self._runner.reward.bounds()
+        for results, rollouts in zip(graded, groups, strict=True):
+            for result, one in zip(results, rollouts, strict=True):
+                counts.add(result, length=one.response_tokens or len(one.response), bounds=bounds)
+            counts.add_group(results)
+        if ends:
+            self._steps.add(counts)
+            self._steps.end()
+        else:  # AsyncGRPOTrainer calls group by group and names no step
+            self._steps.add_stepless(counts)
+        return counts.figures()
+
+
+def _close(runner: GradingRunner, loop: asyncio.AbstractEventLoop) -> None:
+    """Close the runner of a trainer that is gone, in a notebook for example."""
+    if not loop.is_closed():
+        asyncio.run_coroutine_threadsafe(runner.close(), loop)
+
+
+def _log(results: Sequence[RewardResult], figures: Mapping[str, float], given: Mapping[str, Any]) -> None:
+    """Log means per grader, and each row's scores for TRL's table of completions."""
+    if (log_metric := given.get("log_metric")) is not None:
+        for name, value in figures.items():
+            log_metric(name, value)
+    if (log_extra := given.get("log_extra")) is not None:
+        for name in dict.fromkeys(name for result in results for name in result.grades):
+            log_extra(f"judgekit/{name}", [result.score(name) for result in results])
+        log_extra("judgekit/missing", [_why(result) for result in results])
+
+
+def _why(result: RewardResult) -> str:
+    """Say why a reward is missing: its graders with their errors; empty where it is not."""
+    if result.status == "scored":
+        return ""
+    found = {name: result.grades.get(name) for name in result.missing}
+    return ", ".join(
+        f"{name}: {grade.error}" if isinstance(grade, Failed) else name for name, grade in found.items()
+    )
+
+
+def _tags(state: Any, training: bool) -> dict[str, Any]:
+    """Make the ledger's tags."""
+    step = getattr(state, "global_step", None)
+    return {"phase": "train" if training else "eval", **({} if step is None else {"global_step": step})}
+
+
+def _hosted(reward: str | GradingRunner) -> HostedRunner:
+    found = _trl_version()
+    processes = int(os.environ.get("WORLD_SIZE") or 1)
+
+    def prepare(file: RewardConfig) -> None:
+        for name, judge in file.judges.items():
+            if judge.get("engine") == "vllm" and processes > 1:
+                raise ConfigError(
+                    f"judges.{name}: each of the {processes} ranks would load the model; serve it once (judgekit serve) "
+                    "and take engine: openai or engine: ray"
+                )
+            share_limits(judge, processes)
+
+    hosted = hosted_runner(
+        config=None if isinstance(reward, GradingRunner) else reward,
+        runner=reward if isinstance(reward, GradingRunner) else None,
+        grouped=True,
+        can_mask=False,
+        can_exclude=True,
+        grouping_hint="",
+        prepare=prepare,
+    )
+    if hosted.exclude and found < EXCLUDES:
+        raise ConfigError(
+            "missing_reward: exclude (the default) needs TRL 1.6: the installed one adds a missing reward up as 0; "
+            "upgrade it, or write missing_reward: neutral, a number or raise"
+        )
+    return hosted
+
+
+@functools.cache
+def _trl_version() -> tuple[int, ...]:
+    try:
+        text = version("trl")
+    except PackageNotFoundError:
+        raise ConfigError(
+            "judgekit_trl works inside TRL, and TRL is not installed here: pip install trl"
+        ) from None
+    found = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+    if found < OLDEST:
+        raise ConfigError(
+            f"TRL {text} does not tell a reward function its groups; judgekit_trl needs 1.0 or later"
+        )
+    return found

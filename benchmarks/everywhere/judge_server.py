@@ -1,0 +1,75 @@
+"""A judge behind OpenAI's API whose opinion is a hash of what it reads: `python judge_server.py`; it prints its port.
+
+Of a text with the word `unreadable` it says nothing that can be read, and of one with `unavailable` HTTP 500: where it is
+asked for a score, not where it ranks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import zlib
+from collections.abc import Sequence
+
+from aiohttp import web
+from samples import REFUSED, UNREADABLE
+
+_RESPONSE = re.compile(r"RESPONSE (M\d+):\n(`+)\n(.*?)\n\2", re.S)
+
+
+def quoted(heading: str, text: str) -> str:
+    found = re.search(heading + r":\n(`+)\n(.*?)\n\1", text, re.S)
+    assert found, text
+    return found[2]
+
+
+def opinion(*texts: str) -> int:
+    return zlib.crc32("\n".join(texts).encode())
+
+
+def ranking(text: str) -> str:
+    shown = {name: response for name, _, response in _RESPONSE.findall(text)}
+    names = sorted(shown, key=lambda name: opinion(shown[name]))
+    (code,) = re.findall(r'\{"code": "(?!CODE)([^"]+)"', text)
+    return json.dumps({"code": code, "reason": "", "ranking": names})
+
+
+def score(text: str) -> str | None:
+    parts = [quoted(heading, text) for heading in ("PROBLEM", "REFERENCE SOLUTION", "CANDIDATE SOLUTION")]
+    if REFUSED in parts[-1]:
+        return None
+    if UNREADABLE in parts[-1]:
+        return "I had rather not say."
+    line: str = re.findall(r"### Final Score \[(?!CODE)\w+\]", text)[-1]
+    return f"{line}: {opinion(*parts) % 1001}"
+
+
+async def chat(request: web.Request) -> web.Response:
+    body = await request.json()
+    text = "\n".join(message["content"] for message in body["messages"])
+    said = ranking(text) if "RESPONSE M1:" in text else score(text)
+    if said is None:
+        return web.json_response({"error": {"message": "planted"}}, status=500)
+    choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+    return web.json_response({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 3}})
+
+
+async def models(_: web.Request) -> web.Response:
+    return web.json_response({"data": [{"id": "judge"}]})
+
+
+async def serve() -> None:
+    app = web.Application()
+    app.router.add_get("/v1/models", models)
+    app.router.add_post("/v1/chat/completions", chat)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    addresses: Sequence[tuple[str, int]] = runner.addresses
+    print(addresses[0][1], flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())

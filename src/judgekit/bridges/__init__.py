@@ -1,0 +1,16 @@
+"""judgekit inside trainers that call a function or a class for a reward: a module each, imported only where it is used.
+
+| trainer | hook | what a missing reward becomes |
+|---|---|---|
+| verifiers (0.4 and later), prime-rl through it | `judgekit.bridges.verifiers:reward` | an error of the trace: no reward |
+| OpenRLHF | `reward_func` of `judgekit.bridges.openrlhf` | a written number, or the run's end |
+| slime | `judgekit.bridges.slime.reward` | the group's mean, and `remove_sample` |
+| AReaL | `reward` and `rejecting` of `judgekit.bridges.areal` | a rejected episode |
+| NeMo-RL | `judgekit.bridges.nemo_rl.JudgeKitEnvironment` | the group's mean |
+| rLLM | `judgekit.bridges.rllm.JudgeKitEvaluator` | an error of the rollout |
+| Tinker cookbook | `judgekit.bridges.tinker.Judged` | the group's mean |
+| OpenReward | `judgekit.bridges.openreward.JudgeKitRewards` | null; in `score_group` the group's mean |
+
+Which reward.yaml is graded with stands in each hook's own settings, or in the environment variable JUDGEKIT_REWARD.
+Trainers that send HTTP requests instead are served by `judgekit serve-rewards`.
+"""

@@ -1,0 +1,105 @@
+"""The runner behind a function that a trainer calls."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from judgekit.errors import ConfigError, MissingRewardError
+from judgekit.metrics import Counts
+from judgekit.trainers import StepCounts, hosted_runner, in_background, run_blocking, without_fill
+from judgekit.types import Failed, RewardResult, Rollout
+
+VARIABLE = "JUDGEKIT_REWARD"
+
+
+class Bridge:
+    """Grades rollouts from any thread and event loop of the process, all by one runner.
+
+    *reward*: path of a reward.yaml. *grouped*: whether a call brings all rollouts of a prompt; else each stands alone,
+    and graders of groups are refused. *can_exclude*: whether the trainer can be told that there is no reward. Raises
+    ConfigError.
+    """
+
+    def __init__(
+        self, reward: str, *, grouped: bool, can_mask: bool = False, can_exclude: bool = False
+    ) -> None:
+        hosted = hosted_runner(
+            config=reward,
+            grouped=grouped,
+            can_mask=can_mask,
+            can_exclude=can_exclude,
+            grouping_hint="use a trainer that hands over groups, or the reward service",
+        )
+        self._runner = hosted.runner
+        self._steps = StepCounts(hosted.max_failure_rate)
+
+    async def grade(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:
+        """Grade a prompt's rollouts, or one rollout. Raises FailureRateError, MissingRewardError."""
+        return await in_background(self._grade, rollouts)
+
+    def grade_sync(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:
+        """As `grade`, for trainers that call from a thread."""
+        return run_blocking(self._grade(rollouts))
+
+    async def _grade(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:
+        (results,) = await self._runner.run_groups([rollouts])
+        counts = Counts()
+        for result in results:
+            counts.add(result)
+        self._steps.add_stepless(counts)
+        return results if len(results) > 1 else [without_fill(result) for result in results]
+
+
+_bridges: dict[tuple[str, bool, bool, bool], Bridge] = {}
+_lock = threading.Lock()
+
+
+def bridge(reward: str, *, grouped: bool, can_mask: bool = False, can_exclude: bool = False) -> Bridge:
+    """Return the process's bridge to this reward.yaml."""
+    key = (reward, grouped, can_mask, can_exclude)
+    with _lock:  # trainers call from many threads at once, and all of them share one runner's limits
+        if key not in _bridges:
+            _bridges[key] = Bridge(reward, grouped=grouped, can_mask=can_mask, can_exclude=can_exclude)
+        return _bridges[key]
+
+
+def reward_file(named: Any = None) -> str:
+    """Return the absolute path of the reward.yaml that is *named*, or stands in JUDGEKIT_REWARD. Raises ConfigError."""
+    path = named or os.environ.get(VARIABLE)
+    if not path:
+        raise ConfigError(
+            f"which reward.yaml? Name it in the trainer's settings, or set {VARIABLE} to its path"
+        )
+    return os.path.abspath(path)
+
+
+def value(result: RewardResult) -> float:
+    """Return the reward. Raises MissingRewardError, with its graders' errors, if there is none."""
+    if result.reward is None:
+        raise MissingRewardError(f"no reward: {why(result)}")
+    return result.reward
+
+
+def why(result: RewardResult) -> str:
+    """Say which grades are missing, and for what error."""
+    found = {name: result.grades.get(name) for name in result.missing}
+    return ", ".join(
+        f"{name} ({grade.error})" if isinstance(grade, Failed) else name for name, grade in found.items()
+    )
+
+
+def figures(result: RewardResult, prefix: str = "judgekit/") -> dict[str, float]:
+    """Return each grader's score, of those that gave one, and whether the reward is missing (0 or 1)."""
+    scores = {f"{prefix}{name}": score for name in result.grades if (score := result.score(name)) is not None}
+    return {**scores, f"{prefix}missing": float(result.status != "scored")}
+
+
+def truth_of(row: Mapping[str, Any]) -> Any:
+    """Return the reference of a data set's row, under one of the names that data sets have for it."""
+    return next(
+        (row[name] for name in ("ground_truth", "answer", "solution", "label") if row.get(name) is not None),
+        None,
+    )

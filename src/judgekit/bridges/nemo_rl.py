@@ -1,0 +1,76 @@
+"""NeMo-RL: an environment that ends each episode with a reward.
+
+    env = ray.remote(JudgeKitEnvironment).remote({"reward": "reward.yaml"})
+
+A missing reward becomes the mean of its group, where `metadata` names groups (`group`); NeMo-RL has no other way to say it.
+Without groups write `missing_reward: <number>` or `raise`.
+
+Source: NeMo-RL 0.5, nemo_rl/environments/interfaces.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import torch
+from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentReturn
+
+from judgekit.bridges.bridge import bridge, figures, reward_file, truth_of, value
+from judgekit.types import RewardResult, Rollout
+
+
+class JudgeKitEnvironment(EnvironmentInterface):  # type: ignore[misc]
+    """Grades message logs. *cfg*: `reward`, the path of a reward.yaml."""
+
+    def __init__(self, cfg: dict[str, Any]) -> None:
+        self._file = reward_file(cfg.get("reward"))
+        self._last: list[RewardResult] = []
+
+    def step(self, message_log_batch: Sequence[Any], metadata: Sequence[dict[str, Any]]) -> Any:
+        """Grade a batch of message logs. *metadata*: the rows, with a reference and, where known, a `group`."""
+        pairs = list(zip(message_log_batch, metadata, strict=True))
+        grouped = all(row.get("group") is not None for row in metadata)
+        order = (
+            sorted(range(len(pairs)), key=lambda i: str(pairs[i][1].get("group")))
+            if grouped
+            else range(len(pairs))
+        )
+        results: dict[int, RewardResult] = {}
+        graded = bridge(self._file, grouped=grouped)
+        for _, members in groupby(order, key=lambda i: str(pairs[i][1]["group"]) if grouped else i):
+            places = list(members)
+            found = graded.grade_sync([_rollout(*pairs[i]) for i in places])
+            results |= dict(zip(places, found, strict=True))
+        self._last = [results[i] for i in range(len(pairs))]
+        return EnvironmentReturn(
+            observations=[{"role": "environment", "content": ""} for _ in pairs],
+            metadata=list(metadata),
+            next_stop_strings=[None] * len(pairs),
+            rewards=torch.tensor([value(result) for result in self._last], dtype=torch.float32),
+            terminateds=torch.ones(len(pairs)),
+            answers=None,
+        )
+
+    def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, float]]:
+        """Add the last step's means per grader, and the share of missing rewards."""
+        found: dict[str, list[float]] = {}
+        for result in self._last:
+            for name, figure in figures(result).items():
+                found.setdefault(name, []).append(figure)
+        return batch, {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def _rollout(log: Sequence[dict[str, Any]], row: dict[str, Any]) -> Rollout:
+    messages = [{"role": message["role"], "content": message["content"]} for message in log]
+    first = next((i for i, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
+    said = [message["content"] for message in messages if message["role"] == "assistant"]
+    return Rollout(
+        prompt=messages[:first],
+        response=said[-1] if said else "",
+        messages=messages,
+        ground_truth=truth_of(row),
+        group=str(row["group"]) if row.get("group") is not None else None,
+        extra=row,
+    )

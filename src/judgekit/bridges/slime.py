@@ -1,0 +1,52 @@
+"""slime: a custom reward model.
+
+    --custom-rm-path judgekit.bridges.slime.reward [--group-rm]      # and JUDGEKIT_REWARD=reward.yaml
+
+With `--group-rm` slime hands over a prompt's samples together: graders of groups work, and a missing reward becomes the mean
+of its group with `remove_sample`, which takes it out of the loss. Without, write `missing_reward: <number>` or `raise`.
+
+Source: slime 0.3.1, slime/rollout/rm_hub/__init__.py (`async_rm`, `batched_async_rm`), slime/utils/types.py (`Sample`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from judgekit.bridges.bridge import bridge, figures, reward_file, value
+from judgekit.types import RewardResult, Rollout
+
+
+async def reward(args: Any, sample: Any, **kwargs: Any) -> Any:
+    """Grade a sample, or a list of one prompt's samples. Raises MissingRewardError.
+
+    *args*: slime's own; `judgekit_reward`, a path, counts before JUDGEKIT_REWARD. Each grader's score stands in the sample's
+    `metadata` afterwards, under `judgekit/…`.
+    """
+    file = reward_file(getattr(args, "judgekit_reward", None))
+    if not isinstance(sample, list | tuple):
+        (result,) = await bridge(file, grouped=False).grade([_rollout(sample)])
+        return _noted(sample, result)
+    results = await bridge(file, grouped=True, can_mask=True).grade([_rollout(one) for one in sample])
+    for one, result in zip(sample, results, strict=True):
+        if result.status in ("neutral", "masked", "excluded"):
+            one.remove_sample = True
+    return [_noted(one, result) for one, result in zip(sample, results, strict=True)]
+
+
+def _noted(sample: Any, result: RewardResult) -> float:
+    sample.metadata = {**(sample.metadata or {}), **figures(result)}
+    return value(result)
+
+
+def _rollout(sample: Any) -> Rollout:
+    status = getattr(getattr(sample, "status", None), "value", None)
+    return Rollout(
+        prompt=sample.prompt,
+        response=sample.response,
+        group=str(sample.group_index),
+        id=str(sample.index),
+        ground_truth=sample.label,
+        response_tokens=getattr(sample, "response_length", None) or None,
+        finish_reason={"completed": "stop", "truncated": "length"}.get(str(status)),
+        extra=dict(sample.metadata or {}),
+    )

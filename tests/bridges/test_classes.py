@@ -1,0 +1,130 @@
+"""Classes that NeMo-RL and rLLM make, and the lines of the documentation.
+
+Where a package is not installed, stand-ins have its signatures, from its documentation.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from judgekit import MissingRewardError
+
+Stand = Callable[..., None]
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Stand:
+    """Put a module in the place of one that is not installed."""
+
+    def put(name: str, **contents: Any) -> None:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            parts = name.split(".")
+            for end in range(1, len(parts) + 1):
+                inner = ".".join(parts[:end])
+                if inner not in sys.modules:
+                    module = ModuleType(inner)
+                    module.__path__ = []
+                    monkeypatch.setitem(sys.modules, inner, module)
+            vars(sys.modules[name]).update(contents)
+
+    return put
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("nemo_rl", "rllm", "tinker", "openreward"):
+        monkeypatch.delitem(sys.modules, f"judgekit.bridges.{name}", raising=False)
+
+
+class _Tensor(list):  # type: ignore[type-arg]
+    def tolist(self) -> list[float]:
+        return list(self)
+
+
+def test_nemo_rl(reward: Path, stand_in: Stand) -> None:
+    stand_in(
+        "torch",
+        tensor=lambda values, dtype=None: _Tensor(values),
+        ones=lambda n: _Tensor([1.0] * n),
+        float32=None,
+    )
+    stand_in(
+        "nemo_rl.environments.interfaces", EnvironmentInterface=object, EnvironmentReturn=SimpleNamespace
+    )
+    from judgekit.bridges.nemo_rl import JudgeKitEnvironment
+
+    def log(text: str) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": text}]
+
+    env = JudgeKitEnvironment({"reward": str(reward)})
+    # the groups come mixed
+    said = [("#### 4", 0), ("#### 5", 1), ("broken", 0), ("#### 5", 0), ("broken", 1)]
+    rows = [{"ground_truth": "4", "group": group} for _, group in said]
+    answer = env.step([log(text) for text, _ in said], rows)
+    assert answer.rewards.tolist() == [1.0, 0.25, 0.625, 0.25, 0.25]
+    assert answer.terminateds.tolist() == [1.0] * 5
+    assert env.global_post_process_and_metrics({})[1]["judgekit/missing"] == pytest.approx(0.4)
+
+
+@dataclass
+class _Output:
+    reward: float
+    is_correct: bool
+    signals: list[Any] = field(default_factory=list)
+
+
+def test_rllm(reward: Path, stand_in: Stand) -> None:
+    stand_in("rllm.eval.types", EvalOutput=_Output, Signal=lambda name, value: (name, value))
+    from judgekit.bridges.rllm import JudgeKitEvaluator
+
+    def episode(text: str) -> Any:
+        return SimpleNamespace(
+            trajectories=[SimpleNamespace(steps=[SimpleNamespace(output=text, chat_completions=[])])]
+        )
+
+    task = SimpleNamespace(id="1", instruction="2+2?", metadata={"ground_truth": "4"})
+    evaluator = JudgeKitEvaluator(str(reward))
+    found = evaluator.evaluate(task, episode("#### 4"))
+    assert (found.reward, found.is_correct) == (1.0, True)
+    assert ("correct", 1.0) in found.signals
+    assert not evaluator.evaluate(task, episode("#### 5")).is_correct
+    with pytest.raises(MissingRewardError, match="flaky"):
+        evaluator.evaluate(task, episode("broken"))
+
+
+def test_the_lines_of_the_documentation_run(
+    reward: Path, stand_in: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path(__file__).parents[2] / "docs" / "trainers.md"
+    stand_in("torch", tensor=_Tensor, ones=_Tensor, float32=None)
+    stand_in(
+        "nemo_rl.environments.interfaces", EnvironmentInterface=object, EnvironmentReturn=SimpleNamespace
+    )
+    # not the real one, which would start a cluster for a class that the lines only construct
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(remote=lambda cls: SimpleNamespace(remote=cls)))
+    stand_in("rllm.eval.types", EvalOutput=_Output, Signal=tuple)
+    stand_in("tinker_cookbook.rl.types", EnvGroupBuilder=object)
+    names = ("Environment", "GroupScore", "TextBlock", "ToolOutput")
+    stand_in("openreward.environments", **{name: type(name, (), {}) for name in names})
+    stand_in("areal.workflow.rlvr", RLVRWorkflow=type("RLVRWorkflow", (), {}))
+    monkeypatch.chdir(reward.parent)
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert len(blocks) >= 6
+    for block in blocks:
+        exec(block, {"my_builder": None, "__name__": "pasted"})
+    for function in re.findall(r'(?:fn = "|--custom-rm-path )(judgekit[\w.:]+)', page.read_text()):
+        path, _, name = function.replace(":", ".").rpartition(".")
+        source = Path(str(importlib.util.find_spec(path).origin)).read_text()  # type: ignore[union-attr]
+        assert f"def {name}(" in source
