@@ -3,6 +3,17 @@
 train() {
     local reward=$1
     shift
+    grpo \
+        +actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_verl.JudgeKitAgentLoopManager \
+        reward.reward_manager.name=judgekit \
+        +reward.reward_kwargs.judgekit_config="$reward" \
+        trainer.v1.sampler.custom_sampler.path=pkg://judgekit_verl \
+        trainer.v1.sampler.custom_sampler.name=JudgeKitReplayBuffer \
+        "$@"
+}
+
+# GRPO with verl's own reward manager, unless the arguments say otherwise.
+grpo() {
     python3 -m verl.trainer.main_ppo \
         algorithm.adv_estimator=grpo \
         data.train_files="${DATA:-$HOME/data/gsm8k}/train.parquet" \
@@ -18,10 +29,7 @@ train() {
         actor_rollout_ref.rollout.gpu_memory_utilization=0.5 \
         actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8 \
         actor_rollout_ref.rollout.tensor_model_parallel_size=1 \
-        +actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_verl.JudgeKitAgentLoopManager \
         reward.num_workers=2 \
-        reward.reward_manager.name=judgekit \
-        +reward.reward_kwargs.judgekit_config="$reward" \
         trainer.n_gpus_per_node="${GPUS:-1}" trainer.nnodes=1 \
         trainer.logger='["console"]' trainer.project_name=judgekit trainer.experiment_name="$(basename "$0" .sh)" \
         trainer.total_epochs=1 trainer.save_freq=-1 trainer.test_freq=20 \

@@ -1,10 +1,15 @@
-"""Writes GSM8K or MATH as parquet for verl.
+"""Writes GSM8K, MATH or MATH-500 as parquet for verl.
 
     python make_data.py gsm8k --out data/gsm8k                          # from the hub, with `pip install datasets`
     python make_data.py gsm8k --train train.jsonl --test test.jsonl --out data/gsm8k
     python make_data.py math --out data/math
+    python make_data.py math500 --out data/math500                      # test.parquet only: MATH-500 is for validation
+    python make_data.py math500 --references both --out data/math500
 
-A local file has one JSON object per line: `question` and `answer` (GSM8K), `problem` and `solution` (MATH).
+A local file has one JSON object per line: `question` and `answer` (GSM8K), `problem` and `solution` (MATH and MATH-500).
+
+--references says what a judge compares with: the final answer, the worked solution, or both, as a pair. Rows with a pair
+name the one that counts in `extra_info.target_gt`; a judge template can be given the other by changing that column.
 """
 
 from __future__ import annotations
@@ -28,6 +33,12 @@ TASKS = {
         "source": "llm_judge_remote_math",
         "ask": r"Think step by step, then give the final answer in \boxed{}.",
     },
+    "math500": {
+        "hub": ("HuggingFaceH4/MATH-500", "default"),
+        "fields": ("problem", "solution"),
+        "source": "llm_judge_remote_math",
+        "ask": r"Think step by step, then give the final answer in \boxed{}.",
+    },
 }
 
 
@@ -46,14 +57,19 @@ def final_answer(task: str, worked: str) -> str:
     return worked
 
 
-def row(task: str, split: str, index: int, given: dict[str, Any]) -> dict[str, Any]:
-    ask, answer = (given[field] for field in TASKS[task]["fields"])
+def row(task: str, split: str, index: int, given: dict[str, Any], references: str) -> dict[str, Any]:
+    ask, worked = (given[field] for field in TASKS[task]["fields"])
+    final = final_answer(task, worked)
+    truth: Any = {"answer": final, "solution": worked, "both": [final, worked]}[references]
+    info = {"split": split, "index": index, "problem": ask, "solution": worked}
+    if references == "both":
+        info["target_gt"] = final
     return {
         "data_source": TASKS[task]["source"],
         "prompt": [{"role": "user", "content": f"{ask}\n\n{TASKS[task]['ask']}"}],
         "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": final_answer(task, answer)},
-        "extra_info": {"split": split, "index": index, "problem": ask, "solution": answer},
+        "reward_model": {"style": "rule", "ground_truth": truth},
+        "extra_info": info,
     }
 
 
@@ -85,6 +101,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("task", choices=TASKS)
+    parser.add_argument("--references", choices=("answer", "solution", "both"), default="answer")
     parser.add_argument("--train", type=Path)
     parser.add_argument("--test", type=Path)
     parser.add_argument("--out", type=Path, required=True)
@@ -93,10 +110,10 @@ def main() -> None:
 
     given.out.mkdir(parents=True, exist_ok=True)
     for split, file in (("train", given.train), ("test", given.test)):
-        if file is None and (given.train or given.test):
+        if file is None and (given.train or given.test or (given.task, split) == ("math500", "train")):
             continue
         rows = read(file, given.task) if file is not None else from_hub(given.task, split)
-        made = [row(given.task, split, i, r) for i, r in enumerate(rows)]
+        made = [row(given.task, split, i, r, given.references) for i, r in enumerate(rows)]
         pd.DataFrame(made).to_parquet(given.out / f"{split}.parquet")
         print(f"{len(made)} rows in {given.out / f'{split}.parquet'}")
 

@@ -108,7 +108,7 @@ async def ratios(policy: Path, rounds: int) -> dict[str, float]:
 
 def starving(policy: Path) -> int:
     """Groups of 2,000 whose rewards do not come."""
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     hook = "+actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_verl.JudgeKitAgentLoopManager"
     config = config_of(
         policy,
@@ -124,7 +124,9 @@ def starving(policy: Path) -> int:
                 Arrived(group=str(group), session=member, size=2, rollout=rollout, tags={})
             )
     calls = [
-        worker.compute_score.remote(Complete(group=str(group), sessions=(0, 1), size=2))
+        worker.compute_score.remote(
+            Complete(group=str(group), sessions=(0, 1), size=2, training=True, own_uid=True)
+        )
         for group in range(GROUPS)
     ]
     ready, _ = ray.wait(calls, num_returns=GROUPS, timeout=240)

@@ -14,7 +14,7 @@ from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
 from judgekit.trainers import HostedRunner
 from judgekit_verl import estimators
-from judgekit_verl.group import _GroupManagerV0
+from judgekit_verl.group import leave_out
 
 PROMPTS, N, TOKENS = 12, 8, 24
 
@@ -114,7 +114,7 @@ def compare(
                 mask[i, :length] = torch.tensor(fate.mask(mask[i, :length].tolist()))
     data = made.data(uid, mask, case)
     if not case.v1 and not neutral:
-        _GroupManagerV0._leave_out(data, fates, made.length - 1)
+        leave_out(data, fates, made.length - 1)
     got = _advantages(data, algorithm, made.keys, case)
     loss = got * data.batch["response_mask"]
     error = float((got - _scattered(expected, rows, got))[rows].mul(made.mask[rows]).abs().max())

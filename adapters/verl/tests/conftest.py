@@ -27,10 +27,16 @@ with warnings.catch_warnings():
 from tiny_policy import make_policy
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Ignore warnings of libraries that are not ours: in each test, and in what is collected after the last."""
+    config.addinivalue_line("filterwarnings", "ignore")
+    warnings.simplefilter("ignore")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        item.add_marker(pytest.mark.filterwarnings("ignore"))  # of libraries that are not ours
-        item.add_marker(pytest.mark.timeout(400))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(400))
 
 
 @pytest.fixture(scope="session")
@@ -78,6 +84,6 @@ def trainer_config(policy: Path) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
-    ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=16, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
     ray.shutdown()

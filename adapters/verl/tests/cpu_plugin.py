@@ -222,7 +222,8 @@ def _after_replica_module() -> None:
 def _after_fsdp_module() -> None:
     from verl.workers.engine.base import EngineRegistry
 
-    module = sys.modules["verl.workers.engine.fsdp.transformer_impl"]
+    module: Any = sys.modules["verl.workers.engine.fsdp.transformer_impl"]
+    module.CPUOffloadPolicy = lambda **_: None  # the reference policy: there is no device to come from
     for kind, engine in (
         ("language_model", module.FSDPEngineWithLMHead),
         ("value_model", module.FSDPEngineWithValueHead),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 from judgekit import GradingRunner, JudgeUnavailable, Rollout, grader, group_grader
 from judgekit.graders import FinalAnswer, SoftOverlong
@@ -86,3 +88,42 @@ def length(response: str) -> float:
 def trivial() -> GradingRunner:
     """The score of trivial_score.py."""
     return GradingRunner({"length": length}, missing_reward=0.0)
+
+
+class RanksByLength:
+    """A reward function object as in the OpenJudge guide: it sees whole groups."""
+
+    async def compute_batch_scores(self, prompt_to_samples: dict[str, list[Any]]) -> list[Any]:
+        return [
+            SimpleNamespace(
+                original_index=sample.original_index,
+                group_index=sample.group_index,
+                score=sum(len(sample.response) > len(other.response) for other in group),
+                reward_info={"length_score": len(sample.messages[-1]["content"])},
+                details={"members": len(group), "index": sample.extra["index"]},
+            )
+            for group in prompt_to_samples.values()
+            for sample in group
+        ]
+
+
+ranks_by_length = RanksByLength()
+
+
+class BatchManager:
+    """A manager for verl before 0.7.1, as in that guide."""
+
+    def __init__(
+        self, tokenizer: Any, num_examine: int, compute_score: Any = None, **kwargs: Any
+    ) -> None: ...
+
+    def __call__(self, data: Any, return_dict: bool = False) -> Any: ...
+
+
+class LoopManager:
+    """A manager for verl's reward loop that is not judgekit's."""
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+
+    async def run_single(self, data: Any) -> Any: ...

@@ -1,12 +1,14 @@
-"""Run by test_legacy.py inside an old verl: its own loader and compute_reward with our manager.
+"""Run by tests inside an old verl: its own loader and compute_reward with our manager, or our function.
 
-old_verl.py POLICY_FOLDER    prints the version and the rewards as JSON
+old_verl.py POLICY_FOLDER                      prints the version and the rewards as JSON
+old_verl.py POLICY_FOLDER scores KEY=VALUE…    the same with custom_reward_function's options, and verl's naive manager
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import verl
 from omegaconf import OmegaConf
@@ -20,19 +22,39 @@ from batches import batch
 assert judgekit_verl.JudgeKitRewardManager is judgekit_verl.JudgeKitLegacyRewardManager
 
 
-def main() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-    config = OmegaConf.create(
+def config_of(manager: str, function: dict[str, str]) -> Any:
+    return OmegaConf.create(
         {
             "data": {"reward_fn_key": "data_source"},
-            "custom_reward_function": {"path": None, "name": None},
+            "custom_reward_function": {"path": None, "name": None, **function},
             "reward_model": {
-                "reward_manager": "judgekit",
+                "reward_manager": manager,
                 "sandbox_fusion": {"url": None},
                 "launch_reward_fn_async": False,
             },
         }
     )
+
+
+def main() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+    if "scores" in sys.argv:
+        given = dict(one.split("=", 1) for one in sys.argv[3:])
+        path, name = given.pop("path"), given.pop("name")
+        config = config_of("naive", {"path": path, "name": name, "reward_kwargs": given})
+        manager = load_reward_manager(config, tokenizer, 0)
+        sources = ["llm_judge_remote_math", "openai/gsm8k"]
+        data = batch(
+            tokenizer,
+            ["It is 4.", "#### 4"],
+            truths=["4", "4"],
+            sources=sources,
+            extra=[{"problem": "2 + 2?"}] * 2,
+        )
+        tensor, _ = compute_reward(data, manager)
+        print(json.dumps([verl.__version__, tensor.sum(1).tolist()]))
+        return
+    config = config_of("judgekit", {})
     manager = load_reward_manager(config, tokenizer, 0, judgekit_runner="graders_for_tests:ranked")
     data = batch(tokenizer, ["x", "zz", "xxx", "z"], uids=["a", "b", "a", "b"])
     tensor, extra = compute_reward(data, manager)

@@ -14,9 +14,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from verl.trainer.ppo.reward import load_reward_manager
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
+import judgekit_verl
 from judgekit_verl.manager import has_hook
 from judgekit_verl.settings import settings
 
@@ -84,22 +86,61 @@ def test_a_listwise_judge_in_validation() -> None:
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("run_*.sh")), ids=lambda path: path.stem)
-def test_launch_scripts(script: Path, tmp_path: Path, trainer_config: Callable[..., Any]) -> None:
+async def test_launch_scripts(
+    script: Path, tmp_path: Path, trainer_config: Callable[..., Any], tokenizer: Any
+) -> None:
     given = arguments_of(script, tmp_path)
     assert given
     config = trainer_config(*given)
     validate_config(
         config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
     )
+    if script.stem == "run_compute_score":
+        reward = load_reward_manager(config, tokenizer).compute_score.args[0]
+        assert reward is judgekit_verl.compute_score
+        return
     assert config.reward.reward_manager.name == "judgekit"
     assert has_hook(config)
     settings(dict(config.reward.reward_kwargs), hook=True, workers=config.reward.num_workers)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_trajectory_judge_is_asked_in_either_language(
+    language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from judgekit import Graded, Rollout
+    from judgekit.testing import ScriptedJudge
+    from judgekit.trainers import load_config
+
+    monkeypatch.setenv("JUDGE_LANGUAGE", language)
+    runner = load_config(EXAMPLES / "reward_trajectory.yaml").build()
+    grader: Any = runner.graders["judge"]
+    grader.judge = judge = ScriptedJudge("### Final Score [{nonce}]: 7")
+    turns = [{"role": "assistant", "content": "I calculate"}, {"role": "tool", "content": "36 apples"}]
+    rollout = Rollout(prompt="How many?", response="I calculate", messages=turns)
+    (result,) = asyncio.run(runner.run([rollout]))
+    grade = result.grades["judge"]
+    assert isinstance(grade, Graded), grade
+    assert grade.score == pytest.approx(0.7)
+    prompt = repr(judge.requests[0])
+    assert "36 apples" in prompt
+    assert ("TASK:" if language == "en" else "任务") in prompt
+
+
+def test_the_calculator_is_a_tool_of_verls() -> None:
+    from verl.tools.function_tool import load_function_tools_from_path
+
+    (tool,) = load_function_tools_from_path(str(EXAMPLES / "tools.py"))
+    assert asyncio.run(tool.call({"expression": "(48 + 24) / -2"})) == "-36"
+    for hostile in ("__import__('os')", "2 ** 9", "1 / 0", "(" * 150, "f'{1}'"):
+        assert asyncio.run(tool.call({"expression": hostile})).startswith("cannot calculate that")
 
 
 @pytest.mark.parametrize(
     ("task", "rows", "truth"),
     [
         ("gsm8k", {"question": "6 * 7?", "answer": "6 * 7 = 42\n#### 1,042"}, "1042"),
+        ("math500", {"problem": "?", "solution": r"So \boxed{7}."}, "7"),
         ("math", {"problem": "?", "solution": r"So \boxed{\frac{1}{2}}."}, r"\frac{1}{2}"),
     ],
 )
@@ -112,6 +153,12 @@ def test_data_scripts(task: str, rows: dict[str, str], truth: str, tmp_path: Pat
     made = pd.read_parquet(tmp_path / "train.parquet")
     assert made.iloc[0]["reward_model"]["ground_truth"] == truth
     assert made.iloc[0]["prompt"][0]["content"].startswith(next(iter(rows.values())))
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path), "--references", "both"], capture_output=True, text=True
+    )
+    made = pd.read_parquet(tmp_path / "train.parquet").iloc[0]
+    assert list(made["reward_model"]["ground_truth"]) == [truth, list(rows.values())[1]]
+    assert made["extra_info"]["target_gt"] == truth
     file.write_text("{")
     done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True)
     assert done.returncode

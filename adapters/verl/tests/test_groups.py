@@ -296,7 +296,7 @@ def test_v1_a_baseline_with_its_prompts_uid_is_a_group_of_its_own(v1: Callable[.
     )
     trainer.manager.generate_sequences(made)
     end = time.time() + 60
-    watch = trainer.manager._watch
+    watch = trainer.manager.watch
     while watch._steps.rollouts < 4:
         assert time.time() < end, watch._steps.rollouts
         time.sleep(0.2)
@@ -309,7 +309,7 @@ def test_v1_a_rollout_that_does_not_arrive_keeps_nobody_waiting(
     tokenizer: Any, fault: str, monkeypatch: Any
 ) -> None:
     """Ray cannot pickle it here, or cannot unpickle it there."""
-    from judgekit_verl import group
+    from judgekit_verl import sessions
     from judgekit_verl.manager import Arrived
 
     answer = {"reward_score": 0.5, "reward_extra_info": {}}
@@ -338,19 +338,17 @@ def test_v1_a_rollout_that_does_not_arrive_keeps_nobody_waiting(
         await self._compute_score([output], kwargs)
         return output
 
-    manager = group._v1_manager()
-    monkeypatch.setattr(group._DriverSide, "__init__", lambda self: None)  # no cluster for one worker
-    real = manager().agent_loop_workers_class.__ray_metadata__.modified_class
-    real = next(kind for kind in real.__mro__ if kind.__name__ == "GroupWorker")
-    monkeypatch.setattr(real.__mro__[1], "_run_agent_loop", generate)
+    real = sessions.group_worker_v1()
+    monkeypatch.setattr(real.__mro__[2], "_run_agent_loop", generate)  # verl's
     worker = real.__new__(real)
     worker.tokenizer, worker.background_tasks = tokenizer, set()
     worker.config = OmegaConf.create({"actor_rollout_ref": {"rollout": {"response_length": 8}}})
 
     async def both() -> list[Any]:
-        group._enter(group._Meeting(2, SimpleNamespace(compute_score=SimpleNamespace(remote=remote))))
-        sessions = (worker._run_agent_loop({}, {}, session_id=i) for i in range(2))
-        return await asyncio.wait_for(asyncio.gather(*sessions, return_exceptions=True), 5)
+        worker.reward_loop_worker_handles = [SimpleNamespace(compute_score=SimpleNamespace(remote=remote))]
+        worker._meet({"u": 2}, training=True)
+        members = (worker._run_agent_loop({}, {}, session_id=i, uid="u") for i in range(2))
+        return await asyncio.wait_for(asyncio.gather(*members, return_exceptions=True), 5)
 
     first, second = asyncio.run(both())
     assert isinstance(second, TypeError)

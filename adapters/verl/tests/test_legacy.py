@@ -49,6 +49,36 @@ def test_without_uid_by_prompt_and_truth(tokenizer: Any) -> None:
     assert tensor.sum(1).tolist()[2] == tensor.sum(1).tolist()[3]
 
 
+def test_rollouts_without_a_reward_are_left_out(tokenizer: Any) -> None:
+    """Siblings' advantages are those of a group without them, by verl's own GRPO; validation keeps its uids."""
+    import numpy as np
+    import torch
+    from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
+
+    made = manager(tokenizer, "excluding", judgekit_adv_estimator="grpo")
+    responses = ["aaaa", "zzzz", "down", "aazz", "down", "aaaa"]
+    data = batch(tokenizer, responses, uids=["a"] * 4 + ["b"] * 2)
+    out = made(data, return_dict=True)
+    mask = data.batch["attention_mask"][:, 32:]
+
+    def advantages(rewards: Any, rows: list[int], uids: list[str]) -> Any:
+        index = np.array(uids, dtype=object)
+        return compute_grpo_outcome_advantage(rewards[rows], mask[rows], index)[0][:, 0]
+
+    found = advantages(out["reward_tensor"], list(range(6)), out["reward_extra_info"]["uid"])
+    alone = advantages(out["reward_tensor"], [0, 1, 3], ["a"] * 3)
+    torch.testing.assert_close(found[[0, 1, 3]], alone)
+    assert found[[2, 4, 5]].tolist() == [0, 0, 0]  # of b only one has a reward
+    data = batch(tokenizer, responses, uids=["a"] * 4 + ["b"] * 2)
+    data.meta_info["validate"] = True
+    assert "uid" not in made(data, return_dict=True)["reward_extra_info"]
+
+
+def test_an_estimator_that_cannot_leave_rollouts_out(tokenizer: Any) -> None:
+    with pytest.raises(ConfigError, match="for grpo, rloo, opo only"):
+        manager(tokenizer, "excluding", judgekit_adv_estimator="gae")
+
+
 def test_validation_can_average_a_column_with_failures(tokenizer: Any) -> None:
     """These versions take np.mean of every column whose first value is no text."""
     import numpy as np
@@ -217,7 +247,10 @@ def test_inside_old_verl(version: str, policy: Path) -> None:
     here = Path(__file__).parent
     ran = subprocess.run(
         [sys.executable, str(here / "old_verl.py"), str(policy)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(OLD / version), str(here)])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(OLD / version), str(here), os.environ.get("PYTHONPATH", "")]),
+        },
         capture_output=True,
         text=True,
         timeout=200,

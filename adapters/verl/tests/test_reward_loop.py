@@ -122,15 +122,21 @@ HOOK = "+actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_verl.
 def test_a_trainer_that_passes_the_hook_by_is_told(
     trainer_config: Callable[..., Any], tokenizer: Any
 ) -> None:
-    """As verl's fully async trainer does: no group graders on groups of one, without a word."""
+    """As verl's fully async trainer does where our plug-in is not loaded: no groups of one, without a word."""
+    from types import SimpleNamespace
+
     from judgekit import ConfigError
 
+    told: list[str] = []
+
     async def grade() -> None:
-        made = manager(trainer_config, tokenizer, "ranked", HOOK)
+        made = manager(trainer_config, tokenizer, "excluding", HOOK)
+        made._steps = SimpleNamespace(fatal=SimpleNamespace(remote=told.append))
         await made.run_single(batch(tokenizer, ["x"], uids=["u"]))
 
-    with pytest.raises(ConfigError, match="one at a time and ignores agent_loop_manager_class"):
+    with pytest.raises(ConfigError, match="VERL_USE_EXTERNAL_MODULES=judgekit_verl.plugin"):
         asyncio.run(grade())
+    assert "ignores agent_loop_manager_class" in told[0]  # in the driver as well
 
 
 def test_a_reward_model_in_the_managers_place_is_an_error_at_the_start(
@@ -157,7 +163,9 @@ def test_rollouts_that_are_dropped_are_counted_for_the_driver(
 
     async def grade() -> None:
         made = manager(trainer_config, tokenizer, "strict", HOOK)
-        made._steps = SimpleNamespace(add=SimpleNamespace(remote=sent.append))
+        made._steps = SimpleNamespace(
+            add=SimpleNamespace(remote=lambda counts, training: sent.append(counts))
+        )
         await made.run_single(data)
 
     with pytest.raises(MissingRewardError):

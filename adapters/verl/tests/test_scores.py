@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from judgekit import ConfigError, MissingRewardError
-from judgekit_verl import compute_score, compute_score_batched
+from judgekit.trainers import run_blocking
+from judgekit_verl import compute_score, compute_score_batched, compute_score_blocking, scores
 from judgekit_verl.scores import _runner
 
 
@@ -105,23 +110,111 @@ async def test_a_judge_that_is_away(server: Written) -> None:
     assert await compute_score("x", "#### 4", "4", info, on_failure="final_answer") == 1.0
 
 
-def test_many_rows() -> None:
-    import asyncio
+@pytest.fixture
+def elsewhere() -> Iterator[Written]:
+    """A server that is not on the test's own loop."""
+    made = Written()
+    run_blocking(made.start())
+    yield made
+    run_blocking(made.runner.cleanup())
+    _runner.cache_clear()
 
-    from judgekit.trainers import run_blocking
 
-    server = Written()
-    run_blocking(server.start())
-    try:
-        infos = [{"server_url": server.url, "problem": f"p{i}"} for i in range(20)]
-        scores = compute_score_batched(["x"] * 20, ["s"] * 20, ["t"] * 20, infos, on_failure="raise")
-        assert scores == [0.5] * 20
-        with pytest.raises(ConfigError, match="different lengths"):
-            compute_score_batched(["x"], ["s"] * 2, ["t"] * 2, infos[:2], on_failure="raise")
-        with pytest.raises(ConfigError, match="on_failure=raise, a number"):
-            asyncio.run(compute_score("x", "s", "t", infos[0]))
-    finally:
-        run_blocking(server.runner.cleanup())
+def test_many_rows(elsewhere: Written) -> None:
+    infos = [{"server_url": elsewhere.url, "problem": f"p{i}"} for i in range(20)]
+    found = compute_score_batched(["x"] * 20, ["s"] * 20, ["t"] * 20, infos, on_failure="raise")
+    assert found == [0.5] * 20
+    with pytest.raises(ConfigError, match="different lengths"):
+        compute_score_batched(["x"], ["s"] * 2, ["t"] * 2, infos[:2], on_failure="raise")
+    with pytest.raises(ConfigError, match="on_failure=raise, a number"):
+        compute_score_blocking("x", "s", "t", infos[0])
+
+
+def test_equal_rows_at_temperature_0_are_asked_once(
+    elsewhere: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With LLM_JUDGE_CACHE also in another process, for which an emptied memory stands here."""
+    monkeypatch.setenv("LLM_JUDGE_CACHE", str(tmp_path / "replies.sqlite"))
+    info = {"server_url": elsewhere.url, "problem": "p", "temperature": 0}
+    for _ in range(2):
+        for _ in range(3):
+            assert compute_score_blocking("x", "s", "t", info, on_failure="raise") == 0.5
+        _runner.cache_clear()
+    assert len(elsewhere.bodies) == 1
+
+
+def test_other_data_sources_are_verls_own(elsewhere: Written) -> None:
+    info = {"server_url": elsewhere.url, "problem": "p"}
+    sources = ["llm_judge_remote_math", "openai/gsm8k", "openai/gsm8k"]
+    found = compute_score_batched(
+        sources,
+        ["It is 4.", "#### 4", "#### 5"],
+        ["4"] * 3,
+        [info] * 3,
+        on_failure="raise",
+        judged_sources="llm_judge_remote_*, mine",
+    )
+    assert found == [0.5, 1, 0]
+    assert len(elsewhere.bodies) == 1
+    with pytest.raises(NotImplementedError, match="data_source='unknown'"):
+        compute_score_blocking("unknown", "s", "t", info, on_failure="raise", judged_sources=["mine"])
+
+
+OPTIONS = {"on_failure": "raise", "judged_sources": "llm_judge_remote_*"}
+
+
+async def test_verls_loader_and_manager(
+    server: Written, trainer_config: Callable[..., Any], tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the README has it: verl's naive manager awaits the judge."""
+    from verl.trainer.ppo.reward import load_reward_manager
+
+    from batches import batch
+    from test_readme import launch_lines
+
+    monkeypatch.setenv("LLM_JUDGE_SERVER_URL", server.url)
+    manager = load_reward_manager(trainer_config(*launch_lines("compute_score")), tokenizer)
+    assert manager.is_async_reward_score
+    sources = ["llm_judge_remote_math", "openai/gsm8k"]
+    data = batch(
+        tokenizer,
+        ["It is 4.", "#### 4"],
+        truths=["4", "4"],
+        sources=sources,
+        extra=[{"problem": "2 + 2?"}] * 2,
+    )
+    found = [await manager.run_single(data[i : i + 1]) for i in range(2)]
+    assert [one["reward_score"] for one in found] == [0.5, 1]
+
+
+@pytest.mark.parametrize("version", ["0.5.0", "0.6.1"])
+def test_inside_old_verl(version: str, policy: Path, elsewhere: Written) -> None:
+    """Its own loader and naive manager, which need the score itself."""
+    old, here = Path(sys.prefix) / "old" / version, Path(__file__).parent
+    if not old.is_dir():
+        pytest.skip(f"verl {version} is not beside this environment")
+    options = {"path": scores.__file__, "name": "compute_score", **OPTIONS}
+    ran = subprocess.run(
+        [
+            sys.executable,
+            str(here / "old_verl.py"),
+            str(policy),
+            "scores",
+            *(f"{k}={v}" for k, v in options.items()),
+        ],
+        env={
+            **os.environ,
+            "LLM_JUDGE_SERVER_URL": elsewhere.url,
+            "PYTHONPATH": os.pathsep.join([str(old), str(here), os.environ.get("PYTHONPATH", "")]),
+        },
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found[0].startswith(version)
+    assert found[1] == [0.5, 1]
 
 
 def test_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:

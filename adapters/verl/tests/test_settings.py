@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from judgekit import ConfigError
-from judgekit_verl.settings import HOOK_LINE, settings, share_limits
+from judgekit_verl.settings import HOOK_LINE, settings
 
 RULE = "graders: {correct: final_answer}\n"
 
@@ -31,12 +31,6 @@ def test_without_the_hook_it_is_to_be_written(tmp_path: Path) -> None:
             settings(write(tmp_path, text), hook=False)
     for value in ("0.0", "raise"):
         settings(write(tmp_path, RULE + f"runner: {{missing_reward: {value}}}"), hook=False)
-
-
-def test_the_judges_limits_are_divided_by_the_workers() -> None:
-    judge = {"engine": "openai", "layers": {"max_concurrency": 100, "requests_per_minute": 8.0}}
-    share_limits(judge, 8)
-    assert judge["layers"] == {"max_concurrency": 13, "requests_per_minute": 1.0}
 
 
 @pytest.mark.parametrize(

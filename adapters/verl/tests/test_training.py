@@ -112,11 +112,42 @@ def test_rollouts_without_a_reward_are_not_trained_on(tmp_path: Path, down: str)
     assert len(scores) == 2
     norms = [float(x) for x in re.findall(r"actor/grad_norm:(?:np\.float64\()?([-\d.e]+)", text)]
     assert len(norms) == 2
+    curves = [float(x) for x in re.findall(r"judgekit/letters/mean:(?:np\.float64\()?([-\d.e]+)", text)]
+    assert len(curves) == 2  # a figure of ours at each step, among verl's own
     entries = read_ledger(tmp_path / "ledger.jsonl").entries
     missing = [entry for entry in entries if entry.status == "neutral"]
+    for step, rate in enumerate(re.findall(r"judgekit/neutral_rate:(?:np\.float64\()?([-\d.e]+)", text), 1):
+        of_step = [entry for entry in entries if entry.tags["global_steps"] == step]
+        gone = [entry for entry in of_step if entry.status == "neutral"]
+        assert float(rate) == pytest.approx(len(gone) / len(of_step))
     if down == "all":
         assert len(missing) == len(entries)
         assert norms == [0, 0]
     else:
         assert 8 <= len(missing) <= 56
         assert min(norms) > 0
+
+
+def test_figures_of_every_step_in_v0(tmp_path: Path) -> None:
+    """Under the one name that this trainer leaves open; rewards are missing there, too, and the policy learns."""
+    file = reward_file(tmp_path, None)
+    text = file.read_text().replace(
+        "reward: {weighted: {letters: 1}}", "reward: {weighted: {letters: 1, judge: 0.1}}"
+    )
+    file.write_text(text.replace("reward:", "  judge: {use: 'graders_for_tests:half_down'}\nreward:", 1))
+    overrides = ("trainer.use_v1=False", "algorithm.adv_estimator=judgekit_grpo")
+    status, scores, printed = train(tmp_path / "run", file, steps=2, seed=0, overrides=overrides)
+    assert status == 0, printed[-4000:]
+    assert len(scores) == 2
+    figures = [
+        dict(re.findall(r"timing_s/judgekit/([\w/]+):(?:np\.float64\()?([-\d.e]+)", line))
+        for line in printed.splitlines()
+        if "critic/score/mean" in line
+    ]
+    entries = read_ledger(tmp_path / "ledger.jsonl").entries
+    for step, found in enumerate(figures):
+        of_step = entries[32 * step : 32 * step + 32]
+        gone = [entry for entry in of_step if entry.status == "neutral"]
+        assert float(found["neutral_rate"]) == pytest.approx(len(gone) / 32)
+        assert float(found["judge/failure_rate"]) == pytest.approx(len(gone) / 32)
+        assert 0 <= float(found["letters/mean"]) <= 1

@@ -38,19 +38,40 @@ def train(
     from tiny_policy import make_policy
 
     folder.mkdir(parents=True, exist_ok=True)
-    policy = make_policy(folder / "policy", weights=True)
     data = folder / "train.parquet"
     write_prompts(data)
-    weights = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     settings = {
+        **on_cpu(make_policy(folder / "policy", weights=True), prompts=prompts, group=group, steps=steps),
         "data.train_files": data,
         "data.val_files": data,
         "data.seed": seed,
-        "data.train_batch_size": prompts,
         "data.max_prompt_length": 64,
+        "algorithm.adv_estimator": "grpo",
+        "+actor_rollout_ref.rollout.agent.agent_loop_manager_class": "judgekit_verl.JudgeKitAgentLoopManager",
+        "trainer.v1.sampler.custom_sampler.path": "pkg://judgekit_verl",
+        "trainer.v1.sampler.custom_sampler.name": "JudgeKitReplayBuffer",
+        "reward.reward_manager.name": "judgekit",
+        "+reward.reward_kwargs.judgekit_config": reward,
+        "trainer.logger": "[console]",
+        "trainer.save_freq": -1,
+        "trainer.resume_mode": "disable",
+        "trainer.rollout_data_dir": folder / "dump",
+    }
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", *(f"{k}={v}" for k, v in settings.items())]
+    status, text = run([*command, *overrides], folder, on_line)
+    return (
+        status,
+        [float(x) for x in re.findall(r"critic/score/mean:(?:np\.float64\()?([-\d.e]+)", text)],
+        text,
+    )
+
+
+def on_cpu(policy: Path, *, prompts: int, group: int, steps: int) -> dict[str, object]:
+    """The settings that let verl train this policy on two cores without a GPU, and its sizes."""
+    return {
+        "data.train_batch_size": prompts,
         "data.max_response_length": 16,
         "data.dataloader_num_workers": 0,
-        "algorithm.adv_estimator": "grpo",
         "actor_rollout_ref.model.path": policy,
         "actor_rollout_ref.model.use_remove_padding": False,
         "actor_rollout_ref.model.enable_gradient_checkpointing": False,
@@ -67,25 +88,28 @@ def train(
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": prompts * group,
         "actor_rollout_ref.rollout.tensor_model_parallel_size": 1,
         "actor_rollout_ref.rollout.agent.num_workers": 1,
-        "+actor_rollout_ref.rollout.agent.agent_loop_manager_class": "judgekit_verl.JudgeKitAgentLoopManager",
         "reward.num_workers": 1,
-        "reward.reward_manager.name": "judgekit",
-        "+reward.reward_kwargs.judgekit_config": reward,
         "trainer.n_gpus_per_node": 1,
         "trainer.nnodes": 1,
         "trainer.device": "cpu",
         "trainer.total_training_steps": steps,
-        "trainer.logger": "[console]",
         "trainer.val_before_train": False,
         "trainer.test_freq": -1,
-        "trainer.save_freq": -1,
-        "trainer.resume_mode": "disable",
-        "trainer.rollout_data_dir": folder / "dump",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        "+ray_kwargs.ray_init.address": "local",  # also beside another cluster
         "+ray_kwargs.ray_init.num_gpus": 1,
         "ray_kwargs.ray_init.num_cpus": 16,
     }
-    command = [sys.executable, "-m", "verl.trainer.main_ppo", *(f"{k}={v}" for k, v in settings.items())]
+
+
+def run(
+    command: list[str],
+    folder: Path,
+    on_line: Callable[[str], None] = lambda line: None,
+    **variables: str,
+) -> tuple[int, str]:
+    """Run a command that trains on the CPU; its exit status and what it printed."""
+    weights = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
@@ -98,11 +122,12 @@ def train(
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DEDUP_LOGS": "0",
         "OMP_NUM_THREADS": "1",
+        **variables,
     }
     lines: list[str] = []
     try:
         with subprocess.Popen(
-            [*command, *overrides],
+            command,
             env=environment,
             cwd=folder,
             stdout=subprocess.PIPE,
@@ -116,12 +141,7 @@ def train(
             status = process.wait()
     finally:
         shutil.rmtree(weights, ignore_errors=True)
-    text = "".join(lines)
-    return (
-        status,
-        [float(x) for x in re.findall(r"critic/score/mean:(?:np\.float64\()?([-\d.e]+)", text)],
-        text,
-    )
+    return status, "".join(lines)
 
 
 def write_prompts(path: Path) -> None:

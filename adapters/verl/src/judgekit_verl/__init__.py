@@ -18,10 +18,13 @@ _NAMES = {
     "JudgeKitRewardManager": "judgekit_verl.manager",
     "JudgeKitAgentLoopManager": "judgekit_verl.group",
     "JudgeKitLegacyRewardManager": "judgekit_verl.legacy",
+    "JudgeKitReplayBuffer": "judgekit_verl.curves",
     "RewardSample": "judgekit_verl.functions",
     "SampleResult": "judgekit_verl.functions",
     "compute_score": "judgekit_verl.scores",
+    "compute_score_async": "judgekit_verl.scores",
     "compute_score_batched": "judgekit_verl.scores",
+    "compute_score_blocking": "judgekit_verl.scores",
     "join_dump": "judgekit_verl.trace",
 }
 
@@ -35,6 +38,7 @@ def __getattr__(name: str) -> Any:
         from judgekit_verl.versions import verl_version
 
         verl_version()  # raises now if verl is missing or too old
+        importlib.import_module("verl")  # whose plug-ins import ours, in their order
     try:
         module = importlib.import_module(_NAMES[name])
     except ModuleNotFoundError as error:

@@ -7,6 +7,7 @@ and returns results in any order, matched by `original_index`. Functions written
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -104,6 +105,49 @@ def rollout_of_sample(sample: RewardSample) -> Rollout:
         group=sample.extra.get("uid"),
         id=f"{sample.extra.get('uid', '')}_{sample.group_index}",
     )
+
+
+def sample_of(rollout: Rollout, index: int) -> RewardSample:
+    """The sample of a rollout, as the *index*-th of its group, for trainers that hand groups over one by one."""
+    return RewardSample(
+        original_index=index,
+        group_index=index,
+        prompt=rollout.prompt_text,
+        response=rollout.response,
+        messages=list(rollout.messages),
+        rollout=rollout,
+        extra={
+            **rollout.extra,
+            "uid": rollout.group,
+            "ground_truth": rollout.ground_truth,
+            "data_source": rollout.data_source,
+        },
+    )
+
+
+async def group_scores(function: RewardFunction, rollouts: Sequence[Rollout]) -> list[dict[str, Any]]:
+    """What verl's reward loop expects for each rollout of one group. Raises ConfigError and what *function* raises.
+
+    `reward_extra_info` has the numbers in `reward_info`, and `details` as JSON: verl's reward loop averages numbers,
+    and passes on text.
+    """
+    samples = [sample_of(rollout, index) for index, rollout in enumerate(rollouts)]
+    results = checked(
+        await function.compute_batch_scores({str(rollouts[0].group): samples}),
+        len(samples),
+        type(function).__name__,
+    )
+    answers = []
+    for result in results:
+        extra: dict[str, Any] = {
+            str(name): float(value)
+            for name, value in dict(result.reward_info or {}).items()
+            if isinstance(value, int | float)
+        }
+        details = getattr(result, "details", None)
+        extra["details"] = "" if details is None else json.dumps(details, ensure_ascii=False, default=str)
+        answers.append({"reward_score": float(result.score), "reward_extra_info": extra})
+    return answers
 
 
 def reward_function(given: Any) -> RewardFunction | None:

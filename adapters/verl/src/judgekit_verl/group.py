@@ -2,220 +2,151 @@
 
     +actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_verl.JudgeKitAgentLoopManager
 
-V1 (the default trainer): all sessions of a prompt are tasks of one agent-loop worker. Each sends its rollout
-to the group's reward worker as soon as it is generated, and the last of them to arrive, or to fail, asks for
-the rewards. V0: a group may be spread over several agent-loop workers, so the driver sends it once the batch is
-generated. No call waits inside a reward worker for another one: 1,000 waiting calls would block the worker.
+V1 (the default trainer) and the fully asynchronous trainer: all sessions of a prompt are tasks of one agent-loop
+worker, which grades them together as they arrive (`judgekit_verl.sessions`). V0 and the one-step-off trainer: a group
+may be spread over several agent-loop workers, so the driver sends it once the batch is generated.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import time
-import uuid
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 import ray
 import torch
 from verl import DataProto
-from verl.experimental.agent_loop import AgentLoopManager
+from verl.experimental.agent_loop.agent_loop import AgentLoopManager, AgentLoopWorker
 from verl.utils.ray_utils import auto_await
 
 from judgekit import ConfigError
+from judgekit.trainers import HostedRunner
 from judgekit_verl import estimators
 from judgekit_verl.estimators import LeftOut
-from judgekit_verl.manager import GROUP, Arrived, Complete
-from judgekit_verl.samples import rollout_of, tags_of
+from judgekit_verl.functions import reward_function
+from judgekit_verl.manager import GROUP, has_hook
+from judgekit_verl.sessions import GroupWorker, group_worker_v1
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.step_counts import StepWatch, counts_actor, report
 
 logger = logging.getLogger("judgekit")
-estimators.register()
 
 
-class _DriverSide:
-    """Runs in the driver once per step: reports the workers' counts, and ends the training if needed."""
+class _Driver:
+    """What the process that drives the rollouts knows: the workers' counts, and what must end the training."""
 
-    reward_loop_worker_handles: Any
-    _is_v1 = False
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.reward_loop_worker_handles is None:
+    def __init__(self, config: Any, reward_workers: Any) -> None:
+        if reward_workers is None:
             raise ConfigError(
                 "verl grades after generation when its reward model shares the policy's GPUs, and then hands over "
                 "neither uid nor ground truth: set reward.reward_model.enable_resource_pool=True"
             )
-        config = self.config  # type: ignore[attr-defined]
         check_asked(config)
-        router = "router:0" if config.reward.reward_model.enable else None  # only its presence counts here
-        hosted = settings(
-            dict(config.reward.get("reward_kwargs", None) or {}), hook=True, can_exclude=True, router=router
-        ).hosted
-        self._max_failure_rate = hosted.max_failure_rate
-        if hosted.exclude and estimators.treatment(config.algorithm, hosted, v1=self._is_v1) is None:
-            logger.warning("%s", estimators.advice(config.algorithm))
-        self._judgekit_counts = counts_actor()
-        self._watch = StepWatch(self._judgekit_counts, self._max_failure_rate)
+        self.config = config
+        self.hosted: HostedRunner | None = None
+        if reward_function(_custom_function(config)) is None:
+            router = (
+                "router:0" if config.reward.reward_model.enable else None
+            )  # only its presence counts here
+            kwargs = dict(config.reward.get("reward_kwargs", None) or {})
+            kwargs.pop("reward_manager_class_path", None)
+            self.hosted = settings(kwargs, hook=True, can_exclude=True, router=router).hosted
+        self.max_failure_rate = self.hosted.max_failure_rate if self.hosted is not None else None
+        self.counts = counts_actor()
+        self.counts.reset.remote()  # calls of one process arrive in order
+        self.watch = StepWatch(self.counts, self.max_failure_rate)
+
+    def say_what_is_not_exact(self, *, own_uid: bool) -> None:
+        """Warn where `missing_reward: exclude` is no more than the group's mean."""
+        algorithm, hosted = self.config.algorithm, self.hosted
+        if hosted is None or not hosted.exclude:
+            return
+        if estimators.treatment(algorithm, hosted, v1=own_uid) is None:
+            logger.warning("%s", estimators.advice(algorithm))
 
 
-class _Meeting:
-    """The sessions of one prompt: those that arrived, and those that never will."""
+def _custom_function(config: Any) -> Any:
+    """What verl loads from `reward.custom_reward_function`."""
+    from verl.trainer.ppo.reward import get_custom_reward_fn
 
-    def __init__(self, size: int, worker: Any, *, training: bool = True) -> None:
-        self.size = size
-        self.worker = worker
-        self.training = training
-        self.group = uuid.uuid4().hex
-        """A unique name; a prompt's uid may occur twice."""
-        self.here: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self.arrivals: list[Any] = []
-        """The calls that sent them to the reward worker."""
-        self.gone = 0
-        self.sent = False
-
-    @property
-    def complete(self) -> bool:
-        return len(self.here) + self.gone >= self.size
+    return get_custom_reward_fn(config)
 
 
-_meeting: ContextVar[_Meeting] = ContextVar("judgekit_meeting")
-"""The meeting of the current session's prompt. A uid is not enough: REMAX's greedy baseline shares its prompt's."""
+class JudgeKitAgentLoopManager:
+    """Target of `agent_loop_manager_class`: the hook for the trainer that calls it.
 
+    Trainers say what they are by the batch that they hand over: V1 a TensorDict, whose trajectories go into the
+    TransferQueue, all others a DataProto, which they want back. Their configurations do not say it: that of the
+    one-step-off trainer has V1's `trainer.use_v1=True`.
+    """
 
-def _enter(meeting: _Meeting) -> None:
-    """Set the session's meeting. A function, because Ray pickles the worker's class with its globals, but functions by name."""
-    _meeting.set(meeting)
+    judgekit_groups = True
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._given = (args, kwargs)
+        self._driver = _Driver(kwargs["config"], kwargs.get("reward_loop_worker_handles"))
+        self._made: Any = None
 
-def _here() -> _Meeting:
-    return _meeting.get()
+    @classmethod
+    @auto_await  # type: ignore[untyped-decorator]
+    async def create(cls, *args: Any, **kwargs: Any) -> Any:
+        """As verl's own `create`, with verl's arguments, which differ by version. Raises ConfigError."""
+        return cls(*args, **kwargs)
+
+    @auto_await  # type: ignore[untyped-decorator]
+    def generate_sequences(self, prompts: Any) -> Any:
+        """Generate and grade a batch: of V1's trainer, without waiting for it; otherwise returns verl's DataProto."""
+        if isinstance(prompts, DataProto):
+            return self._one_batch(prompts)
+        if self._made is None:
+            args, kwargs = self._given
+            self._made = _v1_manager().create(self._driver, *args, **kwargs)
+        return self._made.generate_sequences(prompts)
+
+    async def _one_batch(self, prompts: DataProto) -> DataProto:
+        if self._made is None:
+            args, kwargs = self._given
+            self._made = await _BatchManager.create(self._driver, *args, **kwargs)
+        return await self._made.generate_sequences(prompts)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or self._made is None:
+            raise AttributeError(f"judgekit's hook has no attribute {name!r} before the first batch")
+        return getattr(self._made, name)
 
 
 def _v1_manager() -> Any:
-    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 
-    # Ray does not allow subclassing an actor class, so take the plain class behind it
-    base = AgentLoopWorkerTQ.__ray_metadata__.modified_class
-
-    class GroupWorker(base):  # type: ignore[misc, valid-type]
-        async def _run_prompt(
-            self, prompt: dict[str, Any], sampling_params: Any, trajectory: Any, trace: bool = False
-        ) -> None:
-            rollout = self.config.actor_rollout_ref.rollout
-            size = prompt.get("__rollout_n__", rollout.val_kwargs.n if trajectory["validate"] else rollout.n)
-            worker = random.choice(self.reward_loop_worker_handles)
-            training = not trajectory["validate"] and bool(prompt.get("__do_sample__", True))
-            # inherited by its sessions, which are tasks created below
-            _enter(_Meeting(int(size), worker, training=training))
-            await super()._run_prompt(prompt, sampling_params, trajectory, trace)
-
-        async def _run_agent_loop(
-            self, sampling_params: Any, trajectory: Any, *, session_id: int, **kwargs: Any
-        ) -> Any:
-            meeting = _here()
-            try:
-                return await super()._run_agent_loop(
-                    sampling_params, trajectory, session_id=session_id, **kwargs
-                )
-            finally:
-                if session_id not in meeting.here:  # it failed, was empty, or already had a score
-                    meeting.gone += 1
-                    self._send_if_complete(meeting)
-
-        async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
-            output = outputs[-1]
-            if output.reward_score is not None:
-                await super()._compute_score(outputs, kwargs)
-                return
-            start = time.perf_counter()
-            meeting = _here()
-            columns = {k: v for k, v in kwargs.items() if not isinstance(v, torch.Tensor)}
-            columns["num_turns"] = output.num_turns
-            rollout = rollout_of(
-                columns,
-                output.response_ids,
-                self.tokenizer,
-                mask=output.response_mask,
-                extra_fields=output.extra_fields,
-                limit=self.config.actor_rollout_ref.rollout.response_length,
-            )
-            arrived = Arrived(
-                group=meeting.group,
-                session=kwargs["session_id"],
-                size=meeting.size,
-                rollout=rollout,
-                tags=tags_of(columns),
-            )
-            meeting.arrivals.append(meeting.worker.compute_score.remote(arrived))
-            future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-            meeting.here[kwargs["session_id"]] = future
-            self._send_if_complete(meeting)
-            answer = await future
-            output.reward_score = answer["reward_score"]
-            output.extra_fields["reward_extra_info"] = answer["reward_extra_info"]
-            left_out: LeftOut | None = answer.get("left_out")
-            if left_out is not None:
-                # verl writes kwargs beside the trajectory, under a key that it has made already: advantages go by
-                # the uid, everything else goes by the key
-                kwargs["uid"] = left_out.uid(str(kwargs["uid"]), kwargs["session_id"])
-                for one in outputs:
-                    one.response_mask = (
-                        left_out.mask(one.response_mask) if one is output else [0] * len(one.response_mask)
-                    )
-            output.metrics.compute_score = time.perf_counter() - start
-
-        def _send_if_complete(self, meeting: _Meeting) -> None:
-            if meeting.complete and meeting.here and not meeting.sent:
-                meeting.sent = True
-                task = asyncio.get_running_loop().create_task(self._send(meeting))
-                self.background_tasks.add(task)
-                task.add_done_callback(self.background_tasks.discard)
-
-        async def _send(self, meeting: _Meeting) -> None:
-            sessions = tuple(sorted(meeting.here))
-            futures = [meeting.here[session] for session in sessions]
-            try:
-                complete = meeting.worker.compute_score.remote(
-                    Complete(
-                        group=meeting.group, sessions=sessions, size=meeting.size, training=meeting.training
-                    )
-                )
-                # if a rollout were lost on the way, its group's answer would never come
-                *_, answer = await asyncio.gather(*meeting.arrivals, complete)
-            except BaseException as error:
-                for future in futures:
-                    if not future.done():
-                        future.set_exception(error)
-                if not isinstance(error, Exception):
-                    raise
-                return
-            for future, one in zip(futures, answer["group"], strict=True):
-                if not future.done():
-                    future.set_result(one)
-
-    class GroupManager(_DriverSide, AgentLoopManagerTQ):  # type: ignore[misc]
-        _is_v1 = True
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
+    class QueueManager(AgentLoopManagerTQ):  # type: ignore[misc]
+        def __init__(self, driver: _Driver, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            self.agent_loop_workers_class = ray.remote(GroupWorker)
+            self.agent_loop_workers_class = ray.remote(group_worker_v1())
+            self.watch = driver.watch
+            driver.say_what_is_not_exact(own_uid=True)
 
         def generate_sequences(self, prompts: Any) -> None:
             rollout = self.config.actor_rollout_ref.rollout
             validate = "validate" in prompts and prompts["validate"]
             each = rollout.val_kwargs.n if validate else rollout.n
-            self._watch.begin(int(np.asarray(prompts["global_steps"]).flat[0]), len(prompts) * int(each))
+            self.watch.begin(int(np.asarray(prompts["global_steps"]).flat[0]), len(prompts) * int(each))
             super().generate_sequences(prompts)
 
-    return GroupManager
+    return QueueManager
 
 
-class _GroupManagerV0(_DriverSide, AgentLoopManager):  # type: ignore[misc]
+class _BatchManager(AgentLoopManager):  # type: ignore[misc]
+    """Grades a batch by group once it is generated."""
+
+    reward_loop_worker_handles: Any
+
+    def __init__(self, driver: _Driver, *args: Any, **kwargs: Any) -> None:
+        self.agent_loop_workers_class = ray.remote(AgentLoopWorker)
+        super().__init__(*args, **kwargs)
+        self._driver = driver
+        driver.say_what_is_not_exact(own_uid=False)
+
     async def _init_agent_loop_workers(self) -> None:
         handles, self.reward_loop_worker_handles = self.reward_loop_worker_handles, None
         try:  # its workers must not grade rollouts one by one: the driver sends them by group
@@ -229,8 +160,10 @@ class _GroupManagerV0(_DriverSide, AgentLoopManager):  # type: ignore[misc]
             raise ConfigError("verl's batch has no uid, so its rollouts cannot be grouped by prompt")
         out = await super().generate_sequences(prompts)
         await self._grade_groups(prompts, out)
-        counts, fatal = await self._judgekit_counts.take.remote()
-        report(counts, fatal, self._max_failure_rate)
+        taken = await self._driver.counts.take.remote()
+        report(taken.counts, taken.fatal, self._driver.max_failure_rate)
+        # verl's trainers log what they find here, each under timing_s/
+        out.meta_info.setdefault("timing", {}).update(taken.training.figures())
         return out
 
     async def _grade_groups(self, prompts: DataProto, out: DataProto) -> None:
@@ -255,13 +188,12 @@ class _GroupManagerV0(_DriverSide, AgentLoopManager):  # type: ignore[misc]
         keys = [k for k in ("prompts", "responses", "attention_mask", "response_mask") if k in out.batch]
         workers = self.reward_loop_worker_handles
         calls = []
+        meta = {GROUP: True, "validate": bool(prompts.meta_info.get("validate"))}
         for number, rows in enumerate(groups.values()):
             columns = {k: v[rows] for k, v in prompts.non_tensor_batch.items()}
-            part = DataProto(
-                batch=out.batch.select(*keys)[rows], non_tensor_batch=columns, meta_info={GROUP: True}
-            )
+            part = DataProto(batch=out.batch.select(*keys)[rows], non_tensor_batch=columns, meta_info=meta)
             calls.append(workers[number % len(workers)].compute_score.remote(part))
-        answers: list[Any] = [None] * len(out)
+        answers: Any = [None] * len(out)
         for rows, answer in zip(groups.values(), await asyncio.gather(*calls), strict=True):
             for row, one in zip(rows, answer["group"], strict=True):
                 answers[row] = one
@@ -273,31 +205,56 @@ class _GroupManagerV0(_DriverSide, AgentLoopManager):  # type: ignore[misc]
         scores[torch.arange(len(out)), last] = torch.tensor([a["reward_score"] for a in answers])
         out.batch["rm_scores"] = scores
         if not prompts.meta_info.get("validate"):
-            self._leave_out(out, [a.get("left_out") for a in answers], last)
+            leave_out(out, [a.get("left_out") for a in answers], last)
         extra_keys = out.meta_info.setdefault("reward_extra_keys", [])
         for key in answers[0]["reward_extra_info"]:
             out.non_tensor_batch[key] = np.array([a["reward_extra_info"][key] for a in answers])
             if key not in extra_keys:
                 extra_keys.append(key)
 
-    @staticmethod
-    def _leave_out(out: DataProto, left_out: list[LeftOut | None], last: torch.Tensor) -> None:
-        """Mask rows; where nothing would be left to train on, two of one group keep their last token."""
-        rows = torch.tensor([one is not None for one in left_out])
-        out.batch["response_mask"][rows] = 0
-        if not out.batch["response_mask"].any():
-            keep = torch.tensor([i for i, one in enumerate(left_out) if one is not None and one.keeps][:2])
-            out.batch["response_mask"][keep, last[keep]] = 1
+
+def leave_out(out: DataProto, left_out: list[LeftOut | None], last: torch.Tensor) -> None:
+    """Mask rows; where nothing would be left to train on, two of one group keep their last token."""
+    rows = torch.tensor([one is not None for one in left_out])
+    out.batch["response_mask"][rows] = 0
+    if not out.batch["response_mask"].any():
+        keep = torch.tensor([i for i, one in enumerate(left_out) if one is not None and one.keeps][:2])
+        out.batch["response_mask"][keep, last[keep]] = 1
 
 
-class JudgeKitAgentLoopManager:
-    """Target of `agent_loop_manager_class`: the hook for the configured trainer, V1 or V0."""
+class _WorkersOfOthers:
+    """Gives our agent-loop workers to managers that verl hard-codes, as its fully asynchronous trainer's.
 
-    judgekit_groups = True
+    `AgentLoopManager` takes its workers from `agent_loop_workers_class` where it has that attribute. It has for a
+    configuration that names our hook; this process then drives the rollouts.
+    """
 
-    @classmethod
-    def create(cls, *args: Any, **kwargs: Any) -> Any:
-        """Calls verl's own `create` with verl's arguments, which differ by version."""
-        config = kwargs["config"]
-        kind = _v1_manager() if config.trainer.get("use_v1", False) else _GroupManagerV0
-        return kind.create(*args, **kwargs)
+    def __get__(self, manager: Any, owner: Any = None) -> Any:
+        if manager is None or not has_hook(manager.config):
+            raise AttributeError("agent_loop_workers_class")
+        driver = _Driver(manager.config, manager.reward_loop_worker_handles)
+        driver.say_what_is_not_exact(own_uid=False)
+        driver.watch.follow(_rollouts_of_a_step(manager.config))
+        manager.agent_loop_workers_class = ray.remote(GroupWorker)
+        return manager.agent_loop_workers_class
+
+
+def _rollouts_of_a_step(config: Any) -> int:
+    """Rollouts that the fully asynchronous trainer trains on between two changes of the policy."""
+    asynchronous = config.get("async_training", {}) or {}
+    prompts = (
+        config.actor_rollout_ref.actor.ppo_mini_batch_size
+        * asynchronous.get("require_batches", 1)
+        * asynchronous.get("trigger_parameter_sync_step", 1)
+    )
+    return int(prompts * config.actor_rollout_ref.rollout.n)
+
+
+def install() -> None:
+    """Make the hook work in trainers whose agent-loop manager cannot be configured."""
+    if "agent_loop_workers_class" not in vars(AgentLoopManager):
+        AgentLoopManager.agent_loop_workers_class = _WorkersOfOthers()
+    estimators.register()
+
+
+install()

@@ -19,6 +19,9 @@ from judgekit_verl.settings import settings
 
 logger = logging.getLogger("judgekit")
 
+ALONE_IS_NEUTRAL = ("grpo", "rloo", "opo")
+"""Estimators that give a rollout with a uid of its own, and the reward 0, the advantage 0."""
+
 
 class JudgeKitLegacyRewardManager:
     """`(tokenizer, num_examine, compute_score=None, reward_fn_key="data_source", **reward_kwargs)`.
@@ -27,6 +30,10 @@ class JudgeKitLegacyRewardManager:
     step to step. Rows are grouped by `uid`, in any order; without uids (validation before 0.6) by prompt and
     ground truth. The reward goes on the last token of the response. A batch that already has `rm_scores` is
     not graded again.
+
+    With `judgekit_adv_estimator`, the trainer's `algorithm.adv_estimator`, and `missing_reward: exclude`, a rollout without a
+    reward gets a uid of its own in training, so that its siblings' advantages are those of a group without it. verl does
+    not tell this manager the estimator, and only `ALONE_IS_NEUTRAL` allow it.
 
     *compute_score*: an object with `compute_batch_scores` (see `judgekit_verl.functions`), instead of a
     runner. *reward_kwargs*: as in `judgekit_verl.settings`. *num_examine*: samples of each data source to
@@ -46,6 +53,13 @@ class JudgeKitLegacyRewardManager:
         self.num_examine = num_examine
         self.reward_fn_key = reward_fn_key
         self._kwargs = reward_kwargs
+        self._excludes = False
+        estimator = reward_kwargs.get("judgekit_adv_estimator")
+        if estimator is not None and estimator not in ALONE_IS_NEUTRAL:
+            raise ConfigError(
+                f"judgekit_adv_estimator={estimator}: this manager can leave rollouts out for {', '.join(ALONE_IS_NEUTRAL)} "
+                "only; without the setting a missing reward is the mean of its group"
+            )
         self._given: RewardFunction | None = reward_function(compute_score)
         self._function: RewardFunction | None = self._given
         if self._given is None:
@@ -94,10 +108,19 @@ class JudgeKitLegacyRewardManager:
         responses = data.batch["responses"]
         valid = data.batch["attention_mask"][:, -responses.shape[-1] :].sum(-1)
         tensor = torch.zeros_like(responses, dtype=torch.float32)
+        columns = _columns(results)
         scores = torch.tensor([float(r.score) for r in results])
+        if self._excludes and not data.meta_info.get("validate") and "uid" in data.non_tensor_batch:
+            out = _left_out(list(groups.values()), columns["judgekit/missing"])
+            # verl adds these columns to the batch, and groups advantages by this one
+            columns["uid"] = [
+                f"{sample.extra['uid']}:{row}" if row in out else sample.extra["uid"]
+                for row, sample in enumerate(samples)
+            ]
+            scores[sorted(out)] = 0.0
         tensor[torch.arange(len(samples)), (valid - 1).clamp(min=0)] = scores
         self._examine(samples, results)
-        return tensor, _columns(results)
+        return tensor, columns
 
     def _samples(self, data: Any) -> list[RewardSample]:
         samples = []
@@ -126,7 +149,13 @@ class JudgeKitLegacyRewardManager:
         return samples
 
     def _from_settings(self) -> RunnerFunction:
-        made = settings(self._kwargs, hook=True)
+        estimator = self._kwargs.get("judgekit_adv_estimator")
+        made = settings(self._kwargs, hook=True, can_exclude=estimator is not None)
+        if made.hosted.mask and not made.hosted.exclude:
+            raise ConfigError(
+                "verl cannot leave a rollout out of its loss here: write missing_reward: neutral"
+            )
+        self._excludes = made.hosted.exclude
         # here a run is a whole batch, so the runner can check its own failure rate
         runner = made.hosted.runner.with_settings(max_failure_rate=made.hosted.max_failure_rate)
         return RunnerFunction(runner, made.extras)
@@ -152,6 +181,16 @@ class JudgeKitLegacyRewardManager:
                     f"[reward_info] {result.reward_info}",
                     flush=True,
                 )
+
+
+def _left_out(groups: list[list[RewardSample]], missing: list[float]) -> set[int]:
+    """Rows that are compared with nobody: those without a reward, and all of a group with fewer than two others."""
+    out = set()
+    for group in groups:
+        rows = [sample.original_index for sample in group]
+        gone = {row for row in rows if missing[row]}
+        out |= set(rows) if gone and len(rows) - len(gone) < 2 else gone
+    return out
 
 
 def _columns(results: list[Any]) -> dict[str, list[Any]]:

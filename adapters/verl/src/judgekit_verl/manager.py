@@ -16,6 +16,8 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from judgekit import ConfigError, MissingRewardError, RewardResult, Rollout
 from judgekit.trainers import Counts, GroupCollector
 from judgekit_verl import estimators
+from judgekit_verl.filters import add_metric, filter_metric
+from judgekit_verl.functions import group_scores, reward_function
 from judgekit_verl.samples import rollout_of_row, tags_of
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.versions import DROPS_NONE, verl_version
@@ -44,6 +46,8 @@ class Complete(Struct, frozen=True, kw_only=True):
     size: int
     training: bool
     """Whether the policy is trained on them."""
+    own_uid: bool
+    """Whether the hook can give a rollout a uid of its own."""
 
 
 PREFIX = "judgekit/"
@@ -59,6 +63,9 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
     `reward_extra_info` has the same keys for every rollout: `judgekit/missing` (1: the reward is not from
     grades), `judgekit/raw` (the reward before group transforms) and `judgekit/<grader>`; None where there is
     no score (NaN before verl 0.9, which cannot log None).
+
+    *compute_score*: an object with `compute_batch_scores` (see `judgekit_verl.functions`) takes the place of a
+    configuration. verl loads it from `reward.custom_reward_function`.
 
     With `+reward.reward_kwargs.reward_manager_class_path=package.Class` it constructs that class instead, which
     unpatched verl would not load. Constructed with the arguments of earlier verl versions,
@@ -77,7 +84,16 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
 
             return JudgeKitLegacyRewardManager(*args, **kwargs)
         path = _reward_kwargs(config).get("reward_manager_class_path")
-        if path and (target := _load(path)) is not cls:
+        if path and (target := load(path)) is not cls:
+            if isinstance(target, type) and issubclass(target, cls):
+                return super().__new__(target)  # Python goes on to initialise it
+            if not hasattr(target, "run_single"):
+                raise ConfigError(
+                    f"reward_manager_class_path={path}: this verl calls a manager's run_single, and {target.__name__} has "
+                    "none (it is for verl before 0.7.1, which calls a manager with the whole batch); remove the line and "
+                    "give its reward function, the object with compute_batch_scores, to judgekit's manager: "
+                    "reward.custom_reward_function.path=pkg://package.module reward.custom_reward_function.name=object"
+                )
             return target(*args, **kwargs)
         return super().__new__(cls)
 
@@ -97,21 +113,25 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         except TypeError:  # 0.7.0
             super().__init__(config, tokenizer)
         self.hook = has_hook(config)
-        made = settings(
-            {k: v for k, v in _reward_kwargs(config).items() if k != "reward_manager_class_path"},
-            hook=self.hook,
-            can_exclude=self.hook,
-            workers=int(config.reward.get("num_workers", 1)),
-            router=reward_router_address,
-        )
-        self._hosted = made.hosted
         self._limit = config.get("actor_rollout_ref", {}).get("rollout", {}).get("response_length")
-        self.runner = made.hosted.runner
-        self._extras = made.extras
+        self._given = reward_function(compute_score)
+        if self._given is None:
+            made = settings(
+                {k: v for k, v in _reward_kwargs(config).items() if k != "reward_manager_class_path"},
+                hook=self.hook,
+                can_exclude=self.hook,
+                workers=int(config.reward.get("num_workers", 1)),
+                router=reward_router_address,
+            )
+            self._hosted = made.hosted
+            self.runner = made.hosted.runner
+            self._extras = made.extras
+            ours = [PREFIX + name for name in ("missing", "raw", *self._extras)]
+            self._filter_metric = filter_metric(config, ours)
         self._none: float | None = None if verl_version() >= DROPS_NONE else math.nan
         self._steps: Any = None
         self._collector: GroupCollector | None = None
-        self._members: dict[tuple[str, int], asyncio.Future[asyncio.Task[RewardResult]]] = {}
+        self._members: dict[tuple[str, int], asyncio.Future[Any]] = {}
         """Members that have arrived, of groups that are not complete."""
 
     async def run_single(self, data: Any) -> dict[str, Any]:
@@ -124,18 +144,29 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             self._begin(data)
             return {}
         if isinstance(data, Complete):
-            answers = await self._answers(self._finish(data), len(data.sessions))
-            return {"group": self._left_out(answers, v1=True) if data.training else answers}
-        grouped = bool(data.meta_info.get(GROUP))
-        if self.hook and not grouped and self.runner.needs_group:
-            raise ConfigError(
-                "this trainer hands over rollouts one at a time and ignores agent_loop_manager_class (verl's fully "
-                "async trainer has its own): remove that line, and the graders and transforms that need a group"
+            if self._given is not None:
+                return {"group": await self._by_function(await self._arrived(data), training=data.training)}
+            answers = await self._answers(
+                self._finish(data), len(data.sessions), grouped=True, training=data.training
             )
+            return {"group": self._left_out(answers, v1=data.own_uid) if data.training else answers}
+        grouped = bool(data.meta_info.get(GROUP))
+        if self.hook and not grouped:
+            reason = (
+                "this trainer ignores agent_loop_manager_class and hands over rollouts one at a time: load "
+                "judgekit_verl.plugin in its processes, with VERL_USE_EXTERNAL_MODULES=judgekit_verl.plugin (verl 0.9 "
+                "does so by itself unless VERL_USE_EXTERNAL_PLUGINS forbids it), or remove the line and what needs a group"
+            )
+            self._step_counts().fatal.remote(reason)
+            raise ConfigError(reason)
         rows = [data[i] for i in range(len(data))] if grouped else [data[-1:][0]]
         rollouts = [rollout_of_row(row, self.tokenizer, limit=self._limit) for row in rows]
+        training = not data.meta_info.get("validate", False)
+        if self._given is not None:
+            answers = await self._by_function(rollouts, training=training)
+            return {"group": answers} if grouped else answers[0]
         grading = self._run(rollouts, tags_of(rows[0].non_tensor_batch))
-        answers = await self._answers(grading, len(rows))
+        answers = await self._answers(grading, len(rows), grouped=grouped, training=training)
         return {"group": self._left_out(answers, v1=False)} if grouped else answers[0]
 
     async def _run(self, rollouts: list[Rollout], tags: Mapping[str, Any]) -> list[RewardResult]:
@@ -144,6 +175,9 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
 
     def _begin(self, member: Arrived) -> None:
         """Start grading this member by itself; nothing here waits for the others."""
+        if self._given is not None:  # which takes groups that are whole
+            self._member(member.group, member.session).set_result(member.rollout)
+            return
         coroutine = self._groups().arrive(member.group, member.rollout, size=member.size, tags=member.tags)
         self._member(member.group, member.session).set_result(
             asyncio.get_running_loop().create_task(coroutine)
@@ -152,15 +186,18 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
     async def _finish(self, group: Complete) -> list[RewardResult]:
         for _ in range(group.size - len(group.sessions)):
             self._groups().leave(group.group, size=group.size)
+        return list(await asyncio.gather(*await self._arrived(group)))
+
+    async def _arrived(self, group: Complete) -> list[Any]:
+        """What `_begin` made of each member."""
         try:
-            tasks = [await self._member(group.group, session) for session in group.sessions]
-            return list(await asyncio.gather(*tasks))
+            return [await self._member(group.group, session) for session in group.sessions]
         finally:
             for session in group.sessions:
                 self._members.pop((group.group, session), None)
 
-    def _member(self, group: str, session: int) -> asyncio.Future[asyncio.Task[RewardResult]]:
-        """The grading of a member, made by whichever of its two messages comes first."""
+    def _member(self, group: str, session: int) -> asyncio.Future[Any]:
+        """A member, made by whichever of its two messages comes first."""
         key = (group, session)
         if key not in self._members:
             self._members[key] = asyncio.get_running_loop().create_future()
@@ -171,14 +208,30 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             self._collector = GroupCollector(self.runner)
         return self._collector
 
-    async def _answers(self, grading: Awaitable[list[RewardResult]], count: int) -> list[dict[str, Any]]:
+    async def _by_function(self, rollouts: list[Rollout], *, training: bool) -> list[dict[str, Any]]:
+        assert self._given is not None
+        try:
+            answers = await group_scores(self._given, rollouts)
+        except Exception as error:
+            if self.hook:
+                self._step_counts().fatal.remote(f"{type(error).__name__}: {error}")
+            raise
+        if self.hook:
+            counts = Counts()
+            counts.statuses["scored"] = len(answers)
+            await self._step_counts().add.remote(counts, training)
+        return answers
+
+    async def _answers(
+        self, grading: Awaitable[list[RewardResult]], count: int, *, grouped: bool, training: bool
+    ) -> list[dict[str, Any]]:
         try:
             results = await grading
         except MissingRewardError:
             if self.hook:
                 counts = Counts()
                 counts.statuses["raised"] = count
-                self._step_counts().add.remote(counts)
+                self._step_counts().add.remote(counts, training)
             raise
         except Exception as error:
             # V1 silently drops rollouts whose call raises, so tell the driver
@@ -189,8 +242,13 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             counts = Counts()
             for result in results:
                 counts.add(result)
-            await self._step_counts().add.remote(counts)  # before the rewards are used
-        return [self._answer(result) for result in results]
+            if grouped:
+                counts.add_group(results)
+            await self._step_counts().add.remote(counts, training)  # before the rewards are used
+        answers = [self._answer(result) for result in results]
+        if self._filter_metric is not None:
+            add_metric(answers, self._filter_metric)
+        return answers
 
     def _answer(self, result: RewardResult) -> dict[str, Any]:
         if result.reward is None:
@@ -227,14 +285,14 @@ def has_hook(config: Any) -> bool:
     """Returns whether the trainer hands over whole groups."""
     agent = config.get("actor_rollout_ref", {}).get("rollout", {}).get("agent", {}) or {}
     path = agent.get("agent_loop_manager_class")
-    return path is not None and bool(getattr(_load(path), "judgekit_groups", False))
+    return path is not None and bool(getattr(load(path), "judgekit_groups", False))
 
 
 def _reward_kwargs(config: Any) -> dict[str, Any]:
     return dict(config.reward.get("reward_kwargs", None) or {})
 
 
-def _load(path: str) -> Any:
+def load(path: str) -> Any:
     """The object at `package.module.name` or `package.module:name`."""
     module, _, name = path.replace(":", ".").rpartition(".")
     return getattr(importlib.import_module(module), name)

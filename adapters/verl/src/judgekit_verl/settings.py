@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from judgekit import ConfigError
-from judgekit.trainers import HostedRunner, RewardConfig, did_you_mean, hosted_runner
+from judgekit.trainers import HostedRunner, RewardConfig, did_you_mean, hosted_runner, share_limits
 
-KEYS = ("judgekit_config", "judgekit_runner", "judgekit_extras")
+KEYS = ("judgekit_config", "judgekit_runner", "judgekit_extras", "judgekit_adv_estimator")
 ROUTER = "verl-router"
 """The url in reward.yaml that means the judge hosted by verl."""
 HOOK_LINE = "+actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_verl.JudgeKitAgentLoopManager"
@@ -98,14 +97,3 @@ def _check_judge(name: str, judge: dict[str, Any], workers: int, router: str | N
                 "reward.custom_reward_function.path (anything), or verl asks its reward model itself"
             )
         judge["url"] = f"http://{router}"
-
-
-def share_limits(judge: dict[str, Any], workers: int) -> None:
-    """Divide a judge's limits among the processes that apply them."""
-    layers = dict(judge.get("layers") or {})
-    if isinstance(slots := layers.get("max_concurrency"), int):
-        layers["max_concurrency"] = math.ceil(slots / workers)
-    if isinstance(rate := layers.get("requests_per_minute"), int | float):
-        layers["requests_per_minute"] = rate / workers
-    if layers:
-        judge["layers"] = layers

@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 import ray
+from msgspec import Struct
 
 from judgekit import FailureRateError
 from judgekit.trainers import Counts, StepCounts, check_failure_rate
@@ -24,22 +25,44 @@ _QUIET = 2
 _kept: list[Any] = []
 
 
+class Taken(Struct, frozen=True, kw_only=True):
+    """What the workers counted since the driver last asked."""
+
+    counts: Counts
+    training: Counts
+    """Of the rollouts that the policy is trained on, without validation's."""
+    fatal: str
+    """Why the training must end, if it must."""
+
+
 class _StepCounts:
     """The actor's state: counts since the driver last asked."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what an earlier training in this cluster left."""
         self._counts = Counts()
+        self._training = Counts()
         self._fatal = ""
 
-    def add(self, counts: Counts) -> None:
+    def add(self, counts: Counts, training: bool = True) -> None:
         self._counts.merge(counts)
+        if training:
+            self._training.merge(counts)
 
     def fatal(self, reason: str) -> None:
         self._fatal = self._fatal or reason
 
-    def take(self) -> tuple[Counts, str]:
-        counts, self._counts = self._counts, Counts()
-        return counts, self._fatal
+    def ended(self) -> str:
+        """Why the training must end, if it must."""
+        return self._fatal
+
+    def take(self) -> Taken:
+        taken = Taken(counts=self._counts, training=self._training, fatal=self._fatal)
+        self._counts, self._training = Counts(), Counts()
+        return taken
 
 
 def counts_actor() -> Any:
@@ -68,6 +91,10 @@ class StepWatch:
         self._steps = StepCounts(max_failure_rate)
         self._every_s = every_s
         self._expected = 0
+        self._per_step = 0
+        """Rollouts of a step, for trainers that do not say when one begins."""
+        self._training = Counts()
+        """Since `figures` was last called."""
         self._quiet = 0
         """Polls since all that was asked for has been counted."""
         self._error: Exception | None = None
@@ -85,6 +112,26 @@ class StepWatch:
             self._quiet = 0
             if self._error is not None:
                 raise self._error
+        self._start()
+
+    def follow(self, rollouts: int) -> None:
+        """Count so many rollouts as a step. What must end the training reaches the agent-loop workers, who raise it."""
+        self._per_step = rollouts
+        self._start()
+
+    def figures(self) -> dict[str, float]:
+        """The figures of the rollouts for training that were graded since the last call, for the trainer's metrics."""
+        with self._lock:
+            self._read()
+            training, self._training = self._training, Counts()
+        return training.figures()
+
+    @classmethod
+    def newest(cls) -> StepWatch | None:
+        """The watch of this process, if it drives the rollouts."""
+        return cls._newest
+
+    def _start(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._follow, name="judgekit-steps", daemon=True)
             self._thread.start()
@@ -95,6 +142,11 @@ class StepWatch:
             if self is not StepWatch._newest:
                 return
             self._read()
+            if 0 < self._per_step <= self._steps.rollouts and self._error is None:
+                self._try(self._steps.end)
+                if self._error is not None:
+                    ray.get(self._actor.fatal.remote(str(self._error)))
+                return
             complete = 0 < self._expected <= self._steps.rollouts
             self._quiet = self._quiet + 1 if complete else 0
             if (
@@ -103,10 +155,11 @@ class StepWatch:
                 self._try(self._steps.report)
 
     def _read(self) -> None:
-        counts, fatal = ray.get(self._actor.take.remote())
-        self._steps.add(counts)
-        if fatal and self._error is None:
-            self._error = RuntimeError(f"judgekit: a reward worker cannot go on: {fatal}")
+        taken: Taken = ray.get(self._actor.take.remote())
+        self._steps.add(taken.counts)
+        self._training.merge(taken.training)
+        if taken.fatal and self._error is None:
+            self._error = RuntimeError(f"judgekit: a reward worker cannot go on: {taken.fatal}")
             logger.error("%s", self._error)
 
     def _try(self, call: Any) -> None:

@@ -10,6 +10,8 @@ from judgekit import ConfigError
 
 OLDEST = (0, 4, 1)
 """The first verl with custom reward managers."""
+AWAITS = (0, 7, 1)
+"""From this version on, all of verl awaits reward functions that are coroutine functions."""
 DROPS_NONE = (0, 9, 0)
 """From this version on, validation skips None in its means; earlier ones need numbers."""
 
@@ -29,3 +31,11 @@ def verl_version() -> tuple[int, ...]:
             f"verl {text} does not support custom reward managers; judgekit_verl needs 0.4.1 or later"
         )
     return found
+
+
+def awaits_scores() -> bool:
+    """Whether the installed verl awaits a reward function that is a coroutine function."""
+    try:
+        return verl_version() >= AWAITS
+    except ConfigError:
+        return False

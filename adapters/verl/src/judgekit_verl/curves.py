@@ -1,0 +1,58 @@
+"""Puts judgekit's figures into the metrics of verl's V1 trainer, beside its own, at every training step.
+
+    trainer.v1.sampler.custom_sampler.path=pkg://judgekit_verl
+    trainer.v1.sampler.custom_sampler.name=JudgeKitReplayBuffer
+
+verl has one place where others may add to a step's metrics: the sampler, which takes the step's trajectories out of the
+queue. These are verl's own samplers, with our figures added to what they return.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+
+from judgekit import ConfigError
+from judgekit_verl.step_counts import StepWatch
+
+
+class _Curves:
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        """As verl's; with the figures of what was graded for training since the last step."""
+        batch, metrics = super().sample(global_steps, partition_id, batch_size)  # type: ignore[misc]
+        watch = StepWatch.newest()
+        if watch is not None and partition_id != "val":
+            metrics = {**metrics, **watch.figures()}
+        return batch, metrics
+
+
+class _Sync(_Curves, ReplayBuffer):  # type: ignore[misc]
+    pass
+
+
+class _Async(_Curves, ReplayBufferAsync):  # type: ignore[misc]
+    pass
+
+
+class JudgeKitReplayBuffer:
+    """verl's sampler for the configured trainer mode, with judgekit's figures. Raises ConfigError for DAPO's filter."""
+
+    def __new__(cls, **given: Any) -> Any:
+        """Make verl's own, as verl's trainer does.
+
+        verl does not tell a custom sampler of `algorithm.filter_groups`; it would be switched off in silence.
+        """
+        trainer = getattr(given.get("refill_fn"), "__self__", None)
+        if trainer is None:
+            raise ConfigError(
+                "this verl does not make its sampler as 0.9.1 does: remove trainer.v1.sampler.custom_sampler"
+            )
+        config = trainer.config
+        filtered = bool((config.algorithm.get("filter_groups", None) or {}).get("enable", False))
+        if filtered or config.trainer.v1.sampler.get("sync_refill_failed_groups", False):
+            raise ConfigError(
+                "verl tells no custom sampler of algorithm.filter_groups and sync_refill_failed_groups, so that they would "
+                "do nothing: remove trainer.v1.sampler.custom_sampler, which only adds judgekit's figures to the metrics"
+            )
+        return (_Sync if given["trainer_mode"] == "sync" else _Async)(**given)

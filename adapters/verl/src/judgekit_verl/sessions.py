@@ -1,0 +1,229 @@
+"""Agent-loop workers that hand over whole groups: verl's workers, whose sessions of one prompt are graded together.
+
+Each session sends its rollout to the group's reward worker as soon as it is generated, and the last of them to arrive,
+or to fail, asks for the rewards. No call waits inside a reward worker for another one: 1,000 waiting calls would block
+the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections import Counter
+from collections.abc import Awaitable
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from verl import DataProto
+from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+
+from judgekit import ConfigError
+from judgekit_verl.estimators import LeftOut
+from judgekit_verl.manager import Arrived, Complete
+from judgekit_verl.samples import rollout_of, tags_of
+from judgekit_verl.step_counts import counts_actor
+
+
+class Meeting:
+    """The sessions of one prompt: those that arrived, and those that never will."""
+
+    def __init__(self, size: int, worker: Any, *, training: bool = True) -> None:
+        self.size = size
+        self.worker = worker
+        self.training = training
+        self.group = uuid.uuid4().hex
+        """A unique name; a prompt's uid may occur twice."""
+        self.seats = 0
+        """Sessions that have begun."""
+        self.here: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self.left_out: dict[int, LeftOut] = {}
+        self.arrivals: list[Any] = []
+        """The calls that sent them to the reward worker."""
+        self.gone = 0
+        self.sent = False
+
+    @property
+    def complete(self) -> bool:
+        return len(self.here) + self.gone >= self.size
+
+
+_meetings: ContextVar[dict[Any, Meeting]] = ContextVar("judgekit_meetings")
+"""The meetings of the current call, by uid. A uid alone is not enough: REMAX's greedy baseline shares its prompt's."""
+_seat: ContextVar[tuple[Meeting, int]] = ContextVar("judgekit_seat")
+"""The current session's meeting, and its number there."""
+
+
+class GroupSessions:
+    """Mixed into verl's agent-loop workers, V1's and the others', to grade each prompt's sessions together."""
+
+    own_uid = False
+    """Whether a trajectory's uid can be changed."""
+    background_tasks: set[asyncio.Task[Any]]
+    config: Any
+    reward_loop_worker_handles: Any
+    tokenizer: Any
+
+    def _meet(self, sizes: dict[Any, int], *, training: bool) -> None:
+        """Say how many sessions each uid has. They must be tasks that are created afterwards."""
+        _meetings.set(
+            {
+                uid: Meeting(size, random.choice(self.reward_loop_worker_handles), training=training)
+                for uid, size in sizes.items()
+            }
+        )
+
+    async def _take_part(self, uid: Any, session: int | None, loop: Awaitable[Any]) -> Any:
+        """Run a session; if it fails, the others do not wait for it."""
+        meeting = _meetings.get()[uid]
+        session = meeting.seats if session is None else session
+        meeting.seats += 1
+        _seat.set((meeting, session))
+        try:
+            return await loop
+        finally:
+            if session not in meeting.here:  # it failed, was empty, or already had a score
+                meeting.gone += 1
+                self._send_if_complete(meeting)
+
+    async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
+        output = outputs[-1]
+        if output.reward_score is not None:
+            await super()._compute_score(outputs, kwargs)  # type: ignore[misc]
+            return
+        start = time.perf_counter()
+        meeting, session = _seat.get()
+        columns = {k: v for k, v in kwargs.items() if not isinstance(v, torch.Tensor)}
+        columns |= {"num_turns": output.num_turns, "session_id": session}
+        rollout = rollout_of(
+            columns,
+            output.response_ids,
+            self.tokenizer,
+            mask=output.response_mask,
+            extra_fields=output.extra_fields,
+            limit=self.config.actor_rollout_ref.rollout.response_length,
+        )
+        arrived = Arrived(
+            group=meeting.group,
+            session=session,
+            size=meeting.size,
+            rollout=rollout,
+            tags=tags_of({"global_steps": output.extra_fields.get("max_global_steps"), **columns}),
+        )
+        meeting.arrivals.append(meeting.worker.compute_score.remote(arrived))
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        meeting.here[session] = future
+        self._send_if_complete(meeting)
+        answer = await future
+        output.reward_score = answer["reward_score"]
+        output.extra_fields["reward_extra_info"] = answer["reward_extra_info"]
+        left_out: LeftOut | None = answer.get("left_out")
+        if left_out is not None:
+            meeting.left_out[session] = left_out
+            self._leave_out(left_out, outputs, kwargs)
+        output.metrics.compute_score = time.perf_counter() - start
+
+    def _leave_out(self, left_out: LeftOut, outputs: list[Any], kwargs: dict[str, Any]) -> None:
+        """Keep a trajectory out of the training, before verl makes tensors of it."""
+
+    def _send_if_complete(self, meeting: Meeting) -> None:
+        if meeting.complete and meeting.here and not meeting.sent:
+            meeting.sent = True
+            task = asyncio.get_running_loop().create_task(self._send(meeting))
+            self.background_tasks.add(task)
+            task.add_done_callback(self.background_tasks.discard)
+
+    async def _send(self, meeting: Meeting) -> None:
+        sessions = tuple(sorted(meeting.here))
+        futures = [meeting.here[session] for session in sessions]
+        try:
+            complete = meeting.worker.compute_score.remote(
+                Complete(
+                    group=meeting.group,
+                    sessions=sessions,
+                    size=meeting.size,
+                    training=meeting.training,
+                    own_uid=self.own_uid,
+                )
+            )
+            # if a rollout were lost on the way, its group's answer would never come
+            *_, answer = await asyncio.gather(*meeting.arrivals, complete)
+        except BaseException as error:
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        for future, one in zip(futures, answer["group"], strict=True):
+            if not future.done():
+                future.set_result(one)
+
+
+class GroupWorker(GroupSessions, AgentLoopWorker):  # type: ignore[misc]
+    """For trainers that hand a worker all the rows of a prompt in one call, as verl's fully asynchronous one does."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.background_tasks = set()
+        self._counts = counts_actor()
+
+    async def generate_sequences(self, batch: DataProto) -> DataProto:
+        """As verl's. Raises RuntimeError with the reason once the rollouter's watch has ended the training."""
+        if reason := await self._counts.ended.remote():
+            raise RuntimeError(f"judgekit: {reason}")
+        uids = batch.non_tensor_batch.get("uid")
+        if uids is None:
+            raise ConfigError("verl's batch has no uid, so its rollouts cannot be grouped by prompt")
+        self._meet(dict(Counter(uids.tolist())), training=not batch.meta_info.get("validate", False))
+        return await super().generate_sequences(batch)
+
+    async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **kwargs: Any) -> Any:
+        loop = super()._run_agent_loop(sampling_params, trajectory, **kwargs)
+        output = await self._take_part(kwargs["uid"], None, loop)
+        meeting, session = _seat.get()
+        if left_out := meeting.left_out.get(session):  # verl pads the mask before it asks for the score
+            width = output.response_mask.shape[1]
+            length = int(output.attention_mask[:, -width:].sum())
+            output.response_mask.zero_()
+            output.response_mask[0, :length] = torch.tensor(left_out.mask([1] * length))
+        return output
+
+
+def group_worker_v1() -> Any:
+    """The worker of the V1 trainer, which puts its trajectories into the TransferQueue."""
+    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+
+    # Ray does not allow subclassing an actor class, so take the plain class behind it
+    base = AgentLoopWorkerTQ.__ray_metadata__.modified_class
+
+    class GroupWorkerV1(GroupSessions, base):  # type: ignore[misc, valid-type]
+        own_uid = True
+
+        async def _run_prompt(
+            self, prompt: dict[str, Any], sampling_params: Any, trajectory: Any, trace: bool = False
+        ) -> None:
+            rollout = self.config.actor_rollout_ref.rollout
+            size = prompt.get("__rollout_n__", rollout.val_kwargs.n if trajectory["validate"] else rollout.n)
+            training = not trajectory["validate"] and bool(prompt.get("__do_sample__", True))
+            self._meet({prompt["uid"]: int(size)}, training=training)
+            await super()._run_prompt(prompt, sampling_params, trajectory, trace)
+
+        async def _run_agent_loop(
+            self, sampling_params: Any, trajectory: Any, *, session_id: int, **kwargs: Any
+        ) -> Any:
+            loop = super()._run_agent_loop(sampling_params, trajectory, session_id=session_id, **kwargs)
+            return await self._take_part(kwargs["uid"], session_id, loop)
+
+        def _leave_out(self, left_out: LeftOut, outputs: list[Any], kwargs: dict[str, Any]) -> None:
+            # verl writes kwargs beside the trajectory, under a key that it has made already: advantages go by the
+            # uid, everything else goes by the key
+            kwargs["uid"] = left_out.uid(str(kwargs["uid"]), kwargs["session_id"])
+            for one in outputs:
+                one.response_mask = (
+                    left_out.mask(one.response_mask) if one is outputs[-1] else [0] * len(one.response_mask)
+                )
+
+    return GroupWorkerV1

@@ -1,0 +1,70 @@
+"""DAPO's filter metric, through verl's own configuration and its own sampler's reading of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from verl.trainer.ppo.reward import load_reward_manager
+
+from batches import batch
+from judgekit import ConfigError
+from judgekit_verl.manager import GROUP
+from test_groups import HOOK, MANAGER
+
+RUNNER = "+reward.reward_kwargs.judgekit_runner=graders_for_tests:down_at_times"
+
+
+def filtered_by(metric: str) -> tuple[str, ...]:
+    return (
+        MANAGER,
+        RUNNER,
+        HOOK,
+        "algorithm.filter_groups.enable=True",
+        f"algorithm.filter_groups.metric={metric}",
+    )
+
+
+async def values(config: Any, tokenizer: Any, metric: str, *responses: str) -> list[float]:
+    manager = load_reward_manager(config, tokenizer)
+    data = batch(tokenizer, responses, uids=["a"] * len(responses))
+    data.meta_info[GROUP] = True
+    manager._step_counts = lambda: Nowhere()
+    return [float(one["reward_extra_info"][metric]) for one in (await manager.run_single(data))["group"]]
+
+
+class Nowhere:
+    """In the place of the cluster's actor."""
+
+    @property
+    def add(self) -> Any:
+        return self
+
+    async def remote(self, *_: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "metric", ["acc", "seq_final_reward", "judgekit/letters", "judgekit/flaky", "judgekit/raw"]
+)
+async def test_it_is_a_float_for_every_rollout(
+    metric: str, trainer_config: Callable[..., Any], tokenizer: Any
+) -> None:
+    """A missing score makes no group look as if its members differed, and hides no difference."""
+    config = trainer_config(*filtered_by(metric))
+    alike = await values(config, tokenizer, metric, "aaaa", "aaaa", "down")
+    if metric != "judgekit/letters":  # of which the third has one of its own
+        assert np.std(alike) == 0
+    different = await values(config, tokenizer, metric, "aaaa", "zzzz", "down")
+    assert all(map(math.isfinite, different))
+    if metric != "judgekit/flaky":
+        assert np.std(different) > 0
+    nobody = await values(config, tokenizer, metric, "down", "down")
+    assert np.std(nobody) == 0
+
+
+async def test_an_unknown_metric_is_told(trainer_config: Callable[..., Any], tokenizer: Any) -> None:
+    with pytest.raises(ConfigError, match="no 'judgekit/leters'; did you mean 'judgekit/letters'"):
+        load_reward_manager(trainer_config(*filtered_by("judgekit/leters")), tokenizer)
