@@ -12,10 +12,11 @@ VLLM := .venv/vllm/bin/python
 BENCH := .venv/bench/bin/python
 VERL := .venv/verl/bin/python
 SKYRL := .venv/skyrl/bin/python
+TRL := .venv/trl/bin/python
 DATA ?= ../shared/data/gsm8k_solutions_dev.jsonl
 PYTEST := -m pytest -q -p no:cacheprovider
 
-.PHONY: demo demo-training test unit check mutation bench format env-core env-vllm env-bench env-verl env-skyrl test-vllm test-verl test-skyrl bench-gsm8k bench-runner bench-faults bench-judge bench-injection bench-crash bench-step bench-verl clean
+.PHONY: demo demo-training test unit check mutation bench format env-core env-vllm env-bench env-verl env-skyrl env-trl test-vllm test-verl test-skyrl test-trl bench-gsm8k bench-runner bench-faults bench-judge bench-injection bench-crash bench-ledger bench-step bench-verl clean
 
 demo: env-vllm
 	$(VLLM) -m judgekit grade examples/demo/reward.yaml examples/data/rollouts.jsonl --out demo-out/graded.jsonl --ledger demo-out/ledger.jsonl --report demo-out/report.html --force
@@ -27,7 +28,7 @@ demo: env-vllm
 demo-training: env-skyrl env-vllm
 	$(SKYRL) adapters/skyrl/benchmarks/demo_training.py
 
-test: unit test-vllm test-verl test-skyrl
+test: unit test-ray test-vllm test-verl test-skyrl test-trl
 
 unit: env-core
 	$(CORE) $(PYTEST) tests
@@ -35,11 +36,19 @@ unit: env-core
 test-vllm: env-vllm
 	$(VLLM) $(PYTEST) tests/vllm
 
+.PHONY: test-ray
+test-ray: env-verl
+	$(VERL) $(PYTEST) tests/data
+
 test-skyrl: env-skyrl env-vllm
 	$(SKYRL) $(PYTEST) adapters/skyrl/tests
 
 test-verl: env-verl env-vllm
 	$(VERL) $(PYTEST) adapters/verl/tests
+
+test-trl: env-trl
+	$(TRL) $(PYTEST) adapters/trl/tests
+	$(TRL) $(PYTEST) tests/bridges
 
 check: env-core
 	.venv/core/bin/ruff format --check .
@@ -50,7 +59,7 @@ format: env-core
 	.venv/core/bin/ruff format .
 	.venv/core/bin/ruff check --fix .
 
-bench: bench-runner bench-faults bench-gsm8k bench-judge bench-injection bench-crash bench-graders bench-advantages
+bench: bench-runner bench-faults bench-gsm8k bench-judge bench-injection bench-crash bench-graders bench-advantages bench-ledger bench-scale bench-service bench-everywhere
 
 bench-runner: env-bench
 	$(BENCH) benchmarks/bench_runner.py
@@ -68,9 +77,21 @@ bench-graders: env-core
 bench-gsm8k: env-vllm
 	$(VLLM) benchmarks/bench_gsm8k.py $(DATA)
 
+.PHONY: bench-scale
+bench-scale: env-bench
+	$(BENCH) benchmarks/bench_scale.py
+
+.PHONY: bench-service
+bench-service: env-bench
+	$(BENCH) benchmarks/bench_service.py
+
 .PHONY: bench-advantages
 bench-advantages: env-verl env-skyrl
 	python3 benchmarks/bench_advantages.py
+
+.PHONY: bench-everywhere
+bench-everywhere: env-core env-verl env-skyrl env-trl
+	$(CORE) benchmarks/bench_everywhere.py
 
 bench-verl: env-verl
 	$(VERL) adapters/verl/benchmarks/bench_verl.py
@@ -83,6 +104,9 @@ bench-judge: env-vllm
 
 bench-injection: env-vllm
 	$(VLLM) benchmarks/bench_injection.py
+
+bench-ledger: env-bench
+	$(BENCH) benchmarks/bench_ledger.py
 
 bench-crash: env-vllm
 	$(VLLM) benchmarks/bench_crash.py
@@ -101,6 +125,9 @@ env-verl:
 
 env-skyrl:
 	@$(PY) tools/envs.py skyrl
+
+env-trl:
+	@$(PY) tools/envs.py trl
 
 clean:
 	rm -rf .venv demo-out .mypy_cache .ruff_cache .hypothesis

@@ -11,6 +11,28 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+WORDS = [
+    "the",
+    "sum",
+    "of",
+    "both",
+    "sides",
+    "is",
+    "therefore",
+    "even",
+    "so",
+    "we",
+    "divide",
+    "by",
+    "two",
+    "and",
+    "find",
+    "that",
+    "it",
+    "holds",
+]
+"""For texts that look like answers."""
+
 
 def machine() -> str:
     """One line about where this runs."""

@@ -6,6 +6,7 @@ Reads one job per line from its standard input, answers with one line per cell.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import logging
@@ -180,7 +181,7 @@ def _actor() -> Any:
 
     if not _actors:
         if not ray.is_initialized():
-            ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+            ray.init("local", num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
         _actors.append(ray.remote(Actor).remote())
     return _actors[0]
 
@@ -354,7 +355,8 @@ def _check_ledger(counts: dict[str, int], ledger: Ledger, path: str, found: list
 def children() -> set[int]:
     found: set[int] = set()
     for task in Path(f"/proc/{os.getpid()}/task").iterdir():
-        found |= set(map(int, (task / "children").read_text().split()))
+        with contextlib.suppress(OSError):  # a thread that ends meanwhile
+            found |= set(map(int, (task / "children").read_text().split()))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -74,12 +75,11 @@ def _within(seconds: float, holds: Callable[[], bool]) -> bool:
 
 def _descendants(pid: int) -> set[int]:
     found: set[int] = set()
-    try:
+    with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                found |= {int(child), *_descendants(int(child))}
-    except OSError:
-        pass
+            with contextlib.suppress(OSError):  # a thread that ends meanwhile
+                for child in (task / "children").read_text().split():
+                    found |= {int(child), *_descendants(int(child))}
     return found
 
 

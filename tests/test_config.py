@@ -74,7 +74,7 @@ FULL = """
         use: judge
         judge: local
         verdict: {format: choice, labels: {A: 0, B: 1}, min_mass: 0.2}
-        sampling: {thinking: true}
+        sampling: {top_p: 0.9}
     judges:
       local: {engine: "tests.test_config:scripted", answer: B, layers: {max_concurrency: 2, cache: {entries: 10}}}
     reward:
@@ -102,7 +102,7 @@ def test_everything_in_one_file(tmp_path: Path) -> None:
     assert isinstance(judge, JudgeGrader)
     assert isinstance(judge.verdict, ChoiceVerdict)
     assert judge.verdict.choices == ("A", "B")
-    assert judge.asking.sampling.thinking
+    assert judge.asking.sampling.top_p == 0.9
     assert (tmp_path / "ledger.jsonl").exists()
 
 
@@ -118,8 +118,8 @@ def test_without_a_reward_the_graders_count_alike(tmp_path: Path) -> None:
         ("graders: [", "line 1: not YAML"),
         ("- a", "expected the sections"),
         ("", "expected the sections"),
-        ("graders: {}", "graders: Dictionary should have at least 1 item"),
-        ("grader: {a: final_answer}", "graders: Field required"),
+        ("graders: {}", "graders: give at least one grader"),
+        ("grader: {a: final_answer}", "there is no section 'grader'; did you mean 'graders'?"),
         ("graders: {a: final_answer}\nrewards: 1", "there is no section 'rewards'; did you mean 'reward'"),
         (
             "graders: {a: final_answer}\nrunner: {timeout: 3}",
@@ -262,13 +262,16 @@ SCRIPTED = "judges: {j: {engine: 'tests.test_config:scripted', layers: LAYERS}}"
         ("runner: {max_concurrency: '8'}", "runner.max_concurrency: expected a valid integer .got '8'"),
         ("runner: {max_concurrency: 8.0}", "runner.max_concurrency: expected a valid integer .got 8.0"),
         ("runner: {max_concurrency: 1_000}", "runner.max_concurrency: expected a valid integer"),
-        ("runner: {retry: {attempts: '3'}}", "runner.retry.attempts: expected int, got str"),
-        ("runner: {retry: {attempts: true}}", "runner.retry.attempts: expected int, got bool"),
-        ("runner: {retry: 3}", "runner.retry: expected object, got int"),
+        ("runner: {retry: {attempts: '3'}}", "runner.retry.attempts: expected a whole number, got text"),
+        (
+            "runner: {retry: {attempts: true}}",
+            "runner.retry.attempts: expected a whole number, got true or false",
+        ),
+        ("runner: {retry: 3}", "runner.retry: expected a mapping, got a whole number"),
         ("runner: {retry: {attempts: 0}}", "runner.retry: retry: attempts is at least 1"),
         ("runner: {graders: {}}", "runner: there is no key 'graders'"),
         ("runner: {progress: true}", "runner: there is no key 'progress'"),
-        ("runner:", "runner: Input should be a valid dictionary"),
+        ("runner:", "runner: give a mapping, such as runner: {timeout_s: 30}"),
         ("ledger: {path: 3}", "ledger.path: expected .*got 3"),
         ("ledger: {path: l.jsonl, texts: yes}", "ledger.texts: expected a valid boolean .got 'yes'"),
         ("ledger: {path: l.jsonl, fsync: always}", "ledger.fsync: expected 'never'.*got 'always'"),
@@ -279,7 +282,7 @@ SCRIPTED = "judges: {j: {engine: 'tests.test_config:scripted', layers: LAYERS}}"
         (SCRIPTED.replace("LAYERS", "{max_concurency: 3}"), "did you mean 'max_concurrency'"),
         (
             SCRIPTED.replace("LAYERS", "{max_concurrency: yes}"),
-            "judges.j.layers.max_concurrency: expected int",
+            "judges.j.layers.max_concurrency: expected a whole number",
         ),
         (SCRIPTED.replace("LAYERS", "{cache: {paht: x}}"), "judges.j.layers.cache: .* did you mean 'path'"),
         (
@@ -299,8 +302,8 @@ def test_nothing_is_converted(tmp_path: Path, section: str, says: str) -> None:
     [
         ("{use: final_answer, tolerance: '0.1'}", "graders.a.tolerance: expected a valid number .got '0.1'"),
         ("{use: length, soft_max: '10', hard_max: 20}", "graders.a.soft_max: expected a valid"),
-        ("{use: final_answer, fields: extra.x}", "graders.a.fields: expected an object"),
-        ("{use: 3}", "graders.a: there is no 3"),
+        ("{use: final_answer, fields: extra.x}", "graders.a.fields: expected a mapping"),
+        ("{use: 3}", "graders.a: give a name or module:object as text, not 3"),
     ],
 )
 def test_parameters_of_graders_are_not_converted_either(tmp_path: Path, grader_spec: str, says: str) -> None:
@@ -497,3 +500,23 @@ def test_a_ledger_s_folder_is_beside_the_file_too(tmp_path: Path) -> None:
     runner = load_config(tmp_path / "reward.yaml").build()
     runner.run_sync([Rollout(response="1", ground_truth="1")])
     assert len(list((tmp_path / "runs").glob("*.jsonl"))) == 1
+
+
+def test_the_fingerprint_covers_the_files_that_grades_depend_on(tmp_path: Path) -> None:
+    path = tmp_path / "reward.yaml"
+    (tmp_path / "mine.py").write_text("from judgekit import grader\n")
+    (tmp_path / "polite.toml").write_text("one")
+    text = """
+judges: {local: {engine: openai, url: "http://127.0.0.1:1", model: m}}
+graders: {mine: {use: "mine:polite"}, rubric: {use: rubric, judge: local, rubric: polite.toml}}
+"""
+    path.write_text(text)
+    found = {load_config(path).fingerprint()}
+    path.write_text(text.replace("127.0.0.1:1", "127.0.0.1:2"))  # another address is no other judge
+    assert {load_config(path).fingerprint()} == found
+    for name in ("polite.toml", "mine.py"):
+        (tmp_path / name).write_text(f"another {name}")
+        found.add(load_config(path).fingerprint())
+    path.write_text(text.replace("model: m", "model: n"))
+    found.add(load_config(path).fingerprint())
+    assert len(found) == 4

@@ -21,8 +21,22 @@ ALLOWED = {
     "testing": {"judges"},
     "strict_yaml": set(),
     "config": {"reward", "ledger", "execution", "graders", "judges", "run", "strict_yaml"},
+    "data": {"ledger", "run", "config", "execution"},
+    "bridges": {"trainers"},
     "trainers": {"run", "execution", "config", "ledger"},
-    "cli": {"run", "execution", "config", "trainers", "ledger", "graders", "judges", "reward"},
+    "service": {"data", "run", "execution", "trainers", "ledger", "judges"},
+    "cli": {
+        "service",
+        "data",
+        "run",
+        "execution",
+        "config",
+        "trainers",
+        "ledger",
+        "graders",
+        "judges",
+        "reward",
+    },
 }
 """For each package or root module, the others that it may import besides `ROOTS`."""
 

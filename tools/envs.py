@@ -8,6 +8,8 @@ Python 3.11 or 3.12 with venv, and a package index.
     bench   core plus the runners that benchmarks compare with: OpenJudge, TRL, Ray
     verl    core plus verl 0.9.1 on CPU with the verl adapter, and old verls beside it for the legacy manager
     skyrl   core plus skyrl 0.3.0 on CPU with the SkyRL adapter, without what SkyRL needs for GPUs; 0.1 and 0.2 beside it
+    trl     core plus TRL 1.16 on CPU with the TRL adapter; 1.5 and 1.6, between which a None changed its meaning, beside it;
+            verifiers, OpenReward, and parts of OpenRLHF, NeMo-Gym and Tinker cookbook, which call us in tests
 """
 
 from __future__ import annotations
@@ -114,6 +116,24 @@ def make_skyrl(env: Path) -> None:
         pip(env, *old, f"skyrl=={version}", f"skyrl-gym=={gym}")
 
 
+def make_trl(env: Path) -> None:
+    install_cpu_torch(env)
+    pip(env, f"torch=={TORCH}", "trl==1.16.0", "transformers==5.23.0", "datasets", "requests")
+    pip(env, "verifiers==0.4.0", "pylatexenc")  # OpenRLHF imports the latter
+    pip(env, "--no-deps", "openrlhf==0.11.2")
+    pip(env, "openreward==0.1.167", "tinker==0.38.0", "chz", "cloudpickle", "termcolor", "blobfile")
+    pip(env, "--no-deps", "tinker-cookbook==0.6.1")  # its other dependencies are for renderers and data sets
+    pip(
+        env, "omegaconf", "hydra-core", "itsdangerous", "httptools", "yappi", "pydot", "scipy", "wandb", "ray"
+    )
+    # its package wants Python 3.13.14; what our tests call of it runs on older ones
+    pip(env, "--no-deps", "--ignore-requires-python", "nemo-gym==0.7.0")
+    pip(env, "-e", f"{ROOT}[dev]")
+    pip(env, "--no-deps", "-e", str(ROOT / "adapters" / "trl"))
+    for version in ("1.5.1", "1.6.0"):
+        pip(env, "--no-deps", "--target", str(env / "old" / version), f"trl=={version}")
+
+
 def install_cpu_torch(env: Path) -> None:
     """A CPU build of torch: from where pip is told to look, if that has one, else from PyTorch's CPU index."""
     report = subprocess.run(
@@ -181,6 +201,7 @@ ENVS: dict[str, Callable[[Path], None]] = {
     "bench": make_bench,
     "verl": make_verl,
     "skyrl": make_skyrl,
+    "trl": make_trl,
 }
 
 

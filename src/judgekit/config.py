@@ -22,15 +22,19 @@ unknown name is an error that says the nearest right one. Paths are relative to 
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib
 import importlib.util
 import inspect
 import json
 import logging
+import math
 import os
+import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -48,7 +52,13 @@ from judgekit.judges.asking.verdict import VerdictFormat
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.engines.reward_models import RewardModel
 from judgekit.judges.layers.routes import JudgeRoutes
-from judgekit.judges.layers.stack import LayerOptions, stacked
+from judgekit.judges.layers.stack import (
+    LayerOptions,
+    RewardModelStack,
+    Stack,
+    stacked,
+    stacked_reward_model,
+)
 from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.ledger.writer import Ledger
 from judgekit.reward.spec import parse
@@ -70,8 +80,22 @@ RUNNER_KEYS: Final = (
 """Parameters of GradingRunner that the section `runner` may set."""
 SETTINGS: Final = (Retry, Sampling, LayerOptions)
 """Parameters of these types are written as mappings of their fields."""
+_LARGE: Final = 1 << 24
+"""A file of more bytes, such as a model's, is known by its size and its time."""
+_OBJECT: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _NAME_OR_PATH: Final = {"model", "rubric", "schema", "template", "tokenizer"}
 """Parameters that take a shipped or public name, or a path."""
+
+
+_EXPECTED: Final = {
+    "graders": "give at least one grader, such as graders: {correct: final_answer}",
+    "graders.*": "give a grader's name, or {use: its name, …}",
+    "judges": "give a mapping of names to judges, such as judges: {local: {engine: vllm}}",
+    "judges.*": "give {engine: …}, such as {engine: vllm}",
+    "runner": "give a mapping, such as runner: {timeout_s: 30}",
+    "ledger": "give a mapping, such as ledger: {path: ledger.jsonl}",
+}
+"""What a section holds, for who wrote something else."""
 
 
 class RewardConfig(BaseModel):
@@ -87,6 +111,44 @@ class RewardConfig(BaseModel):
     ledger: dict[str, Any] | None = None
     _folder: Path | None = PrivateAttr(None)
 
+    def fingerprint(self) -> str:
+        """A digest of what grades depend on: the graders' and judges' settings, without addresses, keys and layers.
+
+        The contents of files that they name (rubrics, templates, modules beside the file) are part of it.
+        """
+        judges = {
+            name: {key: value for key, value in judge.items() if key not in ("url", "api_key", "layers")}
+            for name, judge in self.judges.items()
+        }
+        settings = [self.graders, judges]
+        digest = hashlib.blake2b(digest_size=6)
+        digest.update(json.dumps(settings, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
+        for path in sorted(set(self._named_files(settings))):
+            stat = path.stat()
+            large = stat.st_size > _LARGE
+            digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode() if large else path.read_bytes())
+        return digest.hexdigest()
+
+    def _named_files(self, value: Any) -> Iterator[Path]:
+        """Files that a text in the settings means: a path, or the module of module:object, beside the file."""
+        if isinstance(value, Mapping):
+            value = list(value.values())
+        if isinstance(value, list):
+            for item in value:
+                yield from self._named_files(item)
+        elif isinstance(value, str) and self._folder is not None:
+            name = value
+            if _OBJECT.fullmatch(value):
+                name = f"{value.partition(':')[0].replace('.', '/')}.py"
+            with contextlib.suppress(OSError, ValueError, RuntimeError):  # no path at all
+                if (path := self._folder / Path(name).expanduser()).is_file():
+                    yield path
+
+    def runner_settings(self) -> dict[str, Any]:
+        """The section `runner`, checked, as arguments of GradingRunner."""
+        _check_keys(self.runner, RUNNER_KEYS, "runner")
+        return _Parts(self._folder).arguments(GradingRunner, self.runner, "runner", partly=True)
+
     def build(self, **overrides: Any) -> GradingRunner:
         """The runner that the file describes. *overrides*: arguments of GradingRunner in place of the file's.
 
@@ -95,8 +157,7 @@ class RewardConfig(BaseModel):
         parts = _Parts(self._folder)
         parts.judges = {name: parts.judge(name, spec) for name, spec in self.judges.items()}
         graders = {name: parts.grader(name, spec) for name, spec in self.graders.items()}
-        _check_keys(self.runner, RUNNER_KEYS, "runner")
-        settings = parts.arguments(GradingRunner, self.runner, "runner", partly=True)
+        settings = self.runner_settings()
         if self.ledger is not None and "ledger" not in overrides:
             settings["ledger"] = parts.call(Ledger, self.ledger, "ledger")
         for name in sorted(self.judges.keys() - parts.asked):
@@ -114,13 +175,15 @@ def load_config(path: str | os.PathLike[str]) -> RewardConfig:
     try:
         config = RewardConfig.model_validate(data)
     except pydantic.ValidationError as error:
-        problem = error.errors()[0]
-        place, names = [str(part) for part in problem["loc"]], RewardConfig.model_fields
+        problem = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+        place, names = [str(part) for part in problem["loc"]][:2], RewardConfig.model_fields
         if problem["type"] == "extra_forbidden":
             raise ConfigError(
                 f"{path}: there is no section {place[0]!r}{did_you_mean(place[0], names)}"
             ) from None
-        raise ConfigError(f"{path}: {'.'.join(place)}: {problem['msg']}") from None
+        what = _EXPECTED.get(place[0] if len(place) == 1 else f"{place[0]}.*", problem["msg"])
+        got = "" if problem["type"] in ("missing", "too_short") else f", not {problem['input']!r:.80}"
+        raise ConfigError(f"{path}: {'.'.join(place)}: {what}{got}") from None
     config._folder = Path(os.path.abspath(path)).parent
     return config
 
@@ -139,7 +202,7 @@ class _Parts:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self.judges: dict[str, Judge] = {}
+        self.judges: dict[str, Stack | RewardModelStack] = {}
         self.asked: set[str] = set()
         """Names of the judges that a grader asks."""
 
@@ -167,7 +230,7 @@ class _Parts:
             made if fields is None else Mapped(made, _checked(fields, Mapping[str, str], f"{where}.fields"))
         )
 
-    def judge(self, name: str, spec: Mapping[str, Any]) -> Judge:
+    def judge(self, name: str, spec: Mapping[str, Any]) -> Stack | RewardModelStack:
         where = f"judges.{name}"
         options = dict(spec)
         if "engine" not in options:
@@ -179,20 +242,26 @@ class _Parts:
         engine = self.call(
             self.find(options.pop("engine"), ENGINES, "judgekit.engines", where), options, where
         )
-        if not hasattr(engine, "complete"):  # a reward model
-            return engine  # type: ignore[no-any-return]
         try:
-            return stacked(engine, layers)
+            return (
+                stacked(engine, layers)
+                if hasattr(engine, "complete")
+                else stacked_reward_model(engine, layers)
+            )
         except ConfigError as error:
             raise ConfigError(f"{where}.layers: {error}") from None
 
     def find(self, name: Any, shipped: Mapping[str, str], group: str, where: str) -> Any:
         """The object that a name means: shipped, of a plug-in, or `module:object`."""
-        target = shipped.get(name) if isinstance(name, str) else None
-        if target is None and ":" not in str(name):
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"{where}: give a name or module:object as text, not {name!r:.80}")
+        target = shipped.get(name)
+        if target is None and ":" in name and not _OBJECT.fullmatch(name):
+            raise ConfigError(f"{where}: {name!r} is not module:object, such as my_rewards:politeness")
+        if target is None and ":" not in name:
             plugins = {entry.name: entry for entry in entry_points(group=group)}
             if name not in plugins:
-                known = did_you_mean(str(name), [*shipped, *plugins])
+                known = did_you_mean(name, [*shipped, *plugins])
                 raise ConfigError(f"{where}: there is no {name!r}{known} (yours is module:object)")
             target = plugins[name].value
         elif target is None:
@@ -207,7 +276,7 @@ class _Parts:
             for part in attribute.split("."):
                 found = getattr(found, part)
         except AttributeError:
-            known = did_you_mean(attribute, vars(sys.modules[module]))
+            known = did_you_mean(attribute, [n for n in vars(sys.modules[module]) if not n.startswith("_")])
             raise ConfigError(f"{where}: {module} has no {attribute!r}{known}") from None
         return found
 
@@ -257,7 +326,7 @@ class _Parts:
         if Grader in wanted and isinstance(value, Mapping | str):
             return self.grader(where.removeprefix("graders."), value)
         if Judge in wanted or RewardModel in wanted:
-            return self._named_judge(value, where)
+            return self._named_judge(value, where, "reward" if RewardModel in wanted else "complete")
         if Sequence[Judge] in wanted:
             if not isinstance(value, list):
                 raise ConfigError(f"{where}: give a list of judges")
@@ -290,11 +359,15 @@ class _Parts:
         end = os.sep if str(path).endswith(os.sep) else ""
         return f"{self.folder / Path(path).expanduser()}{end}"
 
-    def _named_judge(self, name: Any, where: str) -> Judge:
+    def _named_judge(self, name: Any, where: str, method: str = "complete") -> Any:
         if not isinstance(name, str) or name not in self.judges:
             raise ConfigError(f"{where}: there is no judge {name!r}{did_you_mean(str(name), self.judges)}")
+        judge = self.judges[name]
+        if not hasattr(judge, method):
+            what, use = ("judge", "judge") if method == "reward" else ("reward model", "reward_model")
+            raise ConfigError(f"{where}: {name} is a {what}: ask it with a grader such as use: {use}")
         self.asked.add(name)
-        return self.judges[name]
+        return judge
 
     def _routes(self, spec: Mapping[str, Any], where: str) -> JudgeRoutes:
         """Judges by a field of the rollout: {by: data_source, routes: {"math*": a}, default: b}."""
@@ -303,11 +376,14 @@ class _Parts:
         if not isinstance(routes, Mapping):
             raise ConfigError(f"{where}: routes maps patterns to judges, such as {{'math*': maths}}")
         default = spec.get("default")
-        return JudgeRoutes(
-            {pattern: self._named_judge(name, where) for pattern, name in routes.items()},
-            by=_checked(spec.get("by", "data_source"), str, f"{where}.by"),
-            default=None if default is None else self._named_judge(default, where),
-        )
+        try:
+            return JudgeRoutes(
+                {pattern: self._named_judge(name, where) for pattern, name in routes.items()},
+                by=_checked(spec.get("by", "data_source"), str, f"{where}.by"),
+                default=None if default is None else self._named_judge(default, where),
+            )
+        except ConfigError as error:
+            raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
 
 
 def hints_of(make: Callable[..., Any]) -> dict[str, Any]:
@@ -329,6 +405,8 @@ def hints_of(make: Callable[..., Any]) -> dict[str, Any]:
 
 def _checked(value: Any, hint: Any, where: str) -> Any:
     """*value* where it is of the type *hint*, a list for a tuple included; nothing else is converted."""
+    if isinstance(value, float) and math.isnan(value):
+        raise ConfigError(f"{where}: expected a number (got {value!r})")
     try:
         adapter = pydantic.TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
     except (pydantic.PydanticSchemaGenerationError, pydantic.PydanticUserError):
@@ -342,8 +420,26 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
     except pydantic.ValidationError as error:
         said = dict.fromkeys(p["msg"] for p in error.errors() if p["type"] != "is_instance_of")
         text = " or ".join(m.removeprefix("Input should be ") for m in said) or "something else"
+        text = (
+            text.replace("an object", "a mapping")
+            .replace("a valid array", "a list")
+            .replace("a valid string", "text")
+        )
         expected = "expected " if next(iter(said), "Input").startswith("Input") else ""
         raise ConfigError(f"{where}: {expected}{text} (got {value!r:.80})") from None
+
+
+_IN_YAML: Final = {
+    "object": "a mapping",
+    "array": "a list",
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    " | ": " or ",
+}
+"""The words of YAML for msgspec's."""
+_WORDS: Final = re.compile(r"\b(?:object|array|str|int|float|bool)\b| \| ")
 
 
 def _convert(value: Any, kind: type[msgspec.Struct], where: str) -> Any:
@@ -353,6 +449,7 @@ def _convert(value: Any, kind: type[msgspec.Struct], where: str) -> Any:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         text, _, place = str(error).replace("Expected", "expected").partition(" - at `$")
+        text = _WORDS.sub(lambda match: _IN_YAML[match[0]], text)
         raise ConfigError(f"{where}{place.removesuffix('`')}: {text.replace('`', '')}") from None
 
 

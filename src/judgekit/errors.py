@@ -8,6 +8,7 @@
     ├── VerdictError                 the judge answered, but not with a verdict
     ├── RolloutError                 the rollout itself broke the grader (cause "rollout")
     ├── GraderRaised                 a grader raised in its worker process
+    ├── ServiceUnavailable           the reward service cannot be reached, or takes no requests
     └── JudgeError
         ├── JudgeUnavailable         not there, dead, or overloaded: worth another try
         │   └── JudgeLoading         its owner is loading or restarting it: worth waiting for
@@ -89,6 +90,12 @@ class GraderRaised(JudgekitError):
 
     def __str__(self) -> str:
         return f"{self.error}: {self.detail}"
+
+
+class ServiceUnavailable(JudgekitError):
+    """The reward service (`judgekit serve-rewards`) gave no answer, however often it was asked."""
+
+    retryable = True
 
 
 class JudgeError(JudgekitError):

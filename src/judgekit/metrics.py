@@ -150,6 +150,13 @@ class Counts:
             elif raw >= bounds[1]:
                 self.at_high += 1
 
+    def add_group(self, results: Iterable[RewardResult]) -> None:
+        """Count a group, by the rewards of its valid members; its results are counted by `add`."""
+        valid = [result.raw_reward for result in results if result.raw_reward is not None]
+        self.groups += 1
+        self.flat_groups += len(valid) >= 2 and max(valid) == min(valid)
+        self.empty_groups += not valid
+
     def merge(self, other: Counts) -> None:
         for name, theirs in other.graders.items():
             self.graders.setdefault(name, GraderCounts()).merge(theirs)

@@ -26,10 +26,17 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        text = str(getattr(error, "problem", None) or error)
+        text = " ".join(str(getattr(error, "problem", None) or error).split())
+        if text == "but found another document":
+            text = "a second document begins; one file holds one"
+        tag = re.match("could not determine a constructor for the tag '(.*)'", text)
+        if tag:
+            text = f"the tag {tag[1]} is not known; write plain values"
         what = text if isinstance(error, _Fault) else f"not YAML ({text})"
         raise ConfigError(f"{path}{f', line {mark.line + 1}' if mark else ''}: {what}") from None
-    except (ValueError, RecursionError) as error:  # an explicit tag that does not fit, endless nesting
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply") from None
+    except ValueError as error:  # an explicit tag that does not fit
         raise ConfigError(f"{path}: cannot be read ({error})") from None
 
 

@@ -21,7 +21,7 @@ Status = Literal["scored", "neutral", "excluded", "masked", "constant"]
 Cause = Literal["infrastructure", "rollout"]
 
 
-class Rollout(Struct, frozen=True, kw_only=True):
+class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One sampled response to one prompt."""
 
     response: str
@@ -44,6 +44,17 @@ class Rollout(Struct, frozen=True, kw_only=True):
     """The host's id of this sample, kept in the ledger."""
 
     def __post_init__(self) -> None:
+        if (  # as nearly all come; the checks below take three times as long
+            type(self.response) is str
+            and type(self.prompt) in (str, list)
+            and type(self.messages) in (tuple, list)
+            and type(self.data_source) is str
+            and (self.finish_reason is None or type(self.finish_reason) is str)
+            and (self.response_tokens is None or type(self.response_tokens) is int)
+            and type(self.extra) is dict
+            and type(self.id) is str
+        ):
+            return
         for field, kinds, wanted in _ROLLOUT_FIELDS:
             if not isinstance(getattr(self, field), kinds):
                 raise DataError(f"a rollout's {field} is {wanted}, not {type(getattr(self, field)).__name__}")
@@ -231,5 +242,7 @@ def first_match(cases: Mapping[str, _Case], value: Any) -> _Case | None:
     return next((case for pattern, case in cases.items() if fnmatchcase(value, pattern)), None)
 
 
+KEEP_PROMPTS: ContextVar[bool] = ContextVar("judgekit_keep_prompts", default=False)
+"""Whether judged grades are to have what the judge was asked in their metadata: the run's ledger keeps texts."""
 CURRENT_RUN: ContextVar[str] = ContextVar("judgekit_run", default="")
 """Id of the run that is grading."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError, Failed, FailureRateError, GradingRunner, Rollout, grader, group_grader
-from judgekit.trainers import Counts, RewardConfig, check_failure_rate, hosted_runner
+from judgekit.trainers import Counts, RewardConfig, check_failure_rate, hosted_runner, share_limits
 from judgekit.trainers.hosted import DEADLINE_S
 
 HINT = "turn on the group hook"
@@ -95,6 +95,11 @@ async def test_all_runs_share_the_places_of_a_hosted_runner() -> None:
     ("runner", "options", "says"),
     [
         (GradingRunner([one], missing_reward="mask"), {"can_mask": False}, "write missing_reward: neutral"),
+        (
+            GradingRunner([one], missing_reward="mask"),
+            {"can_mask": False, "can_exclude": True},
+            "write missing_reward: exclude",
+        ),
         (GradingRunner([one], missing_reward="mask"), {"grouped": False}, f"loss masking.*{HINT}.*<number>"),
         (GradingRunner([together], missing_reward=0.0), {"grouped": False}, f"'together' grades.*: {HINT}"),
         (
@@ -184,3 +189,9 @@ def test_failures_are_checked_over_a_whole_step() -> None:
     with pytest.raises(FailureRateError, match=r"max_failure_rate=0.99 allows: down 100.0 % \(Down × 20\)"):
         check_failure_rate(counts, 0.99)
     check_failure_rate(Counts(), 0.0)
+
+
+def test_the_judges_limits_are_divided_by_the_processes() -> None:
+    judge = {"engine": "openai", "layers": {"max_concurrency": 100, "requests_per_minute": 8.0}}
+    share_limits(judge, 8)
+    assert judge["layers"] == {"max_concurrency": 13, "requests_per_minute": 1.0}

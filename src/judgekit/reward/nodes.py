@@ -120,6 +120,8 @@ class Score(Node):
     if_broken: float | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigError(f"score: give the name of a grader, not {self.name!r}")
         if isinstance(self.if_missing, str):
             if self.if_missing not in ("propagate", "renormalise"):
                 raise ConfigError(

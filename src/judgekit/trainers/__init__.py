@@ -2,11 +2,11 @@
 
 from judgekit.config import RewardConfig, load_config
 from judgekit.errors import did_you_mean
-from judgekit.execution.background import background_loop, run_blocking
+from judgekit.execution.background import background_loop, in_background, run_blocking
 from judgekit.ledger.schema import Entry
 from judgekit.metrics import Counts
 from judgekit.trainers.collector import GroupCollector
-from judgekit.trainers.hosted import HostedRunner, hosted_runner
+from judgekit.trainers.hosted import HostedRunner, hosted_runner, share_limits, without_fill
 from judgekit.trainers.rollouts import plain, rollout_of, turns_of_tokens
 from judgekit.trainers.steps import StepCounts, check_failure_rate
 
@@ -21,9 +21,12 @@ __all__ = [
     "check_failure_rate",
     "did_you_mean",
     "hosted_runner",
+    "in_background",
     "load_config",
     "plain",
     "rollout_of",
     "run_blocking",
+    "share_limits",
     "turns_of_tokens",
+    "without_fill",
 ]

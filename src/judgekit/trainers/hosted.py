@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import os
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from judgekit.config import RewardConfig, load_config
 from judgekit.errors import ConfigError
 from judgekit.run.runner import GradingRunner
+from judgekit.types import RewardResult
 
 DEADLINE_S = 600.0
 """Of one rollout or group, where neither reward.yaml nor the runner says otherwise: trainers have none."""
@@ -25,7 +29,10 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
     """A runner as an adapter uses it: one run is one rollout or one group."""
 
     runner: GradingRunner
-    """Gives every rollout a number: one without a reward has the mean of its group, with the status "neutral"."""
+    """Gives every rollout a number: one without a reward has the mean of its group, with the status "neutral".
+
+    A rollout that came alone has None there, and the status "excluded", where the trainer can be told so.
+    """
     mask: bool
     """Whether a rollout without a reward is to be left out of the loss."""
     exclude: bool
@@ -47,7 +54,7 @@ def hosted_runner(
     """The runner of a reward.yaml (*config*) or of Python (*runner*, or its `package.module:name`).
 
     *grouped*: whether a prompt's rollouts come together. *can_mask*: whether the trainer can leave a rollout
-    out of its loss; *can_exclude*: and out of its group's statistics. *grouping_hint*: what to do about rollouts that come alone, for the end of a sentence.
+    out of its loss; *can_exclude*: and out of its group's statistics, also where it comes alone. *grouping_hint*: what to do about rollouts that come alone, for the end of a sentence.
     *prepare*: changes the file's contents before the runner is made. Raises ConfigError.
     """
     if (config is None) == (runner is None):
@@ -55,26 +62,45 @@ def hosted_runner(
     made = _from_file(config, prepare) if config is not None else _from_object(runner)
     setting = made.settings.missing_reward
     if setting == "mask" and not (can_mask and grouped):
-        way = "write missing_reward: neutral" if grouped else _written(grouping_hint)
+        instead = "exclude" if can_exclude else "neutral"
+        way = f"write missing_reward: {instead}" if grouped else _written(grouping_hint)
         raise ConfigError(
             f"missing_reward: mask needs loss masking, which this trainer does not support; {way}"
         )
+    exclude = setting == "exclude" and can_exclude
     if not grouped:
-        _check_alone(made, grouping_hint)
+        _check_alone(made, grouping_hint, can_exclude)
     hosted = made.with_settings(
         shared=True,
-        # a trainer needs a number for every rollout: the group's mean has no advantage
-        missing_reward="neutral" if setting in ("mask", "exclude") else setting,
+        # a trainer needs a number for every rollout of a group: its mean has no advantage
+        missing_reward="neutral" if setting in ("mask", "exclude") and grouped else setting,
         max_failure_rate=None,
         deadline_s=made.settings.deadline_s or DEADLINE_S,
     )
-    exclude = setting == "exclude" and can_exclude and grouped
     return HostedRunner(
         runner=hosted,
         mask=exclude or setting == "mask",
         exclude=exclude,
         max_failure_rate=made.settings.max_failure_rate,
     )
+
+
+def share_limits(judge: dict[str, Any], processes: int) -> None:
+    """Divide a judge's limits (its section of a reward.yaml) among the processes that apply them."""
+    layers = dict(judge.get("layers") or {})
+    if isinstance(slots := layers.get("max_concurrency"), int):
+        layers["max_concurrency"] = math.ceil(slots / processes)
+    if isinstance(rate := layers.get("requests_per_minute"), int | float):
+        layers["requests_per_minute"] = rate / processes
+    if layers:
+        judge["layers"] = layers
+
+
+def without_fill(result: RewardResult) -> RewardResult:
+    """Take its fill from a rollout that is alone in its group: it is the mean of whatever was graded before."""
+    if result.status != "neutral":
+        return result
+    return msgspec.structs.replace(result, reward=None, status="masked")
 
 
 def _from_file(path: str | os.PathLike[str], prepare: Callable[[RewardConfig], None]) -> GradingRunner:
@@ -105,7 +131,7 @@ def _from_object(target: GradingRunner | str | None) -> GradingRunner:
     return found
 
 
-def _check_alone(runner: GradingRunner, grouping_hint: str) -> None:
+def _check_alone(runner: GradingRunner, grouping_hint: str, can_exclude: bool) -> None:
     """Rollouts that come one at a time have no group to rank them in or to take a mean of."""
     for name, grader in runner.graders.items():
         if hasattr(grader, "grade_group"):
@@ -116,7 +142,9 @@ def _check_alone(runner: GradingRunner, grouping_hint: str) -> None:
         raise ConfigError(
             f"transform: {runner.settings.transform} needs the rollouts of a prompt together: {grouping_hint}"
         )
-    if runner.settings.missing_reward in ("neutral", "exclude"):
+    if runner.settings.missing_reward == "neutral" or (
+        runner.settings.missing_reward == "exclude" and not can_exclude
+    ):
         raise ConfigError(
             f"missing_reward: {runner.settings.missing_reward} needs the rollout's group; {_written(grouping_hint)}"
         )

@@ -12,6 +12,10 @@ from judgekit.types import RewardResult
 logger = logging.getLogger("judgekit")
 
 
+STEPLESS = 64
+"""Rollouts over which failures are counted where a trainer names no step."""
+
+
 class StepCounts:
     """Counts by training step. Reports a step, and checks its failure rate, when the next one begins.
 
@@ -47,6 +51,12 @@ class StepCounts:
             self._counts.merge(counts)
         else:
             self._counts.add(counts)
+
+    def add_stepless(self, counts: Counts) -> None:
+        """Count results of a trainer that names no step: as many rollouts as `STEPLESS` are one. As `begin`."""
+        self.add(counts)
+        if self.rollouts >= STEPLESS:
+            self.end()
 
     def end(self) -> Mapping[str, float]:
         """Report the current step; as `begin`."""
