@@ -24,7 +24,7 @@ ALLOWED = {
     "data": {"ledger", "run", "config", "execution"},
     "bridges": {"trainers"},
     "trainers": {"run", "execution", "config", "ledger"},
-    "service": {"data", "run", "execution", "trainers", "ledger", "judges"},
+    "service": {"data", "run", "execution", "trainers", "ledger", "graders", "judges"},
     "cli": {
         "service",
         "data",
