@@ -19,7 +19,6 @@ import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -32,7 +31,7 @@ from judgekit.errors import (
     ServiceUnavailable,
 )
 from judgekit.execution.background import run_blocking
-from judgekit.judges.engines.http import Secret, Session, retry_after, server_address
+from judgekit.judges.engines.http import Secret, Sessions, retry_after, server_address
 from judgekit.service.wire import JSON, KEY, LINES, hashable
 from judgekit.types import RewardResult, Rollout
 
@@ -90,12 +89,9 @@ class RewardClient:
         for name, value in (("timeout_s", timeout_s), ("deadline_s", deadline_s)):
             if not value > 0:
                 raise ConfigError(f"{name} is a number of seconds above 0, not {value!r}")
-        if max_connections < 1:
-            raise ConfigError(f"max_connections is at least 1, not {max_connections}")
         self.timeout_s = timeout_s
         self.deadline_s = deadline_s
-        self._max_connections = max_connections
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, Session] = WeakKeyDictionary()
+        self._sessions = Sessions(self._key, timeout_s, max_connections)
 
     async def run(
         self, rollouts: Iterable[Rollout], *, tags: Mapping[str, Any] | None = None, key: str | None = None
@@ -161,7 +157,7 @@ class RewardClient:
         attempts = _Attempts(self, None, wait_s)
         while True:
             try:
-                async with self._session().client.get(f"{self.url}/health") as response:
+                async with self._sessions.here().client.get(f"{self.url}/health") as response:
                     raw = await response.read()
                     if response.status == 200:
                         return msgspec.json.decode(raw, type=About)
@@ -173,16 +169,14 @@ class RewardClient:
     async def healthy(self) -> bool:
         """Whether the service takes requests."""
         try:
-            async with self._session().client.get(f"{self.url}/health") as response:
+            async with self._sessions.here().client.get(f"{self.url}/health") as response:
                 return response.status == 200
         except _faults():
             return False
 
     async def close(self) -> None:
         """Close the running loop's connections."""
-        session = self._sessions.pop(asyncio.get_running_loop(), None)
-        if session is not None:
-            await session.keeper.aclose()
+        await self._sessions.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -196,14 +190,13 @@ class RewardClient:
         return f"RewardClient({self.url!r})"
 
     def __reduce__(self) -> Any:
-        return _client, (self.url, self._key.reveal(), self.timeout_s, self.deadline_s, self._max_connections)
-
-    def _session(self) -> Session:
-        loop = asyncio.get_running_loop()
-        kept = self._sessions.get(loop)
-        if kept is None:
-            kept = self._sessions[loop] = Session(self._key, self.timeout_s, self._max_connections)
-        return kept
+        return _client, (
+            self.url,
+            self._key.reveal(),
+            self.timeout_s,
+            self.deadline_s,
+            self._sessions.max_connections,
+        )
 
     @contextlib.asynccontextmanager
     async def _post(
@@ -211,7 +204,7 @@ class RewardClient:
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         import aiohttp
 
-        session = self._session()
+        session = self._sessions.here()
         timeout = min(self.timeout_s, attempts.left())
         # a stream goes on as long as results come
         limit = aiohttp.ClientTimeout(

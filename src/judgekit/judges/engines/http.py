@@ -60,10 +60,7 @@ class Server:
         self.url = _base_url(url or os.environ.get("LLM_JUDGE_SERVER_URL", ""))
         self._key = Secret(api_key if api_key is not None else os.environ.get("LLM_JUDGE_SERVER_API_KEY", ""))
         self.timeout_s = _timeout(timeout_s)
-        if max_connections < 1:
-            raise ConfigError(f"max_connections is at least 1, not {max_connections}")
-        self._max_connections = max_connections
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, Session] = WeakKeyDictionary()
+        self._sessions = Sessions(self._key, self.timeout_s, max_connections)
 
     async def get(self, path: str, *, root: bool = False) -> dict[str, Any]:
         """GET the JSON object at *path* below `/v1`, or below the server's root."""
@@ -78,7 +75,7 @@ class Server:
         import aiohttp
 
         try:
-            async with self._session().client.get(self.url.removesuffix("/v1") + path) as response:
+            async with self._sessions.here().client.get(self.url.removesuffix("/v1") + path) as response:
                 return await response.text() if response.status == 200 else None
         except (TimeoutError, OSError, aiohttp.ClientError, UnicodeDecodeError):
             return None
@@ -88,7 +85,7 @@ class Server:
         import aiohttp
 
         try:
-            async with self._session().client.get(f"{self.url.removesuffix('/v1')}/health") as response:
+            async with self._sessions.here().client.get(f"{self.url.removesuffix('/v1')}/health") as response:
                 if response.status != 404:
                     return response.status == 200
             return bool(await self.models())
@@ -113,9 +110,7 @@ class Server:
 
     async def close(self) -> None:
         """Close the running loop's connections; those of other loops close with their loop."""
-        session = self._sessions.pop(asyncio.get_running_loop(), None)
-        if session is not None:
-            await session.keeper.aclose()
+        await self._sessions.close()
 
     def __repr__(self) -> str:
         return self.url
@@ -128,7 +123,7 @@ class Server:
         url = (self.url.removesuffix("/v1") if root else self.url) + path
         data = msgspec.json.encode(body) if body is not None else None
         try:
-            session = self._session()
+            session = self._sessions.here()
             # waiting for a place is not the server's time: the timeout starts with the request
             async with session.places, session.client.request(method, url, data=data) as response:
                 raw = await response.read()
@@ -149,16 +144,35 @@ class Server:
             raise JudgeUnavailable(f"{self} answered with JSON that is not an object")
         return answer
 
-    def _session(self) -> Session:
+
+class Sessions:
+    """A client's connections, of each event loop that uses it. Raises ConfigError."""
+
+    def __init__(self, key: Secret, timeout_s: float, max_connections: int) -> None:
+        if max_connections < 1:
+            raise ConfigError(f"max_connections is at least 1, not {max_connections}")
+        self.max_connections = max_connections
+        self._key = key
+        self._timeout_s = timeout_s
+        self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, Session] = WeakKeyDictionary()
+
+    def here(self) -> Session:
+        """Return the running loop's."""
         loop = asyncio.get_running_loop()
-        kept = self._sessions.get(loop)
+        kept = self._of.get(loop)
         if kept is None:
-            kept = self._sessions[loop] = Session(self._key, self.timeout_s, self._max_connections)
+            kept = self._of[loop] = Session(self._key, self._timeout_s, self.max_connections)
         return kept
+
+    async def close(self) -> None:
+        """Close the running loop's; those of other loops close with their loop."""
+        session = self._of.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.keeper.aclose()
 
 
 class Session:
-    """The connections of one event loop, closed when the loop ends or nobody holds them. Also of the reward client."""
+    """The connections of one event loop, closed when the loop ends or nobody holds them."""
 
     def __init__(self, key: Secret, timeout_s: float, max_connections: int) -> None:
         import aiohttp
