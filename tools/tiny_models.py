@@ -100,6 +100,11 @@ TEMPLATES: dict[str, tuple[list[str], str]] = {
         ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"],
         CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}"),
     ),
+    "harmony": (
+        ["<|startoftext|>", "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>"],
+        "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>"
+        "{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}",
+    ),
     "headers": (
         ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
         "{{ '<|begin_of_text|>' }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"

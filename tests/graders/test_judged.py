@@ -308,9 +308,9 @@ class Vocabulary(ScriptedJudge):
         super().__init__(script)
         self.known = known
 
-    async def check_labels(self, choices: tuple[str, ...]) -> None:
-        if not set(choices) <= set(self.known):
-            raise ConfigError(f"the label {choices[0]!r} is not one token")
+    async def check_request(self, request: JudgeRequest) -> None:
+        if not set(request.choices) <= set(self.known):
+            raise ConfigError(f"the label {request.choices[0]!r} is not one token")
 
 
 async def test_a_vocabulary_without_digits_is_asked_for_letters() -> None:
@@ -342,7 +342,21 @@ def test_a_template_that_cannot_carry_the_code_is_refused() -> None:
         JudgeGrader(ScriptedJudge("1"), template=Template("{CANDIDATE_SOLUTION}"), verdict=LineVerdict())
 
 
-def test_a_judge_that_thinks_needs_room_for_it() -> None:
-    with pytest.raises(ConfigError, match="judge@1: a verdict of one token leaves no room to think"):
-        JudgeGrader(ScriptedJudge("1"), sampling=Sampling(thinking=True))
-    JudgeGrader(ScriptedJudge("1"), sampling=Sampling(thinking=True), verdict=LineVerdict())
+async def test_what_a_judge_thought_is_kept() -> None:
+    reply = JudgeReply("1", choice_probs={"0": 0.25, "1": 0.75}, thinking="4 is right", thinking_cut=True)
+    found = await grade(ScriptedJudge(reply), sampling=Sampling(thinking=True))
+    assert isinstance(found, Graded)
+    assert (found.score, found.reason) == (0.75, "4 is right")
+    assert (found.metadata or {})["thinking_cut"] is True
+    reply = JudgeReply("### Final Score: 1", thinking="hm")
+    found = await grade(
+        ScriptedJudge(reply), sampling=Sampling(thinking=True), verdict=LineVerdict(nonce=False)
+    )
+    assert (found.metadata or {})["thinking"] == "hm"  # type: ignore[union-attr]
+
+
+def test_votes_of_one_token_differ_only_after_thinking() -> None:
+    sampling = Sampling(temperature=0.7)
+    with pytest.raises(ConfigError, match="one-token verdicts without thinking, would all be equal"):
+        JudgeGrader(ScriptedJudge("1"), sampling=sampling, votes=3)
+    JudgeGrader(ScriptedJudge("1"), sampling=Sampling(temperature=0.7, thinking=True), votes=3)

@@ -345,7 +345,7 @@ async def test_a_server_looked_at_again_meanwhile_changes_no_reply_that_is_on_it
         server.fault = None
         server.models = ("another",)
         judge._stale = True
-        await judge.check_labels(("A", "B"))
+        await judge.check_request(ask(choices=("A", "B")))
         go_on.set()
         assert (await call).choice_probs == pytest.approx({"0": 0.25, "1": 0.75})
         await judge.close()

@@ -104,14 +104,14 @@ async def test_a_run_that_begins_while_a_judge_is_restarted_waits_for_it() -> No
     """Its start and its look at the labels wait as its requests do; a judge that never answered is not waited for."""
 
     class Labelled(Engine):
-        async def check_labels(self, choices: tuple[str, ...]) -> None:
+        async def check_request(self, request: JudgeRequest) -> None:
             if not self.up:
                 raise JudgeUnavailable("down")
 
     engine = Labelled()
     judge = stacked(engine)
     await judge.complete(ask())
-    for call in (judge.start, lambda: judge.check_labels(("0", "1"))):
+    for call in (judge.start, lambda: judge.check_request(ask())):
         engine.up = False
         waiting = asyncio.create_task(call())
         await back_after(engine, 0.05)
@@ -124,7 +124,7 @@ async def test_a_run_that_begins_while_a_judge_is_restarted_waits_for_it() -> No
     (result,) = await run
     assert isinstance(result.grades["judge"], Graded)
     with pytest.raises(JudgeUnavailable):
-        await stacked(Labelled(up=False)).check_labels(("0", "1"))
+        await stacked(Labelled(up=False)).check_request(ask())
 
 
 async def test_a_cache_that_needs_the_identity_waits_for_a_restart() -> None:

@@ -54,7 +54,9 @@ class Sampling(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown
     max_tokens: int | None = None
     """Maximum tokens of the reply; None: the verdict format's."""
     thinking: bool = False
-    """Passed to the chat template as `enable_thinking`."""
+    """Whether the judge thinks before its verdict. Passed to the chat template as `enable_thinking`."""
+    thinking_tokens: int = 1024
+    """Maximum tokens of the thinking, beside the reply's; thinking that is longer is closed there."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -63,6 +65,8 @@ class Sampling(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown
             raise ConfigError(f"top_p is a share above 0 and up to 1, not {self.top_p}")
         if self.max_tokens is not None and self.max_tokens < 1:
             raise ConfigError(f"max_tokens is at least 1, not {self.max_tokens}")
+        if self.thinking_tokens < 1:
+            raise ConfigError(f"thinking_tokens is at least 1, not {self.thinking_tokens}")
 
 
 class JudgeRequest(Struct, frozen=True, omit_defaults=True):
@@ -74,6 +78,8 @@ class JudgeRequest(Struct, frozen=True, omit_defaults=True):
     json_schema: Mapping[str, Any] | None = None
     """The engine constrains the reply to this schema, if it supports that."""
     max_tokens: int = 512
+    stop: tuple[str, ...] = ()
+    """Texts at which a reply ends, before them."""
     sampling: Sampling = Sampling()
     vote: int = 0
     """Number of this vote. Part of the cache key, so that n votes are n requests."""
@@ -104,6 +110,10 @@ class JudgeReply(Struct, frozen=True, omit_defaults=True):
     """Identity of the weights that produced the reply."""
     nonce: str = ""
     """If the reply is from a cache: the nonce of the request it was made for."""
+    thinking: str = ""
+    """What the judge thought before it, where that is known."""
+    thinking_cut: bool = False
+    """Whether the thinking was longer than allowed, and was closed."""
 
 
 @runtime_checkable

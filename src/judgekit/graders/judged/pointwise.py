@@ -90,10 +90,12 @@ class JudgeGrader:
         self.outputs = self.verdict.outputs
         if votes < 1:
             raise ConfigError(f"{name}: votes is at least 1, not {votes}")
-        if votes > 1 and (self.verdict.choices or self.outputs or self.asking.sampling.temperature <= 0):
+        sampling = self.asking.sampling
+        alike = sampling.temperature <= 0 or (self.verdict.choices and not sampling.thinking)
+        if votes > 1 and (alike or self.outputs):
             raise ConfigError(
-                f"{name}: {votes} votes at temperature 0, or with one-token verdicts, would all be equal: set a sampling "
-                "temperature and a written verdict with one score"
+                f"{name}: {votes} votes at temperature 0, or with one-token verdicts without thinking, would all be equal: set a "
+                "sampling temperature and a written verdict with one score, or thinking"
             )
         self.votes = votes
         self._combine = combined(
@@ -145,6 +147,10 @@ def _metadata(verdict: Verdict, reply: JudgeReply, form: VerdictFormat) -> dict[
     metadata: dict[str, Any] = {**verdict.metadata, "model": reply.model}
     if not form.choices:
         metadata["raw"] = reply.text
+        if reply.thinking:
+            metadata["thinking"] = reply.thinking
+    if reply.thinking_cut:
+        metadata["thinking_cut"] = True
     return metadata
 
 
@@ -175,10 +181,6 @@ class Asking:
         the user's own text; off: it is quoted like other data."""
         if unreadable not in ("failure", "low"):
             raise ConfigError(f"{asker}: unreadable is 'failure' or 'low', not {unreadable!r}")
-        if verdict.choices and sampling.thinking:
-            raise ConfigError(
-                f"{asker}: a verdict of one token leaves no room to think: take the format line or json, or thinking: false"
-            )
         self.template = template
         self.verdict = verdict
         self.sampling = sampling
@@ -239,7 +241,7 @@ class Asking:
         return Prepared(data)
 
     async def check(self, judge: Any) -> None:
-        """Check that each judge has the labels as single tokens, or choose others for it. Raises ConfigError."""
+        """Check that each judge can answer: think, and give the labels as single tokens, or others. Raises ConfigError."""
         if isinstance(judge, JudgeRoutes):
             for one in (*judge.routes.values(), judge.default):
                 await self.check(one)
@@ -248,8 +250,8 @@ class Asking:
 
     async def form(self, judge: Any) -> VerdictFormat:
         """Return the format for *judge*. It depends on the judge's vocabulary, never on a rollout."""
-        check = getattr(judge, "check_labels", None)
-        if not self.verdict.choices or check is None:
+        check = getattr(judge, "check_request", None)
+        if check is None or not (self.verdict.choices or self.sampling.thinking):
             return self.verdict
         for known, form in self._forms:
             if known is judge:
@@ -260,7 +262,7 @@ class Asking:
             *([self.verdict.spare()] if isinstance(self.verdict, ChoiceVerdict) else []),
         ):
             try:
-                await check(form.choices)
+                await check(JudgeRequest((), form.choices, sampling=self.sampling))
             except ConfigError as error:
                 wrong = wrong or error
             else:

@@ -21,6 +21,7 @@ from judgekit.errors import ConfigError, JudgeRejected, RolloutError
 from judgekit.judges.asking.control import is_control
 from judgekit.judges.asking.cutting import MARK, level, shortened
 from judgekit.judges.asking.prompt import CHARS_PER_TOKEN
+from judgekit.judges.asking.thinking import Marks, marks_of, without_thought
 from judgekit.judges.base import Piece, Turn
 
 _LEAST = 64
@@ -65,6 +66,7 @@ class PromptEncoder:
         self._skeletons: OrderedDict[tuple[Any, ...], list[list[int]]] = OrderedDict()
         self._pieces: OrderedDict[str, tuple[list[int], int]] = OrderedDict()
         self._nonce = secrets.token_hex(8)
+        self._thinking: tuple[Marks, list[int]] | None = None
         self._marker: list[int] = self._template_ids(MARK)
 
     @property
@@ -84,6 +86,18 @@ class PromptEncoder:
         prompt = self._render((Turn("user", (Piece("?"),)),), thinking=False, generation_prompt=True)
         before, whole = self._template_ids(prompt), self._template_ids(prompt + text)
         return whole[len(before) :] if whole[: len(before)] == before else []
+
+    def data_ids(self, text: str) -> list[int]:
+        """Encode *text* as data, without any control token."""
+        return self._data_encode(text)
+
+    def thinking(self) -> tuple[Marks, list[int]]:
+        """Return how the model marks its thinking, and what opens it behind a prompt. Raises ConfigError if it knows none."""
+        if self._thinking is None:
+            prompt = self._render((Turn("user", (Piece("?"),)),), thinking=True, generation_prompt=True)
+            marks, opening = marks_of(prompt, str(self._tokenizer.chat_template))
+            self._thinking = marks, self._template_ids(opening)
+        return self._thinking
 
     def encode(
         self,
@@ -195,7 +209,7 @@ class PromptEncoder:
                 tokenize=False,
                 **{"enable_thinking": thinking, **self._kwargs},
             )
-            return _closed(str(text)) if generation_prompt and not wanted else str(text)
+            return without_thought(str(text)) if generation_prompt and not wanted else str(text)
 
         wanted = thinking or self._kwargs.get("enable_thinking") or self._kwargs.get("thinking")
         if messages[0]["role"] != "system":
@@ -291,24 +305,6 @@ def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset
         return []
 
     return encode, frozenset(control)
-
-
-_THOUGHTS = {
-    "<think>": "</think>",
-    "<thinking>": "</thinking>",
-    "[THINK]": "[/THINK]",
-    "<seed:think>": "</seed:think>",
-}
-"""What opens thinking at the end of a chat template, and what closes it."""
-
-
-def _closed(prompt: str) -> str:
-    """Close the thinking that a template opens whatever it is told, as others do it when thinking is off."""
-    bare = prompt.rstrip()
-    for start, end in _THOUGHTS.items():
-        if bare.endswith(start):
-            return f"{bare}\n\n{end}\n\n"
-    return prompt
 
 
 def _remember(cache: OrderedDict[Any, Any], key: Any, value: Any, size: int) -> None:

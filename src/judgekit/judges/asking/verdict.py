@@ -149,9 +149,8 @@ class ChoiceVerdict:
         metadata: dict[str, Any] = {"probs": dict(probs)}
         if reply.label_mass is not None:
             metadata["label_mass"] = reply.label_mass
-        return Verdict(
-            min(max(score, low), high), metadata=metadata
-        )  # only removes rounding errors of the sum
+        # min and max only remove rounding errors of the sum
+        return Verdict(min(max(score, low), high), reply.thinking, metadata)
 
 
 class _Scale:

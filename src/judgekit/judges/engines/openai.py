@@ -36,6 +36,7 @@ from judgekit.errors import (
 from judgekit.execution.together import together
 from judgekit.judges.asking.labels import label_forms, label_token_ids
 from judgekit.judges.asking.plain import text_messages
+from judgekit.judges.asking.thinking import answer_tokens, think_first
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.abilities import (
     Abilities,
@@ -150,9 +151,18 @@ class OpenAIJudge:
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         abilities = await self._know()
+        if request.sampling.thinking and self._encoder is not None:
+            return await think_first(request, self._encoder, self._generate)
         if abilities.batches and _reply_tokens(request) <= _TOGETHER_TOKENS:
             return await self._together.complete(request)
         (reply,) = await self.complete_many([request])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def _generate(self, request: JudgeRequest, ids: list[int]) -> JudgeReply:
+        """Make the reply to a request whose prompt is *ids*."""
+        (reply,) = await self._post([(request, ids)], await self._know())
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -184,11 +194,19 @@ class OpenAIJudge:
             await self.close()  # a judge that did not start is never closed
             raise
 
-    async def check_labels(self, choices: tuple[str, ...]) -> None:
-        """Raise ConfigError if the model cannot answer with these labels in one token."""
+    async def check_request(self, request: JudgeRequest) -> None:
+        """Raise ConfigError if the model cannot answer such requests: with these labels in one token, or after thinking."""
         abilities = await self._know()
-        if abilities.logprobs == "labels":
-            await self._label_ids(choices, abilities)
+        if request.sampling.thinking:
+            if self._encoder is not None:
+                self._encoder.thinking()
+            elif request.choices:
+                raise ConfigError(
+                    f"{self}: a verdict of one token after thinking needs prompts as token ids: give the judge its tokenizer: "
+                    "(folder or hub name), or take the format line or json"
+                )
+        if request.choices and abilities.logprobs == "labels":
+            await self._label_ids(request.choices, abilities)
 
     async def ready(self) -> bool:
         """Whether the server says that it is healthy, and after it hung, whether it answers a request for one token."""
@@ -246,9 +264,7 @@ class OpenAIJudge:
         """Make token ids, or the error that concerns this request alone."""
         assert self._encoder is not None
         try:
-            return self._encoder.encode(
-                request.turns, reply_tokens=_reply_tokens(request), thinking=request.sampling.thinking
-            ).ids
+            return self._encoder.encode(request.turns, reply_tokens=_reply_tokens(request)).ids
         except JudgekitError as error:
             return error
 
@@ -462,6 +478,12 @@ class OpenAIJudge:
             body["top_p"] = sampling.top_p
             if sampling.seed is not None:
                 body["seed"] = sampling.seed + request.vote
+        for text in request.stop:
+            end = self._encoder.token_ids(text) if self._encoder is not None else ()
+            if len(end) == 1:  # as a token, for special tokens are not in the text
+                body.setdefault("stop_token_ids", []).append(end[0])
+            else:
+                body.setdefault("stop", []).append(text)
         if request.json_schema is not None:
             body["response_format"] = {
                 "type": "json_schema",
@@ -655,14 +677,16 @@ def _count(usage: Any, key: str) -> int:
 
 
 def _reply_tokens(request: JudgeRequest) -> int:
-    return 1 if request.choices else request.sampling.max_tokens or request.max_tokens
+    """The most tokens of a reply; chat messages that ask for thinking get it in the same reply."""
+    sampling = request.sampling
+    return answer_tokens(request) + (sampling.thinking_tokens if sampling.thinking else 0)
 
 
 def _all_but_the_prompt(request: JudgeRequest) -> Any:
     """Return what requests must have in common to share a POST."""
     schema = json.dumps(request.json_schema, sort_keys=True) if request.json_schema is not None else None
     vote = request.vote if request.sampling.temperature > 0 else 0  # it is part of the seed
-    return request.choices, request.sampling, _reply_tokens(request), schema, vote
+    return request.choices, request.sampling, _reply_tokens(request), schema, request.stop, vote
 
 
 def _retrieved(search: asyncio.Task[Abilities]) -> None:

@@ -81,9 +81,9 @@ class RayJudge:
         """Return the weights' identity; asked once."""
         return await self._router().identity()
 
-    async def check_labels(self, choices: tuple[str, ...]) -> None:
-        """Check that each label is one token of the model's vocabulary. Raises ConfigError."""
-        await self._router().check_labels(choices)
+    async def check_request(self, request: JudgeRequest) -> None:
+        """Check that the model can answer such requests. Raises ConfigError."""
+        await self._router().check_request(request)
 
     async def close(self) -> None:
         """Disconnect. Actors started with lifetime "starter" end with their process or by `stop`."""
@@ -291,8 +291,8 @@ class _Replica:
     async def identity(self) -> str:
         return str(await self._call(self._handle.identity.remote()))
 
-    async def check_labels(self, choices: tuple[str, ...]) -> None:
-        await self._call(self._handle.check_labels.remote(choices))
+    async def check_request(self, request: JudgeRequest) -> None:
+        await self._call(self._handle.check_request.remote(request))
 
     async def close(self) -> None:
         if self._looking is not None:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from judgekit.errors import JudgeLoading, JudgeUnavailable
+from judgekit.judges.base import JudgeRequest
 from judgekit.judges.engines.wire import Answer, answer, pack_answers, unpack_requests
 from judgekit.version import __version__
 
@@ -60,10 +61,10 @@ class JudgeActor:
         identity = getattr(self._engine, "identity", None)
         return str(await identity()) if identity is not None else repr(self._engine)
 
-    async def check_labels(self, choices: tuple[str, ...]) -> None:
-        """Check that each label is one token. Raises ConfigError."""
-        if check := getattr(self._engine, "check_labels", None):
-            await check(choices)
+    async def check_request(self, request: JudgeRequest) -> None:
+        """Check that the model can answer such requests. Raises ConfigError."""
+        if check := getattr(self._engine, "check_request", None):
+            await check(request)
 
     async def describe(self) -> dict[str, Any]:
         """Describe the engine and its load."""

@@ -320,12 +320,16 @@ class VLLMJudge(_InProcess):
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         return await self._on_loop(self._complete(request))  # type: ignore[no-any-return]
 
-    async def check_labels(self, choices: tuple[str, ...]) -> None:
-        """Check that each label is one token of the model's vocabulary. Raises ConfigError."""
-        await self._on_loop(self._check_labels(choices))
+    async def check_request(self, request: JudgeRequest) -> None:
+        """Check that the model can answer such requests: with labels of one token, or after thinking. Raises ConfigError."""
+        await self._on_loop(self._check(request))
 
-    async def _check_labels(self, choices: tuple[str, ...]) -> None:
-        (await self._ensure()).label_ids(choices)
+    async def _check(self, request: JudgeRequest) -> None:
+        engine = await self._ensure()
+        if request.sampling.thinking:
+            engine.encoder.thinking()
+        if request.choices:
+            engine.label_ids(request.choices)
 
     async def _complete(self, request: JudgeRequest) -> JudgeReply:
         return await (await self._ensure()).complete(request)

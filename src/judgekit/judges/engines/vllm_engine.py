@@ -21,6 +21,7 @@ from typing import Any
 
 from judgekit.errors import ConfigError, JudgeRejected, JudgeUnavailable
 from judgekit.judges.asking.labels import label_token_ids, normalised
+from judgekit.judges.asking.thinking import answer_tokens, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.watchdog import Watchdog, descendants
@@ -73,16 +74,19 @@ class Engine:
                 os.kill(pid, signal.SIGKILL)
 
     async def complete(self, request: JudgeRequest) -> JudgeReply:
+        if request.sampling.thinking:
+            return await think_first(request, self.encoder, self._generate)
+        prompt = self.encoder.encode(request.turns, reply_tokens=answer_tokens(request))
+        return await self._generate(request, prompt.ids)
+
+    async def _generate(self, request: JudgeRequest, ids: list[int]) -> JudgeReply:
+        """Make the reply to a request whose prompt is *ids*."""
         start = time.perf_counter()
-        reply_tokens = 1 if request.choices else request.sampling.max_tokens or request.max_tokens
-        prompt = self.encoder.encode(
-            request.turns, reply_tokens=reply_tokens, thinking=request.sampling.thinking
-        )
         labels = self.label_ids(request.choices) if request.choices else {}
         out: Any = None
         try:
-            params = self._params(request, labels, reply_tokens)
-            async for item in self.llm.generate(self._tokens_input(prompt.ids), params, uuid.uuid4().hex):
+            params = self._params(request, labels)
+            async for item in self.llm.generate(self._tokens_input(ids), params, uuid.uuid4().hex):
                 out = item
         except self._dead_errors as error:
             self._died = True
@@ -98,7 +102,7 @@ class Engine:
             label_mass=mass,
             usage=Usage(
                 calls=1,
-                prompt_tokens=len(prompt.ids),
+                prompt_tokens=len(ids),
                 cached_tokens=int(out.num_cached_tokens or 0),
                 completion_tokens=len(done.token_ids),
             ),
@@ -128,7 +132,7 @@ class Engine:
             )
         return float(data.flatten()[0]), Usage(calls=1, prompt_tokens=len(prompt.ids))
 
-    def _params(self, request: JudgeRequest, labels: dict[str, list[int]], reply_tokens: int) -> Any:
+    def _params(self, request: JudgeRequest, labels: dict[str, list[int]]) -> Any:
         if labels:
             ids = [i for label_ids in labels.values() for i in label_ids]
             if self._reads_labels:
@@ -154,10 +158,16 @@ class Engine:
             from vllm.sampling_params import StructuredOutputsParams
 
             extra["structured_outputs"] = StructuredOutputsParams(json=dict(request.json_schema))
+        for text in request.stop:
+            end = self.encoder.token_ids(text)
+            if len(end) == 1:  # as a token, for special tokens are not in the text
+                extra.setdefault("stop_token_ids", []).append(end[0])
+            else:
+                extra.setdefault("stop", []).append(text)
         if sampling.temperature > 0 and sampling.seed is not None:
             extra["seed"] = sampling.seed + request.vote
         return self._sampling(
-            max_tokens=reply_tokens,
+            max_tokens=answer_tokens(request),
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             output_kind=self._final_only,

@@ -22,7 +22,7 @@ import msgspec
 
 from judgekit.errors import ConfigError, JudgeUnavailable, VerdictError
 from judgekit.execution.stopwatch import STOPWATCH
-from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
+from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Sampling
 from judgekit.judges.layers.recovery import Recovery, outlasting
 from judgekit.types import CURRENT_RUN, Usage
 
@@ -193,7 +193,7 @@ def request_key(request: JudgeRequest, identity: str) -> bytes:
         request.choices,
         request.json_schema,
         request.max_tokens,
-        [sampling.temperature, sampling.top_p, sampling.seed, sampling.max_tokens, sampling.thinking],
+        [sampling.temperature, sampling.top_p, sampling.seed, sampling.max_tokens, _thinking(sampling)],
         request.vote,
         request.asker,
         CURRENT_RUN.get() if sampling.temperature > 0 else "",
@@ -202,6 +202,11 @@ def request_key(request: JudgeRequest, identity: str) -> bytes:
     if request.nonce:
         data = data.replace(request.nonce.encode(), b"")
     return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _thinking(sampling: Sampling) -> bool | int:
+    """What verdicts depend on: without thinking, not its budget."""
+    return sampling.thinking_tokens if sampling.thinking else False
 
 
 class DiskCache:

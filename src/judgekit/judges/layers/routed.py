@@ -140,13 +140,13 @@ class Routed:
             if close := getattr(replica.judge, "close", None):
                 await close()
 
-    async def check_labels(self, choices: tuple[str, ...]) -> None:
-        """Let a replica that answers check that each label is one token. Raises ConfigError."""
+    async def check_request(self, request: JudgeRequest) -> None:
+        """Let a replica that answers check that it can answer such requests. Raises ConfigError."""
         gone: JudgeUnavailable | None = None
         for replica in self.replicas:
-            if check := getattr(replica.judge, "check_labels", None):
+            if check := getattr(replica.judge, "check_request", None):
                 try:
-                    await check(choices)
+                    await check(request)
                 except JudgeUnavailable as error:
                     gone = error
                 else:

@@ -249,10 +249,10 @@ class Stack:
             if self._recovery is not None:
                 self._recovery.answered()
 
-    async def check_labels(self, choices: tuple[str, ...]) -> None:
-        """Let the engine check that each label is one token, if it can. Raises ConfigError."""
-        if check := getattr(self.engine, "check_labels", None):
-            await outlasting(self._recovery, partial(check, choices))
+    async def check_request(self, request: JudgeRequest) -> None:
+        """Let the engine check that it can answer such requests, if it has `check_request`. Raises ConfigError."""
+        if check := getattr(self.engine, "check_request", None):
+            await outlasting(self._recovery, partial(check, request))
 
     async def close(self) -> None:
         """Close the engine, if it has `close`, and the cache."""
