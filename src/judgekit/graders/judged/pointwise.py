@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -12,22 +12,28 @@ import msgspec
 
 from judgekit.errors import ConfigError, VerdictError
 from judgekit.graders.judged.voting import Combine, ask_all, combined
-from judgekit.judges.asking.material import as_text, select_references, trajectory_parts
+from judgekit.judges.asking.material import (
+    as_text,
+    conversation,
+    select_references,
+    trajectory_parts,
+    unread_part,
+)
 from judgekit.judges.asking.prompt import Material, Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, Verdict, VerdictFormat
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
-from judgekit.types import KEEP_PROMPTS, Abstained, Grade, Graded, Rollout, Usage, look_up
+from judgekit.types import KEEP_PROMPTS, Abstained, Grade, Graded, Message, Rollout, Usage, look_up
 
 Unreadable = Literal["failure", "low"]
 
 FIELDS: Mapping[str, str] = {
-    "PROBLEM": "prompt_text",
+    "PROBLEM": "conversation",
     "REFERENCE_SOLUTION": "ground_truth",
     "CANDIDATE_SOLUTION": "response",
     "TRAJECTORY": "messages",
 }
-"""Default paths of template fields in a rollout."""
+"""Default paths of template fields in a rollout: `conversation` is all of its prompt, `prompt_text` the last user message."""
 
 
 class JudgeGrader:
@@ -154,6 +160,17 @@ def _metadata(verdict: Verdict, reply: JudgeReply, form: VerdictFormat) -> dict[
     return metadata
 
 
+_TURNS: Mapping[str, Callable[[Rollout], Sequence[Message]]] = {
+    "conversation": lambda rollout: (
+        rollout.prompt
+        if not isinstance(rollout.prompt, str)
+        else ({"role": "user", "content": rollout.prompt},)
+    ),
+    "messages": lambda rollout: rollout.messages,
+}
+"""Paths whose value is a conversation."""
+
+
 class Prepared(msgspec.Struct, frozen=True):
     """A template's data fields, as text."""
 
@@ -221,6 +238,14 @@ class Asking:
         data: dict[str, Material] = {}
         for field, path in self._paths.items():
             value: Any
+            turns = _TURNS[path](rollout) if path in _TURNS else ()
+            if (unread := unread_part(turns)) is not None:
+                return Abstained(f"there is {unread} in {{{field}}}, and the judge reads text only")
+            if path == "conversation":
+                data[field] = conversation(turns)
+                if not data[field]:
+                    return Abstained(f"there is no prompt for {{{field}}}")
+                continue
             if path == "messages" and rollout.messages:
                 # headings are not part of the budget: few enough that they stay below it
                 most = 256 if self.max_tokens is None else max(16, self.max_tokens // 32)

@@ -84,6 +84,27 @@ def trajectory_parts(messages: Sequence[Message], *, most: int = 256) -> list[tu
     return [*head, (f"[... {left_out} parts in the middle were left out ...]\n{heading}", text), *rest]
 
 
+def conversation(messages: Sequence[Message]) -> str | list[tuple[str, str]]:
+    """Convert a prompt to material: the text of a single user message, else all messages as `trajectory_parts`."""
+    if not messages:
+        return ""
+    if len(messages) == 1 and messages[0].get("role") == "user":
+        return content_text(messages[0].get("content"))
+    return trajectory_parts(messages)
+
+
+def unread_part(messages: Sequence[Message]) -> str | None:
+    """Name the first part of a conversation that is no text, such as an image; None if there is none."""
+    for message in messages:
+        content = message.get("content")
+        if content is None or isinstance(content, str) or not isinstance(content, Sequence):
+            continue
+        for block in content:
+            if isinstance(block, Mapping) and not isinstance(block.get("text"), str):
+                return f"a part of the type {str(block.get('type', '?'))[:40]!r}"
+    return None
+
+
 def _call(call: Any) -> str:
     function = call.get("function", call) if isinstance(call, Mapping) else {}
     if not isinstance(function, Mapping):
