@@ -41,6 +41,8 @@ class FakeServer:
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
+        self.requests: list[tuple[dict[str, str], dict[str, Any]]] = []
+        """Headers and bodies of what was generated for."""
         self.key: str | None = None
         self.port = port
         self.mass = 0.9
@@ -127,6 +129,7 @@ class FakeServer:
         body = await request.json()
         self.bodies.append(body)
         self.paths.append(request.path)
+        self.requests.append((dict(request.headers), body))
         if (refused := self._refused(request)) is not None:
             return refused
         if (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,25 @@ async def test_a_server_is_asked_in_one_style_and_never_in_legacy_fields() -> No
             }
             assert len(styles) == 1
             await judge.close()
+
+
+async def test_a_router_gets_a_key_for_each_group_and_no_post_of_two() -> None:
+    rollouts = [
+        Rollout(prompt=f"p{i % 3}", ground_truth="1", response=f"r{i} {'`' * (i % 4)}", group=i % 3)
+        for i in range(24)
+    ]
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url, routing_header="X-Session-ID")
+        async with GradingRunner([JudgeGrader(judge)]) as runner:
+            await runner.run(rollouts)
+        seen: dict[str, set[str]] = {}
+        for headers, body in server.requests:
+            if "X-Session-ID" in headers:
+                told = json.dumps(body["messages"])
+                seen.setdefault(headers["X-Session-ID"], set()).update(re.findall(r"p\d\b", told))
+        assert sorted(map(sorted, seen.values())) == [["p0"], ["p1"], ["p2"]]
+    with pytest.raises(ConfigError, match="routing_header is the name of a header, such as X-Session-ID"):
+        OpenAIJudge("http://127.0.0.1:1", routing_header="X: 1")
 
 
 async def test_one_token_reads_travel_together_where_the_server_takes_batches() -> None:

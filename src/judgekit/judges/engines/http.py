@@ -66,9 +66,16 @@ class Server:
         """GET the JSON object at *path* below `/v1`, or below the server's root."""
         return await self._exchange("GET", path, None, root)
 
-    async def post(self, path: str, body: Mapping[str, Any], *, root: bool = False) -> dict[str, Any]:
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        root: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         """POST *body*; returns the server's JSON object."""
-        return await self._exchange("POST", path, body, root)
+        return await self._exchange("POST", path, body, root, headers)
 
     async def page(self, path: str) -> str | None:
         """GET the text at *path* below the server's root; None if there is none."""
@@ -116,7 +123,12 @@ class Server:
         return self.url
 
     async def _exchange(
-        self, method: str, path: str, body: Mapping[str, Any] | None, root: bool
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        root: bool,
+        headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         import aiohttp
 
@@ -125,9 +137,12 @@ class Server:
         try:
             session = self._sessions.here()
             # waiting for a place is not the server's time: the timeout starts with the request
-            async with session.places, session.client.request(method, url, data=data) as response:
+            async with (
+                session.places,
+                session.client.request(method, url, data=data, headers=headers) as response,
+            ):
                 raw = await response.read()
-                status, headers = response.status, response.headers
+                status, told = response.status, response.headers
         except TimeoutError:
             raise JudgeTimeout(f"{self} did not answer within {self.timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -135,7 +150,7 @@ class Server:
             lost.lost = True
             raise lost from None
         if status >= 400:
-            raise _refusal(str(self), status, headers, raw)
+            raise _refusal(str(self), status, told, raw)
         try:
             answer = json.loads(raw)  # accepts NaN, so that one such number does not spoil the other answers
         except ValueError:

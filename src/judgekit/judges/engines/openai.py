@@ -95,7 +95,9 @@ class OpenAIJudge:
     tokenizer (needs transformers): prompts are sent as token ids, and a server that takes none is a ConfigError.
     *chat_template_kwargs*: for the chat template. *extra_body*: further fields of every request. *identity*: names
     the weights in caches; by default what the server tells, see `identity`. *logprobs*: how one-token verdicts
-    are read; by default found out by asking the server.
+    are read; by default found out by asking the server. *routing_header*: for a router in front of replicas, the header
+    whose value keeps requests together: all that share a prompt and a reference get one value, so that one replica has
+    them in its prefix cache.
 
     If the server refuses one request (HTTP 400, 413 or 422) again and again, and accepts an earlier one in between, the
     prompt is at fault, and RolloutError is raised. Prompts that are too long for the server are cut before.
@@ -115,6 +117,7 @@ class OpenAIJudge:
         extra_body: Mapping[str, Any] | None = None,
         identity: str | None = None,
         logprobs: LogprobStyle | None = None,
+        routing_header: str | None = None,
         max_connections: int = 256,
     ) -> None:
         self.server = Server(url, api_key=api_key, timeout_s=timeout_s, max_connections=max_connections)
@@ -127,6 +130,11 @@ class OpenAIJudge:
         if logprobs not in (None, "labels", "constrained", "top"):
             raise ConfigError(f"openai: logprobs is labels, constrained or top, not {logprobs!r}")
         self.logprobs = logprobs
+        if routing_header is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", routing_header):
+            raise ConfigError(
+                f"openai: routing_header is the name of a header, such as X-Session-ID, not {routing_header!r}"
+            )
+        self.routing_header = routing_header
         self._template_kwargs = dict(chat_template_kwargs or {})
         self._extra_body = dict(extra_body or {})
         if taken := sorted(_OURS & set(self._extra_body)):
@@ -147,7 +155,7 @@ class OpenAIJudge:
         self._hung = False
         self._fickle = False
         """Whether the server has refused a request that it then accepted."""
-        self._together = Coalescing(self, key=_all_but_the_prompt)
+        self._together = Coalescing(self, key=self._sharing)
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         abilities = await self._know()
@@ -309,6 +317,15 @@ class OpenAIJudge:
 
     # ---- requests
 
+    def _sharing(self, request: JudgeRequest) -> Any:
+        """Return what requests have in common if they share a POST, which a router sends to one replica."""
+        return _all_but_the_prompt(request), self._headers(request)
+
+    def _headers(self, request: JudgeRequest) -> dict[str, str] | None:
+        if self.routing_header is None:
+            return None
+        return {self.routing_header: routing_key(request)}
+
     async def _post(
         self, asked: Sequence[tuple[JudgeRequest, _Prompt]], abilities: Abilities
     ) -> list[JudgeReply | Exception]:
@@ -367,7 +384,7 @@ class OpenAIJudge:
         first_token = await self._first_token(request, abilities)
         if first_token is not None:
             body |= first_token.fields(by_ids=abilities.by_ids)
-        answer = await self.server.post(path, body)
+        answer = await self.server.post(path, body, headers=self._headers(request))
         choices = answer.get("choices")
         if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
             raise JudgeUnavailable(f"{self} answered without a choice")
@@ -609,6 +626,7 @@ def openai_judge(
     extra_body: Mapping[str, Any] | None = None,
     identity: str | None = None,
     logprobs: LogprobStyle | None = None,
+    routing_header: str | None = None,
     max_connections: int = 256,
 ) -> Judge:
     """Make an `OpenAIJudge`, or a `Routed` over several servers of the same weights.
@@ -628,11 +646,22 @@ def openai_judge(
             extra_body=extra_body,
             identity=identity,
             logprobs=logprobs,
+            routing_header=routing_header,
             max_connections=max_connections,
         )
         for one in each
     ]
     return judges[0] if len(judges) == 1 else Routed(judges)
+
+
+def routing_key(request: JudgeRequest) -> str:
+    """Return a digest of what a group's requests share: the data that is not a rollout's own."""
+    digest = blake2b(digest_size=8)
+    for turn in request.turns:
+        for piece in turn.pieces:
+            if not piece.trusted and piece.max_tokens is None:
+                digest.update(f"{piece.text}\0".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def _shorter(
