@@ -8,40 +8,11 @@ What the judge thought is data in the second request, as a rollout's text is: no
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct
 
-from judgekit.errors import ConfigError
+from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import JudgeReply, JudgeRequest
-
-if TYPE_CHECKING:
-    from judgekit.judges.asking.tokens import PromptEncoder
-
-
-class Marks(Struct, frozen=True):
-    """How a family of models opens and ends its thinking."""
-
-    start: str
-    end: str
-    after_start: str = "\n"
-    after_end: str = "\n\n"
-
-
-TAGS = (
-    Marks("<think>", "</think>"),
-    Marks("<thinking>", "</thinking>"),
-    Marks("[THINK]", "[/THINK]", after_start=""),
-    Marks("<seed:think>", "</seed:think>"),
-)
-HARMONY = Marks(
-    "<|channel|>analysis<|message|>",
-    "<|end|>",
-    after_start="",
-    after_end="<|start|>assistant<|channel|>final<|message|>",
-)
-"""gpt-oss: thinking is a message of its own, in another channel (OpenAI's harmony response format)."""
 
 
 async def think_first(
@@ -89,32 +60,3 @@ async def think_first(
 def answer_tokens(request: JudgeRequest) -> int:
     """The most tokens of a reply, without its thinking."""
     return 1 if request.choices else request.sampling.max_tokens or request.max_tokens
-
-
-def marks_of(prompt: str, template: str) -> tuple[Marks, str]:
-    """Return a model's marks, and what opens the thinking behind *prompt*, which its template made for thinking.
-
-    Raises ConfigError if the template knows none of them.
-    """
-    bare = prompt.rstrip()
-    for marks in TAGS:
-        if bare.endswith(marks.start):
-            return marks, ""
-    for marks in TAGS:
-        if marks.end in template:
-            return marks, marks.start + marks.after_start
-    if "<|channel|>" in template and "<|message|>" in template:
-        return HARMONY, HARMONY.start
-    raise ConfigError(
-        "the judge's chat template knows no thinking (of the forms <think>, [THINK], <seed:think> and harmony): write "
-        "thinking: false"
-    )
-
-
-def without_thought(prompt: str) -> str:
-    """Close the thinking that a template opens whatever it is told, as others do it when thinking is off."""
-    bare = prompt.rstrip()
-    for marks in TAGS:
-        if bare.endswith(marks.start):
-            return f"{bare}\n\n{marks.end}\n\n"
-    return prompt

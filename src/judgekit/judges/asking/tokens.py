@@ -20,8 +20,8 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, JudgeRejected, RolloutError
 from judgekit.judges.asking.control import is_control
 from judgekit.judges.asking.cutting import MARK, level, shortened
+from judgekit.judges.asking.marks import Marks, marks_of, without_thought
 from judgekit.judges.asking.prompt import CHARS_PER_TOKEN
-from judgekit.judges.asking.thinking import Marks, marks_of, without_thought
 from judgekit.judges.base import Piece, Turn
 
 _LEAST = 64

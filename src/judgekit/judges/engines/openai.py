@@ -20,7 +20,7 @@ import time
 import unicodedata
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
@@ -37,6 +37,7 @@ from judgekit.execution.together import together
 from judgekit.judges.asking.labels import label_forms, label_token_ids
 from judgekit.judges.asking.plain import text_messages
 from judgekit.judges.asking.thinking import answer_tokens, think_first
+from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.abilities import (
     Abilities,
@@ -51,9 +52,6 @@ from judgekit.judges.layers.coalescing import Coalescing
 from judgekit.judges.layers.recovery import READY_S
 from judgekit.judges.layers.routed import Routed
 from judgekit.types import Usage
-
-if TYPE_CHECKING:
-    from judgekit.judges.asking.tokens import PromptEncoder
 
 logger = logging.getLogger("judgekit")
 
@@ -729,8 +727,6 @@ _one_import = threading.Lock()
 
 
 def _load_encoder(tokenizer: str, context: int, template_kwargs: Mapping[str, Any]) -> PromptEncoder:
-    from judgekit.judges.asking.tokens import PromptEncoder
-
     try:
         with _one_import:
             from transformers import AutoTokenizer
