@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,9 @@ async def check(judge: Any) -> dict[str, float]:
     # another sample thinks otherwise, and one of them ends its thinking by itself
     free = Sampling(temperature=1.0, seed=1, thinking=True, thinking_tokens=1500)
     request = JudgeRequest(TURNS, ("0", "1"), sampling=free)
-    samples = [await judge.complete(msgspec.structs.replace(request, vote=vote)) for vote in range(6)]
+    samples = await asyncio.gather(
+        *(judge.complete(msgspec.structs.replace(request, vote=vote)) for vote in range(6))
+    )
     assert len({sample.thinking for sample in samples}) == 6
     ended = [sample for sample in samples if not sample.thinking_cut]
     assert ended

@@ -8,6 +8,7 @@ What the judge thought is data in the second request, as a rollout's text is: no
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
@@ -60,3 +61,15 @@ async def think_first(
 def answer_tokens(request: JudgeRequest) -> int:
     """The most tokens of a reply, without its thinking."""
     return 1 if request.choices else request.sampling.max_tokens or request.max_tokens
+
+
+def stops(request: JudgeRequest, encoder: PromptEncoder | None) -> dict[str, list[Any]]:
+    """Return a request's stops as vLLM has them: as tokens where they are one, for special tokens are not in the text."""
+    found: dict[str, list[Any]] = {}
+    for text in request.stop:
+        ids = encoder.token_ids(text) if encoder is not None else []
+        if len(ids) == 1:
+            found.setdefault("stop_token_ids", []).append(ids[0])
+        else:
+            found.setdefault("stop", []).append(text)
+    return found

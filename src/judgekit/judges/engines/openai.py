@@ -36,7 +36,7 @@ from judgekit.errors import (
 from judgekit.execution.together import together
 from judgekit.judges.asking.labels import label_forms, label_token_ids
 from judgekit.judges.asking.plain import text_messages
-from judgekit.judges.asking.thinking import answer_tokens, think_first
+from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.abilities import (
@@ -493,12 +493,7 @@ class OpenAIJudge:
             body["top_p"] = sampling.top_p
             if sampling.seed is not None:
                 body["seed"] = sampling.seed + request.vote
-        for text in request.stop:
-            end = self._encoder.token_ids(text) if self._encoder is not None else ()
-            if len(end) == 1:  # as a token, for special tokens are not in the text
-                body.setdefault("stop_token_ids", []).append(end[0])
-            else:
-                body.setdefault("stop", []).append(text)
+        body |= stops(request, self._encoder)
         if request.json_schema is not None:
             body["response_format"] = {
                 "type": "json_schema",

@@ -21,7 +21,7 @@ from typing import Any
 
 from judgekit.errors import ConfigError, JudgeRejected, JudgeUnavailable
 from judgekit.judges.asking.labels import label_token_ids, normalised
-from judgekit.judges.asking.thinking import answer_tokens, think_first
+from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.watchdog import Watchdog, descendants
@@ -158,12 +158,7 @@ class Engine:
             from vllm.sampling_params import StructuredOutputsParams
 
             extra["structured_outputs"] = StructuredOutputsParams(json=dict(request.json_schema))
-        for text in request.stop:
-            end = self.encoder.token_ids(text)
-            if len(end) == 1:  # as a token, for special tokens are not in the text
-                extra.setdefault("stop_token_ids", []).append(end[0])
-            else:
-                extra.setdefault("stop", []).append(text)
+        extra |= stops(request, self.encoder)
         if sampling.temperature > 0 and sampling.seed is not None:
             extra["seed"] = sampling.seed + request.vote
         return self._sampling(
