@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +97,19 @@ async def test_the_demo_rollouts(judge: VLLMJudge) -> None:
     rollouts = read_rollouts(ROOT / "examples/data/rollouts.jsonl")[:60]
     found = await grades(JudgeGrader(judge), rollouts)
     assert share(found, [label_of(r.ground_truth, r.response) for r in rollouts]) >= 0.9
+
+
+def test_make_demo_is_quiet_and_ends_with_a_table(tmp_path: Path) -> None:
+    (line,) = re.findall(
+        r"^\t\$\(VLLM\) (-m judgekit grade examples/demo.*)$", (ROOT / "Makefile").read_text(), re.M
+    )
+    command = [sys.executable, *line.replace("demo-out", str(tmp_path)).split(), "--limit", "12"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^judge +12 ", done.stdout, re.M)
+    assert (tmp_path / "report.html").exists()
+    words = ("warn", "triton", "leaked", "traceback", "error")
+    assert not [row for row in done.stderr.splitlines() if any(word in row.lower() for word in words)]
 
 
 async def test_spare_labels_mean_the_same(judge: VLLMJudge, cases: dict[str, list[Case]]) -> None:

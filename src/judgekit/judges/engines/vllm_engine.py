@@ -24,7 +24,7 @@ from judgekit.judges.asking.labels import label_token_ids, normalised
 from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import JudgeReply, JudgeRequest, Turn
-from judgekit.judges.engines.watchdog import Watchdog, descendants
+from judgekit.judges.engines.watchdog import Watchdog, descendants, forget_shared_memory, shared_memory
 from judgekit.types import Usage
 
 
@@ -193,11 +193,14 @@ class Engine:
         llm, self.llm = self.llm, None
         if llm is None:
             return
+        watched = self.watchdog.watched if self.watchdog is not None else set()
+        mapped = set().union(*map(shared_memory, engine_processes() & watched))
         with _silenced(logging.getLogger("vllm")), contextlib.suppress(Exception):
             try:
                 llm.shutdown(timeout=1)
             except TypeError:  # before 0.24
                 llm.shutdown()
+        forget_shared_memory(mapped)
         del llm
         gc.collect()  # its __del__ fails when it only runs at the interpreter's exit
         if self.watchdog is not None:
@@ -233,6 +236,7 @@ def _import_vllm() -> None:
         "VLLM_NO_USAGE_STATS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "TORCH_LOGS": "-torch._library.triton",  # it says "not available" on every CPU, in the engine's processes, too
         "PYTHONWARNINGS": "ignore::FutureWarning",  # for the engine's processes
     }
     for name, value in quiet.items():

@@ -11,6 +11,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from multiprocessing import resource_tracker
 
 _PROGRAM = """
 import os, signal, sys, time
@@ -100,6 +101,27 @@ class Watchdog:
                 self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
+
+
+def shared_memory(pid: int) -> set[str]:
+    """Return the names of the segments of Python's shared memory that a process has mapped (on Linux; elsewhere none)."""
+    try:
+        with open(f"/proc/{pid}/maps") as file:
+            paths = {line.split()[5] for line in file if "/dev/shm/psm_" in line}
+    except OSError:
+        return set()
+    return {path.removeprefix("/dev/shm") for path in paths}
+
+
+def forget_shared_memory(names: set[str]) -> None:
+    """Remove segments of processes that were killed before they could, and tell the tracker, which would warn at the exit."""
+    others = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()] if names else []
+    for name in names.difference(*map(shared_memory, others)):
+        try:
+            os.unlink(f"/dev/shm{name}")
+        except OSError:
+            continue
+        resource_tracker.unregister(name, "shared_memory")
 
 
 def start_time(pid: int) -> int | None:
