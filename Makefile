@@ -1,7 +1,7 @@
 # make demo    grade the shipped rollouts with rules and the embedded vLLM judge; prints a table, writes a ledger and a report
 # make demo-training    SkyRL's real trainers on CPU: rule or judge, sync or async; tables and curves
 # make test    every test, each environment made from nothing
-# make unit    the core's tests, in seconds
+# make unit    the core's tests, in about eight minutes
 # make check   formatting, lint, types
 # make bench   the benchmarks whose figures the README shows
 # make mutation    small changes of the core's source: do the tests notice? 330 of them in about ten minutes
@@ -16,7 +16,10 @@ TRL := .venv/trl/bin/python
 DATA ?= ../shared/data/gsm8k_solutions_dev.jsonl
 PYTEST := -m pytest -q -p no:cacheprovider
 
-.PHONY: demo demo-training test unit check mutation bench format env-core env-vllm env-bench env-verl env-skyrl env-trl test-vllm test-verl test-skyrl test-trl bench-gsm8k bench-runner bench-faults bench-judge bench-injection bench-crash bench-ledger bench-step bench-verl clean
+.PHONY: help demo demo-training test unit check mutation bench format env-core env-vllm env-bench env-verl env-skyrl env-trl test-vllm test-verl test-skyrl test-trl bench-gsm8k bench-runner bench-faults bench-judge bench-injection bench-crash bench-ledger bench-step bench-verl clean
+
+help:
+	@sed -n 's/^# //p' Makefile
 
 demo: env-vllm
 	$(VLLM) -m judgekit grade examples/demo/reward.yaml examples/data/rollouts.jsonl --out demo-out/graded.jsonl --ledger demo-out/ledger.jsonl --report demo-out/report.html --force

@@ -20,7 +20,8 @@ def lint(config: Annotated[Path, typer.Argument(help="The reward.yaml.")]) -> No
     for text in warnings:
         say(f"warning: {text}")
     low, high = runner.reward.bounds()
-    say(f"{config}: {len(runner.graders)} graders, rewards from {low:g} to {high:g}")
+    count = len(runner.graders)
+    say(f"{config}: {count} grader{'s' if count > 1 else ''}, rewards from {low:g} to {high:g}")
 
 
 def schema() -> None:
