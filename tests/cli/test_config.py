@@ -21,7 +21,7 @@ from .command import CONFIG, run
             [
                 "warning: judges.j: no grader asks it, and it is started all the same; take it out",
                 "warning: reward: the gate a >= 0 always passes: a lies in 0..1",
-                "1 graders, rewards from 0 to 1",
+                "1 grader, rewards from 0 to 1",
             ],
         ),
         (
