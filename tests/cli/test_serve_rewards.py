@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from judgekit import Rollout
+from judgekit.config import load_runner
 from judgekit.execution.background import run_blocking
 from judgekit.service import RewardClient
 
@@ -250,3 +251,27 @@ def test_wrong_calls(files: Path, args: str, says: str, monkeypatch: pytest.Monk
     monkeypatch.delenv("JUDGEKIT_SERVICE_KEY", raising=False)
     refused(files, f"serve-rewards reward.yaml {args}", says)
     refused(files, "serve-rewards none.yaml", "cannot read none.yaml")
+
+
+def test_a_service_that_is_killed_costs_a_reward_yaml_that_asks_it_nothing(
+    serve: Serve, tmp_path: Path
+) -> None:
+    killed = serve()
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "reward.yaml").write_text(
+        f"graders: {{remote: {{use: service, url: '{killed.url}'}}}}\nrunner: {{max_concurrency: 16, timeout_s: 60}}\n"
+    )
+    runner = load_runner(here / "reward.yaml")
+    rollouts = [Rollout(response=f"slow {i}", id=f"r{i}") for i in range(40)]
+    thread, got = in_thread(lambda: runner.run_sync(rollouts))
+    until(lambda: len(calls(tmp_path)) >= 16)
+    killed.process.kill()
+    killed.end()
+    again = serve("--port", str(killed.port))
+    (tmp_path / "go").touch()
+    thread.join(60)
+    (results,) = got
+    assert not isinstance(results, BaseException), results
+    assert [result.reward for result in results] == [1.0] * 40
+    assert again.process.poll() is None
