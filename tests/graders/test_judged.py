@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, JudgeUnavailable, Rollout
-from judgekit.graders import JudgeGrader
+from judgekit.graders import JudgeGrader, Listwise, Pairwise
 from judgekit.judges import (
     ChoiceVerdict,
     JsonVerdict,
@@ -409,3 +409,73 @@ async def test_what_the_judge_cannot_read_is_not_left_out_silently() -> None:
     )
     assert isinstance(found, Abstained)
     assert "{TRAJECTORY}" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ([{"type": "image_url", "image_url": {"url": "data:,"}, "text": ""}, "and?"], "'image_url'"),
+        ([{"type": "image", "image": "x", "text": "alt"}], "'image'"),
+        ([{"type": "input_audio", "input_audio": {}}], "'input_audio'"),
+        ({"type": "image_url", "image_url": {"url": "data:,"}}, "'image_url'"),
+        ([{"image_url": "data:,"}], "''"),
+        ([b"raw", "text"], "bytes"),
+    ],
+)
+async def test_media_are_a_clear_abstention(content: Any, reason: str) -> None:
+    rollout = Rollout(prompt=[{"role": "user", "content": content}], ground_truth="4", response="4")
+    for options in ({}, {"fields": {"PROBLEM": "prompt_text"}}):
+        found = await grade(ScriptedJudge("1"), rollout, **options)
+        assert isinstance(found, Abstained)
+        assert reason in found.reason
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ([{"type": "text", "text": None}, {"type": "text", "text": "4?"}], "4?"),
+        ([{"type": "input_text", "text": "a"}, "b", None, 3], "ab3"),
+        ([{"type": "tool_use", "name": "f"}, "x"], '{"type": "tool_use", "name": "f"}x'),
+        ([{"type": "thinking", "thinking": "hm"}], '{"type": "thinking", "thinking": "hm"}'),
+        ({"type": "text", "text": "one"}, "one"),
+    ],
+)
+async def test_no_part_of_a_message_is_left_out(content: Any, shown: str) -> None:
+    judge = ScriptedJudge("1")
+    await grade(judge, Rollout(prompt=[{"role": "user", "content": content}], ground_truth="9", response="7"))
+    data = [p.text for turn in judge.requests[0].turns for p in turn.pieces if not p.trusted]
+    assert data[0] == shown
+
+
+async def test_a_long_conversation_is_cut_in_the_middle_and_says_so() -> None:
+    judge = ScriptedJudge("1")
+    prompt = [{"role": "user", "content": f"m{i}"} for i in range(400)]
+    await grade(judge, Rollout(prompt=prompt, ground_truth="4", response="4"), max_tokens=1024)
+    text = prompt_text(judge.requests[0])
+    assert text.count("] user:") == 32
+    assert "[... 368 parts in the middle were left out ...]" in text
+
+
+async def test_a_majority_of_votes_after_thinking_counts_labels() -> None:
+    replies = [JudgeReply("1", choice_probs={"0": 1 - p, "1": p}) for p in (0.9, 0.95, 0.2)]
+    found = await grade(
+        ScriptedJudge(replies),
+        sampling=Sampling(temperature=0.7, thinking=True),
+        votes=3,
+        combine="majority",
+    )
+    assert isinstance(found, Graded)
+    assert found.score == 1.0
+
+
+class Thoughtless(ScriptedJudge):
+    async def check_request(self, request: JudgeRequest) -> None:
+        if request.sampling.thinking:
+            raise ConfigError("it knows no thinking")
+
+
+@pytest.mark.parametrize("kind", [JudgeGrader, Listwise, Pairwise])
+async def test_a_judge_that_cannot_think_is_refused_at_the_start(kind: Any) -> None:
+    made = kind(Thoughtless("1"), sampling=Sampling(thinking=True))
+    with pytest.raises(ConfigError, match="it knows no thinking"):
+        await made.warm_up()

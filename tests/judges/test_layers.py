@@ -402,6 +402,27 @@ async def test_different_kinds_do_not_share_a_batch() -> None:
     assert sorted(many.batches) == [["0", "2", "4"], ["1", "3", "5"]]
 
 
+async def test_many_kinds_are_looked_at_once_each_and_take_turns() -> None:
+    many = Many()
+    looked: list[int] = []
+
+    def key(request: JudgeRequest) -> int:
+        looked.append(request.vote)
+        return request.vote % 40
+
+    judge = Coalescing(many, max_batch=4, max_out=2, key=key)
+    tasks = [asyncio.create_task(judge.complete(ask(str(i), vote=i))) for i in range(400)]
+    await asyncio.sleep(0.01)
+    tasks[40].cancel()
+    many.gate.set()
+    replies = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [getattr(r, "text", "") for r in replies if r is not replies[40]] == [
+        str(i) for i in range(400) if i != 40
+    ]
+    assert len(looked) == 400
+    assert [int(batch[0]) % 40 for batch in many.batches[:80]] == [*range(40), *range(40)]
+
+
 async def test_a_batch_that_nobody_waits_for_is_cancelled() -> None:
     many = Many()
     judge = Coalescing(many)

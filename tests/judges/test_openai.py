@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from judgekit import (
     ConfigError,
@@ -34,6 +35,7 @@ from judgekit.judges import (
     Turn,
     openai_judge,
 )
+from judgekit.judges.engines.openai import routing_key
 from judgekit.judges.layers.stack import LayerOptions, stacked
 
 from .fake_server import FakeServer, half_a_body, hang, nothing_at_all, says
@@ -93,6 +95,33 @@ async def test_a_router_gets_a_key_for_each_group_and_no_post_of_two() -> None:
         assert sorted(map(sorted, seen.values())) == [["p0"], ["p1"], ["p2"]]
     with pytest.raises(ConfigError, match="routing_header is the name of a header, such as X-Session-ID"):
         OpenAIJudge("http://127.0.0.1:1", routing_header="X: 1")
+
+
+async def test_one_bad_replica_behind_a_router_is_no_rollouts_fault() -> None:
+    """The comparison with a request that was accepted goes to the replica that refuses, not to another one."""
+    async with FakeServer("vllm") as server:
+
+        async def sticky(request: web.Request) -> web.StreamResponse:
+            if int(request.headers.get("X-Session-ID", "1"), 16) % 2 == 0:
+                return web.json_response({"error": {"message": "wrong settings"}}, status=400)
+            return await server.well(request)
+
+        server.fault = sticky
+        judge = OpenAIJudge(server.url, routing_header="X-Session-ID")
+        async with GradingRunner([JudgeGrader(judge)]) as runner:
+            rollouts = [
+                Rollout(prompt=f"p{i}", response="x", ground_truth="1", group=str(i)) for i in range(24)
+            ]
+            await runner.run(rollouts)
+            results = await runner.run(rollouts)
+        found = [result.grades["judge"] for result in results]
+        assert {type(grade) for grade in found} == {Graded, Failed}
+        assert {grade.cause for grade in found if isinstance(grade, Failed)} == {"infrastructure"}
+
+
+async def test_a_request_that_shares_nothing_goes_anywhere() -> None:
+    assert routing_key(JudgeRequest((Turn("user", (Piece("x", trusted=False, max_tokens=9),)),))) == ""
+    assert routing_key(ask("a")) == routing_key(ask("a")) != routing_key(ask("b"))
 
 
 async def test_one_token_reads_travel_together_where_the_server_takes_batches() -> None:
@@ -158,7 +187,7 @@ async def test_written_verdicts_and_usage() -> None:
         body = server.bodies[-1]
         assert body["max_tokens"] == 64
         assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
-        assert body["chat_template_kwargs"] == {"enable_thinking": False}
+        assert body["chat_template_kwargs"] == {"enable_thinking": False, "thinking": False}
         await judge.close()
 
 

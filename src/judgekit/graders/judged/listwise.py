@@ -79,6 +79,7 @@ class Listwise:
     async def warm_up(self) -> None:
         """Start the judge, outside any rollout's time."""
         await start_judges(self.judge)
+        await self._asking(2).check(self.judge)
 
     async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Grade]:
         size = len(rollouts)

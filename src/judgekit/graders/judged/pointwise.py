@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -105,7 +105,13 @@ class JudgeGrader:
             )
         self.votes = votes
         self._combine = combined(
-            combine, votes, score_range=self.score_range, quorum=quorum, max_spread=max_spread, name=name
+            combine,
+            votes,
+            score_range=self.score_range,
+            quorum=quorum,
+            max_spread=max_spread,
+            name=name,
+            labels=self.verdict.all_labels if isinstance(self.verdict, ChoiceVerdict) else None,
         )
 
     async def warm_up(self) -> None:
@@ -160,15 +166,13 @@ def _metadata(verdict: Verdict, reply: JudgeReply, form: VerdictFormat) -> dict[
     return metadata
 
 
-_TURNS: Mapping[str, Callable[[Rollout], Sequence[Message]]] = {
-    "conversation": lambda rollout: (
-        rollout.prompt
-        if not isinstance(rollout.prompt, str)
-        else ({"role": "user", "content": rollout.prompt},)
-    ),
-    "messages": lambda rollout: rollout.messages,
-}
-"""Paths whose value is a conversation."""
+def _turns(rollout: Rollout, path: str) -> Sequence[Message]:
+    """The messages that a field shows, of a prompt or a trajectory that has some."""
+    if path == "messages":
+        return rollout.messages
+    if path in ("conversation", "prompt_text") and not isinstance(rollout.prompt, str):
+        return rollout.prompt
+    return ()
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -207,7 +211,8 @@ class Asking:
         self._secret = secrets.token_bytes(16)
         self.unreadable = unreadable
         self.trust_rubric = trust_rubric
-        self._forms: list[tuple[Any, VerdictFormat]] = []
+        self.forms: list[tuple[Any, VerdictFormat]] = []
+        """Formats that `form` has chosen, with their judges."""
         paths = {**FIELDS, **fields}
         self._paths: dict[str, str] = {}
         for field in template.fields - {*Template.TRUSTED, *given}:
@@ -238,18 +243,18 @@ class Asking:
         data: dict[str, Material] = {}
         for field, path in self._paths.items():
             value: Any
-            turns = _TURNS[path](rollout) if path in _TURNS else ()
+            turns = _turns(rollout, path)
             if (unread := unread_part(turns)) is not None:
                 return Abstained(f"there is {unread} in {{{field}}}, and the judge reads text only")
+            # headings are not part of the budget: few enough that they stay below it
+            most = 256 if self.max_tokens is None else max(16, self.max_tokens // 32)
             if path == "conversation":
-                data[field] = conversation(turns)
+                data[field] = conversation(turns, most=most) if turns else rollout.prompt_text
                 if not data[field]:
                     return Abstained(f"there is no prompt for {{{field}}}")
                 continue
-            if path == "messages" and rollout.messages:
-                # headings are not part of the budget: few enough that they stay below it
-                most = 256 if self.max_tokens is None else max(16, self.max_tokens // 32)
-                data[field] = trajectory_parts(rollout.messages, most=most)
+            if path == "messages" and turns:
+                data[field] = trajectory_parts(turns, most=most)
                 continue
             if path == "prompt_text":
                 value = rollout.prompt_text
@@ -278,7 +283,7 @@ class Asking:
         check = getattr(judge, "check_request", None)
         if check is None or not (self.verdict.choices or self.sampling.thinking):
             return self.verdict
-        for known, form in self._forms:
+        for known, form in self.forms:
             if known is judge:
                 return form
         wrong: ConfigError | None = None
@@ -291,7 +296,7 @@ class Asking:
             except ConfigError as error:
                 wrong = wrong or error
             else:
-                self._forms.append((judge, form))
+                self.forms.append((judge, form))
                 return form
         assert wrong is not None
         raise wrong

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from judgekit.errors import ConfigError
+from judgekit.judges.asking.material import unread_part, whole_text
 from judgekit.judges.base import Piece, Role, Turn
 from judgekit.judges.engines.reward_models import RewardModel
 from judgekit.judges.layers.routes import start_judges
-from judgekit.types import Abstained, Grade, Graded, Rollout, content_text
+from judgekit.types import Abstained, Grade, Graded, Rollout
 
 
 class RewardModelGrader:
@@ -51,6 +52,8 @@ class RewardModelGrader:
     async def grade(self, rollout: Rollout, /) -> Grade:
         if not rollout.prompt:
             return Abstained("there is no prompt")
+        if not isinstance(rollout.prompt, str) and (unread := unread_part(rollout.prompt)) is not None:
+            return Abstained(f"there is {unread} in the prompt, and the model reads text only")
         value, usage = await self.model.reward(self._turns(rollout))
         if self.squash:
             value = 1 / (1 + math.exp(-value)) if value >= 0 else 1 - 1 / (1 + math.exp(value))
@@ -66,7 +69,7 @@ class RewardModelGrader:
         for message in messages:
             given = message.get("role")
             role: Role = "system" if given == "system" else "assistant" if given == "assistant" else "user"
-            turns.append(Turn(role, (Piece(content_text(message.get("content")), trusted=False),)))
+            turns.append(Turn(role, (Piece(whole_text(message.get("content")), trusted=False),)))
         return [
             *turns,
             Turn("assistant", (Piece(rollout.response, trusted=False, max_tokens=self.max_tokens),)),

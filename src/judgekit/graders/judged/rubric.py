@@ -160,6 +160,8 @@ class RubricGrader:
             "unreadable": unreadable,
             "trust_rubric": criteria_field is None or trust_criteria,
         }
+        self._forms: list[tuple[Any, VerdictFormat]] = []
+        """What `Asking.form` found out, for all criteria: it depends on the judge alone."""
         self._some = self._asking(self.rubric.criteria[0])
         self._askings = {c.id: self._asking(c) for c in self.rubric.criteria}
 
@@ -229,4 +231,6 @@ class RubricGrader:
         return criteria
 
     def _asking(self, criterion: Criterion) -> Asking:
-        return Asking(rubric=criterion.text, asker=f"{self.name}@{self.version}", **self._settings)
+        made = Asking(rubric=criterion.text, asker=f"{self.name}@{self.version}", **self._settings)
+        made.forms = self._forms
+        return made

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from judgekit.errors import ConfigError
+from judgekit.errors import ConfigError, first_error
 from judgekit.graders.protocol import failure
 from judgekit.types import Abstained, Failed, Grade, Graded, Usage
 
@@ -20,7 +20,7 @@ Combine = Literal["mean", "median", "majority"]
 
 
 async def ask_all(calls: Sequence[Callable[[], Awaitable[Grade]]]) -> list[Grade]:
-    """Make all calls at once; one that raises becomes a Failed."""
+    """Make all calls at once; one that raises becomes a Failed. Raises ConfigError."""
 
     async def one(call: Callable[[], Awaitable[Grade]]) -> Grade:
         try:
@@ -30,8 +30,11 @@ async def ask_all(calls: Sequence[Callable[[], Awaitable[Grade]]]) -> list[Grade
         except Exception as error:
             return failure(error)
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(call)) for call in calls]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(call)) for call in calls]
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
     return [task.result() for task in tasks]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec import Struct
 
 from judgekit.errors import ConfigError
@@ -40,10 +43,15 @@ def marks_of(prompt: str, template: str) -> tuple[Marks, str]:
     for marks in TAGS:
         if bare.endswith(marks.start):
             return marks, ""
+        if bare.endswith(marks.end):
+            raise ConfigError(
+                "the judge's chat template closes its thinking at once, whatever enable_thinking and thinking say: look for what "
+                "opens it, and give it with chat_template_kwargs"
+            )
     for marks in TAGS:
         if marks.end in template:
             return marks, marks.start + marks.after_start
-    if "<|channel|>" in template and "<|message|>" in template:
+    if _is_harmony(template):
         return HARMONY, HARMONY.start
     raise ConfigError(
         "the judge's chat template knows no thinking (of the forms <think>, [THINK], <seed:think> and harmony): write "
@@ -51,8 +59,20 @@ def marks_of(prompt: str, template: str) -> tuple[Marks, str]:
     )
 
 
-def without_thought(prompt: str) -> str:
+def thinking_kwargs(thinking: bool, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the variables for a chat template: what families call thinking, and the user's own."""
+    named = {"enable_thinking": thinking, "thinking": thinking}
+    return {**given, **named} if thinking else {**named, **given}
+
+
+def _is_harmony(template: str) -> bool:
+    return "<|channel|>" in template and "<|message|>" in template
+
+
+def without_thought(prompt: str, template: str = "") -> str:
     """Close the thinking that a template opens whatever it is told, as others do it when thinking is off."""
+    if _is_harmony(template) and prompt.endswith("<|start|>assistant"):
+        return prompt + HARMONY.after_end.removeprefix("<|start|>assistant")
     bare = prompt.rstrip()
     for marks in TAGS:
         if bare.endswith(marks.start):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from judgekit.types import Abstained, Message, content_text
+from judgekit.types import Abstained, Message
 
 
 def as_text(value: Any) -> str | None:
@@ -66,7 +66,7 @@ def trajectory_parts(messages: Sequence[Message], *, most: int = 256) -> list[tu
     parts: list[tuple[str, str]] = []
     for number, message in enumerate(messages, 1):
         role = str(message.get("role", "?"))
-        text = content_text(message.get("content"))
+        text = whole_text(message.get("content"))
         calls = message.get("tool_calls") or ()
         if role not in _ROLES:
             text = f"{role}: {text}"
@@ -84,25 +84,56 @@ def trajectory_parts(messages: Sequence[Message], *, most: int = 256) -> list[tu
     return [*head, (f"[... {left_out} parts in the middle were left out ...]\n{heading}", text), *rest]
 
 
-def conversation(messages: Sequence[Message]) -> str | list[tuple[str, str]]:
+def conversation(messages: Sequence[Message], *, most: int = 256) -> str | list[tuple[str, str]]:
     """Convert a prompt to material: the text of a single user message, else all messages as `trajectory_parts`."""
-    if not messages:
-        return ""
     if len(messages) == 1 and messages[0].get("role") == "user":
-        return content_text(messages[0].get("content"))
-    return trajectory_parts(messages)
+        return whole_text(messages[0].get("content"))
+    return trajectory_parts(messages, most=most)
+
+
+_MEDIA = ("image", "audio", "video", "file", "document")
+"""What types of blocks that are no text begin with, after `input_`."""
 
 
 def unread_part(messages: Sequence[Message]) -> str | None:
-    """Name the first part of a conversation that is no text, such as an image; None if there is none."""
+    """Name the first part of a conversation that only eyes and ears can read, such as an image; None if there is none."""
     for message in messages:
         content = message.get("content")
-        if content is None or isinstance(content, str) or not isinstance(content, Sequence):
+        if isinstance(content, str) or content is None:
             continue
-        for block in content:
-            if isinstance(block, Mapping) and not isinstance(block.get("text"), str):
-                return f"a part of the type {str(block.get('type', '?'))[:40]!r}"
+        for block in _blocks(content):
+            if isinstance(block, Mapping):
+                kind = str(block.get("type", ""))
+                if kind.removeprefix("input_").startswith(_MEDIA) or any(f"{m}_url" in block for m in _MEDIA):
+                    return f"a part of the type {kind[:40]!r}"
+            elif isinstance(block, bytes):
+                return "a part of bytes"
     return None
+
+
+def whole_text(content: Any) -> str:
+    """A message's content as text, with every block in it: what is neither text nor known as JSON."""
+    if isinstance(content, str):
+        return content
+    return "".join(map(_block_text, _blocks(content))) if content is not None else ""
+
+
+def _blocks(content: Any) -> Sequence[Any]:
+    if hasattr(content, "tolist"):  # an array, which Parquet files give
+        content = content.tolist()
+    return content if isinstance(content, Sequence) and not isinstance(content, bytes) else [content]
+
+
+def _block_text(block: Any) -> str:
+    if block is None:
+        return ""
+    if isinstance(block, str):
+        return block
+    if isinstance(block, Mapping):
+        if block.keys() <= {"type", "text"} and isinstance(block.get("text"), str | None):
+            return block.get("text") or ""
+        return json.dumps(block, ensure_ascii=False, default=str)
+    return str(block)
 
 
 def _call(call: Any) -> str:

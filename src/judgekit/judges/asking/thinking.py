@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from judgekit.errors import JudgeUnavailable
 from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import JudgeReply, JudgeRequest
 
@@ -45,8 +46,13 @@ async def think_first(
         sampling=msgspec.structs.replace(plain, max_tokens=sampling.thinking_tokens),
     )
     first = await generate(thinks, begun)
-    thought, ended, _ = first.text.partition(marks.end)
-    cut = first.finish_reason == "length" and not ended
+    if first.finish_reason not in ("stop", "length"):
+        raise JudgeUnavailable(f"the judge's thinking was broken off ({first.finish_reason})")
+    thought = first.text
+    if "stop" in stops(thinks, encoder):  # else it ended with a token, and the text may quote the mark
+        thought, _, _ = thought.partition(marks.end)
+    thought = thought.encode("utf-8", "replace").decode()  # a faulty server's lone surrogates
+    cut = first.finish_reason == "length"
     ids = [*begun, *encoder.data_ids(thought)[: sampling.thinking_tokens], *(cut_off if cut else ()), *close]
     reply = await generate(msgspec.structs.replace(request, sampling=plain), ids)
     return msgspec.structs.replace(

@@ -20,7 +20,7 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, JudgeRejected, RolloutError
 from judgekit.judges.asking.control import is_control
 from judgekit.judges.asking.cutting import MARK, level, shortened
-from judgekit.judges.asking.marks import Marks, marks_of, without_thought
+from judgekit.judges.asking.marks import Marks, marks_of, thinking_kwargs, without_thought
 from judgekit.judges.asking.prompt import CHARS_PER_TOKEN
 from judgekit.judges.base import Piece, Turn
 
@@ -98,6 +98,14 @@ class PromptEncoder:
             marks, opening = marks_of(prompt, str(self._tokenizer.chat_template))
             self._thinking = marks, self._template_ids(opening)
         return self._thinking
+
+    def check_thinking(self, budget: int) -> None:
+        """Raise ConfigError if the model cannot think for *budget* tokens."""
+        self.thinking()
+        if budget + _LEAST > self._context_tokens:
+            raise ConfigError(
+                f"thinking_tokens: {budget} leaves no room for a prompt in the judge's context of {self._context_tokens} tokens"
+            )
 
     def encode(
         self,
@@ -207,9 +215,11 @@ class PromptEncoder:
                 messages,
                 add_generation_prompt=generation_prompt,
                 tokenize=False,
-                **{"enable_thinking": thinking, **self._kwargs},
+                **thinking_kwargs(thinking, self._kwargs),
             )
-            return without_thought(str(text)) if generation_prompt and not wanted else str(text)
+            if generation_prompt and not wanted:
+                return without_thought(str(text), str(self._tokenizer.chat_template))
+            return str(text)
 
         wanted = thinking or self._kwargs.get("enable_thinking") or self._kwargs.get("thinking")
         if messages[0]["role"] != "system":

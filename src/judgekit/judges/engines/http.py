@@ -176,6 +176,8 @@ class Sessions:
         loop = asyncio.get_running_loop()
         kept = self._of.get(loop)
         if kept is None:
+            for over in [other for other in self._of if other.is_closed()]:
+                del self._of[over]
             kept = self._of[loop] = Session(self._key, self._timeout_s, self.max_connections)
         return kept
 

@@ -35,6 +35,7 @@ from judgekit.errors import (
 )
 from judgekit.execution.together import together
 from judgekit.judges.asking.labels import label_forms, label_token_ids
+from judgekit.judges.asking.marks import thinking_kwargs
 from judgekit.judges.asking.plain import text_messages
 from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
@@ -94,8 +95,8 @@ class OpenAIJudge:
     *chat_template_kwargs*: for the chat template. *extra_body*: further fields of every request. *identity*: names
     the weights in caches; by default what the server tells, see `identity`. *logprobs*: how one-token verdicts
     are read; by default found out by asking the server. *routing_header*: for a router in front of replicas, the header
-    whose value keeps requests together: all that share a prompt and a reference get one value, so that one replica has
-    them in its prefix cache.
+    whose value keeps requests together: all that share a prompt, a reference and criteria of the data set get one value,
+    so that one replica has them in its prefix cache.
 
     If the server refuses one request (HTTP 400, 413 or 422) again and again, and accepts an earlier one in between, the
     prompt is at fault, and RolloutError is raised. Prompts that are too long for the server are cut before.
@@ -153,7 +154,8 @@ class OpenAIJudge:
         self._hung = False
         self._fickle = False
         """Whether the server has refused a request that it then accepted."""
-        self._together = Coalescing(self, key=self._sharing)
+        # behind a router, a POST has one group's requests: more of them have as many in flight
+        self._together = Coalescing(self, max_out=16 if routing_header is None else 64, key=self._sharing)
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         abilities = await self._know()
@@ -205,7 +207,7 @@ class OpenAIJudge:
         abilities = await self._know()
         if request.sampling.thinking:
             if self._encoder is not None:
-                self._encoder.thinking()
+                self._encoder.check_thinking(request.sampling.thinking_tokens)
             elif request.choices:
                 raise ConfigError(
                     f"{self}: a verdict of one token after thinking needs prompts as token ids: give the judge its tokenizer: "
@@ -311,18 +313,20 @@ class OpenAIJudge:
         return count
 
     def _for_template(self, request: JudgeRequest) -> dict[str, Any]:
-        return {"enable_thinking": request.sampling.thinking, **self._template_kwargs}
+        return thinking_kwargs(request.sampling.thinking, self._template_kwargs)
 
     # ---- requests
 
     def _sharing(self, request: JudgeRequest) -> Any:
         """Return what requests have in common if they share a POST, which a router sends to one replica."""
-        return _all_but_the_prompt(request), self._headers(request)
+        return _all_but_the_prompt(request), self._route(request)
 
     def _headers(self, request: JudgeRequest) -> dict[str, str] | None:
-        if self.routing_header is None:
-            return None
-        return {self.routing_header: routing_key(request)}
+        key = self._route(request)
+        return {self.routing_header: key} if self.routing_header is not None and key else None
+
+    def _route(self, request: JudgeRequest) -> str:
+        return routing_key(request) if self.routing_header is not None else ""
 
     async def _post(
         self, asked: Sequence[tuple[JudgeRequest, _Prompt]], abilities: Abilities
@@ -363,9 +367,16 @@ class OpenAIJudge:
         ]
 
     async def _send(
-        self, asked: Sequence[tuple[JudgeRequest, _Prompt]], abilities: Abilities
+        self,
+        asked: Sequence[tuple[JudgeRequest, _Prompt]],
+        abilities: Abilities,
+        *,
+        like: JudgeRequest | None = None,
     ) -> list[JudgeReply | Exception]:
-        """Send one POST; returns one outcome for each prompt, in order. Raises if the POST as a whole failed."""
+        """Send one POST; returns one outcome for each prompt, in order. Raises if the POST as a whole failed.
+
+        *like*: a router sends it where it sends this request.
+        """
         start = time.perf_counter()
         request, prompt = asked[0]
         several = len(asked) > 1
@@ -382,7 +393,7 @@ class OpenAIJudge:
         first_token = await self._first_token(request, abilities)
         if first_token is not None:
             body |= first_token.fields(by_ids=abilities.by_ids)
-        answer = await self.server.post(path, body, headers=self._headers(request))
+        answer = await self.server.post(path, body, headers=self._headers(like or request))
         choices = answer.get("choices")
         if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
             raise JudgeUnavailable(f"{self} answered without a choice")
@@ -454,7 +465,7 @@ class OpenAIJudge:
             return error
         for _ in range(_COMPARISONS):
             try:
-                await self._send([(known, again)], abilities)
+                await self._send([(known, again)], abilities, like=request)
             except (JudgekitError, _OtherCount):
                 return error  # it refuses everything now
             try:
@@ -648,13 +659,10 @@ def openai_judge(
 
 
 def routing_key(request: JudgeRequest) -> str:
-    """Return a digest of what a group's requests share: the data that is not a rollout's own."""
-    digest = blake2b(digest_size=8)
-    for turn in request.turns:
-        for piece in turn.pieces:
-            if not piece.trusted and piece.max_tokens is None:
-                digest.update(f"{piece.text}\0".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+    """Return a digest of what a group's requests share: the data that is not a rollout's own. Empty if there is none."""
+    shared = [p.text for turn in request.turns for p in turn.pieces if not p.trusted and p.max_tokens is None]
+    text = "\0".join(shared).encode("utf-8", "surrogatepass")
+    return blake2b(text, digest_size=8).hexdigest() if text else ""
 
 
 def _shorter(

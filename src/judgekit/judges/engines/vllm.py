@@ -327,7 +327,7 @@ class VLLMJudge(_InProcess):
     async def _check(self, request: JudgeRequest) -> None:
         engine = await self._ensure()
         if request.sampling.thinking:
-            engine.encoder.thinking()
+            engine.encoder.check_thinking(request.sampling.thinking_tokens)
         if request.choices:
             engine.label_ids(request.choices)
 

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import gc
+import importlib.util
 import inspect
 import logging
 import math
@@ -17,6 +18,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing import resource_tracker
 from typing import Any
 
 from judgekit.errors import ConfigError, JudgeRejected, JudgeUnavailable
@@ -50,6 +52,8 @@ class Engine:
         self._labels: dict[tuple[str, ...], dict[str, list[int]]] = {}
         self.watchdog: Watchdog | None = None
         self._died = False
+        self._mapped: set[str] = set()
+        """Shared memory of its processes, as far as it was looked at."""
         try:
             from vllm.inputs import tokens_input
 
@@ -69,7 +73,9 @@ class Engine:
     def kill(self) -> None:
         """End the engine's processes at once, for they do not answer."""
         self._died = True
-        for pid in engine_processes() & (self.watchdog.watched if self.watchdog is not None else set()):
+        processes = self._processes()
+        self._mapped |= set().union(*map(shared_memory, processes))
+        for pid in processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -187,20 +193,22 @@ class Engine:
         probs, total = normalised(mass)
         return probs, total if self._reads_labels else None
 
+    def _processes(self) -> set[int]:
+        return engine_processes() & (self.watchdog.watched if self.watchdog is not None else set())
+
     def shutdown(self) -> None:
         """Stop the engine's processes; takes seconds."""
         atexit.unregister(self.shutdown)
         llm, self.llm = self.llm, None
         if llm is None:
             return
-        watched = self.watchdog.watched if self.watchdog is not None else set()
-        mapped = set().union(*map(shared_memory, engine_processes() & watched))
+        self._mapped |= set().union(*map(shared_memory, self._processes()))
         with _silenced(logging.getLogger("vllm")), contextlib.suppress(Exception):
             try:
                 llm.shutdown(timeout=1)
             except TypeError:  # before 0.24
                 llm.shutdown()
-        forget_shared_memory(mapped)
+        forget_shared_memory(self._mapped)
         del llm
         gc.collect()  # its __del__ fails when it only runs at the interpreter's exit
         if self.watchdog is not None:
@@ -236,7 +244,6 @@ def _import_vllm() -> None:
         "VLLM_NO_USAGE_STATS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
-        "TORCH_LOGS": "-torch._library.triton",  # it says "not available" on every CPU, in the engine's processes, too
         "PYTHONWARNINGS": "ignore::FutureWarning",  # for the engine's processes
     }
     for name, value in quiet.items():
@@ -264,10 +271,11 @@ def _start(
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         args = {"dtype": "float32", "enforce_eager": True, "block_size": 32, **args}
 
+    resource_tracker.ensure_running()  # or processes that are forked start their own, and ours does not know their memory
     watchdog = Watchdog()
     try:
         # one at a time: each measures the free memory, and identifies its processes as the new ones
-        with _one_load, _watched(watchdog):
+        with _one_load, _watched(watchdog), _quiet_torch():
             # in this thread, so that the loop is not blocked; the engine's tasks start there with the first request
             llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
         tokenizer = llm.get_tokenizer()
@@ -290,6 +298,20 @@ def _start(
 _one_load = threading.Lock()
 _one_import = threading.Lock()
 """Some of vLLM's dependencies cannot be imported by two threads at once."""
+
+
+@contextlib.contextmanager
+def _quiet_torch() -> Iterator[None]:
+    """Start processes whose torch does not say, on every CPU, that there is no triton."""
+    name = "TORCH_LOGS"
+    if name in os.environ or importlib.util.find_spec("torch._library.triton") is None:
+        yield
+        return
+    os.environ[name] = "-torch._library.triton"
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
 
 
 @contextlib.contextmanager

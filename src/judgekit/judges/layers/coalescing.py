@@ -58,17 +58,21 @@ class Coalescing:
         return await future
 
 
+_Waiting = tuple[JudgeRequest, asyncio.Future[JudgeReply]]
+
+
 class _Queue:
     """The requests that wait on one event loop."""
 
     def __init__(self, owner: Coalescing) -> None:
         self._owner = owner
-        self._waiting: deque[tuple[JudgeRequest, asyncio.Future[JudgeReply]]] = deque()
+        self._waiting: dict[Any, deque[_Waiting]] = {}
+        """By key; the key that has waited longest comes first."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._scheduled = False
 
     def put(self, request: JudgeRequest, future: asyncio.Future[JudgeReply]) -> None:
-        self._waiting.append((request, future))
+        self._waiting.setdefault(self._owner._key(request), deque()).append((request, future))
         if not self._scheduled:
             self._scheduled = True
             future.get_loop().call_soon(self._send)
@@ -86,22 +90,16 @@ class _Queue:
                 for _, future in batch:
                     future.add_done_callback(partial(_cancel_if_unwanted, batch, task))
 
-    def _next_batch(self) -> list[tuple[JudgeRequest, asyncio.Future[JudgeReply]]]:
-        batch: list[tuple[JudgeRequest, asyncio.Future[JudgeReply]]] = []
-        left: deque[tuple[JudgeRequest, asyncio.Future[JudgeReply]]] = deque()
-        key: Any = None
-        while self._waiting and len(batch) < self._owner.max_batch:
-            request, future = self._waiting.popleft()
-            if future.done():  # cancelled while waiting
-                continue
-            own = self._owner._key(request)
-            if not batch:
-                key = own
-            if own == key:
+    def _next_batch(self) -> list[_Waiting]:
+        key = next(iter(self._waiting))
+        waiting = self._waiting.pop(key)
+        batch: list[_Waiting] = []
+        while waiting and len(batch) < self._owner.max_batch:
+            request, future = waiting.popleft()
+            if not future.done():  # else it was cancelled while it waited
                 batch.append((request, future))
-            else:
-                left.append((request, future))
-        self._waiting.extendleft(reversed(left))
+        if waiting:
+            self._waiting[key] = waiting  # behind the others
         return batch
 
     def _returned(self, task: asyncio.Task[None]) -> None:
@@ -110,7 +108,7 @@ class _Queue:
             self._scheduled = True
             task.get_loop().call_soon(self._send)
 
-    async def _carry(self, batch: list[tuple[JudgeRequest, asyncio.Future[JudgeReply]]]) -> None:
+    async def _carry(self, batch: list[_Waiting]) -> None:
         try:
             replies: Sequence[JudgeReply | Exception] = await self._owner.inner.complete_many(
                 [r for r, _ in batch]
