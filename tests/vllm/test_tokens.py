@@ -89,6 +89,8 @@ def test_the_prompt_reads_like_the_templates_own(name: str) -> None:
     )
     if name == "always thinking":
         rendered += "\n</think>\n\n"
+    if name == "harmony":  # without thinking, the answer's channel
+        rendered += "<|channel|>final<|message|>"
     assert tokenizer.decode(prompt.ids, clean_up_tokenization_spaces=False) == rendered
 
 
