@@ -316,7 +316,7 @@ def test_ranks_share_a_judges_limits(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_trls_that_do_not_do(
     found: str | None, says: str, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import judgekit_trl.reward as module
+    import judgekit.trainers.versions as module
 
     def of(name: str) -> str:
         if found is None:
@@ -324,12 +324,12 @@ def test_trls_that_do_not_do(
         return found
 
     monkeypatch.setattr(module, "version", of)
-    module._trl_version.cache_clear()
+    module.host_version.cache_clear()
     try:
         with pytest.raises(ConfigError, match=says):
             judgekit_reward(file)
     finally:
-        module._trl_version.cache_clear()
+        module.host_version.cache_clear()
 
 
 def test_a_step_with_data_of_ours(tmp_path: Path, file: Path) -> None:

@@ -9,6 +9,7 @@ from judgekit.trainers.collector import GroupCollector
 from judgekit.trainers.hosted import HostedRunner, hosted_runner, share_limits, without_fill
 from judgekit.trainers.rollouts import plain, rollout_of, turns_of_tokens
 from judgekit.trainers.steps import StepCounts, check_failure_rate
+from judgekit.trainers.versions import host_version
 
 __all__ = [
     "Counts",
@@ -20,6 +21,7 @@ __all__ = [
     "background_loop",
     "check_failure_rate",
     "did_you_mean",
+    "host_version",
     "hosted_runner",
     "in_background",
     "load_config",

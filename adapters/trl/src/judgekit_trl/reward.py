@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import re
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from typing import Any
 
@@ -18,6 +16,7 @@ from judgekit.trainers import (
     HostedRunner,
     RewardConfig,
     StepCounts,
+    host_version,
     hosted_runner,
     in_background,
     share_limits,
@@ -206,17 +205,7 @@ def _hosted(reward: str | GradingRunner) -> HostedRunner:
     return hosted
 
 
-@functools.cache
 def _trl_version() -> tuple[int, ...]:
-    try:
-        text = version("trl")
-    except PackageNotFoundError:
-        raise ConfigError(
-            "judgekit_trl works inside TRL, and TRL is not installed here: pip install trl"
-        ) from None
-    found = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
-    if found < OLDEST:
-        raise ConfigError(
-            f"TRL {text} does not tell a reward function its groups; judgekit_trl needs 1.0 or later"
-        )
-    return found
+    return host_version(
+        "trl", OLDEST, adapter="judgekit_trl", name="TRL", lacks="does not tell a reward function its groups"
+    )
