@@ -38,6 +38,7 @@ unit: env-core
 
 test-vllm: env-vllm
 	$(VLLM) $(PYTEST) tests/vllm
+	$(VLLM) $(PYTEST) tests/judges/test_openai_faults.py
 
 .PHONY: test-ray
 test-ray: env-verl

@@ -23,7 +23,7 @@ from judgekit import (
     RolloutError,
 )
 from judgekit.graders import JudgeGrader
-from judgekit.judges import JudgeRequest, OpenAIJudge, Piece, Turn
+from judgekit.judges import JudgeRequest, OpenAIJudge, Piece, Sampling, Turn
 
 from .fake_server import FakeServer, Handler, says
 from .test_openai import ask
@@ -210,6 +210,29 @@ async def test_as_many_choices_as_prompts(count: int) -> None:
 def test_fields_that_replies_are_read_by_are_ours(field: str) -> None:
     with pytest.raises(ConfigError, match=f"extra_body must not set {field}"):
         OpenAIJudge("http://h", extra_body={field: 2})
+
+
+async def test_a_server_that_comes_back_as_another_does_not_end_what_the_first_one_thought() -> None:
+    pytest.importorskip("transformers")
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url, tokenizer=EMBEDDED)  # type: ignore[arg-type]
+        await judge.start()
+        assert judge._encoder is not None
+        template = judge._encoder._tokenizer.chat_template
+        judge._encoder._tokenizer.chat_template = template + "{# <think> </think> #}"
+        request = ask(sampling=Sampling(thinking=True, thinking_tokens=64))
+        assert (await judge.complete(request)).usage.calls == 2
+
+        async def replaced(asked: Any) -> Any:
+            server.models = ("other",)
+            judge._stale = True  # as after a lost connection
+            return await server.well(asked)
+
+        server.once["/v1/completions"] = [replaced]
+        with pytest.raises(JudgeUnavailable, match="has come back as another"):
+            await judge.complete(request)
+        assert (await judge.complete(request)).usage.calls == 2
+        await judge.close()
 
 
 # ---- several prompts in one POST

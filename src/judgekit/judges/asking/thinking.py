@@ -26,34 +26,33 @@ async def think_first(
 
     Raises ConfigError if the model does not think in a known way, and what *encoder* and *generate* raise.
     """
-    marks, opening = encoder.thinking()
-    close = encoder.token_ids(marks.end + marks.after_end)
-    cut_off = encoder.token_ids("\n")
+    known = encoder.thinking()
     sampling = request.sampling
-    around = len(opening) + len(close) + len(cut_off)
+    around = len(known.opening) + len(known.closing) + len(known.newline)
     prompt = encoder.encode(
         request.turns,
         reply_tokens=answer_tokens(request) + sampling.thinking_tokens + around,
         thinking=True,
     )
-    begun = [*prompt.ids, *opening]
+    begun = [*prompt.ids, *known.opening]
     plain = msgspec.structs.replace(sampling, thinking=False)
     thinks = msgspec.structs.replace(
         request,
         choices=(),
         json_schema=None,
-        stop=(marks.end,),
+        stop=(known.marks.end,),
         sampling=msgspec.structs.replace(plain, max_tokens=sampling.thinking_tokens),
     )
     first = await generate(thinks, begun)
     if first.finish_reason not in ("stop", "length"):
         raise JudgeUnavailable(f"the judge's thinking was broken off ({first.finish_reason})")
     thought = first.text
-    if "stop" in stops(thinks, encoder):  # else it ended with a token, and the text may quote the mark
-        thought, _, _ = thought.partition(marks.end)
+    if not known.end_is_token:  # else the text may quote the mark
+        thought, _, _ = thought.partition(known.marks.end)
     thought = thought.encode("utf-8", "replace").decode()  # a faulty server's lone surrogates
     cut = first.finish_reason == "length"
-    ids = [*begun, *encoder.data_ids(thought)[: sampling.thinking_tokens], *(cut_off if cut else ()), *close]
+    thought_ids = encoder.data_ids(thought)[: sampling.thinking_tokens]
+    ids = [*begun, *thought_ids, *(known.newline if cut else ()), *known.closing]
     reply = await generate(msgspec.structs.replace(request, sampling=plain), ids)
     return msgspec.structs.replace(
         reply,

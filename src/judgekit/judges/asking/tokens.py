@@ -40,6 +40,19 @@ class EncodedPrompt(Struct, frozen=True):
     """Tokens removed from the middle of over-long pieces; estimated for what was never tokenised."""
 
 
+class Thinking(Struct, frozen=True):
+    """A model's thinking, as token ids."""
+
+    marks: Marks
+    opening: list[int]
+    """What opens it behind a prompt; empty if the chat template does."""
+    closing: list[int]
+    """What ends it and leads to the reply."""
+    end_is_token: bool
+    """Whether its end is one token, which no text can spell."""
+    newline: list[int]
+
+
 class PromptEncoder:
     """Encodes turns for one model.
 
@@ -66,7 +79,7 @@ class PromptEncoder:
         self._skeletons: OrderedDict[tuple[Any, ...], list[list[int]]] = OrderedDict()
         self._pieces: OrderedDict[str, tuple[list[int], int]] = OrderedDict()
         self._nonce = secrets.token_hex(8)
-        self._thinking: tuple[Marks, list[int]] | None = None
+        self._thinking: Thinking | None = None
         self._marker: list[int] = self._template_ids(MARK)
 
     @property
@@ -91,12 +104,18 @@ class PromptEncoder:
         """Encode *text* as data, without any control token."""
         return self._data_encode(text)
 
-    def thinking(self) -> tuple[Marks, list[int]]:
-        """Return how the model marks its thinking, and what opens it behind a prompt. Raises ConfigError if it knows none."""
+    def thinking(self) -> Thinking:
+        """Return how the model thinks. Raises ConfigError if its chat template knows no thinking."""
         if self._thinking is None:
             prompt = self._render((Turn("user", (Piece("?"),)),), thinking=True, generation_prompt=True)
             marks, opening = marks_of(prompt, str(self._tokenizer.chat_template))
-            self._thinking = marks, self._template_ids(opening)
+            self._thinking = Thinking(
+                marks,
+                opening=self._template_ids(opening),
+                closing=self._template_ids(marks.end + marks.after_end),
+                end_is_token=len(self._template_ids(marks.end)) == 1,
+                newline=self._template_ids("\n"),
+            )
         return self._thinking
 
     def check_thinking(self, budget: int) -> None:

@@ -19,6 +19,7 @@ import threading
 import time
 import unicodedata
 from collections.abc import Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -160,7 +161,7 @@ class OpenAIJudge:
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         abilities = await self._know()
         if request.sampling.thinking and self._encoder is not None:
-            return await think_first(request, self._encoder, self._generate)
+            return await think_first(request, self._encoder, partial(self._generate, abilities))
         if abilities.batches and _reply_tokens(request) <= _TOGETHER_TOKENS:
             return await self._together.complete(request)
         (reply,) = await self.complete_many([request])
@@ -168,9 +169,12 @@ class OpenAIJudge:
             raise reply
         return reply
 
-    async def _generate(self, request: JudgeRequest, ids: list[int]) -> JudgeReply:
-        """Make the reply to a request whose prompt is *ids*."""
-        (reply,) = await self._post([(request, ids)], await self._know())
+    async def _generate(self, begun: Abilities, request: JudgeRequest, ids: list[int]) -> JudgeReply:
+        """Make the reply to a request whose prompt is *ids*, if the server is still the one that it was made for."""
+        abilities = await self._know()
+        if abilities != msgspec.structs.replace(begun, batches=abilities.batches):
+            raise JudgeUnavailable(f"{self} has come back as another")
+        (reply,) = await self._post([(request, ids)], abilities)
         if isinstance(reply, Exception):
             raise reply
         return reply
