@@ -23,6 +23,7 @@ import json
 import logging
 import sys
 import time
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ from judgekit.judges import (
     JudgeReply,
     JudgeRequest,
     LineVerdict,
+    Template,
     VLLMJudge,
 )
 from judgekit.judges.asking.labels import label_token_ids
@@ -135,6 +137,7 @@ def echoes(text: str) -> Iterator[str]:
     for some in (lines[i:] for i in range(min(len(lines), 8))):
         yield "\n".join(some)
         yield "\n".join(reversed(some))
+    yield unicodedata.normalize("NFKC", text)
     yield f"<think>{text[:200]}</think>{text}"
     yield f"```json\n{text}\n```"
 
@@ -220,11 +223,18 @@ async def faked(texts: list[tuple[str, str]]) -> int:
     for form in forms:
         for said in await grade(JudgeGrader(ScriptedJudge(says_no), verdict=form), rollouts):
             found += not isinstance(said, Graded) or said.score != 0.0
-    for name in ("line", "json"):
-        make, build = KINDS[name]
-        form = {"line": LineVerdict(), "json": JsonVerdict()}[name]
+    reading: list[tuple[VerdictFormat, Callable[[Rollout], JudgeRequest]]] = [
+        (LineVerdict(), KINDS["line"][1]),
+        (JsonVerdict(), KINDS["json"][1]),
+    ]
+    for name in Template.shipped():  # the forms of trained judges, which have no code
+        template = Template.load(name)
+        if template.verdict is not None and "RESPONSE_A" not in template.fields:
+            rubric = "It is right." if "RUBRIC" in template.fields else ""
+            reading.append((template.verdict, _pointwise(template=name, rubric=rubric)))
+    for form, build in reading:
         for _, text in texts:
-            request = build(make(text))
+            request = build(_response(text))
             for piece in (p.text for turn in request.turns for p in turn.pieces if not p.trusted):
                 for echo in echoes(piece[:20_000]):
                     try:

@@ -15,7 +15,7 @@ ALLOWED = {
     "reward": set(),
     "ledger": set(),
     "execution": set(),
-    "judges": {"execution"},
+    "judges": {"execution", "strict_yaml"},
     "graders": {"judges", "execution"},
     "run": {"reward", "ledger", "execution", "graders"},
     "testing": {"judges"},

@@ -144,6 +144,10 @@ class JudgeRejected(JudgeError):
         return str(self.args[0])
 
 
+class JudgeBudgetSpent(JudgeError):
+    """The judge's `budget` is spent: it is asked nothing more in this process."""
+
+
 def attribute(error: BaseException, name: str) -> Any:
     """An exception's attribute; None where it has none, or raises."""
     try:

@@ -19,11 +19,18 @@ from judgekit.errors import ConfigError
 def read_yaml(path: str | os.PathLike[str]) -> Any:
     """The data of a YAML file by the rules above. Raises ConfigError with file and line."""
     try:
-        return yaml.load(Path(path).read_text("utf-8-sig"), _Loader)
+        text = Path(path).read_text("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    return parse_yaml(text, os.fspath(path))
+
+
+def parse_yaml(text: str, path: str) -> Any:
+    """The data of YAML text by the rules above. *path*: what errors call it. Raises ConfigError with the line."""
+    try:
+        return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         text = " ".join(str(getattr(error, "problem", None) or error).split())

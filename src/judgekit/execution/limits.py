@@ -60,14 +60,24 @@ class Limiter:
 
     def release(self) -> None:
         with self._lock:
-            while self._waiters:
-                loop, future = self._waiters.popleft()
-                try:
-                    loop.call_soon_threadsafe(_grant, future)
-                except RuntimeError:  # that loop is closed; its waiter is gone
-                    continue
-                return
             self.held -= 1
+            self._hand_out()
+
+    def resize(self, total: int) -> None:
+        """Change the number of holders. Where it is lowered, those above it keep their places until they leave."""
+        with self._lock:
+            self.total = total
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Give free places to those who wait."""
+        while self._waiters and self.held < self.total:
+            loop, future = self._waiters.popleft()
+            try:
+                loop.call_soon_threadsafe(_grant, future)
+            except RuntimeError:  # that loop is closed; its waiter is gone
+                continue
+            self.held += 1
 
     async def __aenter__(self) -> None:
         await self.acquire()

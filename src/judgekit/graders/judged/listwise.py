@@ -75,6 +75,7 @@ class Listwise:
         self._nonce = nonce
         self._reply_tokens = reply_tokens
         self._askings: dict[int, Asking] = {}
+        self._asking(2)  # so that what does not fit is said now
 
     async def warm_up(self) -> None:
         """Start the judge, outside any rollout's time."""

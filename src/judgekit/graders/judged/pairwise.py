@@ -30,7 +30,7 @@ class Pairwise:
     position gets, −0.5 to 0.5). *both_orders*: off saves half the calls, but keeps that bias. A tie is a verdict;
     equal texts tie without a call.
 
-    *opponents*: in a larger group, the number of others that each member meets, by a seeded round-robin; None: all.
+    *rubric*: text for the template's {RUBRIC}, if it has one. *opponents*: in a larger group, the number of others that each member meets, by a seeded round-robin; None: all.
     A failed comparison is left out: a member is scored over its other comparisons, and fails if fewer than half
     are left. A member whose text the judge refuses or gives no verdict on, also alone, fails by itself (a refusal with
     cause "rollout"), and the others are compared without it. *unreadable* as in `JudgeGrader`. Preferences as group rewards: Pref-GRPO (Wang et al. 2025,
@@ -49,6 +49,7 @@ class Pairwise:
         template: Template | str = "pairwise",
         verdict: VerdictFormat | None = None,
         sampling: Sampling | None = None,
+        rubric: str = "",
         both_orders: bool = True,
         opponents: int | None = 8,
         max_tokens: int | None = 4096,
@@ -67,20 +68,23 @@ class Pairwise:
         self.both_orders = both_orders
         self.opponents = opponents
         self.seed = seed
-        verdict = verdict if verdict is not None else _ThreeWay()
-        if verdict.score_range != (0.0, 1.0) or verdict.outputs:
-            raise ConfigError(f"{name}: the verdict of a comparison is A's share, one score from 0 to 1")
+        loaded = Template.load(template) if isinstance(template, str) else template
+        if verdict is None and loaded.verdict is None:
+            verdict = _ThreeWay()
         self._asking = Asking(
-            template=Template.load(template) if isinstance(template, str) else template,
+            template=loaded,
             verdict=verdict,
             sampling=sampling or Sampling(),
             fields={},
-            rubric="",
+            rubric=rubric,
             max_tokens=max_tokens,
             asker=f"{name}@{version}",
             given=("RESPONSE_A", "RESPONSE_B"),
             unreadable=unreadable,
         )
+        verdict = self._asking.verdict
+        if verdict.score_range != (0.0, 1.0) or verdict.outputs:
+            raise ConfigError(f"{name}: the verdict of a comparison is A's share, one score from 0 to 1")
 
     async def warm_up(self) -> None:
         """Start the judge and check its labels, outside any rollout's time."""

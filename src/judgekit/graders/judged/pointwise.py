@@ -40,7 +40,7 @@ class JudgeGrader:
     """Asks a judge about one rollout, and reads its verdict.
 
     *judge*: an engine, a stack of layers, or `JudgeRoutes` that choose a judge per rollout. *template*: a `Template`,
-    or the name or path of one. *verdict*: how the judge answers; by default one token, 0 or 1. *fields*: dotted
+    or the name or path of one. *verdict*: how the judge answers; by default as the template says, or one token, 0 or 1. *fields*: dotted
     paths of further template fields in the rollout. *rubric*: text for the template's {RUBRIC}. *max_tokens*: longer
     responses and trajectories are cut in the middle to this many tokens; None: only if the prompt does not fit.
 
@@ -83,7 +83,7 @@ class JudgeGrader:
         self.version = version
         self.asking = Asking(
             template=Template.load(template) if isinstance(template, str) else template,
-            verdict=verdict if verdict is not None else ChoiceVerdict(),
+            verdict=verdict,
             sampling=sampling or Sampling(),
             fields=fields or {},
             rubric=rubric,
@@ -188,7 +188,7 @@ class Asking:
         self,
         *,
         template: Template,
-        verdict: VerdictFormat,
+        verdict: VerdictFormat | None,
         sampling: Sampling,
         fields: Mapping[str, str],
         rubric: str,
@@ -198,8 +198,16 @@ class Asking:
         unreadable: Unreadable = "failure",
         trust_rubric: bool = True,
     ) -> None:
-        """*given*: fields that the grader fills itself, from several rollouts. *trust_rubric*: whether the rubric is
-        the user's own text; off: it is quoted like other data."""
+        """*verdict*: None is the template's own, or else one token, 0 or 1. *given*: fields that the grader fills itself,
+        from several rollouts. *trust_rubric*: whether the rubric is the user's own text; off: it is quoted like other data.
+        """
+        if template.verdict is not None and verdict is not None:
+            raise ConfigError(
+                f"{asker}: the template {template.name!r} is for judges that answer in a form of their own, and has a "
+                "verdict: leave the grader's out, or take another template"
+            )
+        verdict = verdict or template.verdict or ChoiceVerdict()
+        rubric = rubric or template.rubric
         if unreadable not in ("failure", "low"):
             raise ConfigError(f"{asker}: unreadable is 'failure' or 'low', not {unreadable!r}")
         self.template = template
@@ -217,6 +225,10 @@ class Asking:
         self._paths: dict[str, str] = {}
         for field in template.fields - {*Template.TRUSTED, *given}:
             if field not in paths:
+                if field in ("RESPONSE_A", "RESPONSE_B"):
+                    raise ConfigError(
+                        f"template {template.name!r} compares two responses: take use: pairwise"
+                    )
                 raise ConfigError(
                     f"template {template.name!r} has a field {{{field}}}: set its path in a rollout with "
                     f"fields={{{field!r}: 'extra.…'}}"
@@ -317,7 +329,13 @@ class Asking:
         elif self.rubric:
             data = {**data, "RUBRIC": [("This text from the data set says what to look for:\n", self.rubric)]}
         turns = self.template.render(
-            data, words, max_tokens=self.max_tokens, cut=self._cut, pooled=self._pooled, labels=form.choices
+            data,
+            words,
+            max_tokens=self.max_tokens,
+            cut=self._cut,
+            pooled=self._pooled,
+            labels=form.choices,
+            markers=getattr(form, "markers", ()),  # a user's own format may have none
         )
         request = JudgeRequest(
             turns=turns,

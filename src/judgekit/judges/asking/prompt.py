@@ -7,23 +7,28 @@ Rollouts come from a policy that is rewarded for fooling the judge. Four measure
   (`judgekit.judges.asking.tokens`); if only text can be sent, `judgekit.judges.asking.control` breaks up control
   strings;
 * invisible and direction-changing characters are written out (`made_visible`);
-* a quotation never begins with a label of a one-token verdict, so that a judge that repeats what it read gives none.
+* a quotation never begins with a label of a one-token verdict, and never contains what introduces a written one without
+  a code (`without_markers`), so that a judge that repeats what it read gives none.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.judges.asking.cutting import shortened
+from judgekit.judges.asking.verdict import LineVerdict
 from judgekit.judges.base import UNLIMITED, Piece, Role, Turn
+from judgekit.strict_yaml import parse_yaml
 
 Material = str | Sequence[tuple[str, str]]
 """Content of a data field: one text, or several, each with a trusted label before it."""
@@ -52,7 +57,7 @@ _TICK_LIKE = re.compile("[\u1fef\uff40]")
 """What normalisation turns into a backtick: U+1FEF in every form, U+FF40 in NFKC and NFKD."""
 _AFTER_TICK = re.compile("(?<=`)[^\x00-\x7f]+")
 _FIELD = re.compile(r"\{([A-Z][A-Z_]*)\}")
-_SECTION = re.compile(r"^--- (system|user) ---$", re.MULTILINE)
+_SECTION = re.compile(r"^--- (verdict|system|user) ---$", re.MULTILINE)
 
 
 def made_visible(text: str) -> str:
@@ -62,15 +67,33 @@ def made_visible(text: str) -> str:
     return _HIDDEN.sub(_written, text.replace("\r\n", "\n"))
 
 
+def without_markers(text: str, markers: Collection[str]) -> str:
+    """Break up each of *markers* in *text* by a space, also where a tokenizer's normalisation would make it one."""
+    for marker in markers:
+        head, last = marker[:-1], marker[-1]
+        text = text.replace(marker, f"{head} {last}")
+        if not text.isascii() and marker in unicodedata.normalize("NFKC", text):
+            folded = [(f, i) for i, c in enumerate(text) for f in unicodedata.normalize("NFKC", c)]
+            view = "".join(f for f, _ in folded)
+            at = {folded[m.end() - 1][1] for m in re.finditer(re.escape(marker), view)}
+            text = "".join(f" {c}" if i in at else c for i, c in enumerate(text))
+    return text
+
+
 def quoted(
-    text: str, *, max_tokens: int | None = None, pool: int = 0, labels: Collection[str] = ()
+    text: str,
+    *,
+    max_tokens: int | None = None,
+    pool: int = 0,
+    labels: Collection[str] = (),
+    markers: Collection[str] = (),
 ) -> tuple[Piece, Piece, Piece]:
     """Quote *text* between two fences that nothing in it can close.
 
     Returns the opening fence, the untrusted text and the closing fence. The fence is a line of backticks longer
     than any run inside (CommonMark's rule); a run of `MAX_FENCE` or more is shortened, and its length noted. No
     normalisation lengthens a run: characters that become backticks are written out, and so are accents behind one.
-    A text that begins with one of *labels* gets a `> ` before it.
+    A text that begins with one of *labels* gets a `> ` before it, and *markers* in it are broken up.
     """
     # cut first and again: what is written out is eight times as long
     most = MOST_CHARS if max_tokens is None else min(max_tokens * CHARS_PER_TOKEN, MOST_CHARS)
@@ -78,6 +101,7 @@ def quoted(
     text = made_visible(text)
     if not text.isascii():
         text = _AFTER_TICK.sub(_without_accents, _TICK_LIKE.sub(_written, text))
+    text = without_markers(text, markers)
     text, more = shortened(text, most)
     text = _LONG_TICKS.sub(lambda m: f"{'`' * (MAX_FENCE - 1)}(repeated to {len(m[0])})", text)
     if labels and _begins(text, labels):
@@ -122,6 +146,9 @@ class Template:
     reference) and a `--- user ---` section with the candidate, so that a group hits the engine's prefix
     cache. A file without sections is one user turn. Fields are `{NAMES}` in capitals: the verdict format fills
     `HOW_TO_ANSWER` and `REMINDER`; every other field is data and is quoted.
+
+    A template for judges that were trained to answer in a form of their own begins with a `--- verdict ---` section, in
+    YAML: the arguments of a `LineVerdict` without nonce, and beside them `source`, `models` and a default `rubric`.
     """
 
     TRUSTED = ("HOW_TO_ANSWER", "REMINDER", "RUBRIC")
@@ -139,18 +166,61 @@ class Template:
             spans = [(cut[1], text[cut.end() : end].strip("\n")) for cut, end in zip(cuts, ends, strict=True)]
         else:
             spans = [("user", text.strip("\n"))]
+        self.verdict: LineVerdict | None = None
+        """The form in which the judges answer that it is for; None: the grader's verdict format."""
+        self.rubric = ""
+        """The rubric where the grader has none."""
+        self.about: Mapping[str, Any] = {}
+        """Its `source` and `models`."""
+        if spans[0][0] == "verdict":
+            self._read_verdict(spans.pop(0)[1])
         if [role for role, _ in spans] not in (["user"], ["system", "user"]):
-            raise ConfigError(f"template {name!r}: the sections must be system then user, or only user")
+            raise ConfigError(
+                f"template {name!r}: the sections must be system then user, or only user; before them there may be a verdict"
+            )
         self._sections = tuple(
             _Section("system" if r == "system" else "user", _split(body)) for r, body in spans
         )
         self.fields = frozenset(t for s in self._sections for t, is_field in s.parts if is_field)
 
+    def _read_verdict(self, text: str) -> None:
+        given = parse_yaml(text, f"template {self.name!r}")
+        own = {"source": str, "models": list, "rubric": str}
+        known = [p for p in inspect.signature(LineVerdict).parameters if p != "nonce"]
+        if not isinstance(given, dict):
+            raise ConfigError(
+                f"template {self.name!r}: the section verdict is a mapping, such as line: 'Score: {{score}}'"
+            )
+        for key, value in given.items():
+            if key not in own and key not in known:
+                raise ConfigError(
+                    f"template {self.name!r}: verdict has no {key!r}{did_you_mean(key, [*own, *known])}"
+                )
+            if key in own and not isinstance(value, own[key]):
+                raise ConfigError(
+                    f"template {self.name!r}: {key} is {'a list' if own[key] is list else 'text'}"
+                )
+        if "line" not in given:
+            raise ConfigError(
+                f"template {self.name!r}: the verdict needs its line, such as line: 'Score: {{score}}'"
+            )
+        try:
+            self.verdict = LineVerdict(nonce=False, **{k: v for k, v in given.items() if k not in own})
+        except (ConfigError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"template {self.name!r}: {error}") from None
+        self.rubric = given.get("rubric", "").strip()
+        self.about = {key: given[key] for key in ("source", "models") if key in given}
+
+    @staticmethod
+    def shipped() -> dict[str, Any]:
+        """The files of the shipped templates, by name."""
+        folder = resources.files("judgekit.judges.asking") / "templates"
+        return {f.name.removesuffix(".txt"): f for f in folder.iterdir() if f.name.endswith(".txt")}
+
     @classmethod
     def load(cls, name_or_path: str) -> Template:
-        """Load a shipped template by name (`default`, `detailed`, `rubric`), or a file by path."""
-        folder = resources.files("judgekit.judges.asking") / "templates"
-        shipped = {f.name.removesuffix(".txt"): f for f in folder.iterdir() if f.name.endswith(".txt")}
+        """Load a shipped template by name (`default`, `rubric`, `prometheus-2`), or a file by path."""
+        shipped = cls.shipped()
         if name_or_path in shipped:
             return cls(shipped[name_or_path].read_text("utf-8"), name=name_or_path)
         path = Path(name_or_path)
@@ -169,19 +239,22 @@ class Template:
         cut: Collection[str] = ("CANDIDATE_SOLUTION", "TRAJECTORY"),
         pooled: Collection[str] = ("TRAJECTORY",),
         labels: Collection[str] = (),
+        markers: Collection[str] = (),
     ) -> tuple[Turn, ...]:
         """Fill the template; returns the turns of one request.
 
         *data*: text of each data field, untrusted and quoted; several labelled texts are quoted one by one.
         *words*: the trusted fields. *max_tokens* limits each text of the fields *cut*, and all texts of a field
         together where it is one of *pooled*; these fields are also the first to be shortened if the prompt does not
-        fit the context, and the others the last. *labels*: those of a one-token verdict; no quotation begins with one.
+        fit the context, and the others the last. *labels*: those of a one-token verdict; no quotation begins with one. *markers*: what introduces a written
+        verdict; no quotation contains it.
         """
         limits = {field: UNLIMITED if max_tokens is None else max_tokens for field in cut}
         pools = {field: number for number, field in enumerate(sorted(pooled), 1)}
 
         def quote(field: str, text: str) -> tuple[Piece, Piece, Piece]:
-            return quoted(text, max_tokens=limits.get(field), pool=pools.get(field, 0), labels=labels)
+            limit, pool = limits.get(field), pools.get(field, 0)
+            return quoted(text, max_tokens=limit, pool=pool, labels=labels, markers=markers)
 
         return tuple(
             Turn(section.role, tuple(_fill(section, data, words, quote, self.name)))

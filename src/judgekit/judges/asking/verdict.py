@@ -1,8 +1,8 @@
 """Verdict formats: how a judge must answer, and how its reply is parsed.
 
 Parsing is strict: a reply that is not in the agreed format raises `VerdictError` with the raw text. A rollout's
-text is never parsed. A format reads only the reply: the probabilities of its first token (`choice`), its last
-line (`line`), or all of it (`json`). Written verdicts contain a nonce that the rollout cannot know, so that a
+text is never parsed. A format reads only the reply: the probabilities of its first token (`choice`), its end
+(`line`), or all of it (`json`). Written verdicts contain a nonce that the rollout cannot know, so that a
 judge that repeats the rollout gives no verdict.
 """
 
@@ -20,6 +20,11 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, VerdictError
 from judgekit.judges.base import JudgeReply
 
+_PLACE = re.compile(r"\{(score|a|b)\}")
+_END_CHARS = 500
+"""A verdict that may follow other text is looked for in so many characters at the reply's end."""
+_CLOSING = r"[\s.*_`$\\\])}]*\Z"
+"""What may stand behind it: a full stop, the end of bold text or of a formula."""
 _FENCED = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 
 
@@ -48,6 +53,8 @@ class VerdictFormat(Protocol):
     outputs: tuple[str, ...]
     """Names of the scores, if there are several."""
     uses_nonce: bool
+    markers: tuple[str, ...]
+    """What introduces a verdict that has no nonce: wherever data contain it, it is broken up."""
 
     def words(self, nonce: str = "", /) -> dict[str, str]:
         """Return the trusted template fields HOW_TO_ANSWER (constant) and REMINDER (with the nonce)."""
@@ -75,6 +82,7 @@ class ChoiceVerdict:
     json_schema: Mapping[str, Any] | None = None
     outputs: tuple[str, ...] = ()
     uses_nonce = False
+    markers: tuple[str, ...] = ()
 
     def __init__(self, labels: Mapping[str, float] | None = None, *, min_mass: float = 0.5) -> None:
         self.labels = {str(k): float(v) for k, v in (labels or {"0": 0.0, "1": 1.0}).items()}
@@ -182,14 +190,17 @@ class _Scale:
 
 
 class LineVerdict:
-    """A written verdict whose last line is `### Final Score: x`.
+    """A written verdict at the end of the reply: its last line is `### Final Score: x`.
 
     *low*..*high* is the judge's scale (inclusive), *to* the range that scores are mapped to; *integer* allows
-    whole numbers only. *line*: another last line, which contains `{score}` once.
+    whole numbers only. *values*: words instead of numbers, each with its score (`{"True": 1, "False": 0}`). *line*: another
+    last line, which contains `{score}` once; or `{a}` and `{b}`, the scores of two responses, of which the verdict is
+    A's share: 1 if A has more, 0.5 if they are equal, else 0. *own_line*: whether the line holds nothing else; off, text may
+    stand before it, and full stops, asterisks and the like behind it.
 
     With *nonce* the line contains a code, `### Final Score [k3v9]: x`, that is new for every prompt. Without it
-    (for judges that were trained on a fixed line), a judge that ends by repeating the rollout returns whatever
-    verdict the rollout contains.
+    (for judges that were trained on a fixed line), what stands before `{score}` is broken up by a space wherever a rollout
+    or data contain it, so that a judge that ends by repeating the rollout gives no verdict.
     """
 
     name = "line"
@@ -205,53 +216,114 @@ class LineVerdict:
         to: tuple[float, float] | None = None,
         integer: bool = True,
         line: str = "### Final Score: {score}",
+        values: Mapping[str, float] | None = None,
+        own_line: bool = True,
         nonce: bool = True,
         max_tokens: int = 512,
     ) -> None:
-        self._scale = _Scale("line", low, high, integer, to)
-        if line.count("{score}") != 1 or "\n" in line or not line.split("{score}")[0].strip():
+        self._before, *rest = _PLACE.split(line)
+        self._names = rest[::2]
+        if self._names not in (["score"], ["a", "b"]) or "\n" in line or not self._before.strip():
             raise ConfigError(
-                f"line: {line!r} must be one line that contains {{score}} once, with words before it"
+                f"line: {line!r} must be one line that contains {{score}} once, or {{a}} and then {{b}}, with words before it"
             )
-        self.score_range = self._scale.range
         self.line = line
+        self.own_line = own_line
         self.uses_nonce = nonce
         self.max_tokens = max_tokens
-        self._number = "(-?[0-9]{1,9})" if integer else r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
+        marker = self._before.strip()
+        if not nonce and len(marker) < 2:
+            raise ConfigError(
+                f"line: without nonce, at least two characters stand before {{score}}: {line!r}"
+            )
+        self.markers: tuple[str, ...] = () if nonce else (marker,)
+        self._scale = _Scale("line", low, high, integer, to)
+        self.values = {str(word): float(score) for word, score in (values or {}).items()}
+        two = len(self._names) == 2
+        if values is not None:
+            self._check_values(alone=(low, high, to) == (0.0, 1.0, None) and not two)
+            self.score_range = (min(self.values.values()), max(self.values.values()))
+            words = sorted(map(re.escape, self.values), key=len, reverse=True)
+            value = f"(?i:({'|'.join(words)}))"
+        else:
+            if two and to is not None:
+                raise ConfigError("line: with {a} and {b} the verdict is A's share, 0 to 1: leave to= out")
+            self.score_range = (0.0, 1.0) if two else self._scale.range
+            value = "(-?[0-9]{1,9})" if integer else r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
+        self._value = "".join(rf"\s*{value}\s*{re.escape(text.strip())}" for text in rest[1::2])
+
+    def _check_values(self, *, alone: bool) -> None:
+        if not alone:
+            raise ConfigError(
+                "line: values take the place of a scale: leave low, high and to out, and write {score}"
+            )
+        scores = self.values.values()
+        if len({word.strip().casefold() for word in self.values} - {""}) < max(2, len(self.values)):
+            raise ConfigError(f"line: values are two or more different words, not {', '.join(self.values)!r}")
+        if not all(map(math.isfinite, scores)) or len(set(scores)) < 2:
+            raise ConfigError("line: values have finite scores that are not all the same")
 
     def words(self, nonce: str = "", /) -> dict[str, str]:
         code = "CODE" if self.uses_nonce else ""
-        how = f"Reason briefly, then end with the line\n{self._shown(code)}\nwhere <score> is {self._scale.describe()}"
+        end = "end with the line\n" if self.own_line else "end with\n"
+        what = f"one of {', '.join(self.values)}" if self.values else self._scale.describe()
+        which = (
+            "<score> is"
+            if self._names == ["score"]
+            else "<a>, the score of response A, and <b>, that of response B, are each"
+        )
+        how = f"Reason briefly, then {end}{self._shown(code)}\nwhere {which} {what}"
         if self.uses_nonce:
             how += " and CODE is the code that you are given at the end"
-        return {"HOW_TO_ANSWER": how + ".", "REMINDER": f"End with the line {self._shown(nonce)}"}
+        reminder = (
+            f"End with the line {self._shown(nonce)}" if self.own_line else f"End with {self._shown(nonce)}"
+        )
+        return {"HOW_TO_ANSWER": how + ".", "REMINDER": reminder}
 
     def read(self, reply: JudgeReply, nonce: str = "", /) -> Verdict:
         _check_whole(reply)
         text = without_thinking(reply.text).rstrip()
-        reason, _, last = text.rpartition("\n")
-        before, after = self._with_code(nonce).split("{score}")
-        match = re.fullmatch(
-            re.escape(before.rstrip()) + r"\s*" + self._number + re.escape(after), last.strip()
-        )
+        pattern = re.escape(self._coded(nonce).strip()) + self._value
+        if self.own_line:
+            reason, _, last = text.rpartition("\n")
+            match = re.fullmatch(pattern, last.strip())
+        else:
+            last = text[-_END_CHARS:]
+            match = re.search(pattern + _CLOSING, last)
+            reason = text[: len(text) - len(last) + (match.start() if match else 0)]
         if match is None:
+            what = "last line is not" if self.own_line else "end is not"
             raise VerdictError(
-                f"the reply's last line is not {self._with_code(nonce)!r} but {last[:80]!r}", reply.text
+                f"the reply's {what} {self._with_code(nonce)!r} but {last[-80:]!r}", reply.text
             )
         if sum(line.lstrip().startswith("```") for line in reason.split("\n")) % 2:
             raise VerdictError("the verdict line is inside a code fence", reply.text)
-        return Verdict(self._scale.map(float(match[1]), reply.text), reason.strip())
+        return Verdict(self._score(match.groups(), reply.text), reason.strip())
+
+    def _score(self, found: Sequence[str], raw: str) -> float:
+        if self.values:
+            return next(
+                score for word, score in self.values.items() if word.casefold() == found[0].casefold()
+            )
+        scores = [self._scale.map(float(number), raw) for number in found]
+        if len(scores) == 1:
+            return scores[0]
+        a, b = scores
+        return 0.5 if a == b else float(a > b)
+
+    def _coded(self, nonce: str) -> str:
+        """What stands before the score, with the code."""
+        if not self.uses_nonce:
+            return self._before
+        head = self._before.rstrip()
+        colon = head[-1] if head[-1] in ":=" else ""
+        return f"{head.removesuffix(colon).rstrip()} [{nonce}]{colon} "
 
     def _with_code(self, nonce: str) -> str:
-        if not self.uses_nonce:
-            return self.line
-        before, after = self.line.split("{score}")
-        head = before.rstrip()
-        colon = head[-1] if head[-1] in ":=" else ""
-        return f"{head.removesuffix(colon).rstrip()} [{nonce}]{colon} {{score}}{after}"
+        return self._coded(nonce) + self.line[len(self._before) :]
 
     def _shown(self, nonce: str) -> str:
-        return self._with_code(nonce).replace("{score}", "<score>")
+        return _PLACE.sub(r"<\1>", self._with_code(nonce))
 
 
 class JsonVerdict:
@@ -267,6 +339,7 @@ class JsonVerdict:
 
     name = "json"
     choices: tuple[str, ...] = ()
+    markers: tuple[str, ...] = ()
 
     def __init__(
         self,

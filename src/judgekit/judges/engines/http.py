@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 from collections.abc import AsyncGenerator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary, finalize
@@ -253,12 +256,41 @@ def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> J
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the server asks to wait; a date is ignored."""
-    try:
-        wait = float(headers.get("Retry-After", ""))
-    except ValueError:
+    """Return the seconds that the server asks to wait, below an hour.
+
+    `Retry-After` in seconds or as a date, `retry-after-ms`, or the longest reset of an exhausted rate limit: the headers
+    `x-ratelimit-remaining-…` and `-reset-…` of OpenAI (`6m0s`), `anthropic-ratelimit-…-remaining` and `-reset` (a time).
+    """
+    waits = [_seconds(headers.get("Retry-After", "")), _seconds(headers.get("retry-after-ms", ""), 1000)]
+    if all(wait is None for wait in waits):
+        for kind in ("requests", "tokens", "input-tokens", "output-tokens"):
+            for left, reset in (
+                (f"x-ratelimit-remaining-{kind}", f"x-ratelimit-reset-{kind}"),
+                (f"anthropic-ratelimit-{kind}-remaining", f"anthropic-ratelimit-{kind}-reset"),
+            ):
+                if headers.get(left) == "0":
+                    waits.append(_seconds(headers.get(reset, "")))
+    return max((wait for wait in waits if wait is not None and 0 <= wait < 3600), default=None)
+
+
+def _seconds(text: str, per_second: float = 1.0) -> float | None:
+    """Read a number, a duration such as `1m2.5s` or `20ms`, or a time (HTTP's, or RFC 3339), as seconds from now."""
+    with contextlib.suppress(ValueError):
+        return float(text) / per_second
+    if text and (parts := _DURATION.fullmatch(text)):
+        units = (3600.0, 60.0, 1.0, 0.001)
+        return sum(float(part) * unit for part, unit in zip(parts.groups(), units, strict=True) if part)
+    when: datetime | None = None
+    with contextlib.suppress(ValueError, TypeError):
+        when = parsedate_to_datetime(text)
+    with contextlib.suppress(ValueError):
+        when = when or datetime.fromisoformat(text)
+    if when is None or when.tzinfo is None:
         return None
-    return wait if 0 <= wait < 3600 else None
+    return max(0.0, (when - datetime.now(UTC)).total_seconds())
+
+
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 
 
 def server_address(url: str, example: str) -> str:

@@ -1,4 +1,4 @@
-"""Protects a judge under load: a rate limit and a circuit breaker."""
+"""Protects a judge under load: a rate limit, concurrency that adapts, and a circuit breaker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import time
 from threading import Lock
 from typing import Any
 
-from judgekit.errors import ConfigError, JudgeUnavailable
+from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
+from judgekit.execution.limits import Limiter
+from judgekit.execution.stopwatch import off_the_clock
 
 
 class RateLimit:
@@ -32,9 +34,10 @@ class RateLimit:
             return max(0.0, start - now)
 
     async def wait(self) -> None:
-        """Wait for the next start."""
+        """Wait for the next start. The wait counts against no evaluation's timeout."""
         if delay := self.reserve(time.monotonic()):
-            await asyncio.sleep(delay)
+            with off_the_clock():
+                await asyncio.sleep(delay)
 
     def __reduce__(self) -> Any:
         return _rate_limit, (self.per_minute, self.burst)
@@ -42,6 +45,51 @@ class RateLimit:
 
 def _rate_limit(per_minute: float, burst: int) -> RateLimit:
     return RateLimit(per_minute, burst=burst)
+
+
+class AdaptiveLimit:
+    """Concurrency between *low* and *high* that finds what the endpoint can take (AIMD, as TCP's congestion window).
+
+    It begins at *low* and doubles with each round of answers until the endpoint is overloaded for the first time; from then
+    on a round of answers adds 1, and an overload halves it. Overloads are refusals that may be tried again (HTTP 429, 503 and
+    other 5xx) and timeouts; calls that began before a cut do not cut it again.
+    """
+
+    def __init__(self, low: int, high: int) -> None:
+        if not 1 <= low <= high:
+            raise ConfigError(f"min_concurrency is a number from 1 to max_concurrency ({high}), not {low}")
+        self.low = low
+        self.high = high
+        self.limiter = Limiter(low)
+        self._size = float(low)
+        self._found = False
+        """Whether it was overloaded once."""
+        self._cut_at = float("-inf")
+        self._lock = Lock()
+
+    def answered(self) -> None:
+        """A call was answered."""
+        with self._lock:
+            self._resize(self._size + (1.0 / self._size if self._found else 1.0))
+
+    def failed(self, error: JudgeError, began: float) -> None:
+        """A call that began at that time (monotonic clock) failed."""
+        lost = isinstance(error, JudgeUnavailable) and error.lost
+        if lost or not isinstance(error, JudgeUnavailable | JudgeTimeout):
+            return
+        with self._lock:
+            self._found = True
+            if began > self._cut_at:
+                self._cut_at = time.monotonic()
+                self._resize(self._size / 2)
+
+    def _resize(self, size: float) -> None:
+        self._size = min(max(size, float(self.low)), float(self.high))
+        if int(self._size) != self.limiter.total:
+            self.limiter.resize(int(self._size))
+
+    def __reduce__(self) -> Any:
+        return AdaptiveLimit, (self.low, self.high)
 
 
 class Breaker:

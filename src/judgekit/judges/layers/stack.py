@@ -20,16 +20,18 @@ from judgekit.execution.limits import Limiter, Retry, RetryBudget
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.reward_models import RewardModel
 from judgekit.judges.layers.cache import Cached, DiskCache
-from judgekit.judges.layers.pressure import Breaker, RateLimit
+from judgekit.judges.layers.pressure import AdaptiveLimit, Breaker, RateLimit
 from judgekit.judges.layers.recovery import HangGuard, Recovery, outlasting
+from judgekit.judges.layers.spending import Budget, Price, Spending, TokenRate
 from judgekit.types import Usage
 
 
 class Limited:
-    """Limits calls to *inner*: concurrency, rate, seconds per call, consecutive failures.
+    """Limits calls to *inner*: concurrency, rate, seconds per call, consecutive failures, what it may cost.
 
-    *attempt_timeout_s* starts when the call has its slot, so that the wait in the queue does not count. The limits
-    apply to all runners, event loops and threads of the process together.
+    *attempt_timeout_s* starts when the call has its slot, so that the wait in the queue does not count. *min_concurrency*:
+    the concurrency adapts between it and *max_concurrency* (`AdaptiveLimit`). The limits apply to all runners, event loops
+    and threads of the process together.
     """
 
     def __init__(
@@ -37,17 +39,32 @@ class Limited:
         inner: Judge,
         *,
         max_concurrency: int | None = None,
+        min_concurrency: int | None = None,
         requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
         attempt_timeout_s: float | None = None,
         breaker: Breaker | None = None,
+        spending: Spending | None = None,
     ) -> None:
         if attempt_timeout_s is not None and not attempt_timeout_s > 0:
             raise ConfigError(f"attempt_timeout_s is a number of seconds above 0, not {attempt_timeout_s!r}")
         self.inner = inner
-        self.limiter = Limiter(max_concurrency) if max_concurrency is not None else None
+        self.adaptive: AdaptiveLimit | None = None
+        self.limiter: Limiter | None = None
+        if min_concurrency is not None:
+            if max_concurrency is None:
+                raise ConfigError(
+                    "min_concurrency needs max_concurrency: the concurrency adapts between them"
+                )
+            self.adaptive = AdaptiveLimit(min_concurrency, max_concurrency)
+            self.limiter = self.adaptive.limiter
+        elif max_concurrency is not None:
+            self.limiter = Limiter(max_concurrency)
         self.rate = RateLimit(requests_per_minute) if requests_per_minute is not None else None
+        self.token_rate = TokenRate(tokens_per_minute) if tokens_per_minute is not None else None
         self.attempt_timeout_s = attempt_timeout_s
         self.breaker = breaker
+        self.spending = spending
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         if self.limiter is None:
@@ -58,10 +75,12 @@ class Limited:
     async def _call(self, request: JudgeRequest) -> JudgeReply:
         if self.breaker is not None:
             self.breaker.before(repr(self.inner))
-        if self.rate is not None:
-            await self.rate.wait()
         try:
-            reply = await self._timed(request)
+            if self.spending is not None:
+                self.spending.before(repr(self.inner))
+            if self.rate is not None:
+                await self.rate.wait()
+            reply = await self._paced(request)
         except JudgeError as error:
             if self.breaker is not None:
                 # a rejected request still shows that the engine works
@@ -73,6 +92,36 @@ class Limited:
             raise
         if self.breaker is not None:
             self.breaker.succeeded()
+        if self.spending is not None:
+            self.spending.after(_usage(reply), repr(self.inner))
+        return reply
+
+    async def _paced(self, request: JudgeRequest) -> JudgeReply:
+        if self.token_rate is None:
+            return await self._adapting(request)
+        chars, tokens = _chars(request), 0
+        reserved = await self.token_rate.wait(chars)
+        try:
+            reply = await self._adapting(request)
+            tokens = _usage(reply).prompt_tokens + _usage(reply).completion_tokens
+        finally:
+            self.token_rate.settle(reserved, chars, tokens)
+        if not tokens:
+            raise ConfigError(
+                f"{self.inner!r} does not tell how many tokens it used: leave tokens_per_minute out"
+            )
+        return reply
+
+    async def _adapting(self, request: JudgeRequest) -> JudgeReply:
+        if self.adaptive is None:
+            return await self._timed(request)
+        began = time.monotonic()
+        try:
+            reply = await self._timed(request)
+        except JudgeError as error:
+            self.adaptive.failed(error, began)
+            raise
+        self.adaptive.answered()
         return reply
 
     async def _timed(self, request: JudgeRequest) -> JudgeReply:
@@ -85,6 +134,18 @@ class Limited:
             if not scope.expired():
                 raise
             raise JudgeTimeout(f"no answer within {self.attempt_timeout_s:g} s") from None
+
+
+def _usage(reply: Any) -> Usage:
+    """What a judge's reply, or a reward model's, cost."""
+    usage: Usage = reply[1] if isinstance(reply, tuple) else reply.usage
+    return usage
+
+
+def _chars(request: Any) -> int:
+    """The length of what a judge is asked, or a reward model."""
+    turns: Sequence[Turn] = request.turns if isinstance(request, JudgeRequest) else request
+    return sum(len(piece.text) for turn in turns for piece in turn.pieces)
 
 
 class Retrying:
@@ -154,7 +215,15 @@ class LayerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     max_concurrency: int | None = None
     """Calls in flight at once, over all runners of the process."""
+    min_concurrency: int | None = None
+    """With it, the calls in flight adapt to what the endpoint takes, between it and `max_concurrency`."""
     requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    """Of prompts and replies together."""
+    budget: Budget | None = None
+    """What this process may spend in all."""
+    price: Price | None = None
+    """What tokens cost, for a budget in US dollars."""
     attempt_timeout_s: float | None = None
     """Seconds for one attempt, from when it has its slot."""
     retry: Retry | None = Retry()
@@ -166,6 +235,8 @@ class LayerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cache: CacheOptions | None = None
 
     def __post_init__(self) -> None:
+        if self.price is not None and self.budget is None:
+            raise ConfigError("a price is for a budget: give budget: {usd: …}, too")
         if not self.restart_wait_s >= 0:
             raise ConfigError(
                 f"restart_wait_s is a number of seconds, at least 0, not {self.restart_wait_s!r}"
@@ -212,15 +283,17 @@ def _protected(inner: Any, engine: Any, options: LayerOptions) -> tuple[Any, Rec
     breaker = None
     if options.breaker is not None:
         breaker = Breaker(failures=options.breaker.failures, open_s=options.breaker.open_s)
-    limits = (options.max_concurrency, options.requests_per_minute, options.attempt_timeout_s, breaker)
-    if any(limit is not None for limit in limits):  # 0 is an error, not the absence of a limit
-        inner = Limited(
-            inner,
-            max_concurrency=options.max_concurrency,
-            requests_per_minute=options.requests_per_minute,
-            attempt_timeout_s=options.attempt_timeout_s,
-            breaker=breaker,
-        )
+    limits = {
+        "max_concurrency": options.max_concurrency,
+        "min_concurrency": options.min_concurrency,
+        "requests_per_minute": options.requests_per_minute,
+        "tokens_per_minute": options.tokens_per_minute,
+        "attempt_timeout_s": options.attempt_timeout_s,
+        "breaker": breaker,
+        "spending": Spending(options.budget, options.price) if options.budget is not None else None,
+    }
+    if any(limit is not None for limit in limits.values()):  # 0 is an error, not the absence of a limit
+        inner = Limited(inner, **limits)  # type: ignore[arg-type]
     if options.retry is None or options.retry.attempts < 2:
         return inner, None
     retrying = Retrying(

@@ -1,0 +1,178 @@
+"""Keeps a judge within what its provider allows, and within what its user wants to pay."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from threading import Lock
+from typing import Any
+
+from msgspec import Struct
+
+from judgekit.errors import ConfigError, JudgeBudgetSpent
+from judgekit.execution.stopwatch import off_the_clock
+from judgekit.types import Usage
+
+logger = logging.getLogger("judgekit")
+
+_WARN_AT = 0.8
+"""Share of a budget at which it is said that it will end."""
+_CHARS_PER_TOKEN = 4
+"""Before the first reply."""
+
+
+class Price(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a judge costs, in US dollars per million tokens."""
+
+    input: float
+    output: float
+    cached_input: float | None = None
+    """Of input tokens from the provider's prompt cache; None: as much as others."""
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cached_input"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < float("inf"):
+                raise ConfigError(
+                    f"price: {name} is US dollars per million tokens, at least 0, not {value!r}"
+                )
+
+    def usd(self, usage: Usage) -> float:
+        """The cost of *usage*, in US dollars."""
+        cached = self.input if self.cached_input is None else self.cached_input
+        fresh = max(usage.prompt_tokens - usage.cached_tokens, 0)
+        millionths = fresh * self.input + usage.cached_tokens * cached + usage.completion_tokens * self.output
+        return millionths / 1e6
+
+
+class Budget(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much a process may ask of a judge, in all."""
+
+    usd: float | None = None
+    """US dollars; needs a `price`."""
+    tokens: float | None = None
+    """Tokens of prompts and replies."""
+    requests: float | None = None
+    """Requests, retries included."""
+
+    def __post_init__(self) -> None:
+        if not any(limit is not None for limit in (self.usd, self.tokens, self.requests)):
+            raise ConfigError("budget: give usd, tokens or requests")
+        for name in ("usd", "tokens", "requests"):
+            limit = getattr(self, name)
+            if limit is not None and not 0 < limit < float("inf"):
+                raise ConfigError(f"budget: {name} is a number above 0, not {limit!r}")
+
+
+class Spending:
+    """Counts what a judge is asked and costs, and refuses calls when *budget* is spent.
+
+    The counts are this process's, from its start, over all runners. Calls that are in flight when a budget is spent are
+    finished and counted. What a call cost that failed is not known: it counts as a request.
+    """
+
+    def __init__(self, budget: Budget, price: Price | None = None) -> None:
+        if budget.usd is not None and price is None:
+            raise ConfigError(
+                "budget: usd needs the judge's price, such as price: {input: 0.15, output: 0.6} (US dollars per million tokens)"
+            )
+        self.budget = budget
+        self.price = price
+        self.requests = 0
+        self.tokens = 0
+        self.usd = 0.0
+        self._warned = False
+        self._lock = Lock()
+
+    def before(self, who: str) -> None:
+        """Count a request. Raises JudgeBudgetSpent."""
+        with self._lock:
+            for name, spent, limit in self._limits():
+                if spent >= limit * (1 - 1e-9):  # sums of prices are rounded
+                    raise JudgeBudgetSpent(
+                        f"the budget of {who} is spent: {_amount(name, spent)} of {_amount(name, limit)}"
+                    )
+            self.requests += 1
+
+    def after(self, usage: Usage, who: str) -> None:
+        """Count what a request cost. Raises ConfigError if the judge does not tell its tokens."""
+        if not usage.prompt_tokens and (self.budget.tokens is not None or self.budget.usd is not None):
+            raise ConfigError(
+                f"{who} does not tell how many tokens it used: its budget can only be in requests"
+            )
+        with self._lock:
+            self.tokens += usage.prompt_tokens + usage.completion_tokens
+            if self.price is not None:
+                self.usd += self.price.usd(usage)
+            near = [one for one in self._limits() if one[1] >= _WARN_AT * one[2] * (1 - 1e-9)]
+            warn, self._warned = bool(near) and not self._warned, self._warned or bool(near)
+        if warn:
+            name, spent, limit = near[0]
+            logger.warning(
+                "%s has spent %s of its budget of %s", who, _amount(name, spent), _amount(name, limit)
+            )
+
+    def _limits(self) -> list[tuple[str, float, float]]:
+        """Each limit that is set: its name, what is spent of it, and itself."""
+        found: list[tuple[str, float, float]] = []
+        for name, spent in (("usd", self.usd), ("tokens", self.tokens), ("requests", self.requests)):
+            limit = getattr(self.budget, name)
+            if limit is not None:
+                found.append((name, spent, limit))
+        return found
+
+    def __reduce__(self) -> Any:
+        return Spending, (self.budget, self.price)
+
+
+def _amount(name: str, value: float) -> str:
+    return f"{value:,.2f} US dollars" if name == "usd" else f"{value:,.0f} {name}"
+
+
+class TokenRate:
+    """Spaces requests so that they take *per_minute* tokens a minute, prompts and replies together.
+
+    What a request will take is guessed from its length and from the requests before it, and put right when its reply is there.
+    """
+
+    def __init__(self, per_minute: float) -> None:
+        if not 0 < per_minute < float("inf"):
+            raise ConfigError(f"tokens_per_minute is a number above 0, not {per_minute!r}")
+        self.per_minute = per_minute
+        self._free_at = 0.0
+        self._chars = 0
+        self._tokens = 0
+        self._lock = Lock()
+
+    def reserve(self, chars: int, now: float) -> tuple[float, float]:
+        """Reserve the tokens of a request of so many characters; returns them, and the seconds to wait from *now*."""
+        with self._lock:
+            per_char = self._tokens / self._chars if self._chars else 1 / _CHARS_PER_TOKEN
+            tokens = chars * per_char
+            start = max(self._free_at, now)
+            self._free_at = start + tokens * 60.0 / self.per_minute
+            return tokens, start - now
+
+    def settle(self, reserved: float, chars: int, tokens: int) -> None:
+        """Put a reservation right."""
+        with self._lock:
+            self._free_at += (tokens - reserved) * 60.0 / self.per_minute
+            if tokens:
+                self._chars += chars
+                self._tokens += tokens
+
+    async def wait(self, chars: int) -> float:
+        """Wait for the next start; returns the reservation. The wait counts against no evaluation's timeout."""
+        reserved, delay = self.reserve(chars, time.monotonic())
+        if delay > 0:
+            try:
+                with off_the_clock():
+                    await asyncio.sleep(delay)
+            except BaseException:
+                self.settle(reserved, chars, 0)
+                raise
+        return reserved
+
+    def __reduce__(self) -> Any:
+        return TokenRate, (self.per_minute,)

@@ -1,0 +1,310 @@
+"""Providers: budgets, tokens per minute, concurrency that adapts, rate-limit headers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import pickle
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from judgekit import (
+    ConfigError,
+    Failed,
+    Graded,
+    GradingRunner,
+    JudgeRejected,
+    JudgeTimeout,
+    JudgeUnavailable,
+    Retry,
+    Rollout,
+)
+from judgekit.config import load_runner
+from judgekit.errors import JudgeBudgetSpent
+from judgekit.execution.limits import Limiter
+from judgekit.graders import JudgeGrader
+from judgekit.judges import JudgeReply, JudgeRequest, OpenAIJudge, Piece, Turn
+from judgekit.judges.engines.http import retry_after
+from judgekit.judges.layers.pressure import AdaptiveLimit
+from judgekit.judges.layers.spending import Budget, Price, Spending, TokenRate
+from judgekit.judges.layers.stack import LayerOptions, Limited, stacked
+from judgekit.testing import ScriptedJudge
+from judgekit.types import Usage
+from tests.judges.fake_server import FakeServer
+
+ROLLOUTS = [Rollout(prompt="2+2?", ground_truth="4", response=f"{n}", group=n) for n in range(10)]
+
+
+def ask(text: str = "a" * 400) -> JudgeRequest:
+    return JudgeRequest((Turn("user", (Piece(text),)),), ("0", "1"), accept=lambda reply: None)
+
+
+def reply(prompt: int = 100, completion: int = 1, cached: int = 0) -> JudgeReply:
+    usage = Usage(calls=1, prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached)
+    return JudgeReply("1", choice_probs={"0": 0.0, "1": 1.0}, label_mass=1.0, usage=usage)
+
+
+# ---- budgets
+
+
+async def test_a_spent_budget_is_a_failure_with_its_cause_and_never_a_score() -> None:
+    judge = ScriptedJudge(reply())
+    stack = stacked(judge, LayerOptions(budget=Budget(tokens=303), max_concurrency=1))
+    results = await GradingRunner({"judged": JudgeGrader(stack)}).run(ROLLOUTS)
+    grades = [r.grades["judged"] for r in results]
+    assert sum(isinstance(g, Graded) for g in grades) == len(judge.requests) == 3
+    failed = [g for g in grades if isinstance(g, Failed)]
+    assert len(failed) == 7
+    for grade in failed:
+        assert (grade.error, grade.cause, grade.retryable) == ("JudgeBudgetSpent", "infrastructure", False)
+        assert "303 tokens of 303 tokens" in grade.detail
+    assert {r.reward for r, g in zip(results, grades, strict=True) if isinstance(g, Failed)} != {0.0}
+
+
+async def test_requests_count_retries_and_calls_in_flight_are_finished() -> None:
+    judge = ScriptedJudge([JudgeUnavailable("busy", retry_after=0.0), *[reply()] * 20])
+    stack = stacked(judge, LayerOptions(budget=Budget(requests=3)))
+    assert (await stack.complete(ask())).text == "1"
+    assert (await stack.complete(ask("other"))).text == "1"
+    with pytest.raises(JudgeBudgetSpent, match="3 requests of 3 requests"):
+        await stack.complete(ask("third"))
+    assert len(judge.requests) == 3
+    slow = ScriptedJudge(reply(), latency_s=0.01)
+    limited = Limited(slow, spending=Spending(Budget(tokens=101)))
+    found = await asyncio.gather(*(limited.complete(ask(str(i))) for i in range(4)))
+    assert len(found) == 4
+    with pytest.raises(JudgeBudgetSpent, match="404 tokens of 101 tokens"):
+        await limited.complete(ask())
+
+
+def test_prices_count_cached_tokens_apart() -> None:
+    usage = Usage(calls=1, prompt_tokens=1_000_000, cached_tokens=400_000, completion_tokens=100_000)
+    assert math.isclose(Price(input=0.5, output=2.0, cached_input=0.05).usd(usage), 0.3 + 0.02 + 0.2)
+    assert math.isclose(Price(input=0.5, output=2.0).usd(usage), 0.5 + 0.2)
+
+
+def test_a_budget_that_will_end_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    spending = Spending(Budget(usd=1.0), Price(input=1.0, output=1.0))
+    for _ in range(10):  # ten tenths are less than 1, to a computer
+        spending.before("judge")
+        spending.after(Usage(1, 100_000), "judge")
+    with pytest.raises(JudgeBudgetSpent, match=r"1\.00 US dollars of 1\.00 US dollars"):
+        spending.before("judge")
+    (line,) = [r.getMessage() for r in caplog.records]
+    assert "judge has spent 0.80 US dollars of its budget of 1.00 US dollars" in line
+
+
+async def test_a_judge_that_tells_no_tokens_cannot_have_a_budget_of_them() -> None:
+    silent = ScriptedJudge(reply(prompt=0, completion=0))
+    for options in (
+        LayerOptions(budget=Budget(tokens=10)),
+        LayerOptions(budget=Budget(usd=10), price=Price(1, 1)),
+        LayerOptions(tokens_per_minute=1e9),
+    ):
+        with pytest.raises(ConfigError, match="does not tell how many tokens"):
+            await stacked(silent, options).complete(ask())
+    assert (await stacked(silent, LayerOptions(budget=Budget(requests=10))).complete(ask())).text == "1"
+
+
+@pytest.mark.parametrize(
+    ("layers", "says"),
+    [
+        ("budget: {usd: 20}", "needs the judge's price"),
+        ("budget: {}", "give usd, tokens or requests"),
+        ("budget: {tokens: 0}", "tokens is a number above 0"),
+        ("budget: {eur: 5}", "eur"),
+        ("price: {input: 1, output: 1}", "a price is for a budget"),
+        ("budget: {usd: 1}, price: {input: -1, output: 1}", "at least 0"),
+        ("budget: {usd: 1}, price: {input: 1}", "output"),
+        ("tokens_per_minute: 0", "tokens_per_minute is a number above 0"),
+        ("min_concurrency: 4", "needs max_concurrency"),
+        ("min_concurrency: 9, max_concurrency: 8", "from 1 to max_concurrency"),
+    ],
+)
+def test_wrong_limits_are_said(tmp_path: Path, layers: str, says: str) -> None:
+    path = tmp_path / "reward.yaml"
+    path.write_text(
+        "graders: {judged: {use: judge, judge: api}}\n"
+        f"judges: {{api: {{engine: openai, url: 'http://127.0.0.1:9', model: m, layers: {{{layers}}}}}}}\n"
+    )
+    with pytest.raises(ConfigError, match=says):
+        load_runner(path)
+
+
+async def test_a_server_is_paid_for_by_its_own_counts(tmp_path: Path) -> None:
+    """The user's path: reward.yaml, HTTP, the server's usage."""
+    async with FakeServer("provider") as server:
+        path = tmp_path / "reward.yaml"
+        path.write_text(
+            "graders: {judged: {use: judge, judge: api}}\n"
+            f"judges:\n  api:\n    engine: openai\n    url: {server.url}\n    model: judge\n"
+            "    layers: {max_concurrency: 1, price: {input: 1000000, output: 1000000}, budget: {usd: 30}}\n"
+        )
+        runner = load_runner(path)
+        async with runner:
+            grades = [r.grades["judged"] for r in await runner.run(ROLLOUTS)]
+    good = [g for g in grades if isinstance(g, Graded)]
+    spent = sum(g.usage.prompt_tokens + g.usage.completion_tokens for g in good if g.usage)
+    last = good[-1].usage
+    assert last is not None
+    assert spent >= 30 > spent - last.prompt_tokens - last.completion_tokens
+    assert {g.error for g in grades if isinstance(g, Failed)} == {"JudgeBudgetSpent"}
+
+
+# ---- tokens per minute
+
+
+def test_tokens_are_spaced_and_put_right() -> None:
+    rate = TokenRate(6000)  # 100 a second
+    assert rate.reserve(400, 0.0) == (100.0, 0.0)
+    assert rate.reserve(400, 0.0) == (100.0, 1.0)
+    rate.settle(100.0, 400, 50)  # both took half
+    rate.settle(100.0, 400, 50)
+    tokens, wait = rate.reserve(400, 0.0)
+    assert (tokens, wait) == (50.0, 1.0)
+    rate.settle(50.0, 400, 0)  # it failed: nothing was taken
+    assert rate.reserve(400, 1.0)[1] == 0.0
+
+
+async def test_waiting_for_tokens_counts_against_no_timeout() -> None:
+    judge = ScriptedJudge(reply(prompt=100))
+    stack = stacked(judge, LayerOptions(tokens_per_minute=60_000))  # a call takes 0.1 s
+    results = await GradingRunner({"judged": JudgeGrader(stack)}, timeout_s=0.3).run(ROLLOUTS)
+    assert [r.status for r in results] == ["scored"] * 10
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_gives_its_tokens_back() -> None:
+    rate = TokenRate(60)
+    await rate.wait(4)
+    waiting = asyncio.create_task(rate.wait(4000))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await waiting
+    _, wait = rate.reserve(4, asyncio.get_running_loop().time())
+    assert wait < 5
+
+
+# ---- concurrency that adapts
+
+
+async def test_a_limiter_can_be_resized_while_calls_wait() -> None:
+    limiter = Limiter(1)
+    await limiter.acquire()
+    waiting = [asyncio.create_task(limiter.acquire()) for _ in range(3)]
+    await asyncio.sleep(0)
+    limiter.resize(3)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [w.done() for w in waiting] == [True, True, False]
+    limiter.resize(1)
+    limiter.release()
+    limiter.release()
+    await asyncio.sleep(0)
+    assert not waiting[2].done()
+    assert limiter.held == 1
+    limiter.release()
+    await waiting[2]
+    limiter.release()
+    assert limiter.held == 0
+
+
+def test_concurrency_doubles_then_is_halved_then_grows_by_one_a_round() -> None:
+    adaptive = AdaptiveLimit(2, 64)
+    for _ in range(14):
+        adaptive.answered()
+    assert adaptive.limiter.total == 16
+    adaptive.failed(JudgeUnavailable("429"), math.inf)
+    assert adaptive.limiter.total == 8
+    adaptive.failed(JudgeUnavailable("429"), 0.0)  # it began before the cut
+    assert adaptive.limiter.total == 8
+    for _ in range(9):
+        adaptive.answered()
+    assert adaptive.limiter.total == 9
+    lost = JudgeUnavailable("gone")
+    lost.lost = True
+    for error in (lost, JudgeRejected("no")):
+        adaptive.failed(error, math.inf)
+    assert adaptive.limiter.total == 9
+    for _ in range(10):
+        adaptive.failed(JudgeTimeout("late"), math.inf)
+    assert adaptive.limiter.total == 2
+    assert pickle.loads(pickle.dumps(adaptive)).high == 64
+
+
+class Busy(FakeServer):
+    """A provider that takes 12 requests at once, and refuses the others."""
+
+    in_flight = peak = refused = 0
+
+    async def _chat(self, request: web.Request, *, faulty: bool = True) -> web.StreamResponse:
+        if self.in_flight >= 12:
+            self.refused += 1
+            return web.json_response({"error": {"message": "slow down"}}, status=429)
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        try:
+            await asyncio.sleep(0.01)
+            return await super()._chat(request, faulty=faulty)
+        finally:
+            self.in_flight -= 1
+
+
+async def test_an_endpoint_that_takes_a_few_is_not_flooded() -> None:
+    async with Busy("provider") as server:
+        judge = OpenAIJudge(server.url, model="judge")
+        await judge.start()
+        server.refused = 0
+        options = LayerOptions(
+            min_concurrency=2, max_concurrency=256, retry=Retry(attempts=8, wait_initial_s=0.01, budget=1.0)
+        )
+        rollouts = [Rollout(prompt="2+2?", ground_truth="4", response=f"{n}", group=n) for n in range(400)]
+        runner = GradingRunner({"judged": JudgeGrader(stacked(judge, options))}, max_concurrency=256)
+        results = await runner.run(rollouts)
+        await judge.close()
+    assert all(isinstance(r.grades["judged"], Graded) for r in results)
+    assert server.peak > 6
+    assert server.refused < 200
+
+
+# ---- what a server says
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({"retry-after-ms": "1500"}, 1.5),
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s"}, 360.0),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1m2.5s"}, 62.5),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "20ms"}, 0.02),
+        ({"x-ratelimit-remaining-tokens": "12", "x-ratelimit-reset-tokens": "20s"}, None),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"Retry-After": "-3"}, None),
+        ({"Retry-After": "nan"}, None),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "86400"}, None),
+        ({"Retry-After": "2026-01-01T00:00:00"}, None),
+        ({}, None),
+    ],
+)
+def test_how_long_to_wait_is_read_in_the_forms_of_providers(
+    headers: dict[str, str], seconds: float | None
+) -> None:
+    assert retry_after(headers) == seconds
+
+
+def test_a_time_is_read_as_well() -> None:
+    when = datetime.now(UTC) + timedelta(seconds=1000)
+    for headers in (
+        {"Retry-After": format_datetime(when, usegmt=True)},
+        {"anthropic-ratelimit-tokens-remaining": "0", "anthropic-ratelimit-tokens-reset": when.isoformat()},
+    ):
+        found = retry_after(headers)
+        assert found is not None
+        assert 100 < found <= 1000
