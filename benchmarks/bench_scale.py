@@ -5,10 +5,10 @@
 Rollouts in Parquet, groups of 8; rules, a group transform, and an instant judge behind a named actor, which writes down
 what it is asked. `judgekit grade --ray` grades a tenth of them (for `rss_growth`: the peak of all processes' memory,
 driver, actors, judge and Ray's own, of all rows against a tenth), all of them undisturbed (`overhead`: its time from start
-to end with shipped defaults, an actor for each CPU of the cluster, the median of rounds in turn, against one process
+to end with shipped defaults, an actor for each free CPU of the cluster, the median of rounds in turn, against one process
 per core of this machine, each with a runner and its share of the files, and no block, journal or cluster but the judge's),
 all of them with a node killed in the middle, and all of them with the command killed in the middle and resumed. The nodes
-claim as many CPUs as this machine has cores; `overhead_oversubscribed` is one run with twice as many actors. `resume_paid_twice`: judge calls after the resume for rows whose grades were on the disk.
+claim as many CPUs as this machine has cores, and one more for the judge; `overhead_oversubscribed` is one run with twice as many actors. `resume_paid_twice`: judge calls after the resume for rows whose grades were on the disk.
 `resume_paid_in_flight`: calls for rows that were being graded when it was killed, whose grades were not written yet.
 """
 
@@ -158,11 +158,11 @@ class Bench:
         self.reward.write_text(REWARD)
         self.asked = folder / "asked.txt"
         self.cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 300 << 20}
+            initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 300 << 20}
         )
         ray.init(address=self.cluster.address, logging_level="ERROR", log_to_driver=False)
         self.judge = start_ray_judge(  # on the head: a judge's death is bench_crash's
-            name="instant", factory="scale_judge:CountingJudge", cpus=0, options={"path": str(self.asked)}
+            name="instant", factory="scale_judge:CountingJudge", cpus=1, options={"path": str(self.asked)}
         )
         cores, workers = os.cpu_count() or 1, nodes - 1
         self.cpus = [cores // workers + (i < cores % workers) for i in range(workers)]

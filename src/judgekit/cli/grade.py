@@ -71,7 +71,7 @@ def grade(
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option(help="With --ray: actors that grade. [default: one for each CPU]", min=1),
+        typer.Option(help="With --ray: actors that grade. [default: one for each free CPU]", min=1),
     ] = None,
 ) -> None:
     """Grade rollouts and print a summary."""

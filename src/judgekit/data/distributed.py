@@ -118,13 +118,13 @@ def grade_job(
 ) -> Iterator[Outcome]:
     """Grade the blocks of *job* that are not finished, and yield what became of each, in any order.
 
-    *concurrency*: actors, each with a runner of its own; by default one for each CPU of the cluster. *actor_cpus*: what
+    *concurrency*: actors, each with a runner of its own; by default one for each CPU of the cluster that is free now. *actor_cpus*: what
     each asks of Ray. Raises what ends the grading: ConfigError, DataError, MissingRewardError, and JudgekitError if a
     block has no results at the end.
     """
     ray = _ray()
     todo = job.unfinished()
-    actors = max(1, min(concurrency or int(ray.cluster_resources().get("CPU", 1)), len(todo)))
+    actors = max(1, min(concurrency or _free_cpus(ray), len(todo)))
     size = max(1, min(_PER_CALL, len(todo) // (4 * actors)))
     calls = [{"blocks": pickle.dumps(todo[i : i + size])} for i in range(0, len(todo), size)]
     if calls:
@@ -164,8 +164,8 @@ def grade_dataset(
     `grade.NAME`, `grade.NAME.is` and `grade.NAME.why`. *columns*: as in `read_rollouts`. *groups*: "shuffle" brings the
     rows of each group together, which takes a pass of all rows through the object store and a count before it; "blocks"
     takes the data set's own blocks, of which you know that they hold whole groups; "rows" ignores groups; "auto" is
-    "shuffle" if a grade or reward depends on the group, else "rows". *concurrency*: actors, by default one for each CPU.
-    *block_rows*: about as many are graded together.
+    "shuffle" if a grade or reward depends on the group, else "rows". *concurrency*: actors, by default one for each
+    CPU that is free now. *block_rows*: about as many are graded together.
 
     Raises ConfigError; grading raises what a runner raises. Retries and failed grades: as in the runner's settings.
     """
@@ -176,7 +176,7 @@ def grade_dataset(
         raise ConfigError(f"groups is 'auto', 'shuffle', 'blocks' or 'rows', not {groups!r}")
     if groups == "auto":
         groups = "shuffle" if runner.needs_group else "rows"
-    actors = concurrency or max(1, int(ray.cluster_resources().get("CPU", 1)))
+    actors = concurrency or max(1, _free_cpus(ray))
     how: dict[str, Any] = {
         "fn_constructor_args": (pickle.dumps((loaded, dict(columns or {}))),),
         "batch_format": "pyarrow",
@@ -309,6 +309,11 @@ def _ray() -> Any:
     if not ray.is_initialized():
         raise ConfigError("this process is not connected to a Ray cluster: call ray.init() first")
     return ray
+
+
+def _free_cpus(ray: Any) -> int:
+    """CPUs of the cluster that nobody holds: a judge's actors have theirs."""
+    return int(ray.available_resources().get("CPU", 0))
 
 
 @contextlib.contextmanager

@@ -188,6 +188,8 @@ def start_ray_judge(
         gpus = float(tensor_parallel_size) if ray.cluster_resources().get("GPU", 0) else 0.0
     if 0 < gpus < 1 and tensor_parallel_size > 1:
         raise ConfigError("ray: a fraction of a GPU cannot hold a tensor-parallel engine")
+    if cpus < 0 or not (cpus or gpus):
+        raise ConfigError(f"ray: a replica needs CPUs (above 0) or GPUs, not cpus={cpus:g}, gpus={gpus:g}")
     arguments: dict[str, Any] = dict(options or {})
     if factory == VLLM:
         arguments = {"model": os.fspath(model), "tensor_parallel_size": tensor_parallel_size, **arguments}
