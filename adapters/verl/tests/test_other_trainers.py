@@ -141,6 +141,50 @@ def test_fully_async_a_step_is_counted_over_its_prompts(
     assert "failed on 2 of 6 rollouts" in caplog.text
 
 
+def test_fully_async_the_trainer_logs_each_graders_curves(
+    given: Callable[..., Given], tokenizer: Any
+) -> None:
+    """What verl's trainer takes into its metrics from a batch that verl makes of several prompts."""
+    from verl.experimental.fully_async_policy.detach_utils import (
+        MetricsAggregator,
+        RolloutSample,
+        assemble_batch_from_rollout_samples,
+    )
+    from verl.experimental.fully_async_policy.fully_async_trainer import FullyAsyncTrainer
+
+    trainer = FullyAsync(
+        given("down_at_times"), tokenizer, lambda prompt, call: ["down", "aaaa", "zzzz"][call % 3]
+    )
+    trainer.generate("a", "b")
+
+    def metrics() -> dict[str, Any]:
+        outs = trainer.generate("c", "d", "e")
+        for number, out in enumerate(outs):
+            out.non_tensor_batch["uid"] = objects([f"uid_{number}"] * len(out))
+        fields = RolloutSample.__dataclass_fields__
+        samples = []
+        for number, out in enumerate(outs):
+            known = {"full_batch": out, "sample_id": str(number), "epoch": 0, "rollout_status": {"count/x": 1}}
+            samples.append(RolloutSample(**{k: v for k, v in known.items() if k in fields}))
+        batch = assemble_batch_from_rollout_samples(samples, tokenizer, trainer.config)
+        actor = getattr(FullyAsyncTrainer, "__ray_metadata__", None)
+        plain = actor.modified_class if actor is not None else FullyAsyncTrainer
+        its = object.__new__(plain)
+        its.current_param_version = its.stale_trajectory_processed = 0
+        found: dict[str, Any] = {}
+        its._collect_metrics_from_samples(batch, found)
+        return found
+
+    until(lambda: any("judgekit" in name for name in metrics()))
+    found = metrics()
+    ours = {name: value for name, value in found.items() if name.startswith("fully_async/judgekit")}
+    assert any(name.endswith("mean") for name in ours), found
+    assert any(name.endswith("failure_rate") for name in ours)
+    aggregator = MetricsAggregator(total_gpus=1)
+    aggregator.add_step_metrics(found, sample_count=3)
+    assert ours.keys() <= aggregator.get_aggregated_metrics().keys()
+
+
 def test_fully_async_too_many_failures_end_the_training(given: Callable[..., Given], tokenizer: Any) -> None:
     trainer = FullyAsync(given("down"), tokenizer, lambda prompt, call: "x")
 

@@ -1,8 +1,8 @@
-"""Grades data sets of any size on a Ray cluster, with Ray Data.
+"""Grades data sets of any size on a Ray cluster.
 
 `plan_job` and `grade_job` take Parquet files to a folder of Parquet files, a block of whole groups at a time. A block is
 read, graded and written by one actor, and its file appears whole, under a name that the input determines: a block that
-is graded again, because its actor or node died, changes nothing. `grade_dataset` is a stage of your own pipeline.
+is graded again, because its actor or node died, changes nothing. `grade_dataset` is a stage of your own Ray Data pipeline.
 """
 
 from __future__ import annotations
@@ -19,21 +19,13 @@ from typing import Any, Literal
 
 from judgekit.config import RewardConfig, load_config
 from judgekit.data import blocks
+from judgekit.data.actors import JobActors
 from judgekit.data.blocks import BLOCK_ROWS, KEY, Block, BlockReader, Scan
 from judgekit.data.files import need_pyarrow
-from judgekit.data.job import (
-    BlockGrader,
-    Job,
-    Outcome,
-    Settings,
-    check_same,
-    files_of,
-    prepare,
-)
+from judgekit.data.job import Job, Outcome, Settings, check_same, files_of, prepare
 from judgekit.data.results import results_table
 from judgekit.data.rollouts import hint_at_columns, rollouts_from
 from judgekit.errors import ConfigError, DataError
-from judgekit.execution.background import run_blocking
 
 logger = logging.getLogger("judgekit")
 
@@ -43,8 +35,6 @@ ACTOR_CPUS = 0.5
 """CPUs that an actor asks of Ray: half of what it uses, so that the other nodes have room for it when its node dies."""
 SCANNED_HERE = 64 << 20
 """Bytes of files that the planning process scans by itself."""
-_PER_CALL = 16
-"""Blocks that an actor gets at once, at most: they follow one another, and are read in one pass over their file."""
 
 
 def plan_job(
@@ -124,24 +114,12 @@ def grade_job(
     """
     ray = _ray()
     todo = job.unfinished()
-    actors = max(1, min(concurrency or _free_cpus(ray), len(todo)))
-    size = max(1, min(_PER_CALL, len(todo) // (4 * actors)))
-    calls = [{"blocks": pickle.dumps(todo[i : i + size])} for i in range(0, len(todo), size)]
-    if calls:
-        with _quiet(ray):
-            graded = ray.data.from_items(calls, override_num_blocks=len(calls)).map_batches(
-                _JobActor,
-                fn_constructor_args=(pickle.dumps(job.without_blocks()),),
-                batch_size=1,
-                batch_format="pyarrow",
-                compute=ray.data.ActorPoolStrategy(size=actors),
-                num_cpus=actor_cpus,
-            )
-            for row in graded.iter_rows():
-                outcome: Outcome = pickle.loads(row["outcome"])
-                if outcome.error is not None:
-                    raise outcome.error
-                yield outcome
+    if todo:
+        actors = max(1, min(concurrency or _free_cpus(ray), len(todo)))
+        for outcome in JobActors(ray, job, todo, actors=actors, cpus=actor_cpus).outcomes():
+            if outcome.error is not None:
+                raise outcome.error
+            yield outcome
     job.end()
 
 
@@ -169,7 +147,9 @@ def grade_dataset(
 
     Raises ConfigError; grading raises what a runner raises. Retries and failed grades: as in the runner's settings.
     """
-    ray = _ray()
+    _ray()
+    import ray.data
+
     loaded = config if isinstance(config, RewardConfig) else load_config(config)
     runner = loaded.build(ledger=None)
     if groups not in ("auto", "shuffle", "blocks", "rows"):
@@ -191,28 +171,6 @@ def grade_dataset(
     )
     # a bucket of several groups, and not a group, is graded at once: judges are asked about many at a time
     return keyed.groupby(KEY, num_partitions=min(count, 4 * actors)).map_groups(_DatasetActor, **how)
-
-
-class _JobActor:
-    """One actor of a job."""
-
-    def __init__(self, job: bytes) -> None:
-        self._job: Job = pickle.loads(job)
-        self._grader: BlockGrader | None = None
-
-    def __call__(self, batch: Any) -> Any:
-        import pyarrow as pa
-
-        outcomes: list[Outcome] = []
-        for given in batch.column("blocks").to_pylist():
-            todo: list[Block] = pickle.loads(given)
-            try:
-                if self._grader is None:
-                    self._grader = BlockGrader(self._job)
-                outcomes += run_blocking(self._grader.grade(todo))
-            except ConfigError as error:  # ours to tell, not Ray's with a traceback
-                outcomes.append(Outcome(todo[0].name, 0, error=error))
-        return pa.table({"outcome": pa.array([pickle.dumps(one) for one in outcomes], pa.binary())})
 
 
 class _DatasetActor:
@@ -253,13 +211,15 @@ def _sorted_copy(
     """Sort files by group, into *folder*; what a killed run has copied in part is made again."""
     done = folder / "done"
     if not done.exists():
+        from ray import data
+
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         logger.info("the rows of a group do not stand together: sorting %d files into %s", len(scans), folder)
         starts = [sum(one.rows for one in scans[:i]) for i in range(len(scans))]
         items = [{"path": one.path, "start": start} for one, start in zip(scans, starts, strict=True)]
         with _quiet(ray):
-            rows = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
+            rows = data.from_items(items, override_num_blocks=len(items)).map_batches(
                 _keyed_rows, fn_args=(columns,), batch_size=1, batch_format="pyarrow"
             )
             rows.sort(KEY).write_parquet(str(folder))
@@ -303,7 +263,6 @@ def _ray() -> Any:
     need_pyarrow("grading with Ray Data")
     try:
         import ray
-        import ray.data
     except ImportError:
         raise ConfigError("ray is not here: install judgekit-rl[ray,data]") from None
     if not ray.is_initialized():

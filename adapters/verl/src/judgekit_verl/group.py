@@ -26,7 +26,7 @@ from judgekit_verl import estimators
 from judgekit_verl.estimators import LeftOut
 from judgekit_verl.functions import reward_function
 from judgekit_verl.manager import GROUP, has_hook
-from judgekit_verl.sessions import GroupWorker, group_worker_v1
+from judgekit_verl.sessions import GroupWorker, group_worker_v1, rollouts_of_a_step
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.step_counts import StepWatch, counts_actor, report
 
@@ -234,20 +234,9 @@ class _WorkersOfOthers:
             raise AttributeError("agent_loop_workers_class")
         driver = _Driver(manager.config, manager.reward_loop_worker_handles)
         driver.say_what_is_not_exact(own_uid=False)
-        driver.watch.follow(_rollouts_of_a_step(manager.config))
+        driver.watch.follow(rollouts_of_a_step(manager.config))
         manager.agent_loop_workers_class = ray.remote(GroupWorker)
         return manager.agent_loop_workers_class
-
-
-def _rollouts_of_a_step(config: Any) -> int:
-    """Rollouts that the fully asynchronous trainer trains on between two changes of the policy."""
-    asynchronous = config.get("async_training", {}) or {}
-    prompts = (
-        config.actor_rollout_ref.actor.ppo_mini_batch_size
-        * asynchronous.get("require_batches", 1)
-        * asynchronous.get("trigger_parameter_sync_step", 1)
-    )
-    return int(prompts * config.actor_rollout_ref.rollout.n)
 
 
 def install() -> None:

@@ -162,6 +162,29 @@ class GroupSessions:
                 future.set_result(one)
 
 
+class _Figure(float):
+    """A figure that verl may join with another prompt's, from a moment before or after.
+
+    It makes one batch of several prompts' and asserts that they agree on what is no tensor; it keeps the first's.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float)
+
+    __hash__ = float.__hash__
+
+
+def rollouts_of_a_step(config: Any) -> int:
+    """Rollouts that the fully asynchronous trainer trains on between two changes of the policy."""
+    asynchronous = config.get("async_training", {}) or {}
+    prompts = (
+        config.actor_rollout_ref.actor.ppo_mini_batch_size
+        * asynchronous.get("require_batches", 1)
+        * asynchronous.get("trigger_parameter_sync_step", 1)
+    )
+    return int(prompts * config.actor_rollout_ref.rollout.n)
+
+
 class GroupWorker(GroupSessions, AgentLoopWorker):  # type: ignore[misc]
     """For trainers that hand a worker all the rows of a prompt in one call, as verl's fully asynchronous one does."""
 
@@ -169,6 +192,7 @@ class GroupWorker(GroupSessions, AgentLoopWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.background_tasks = set()
         self._counts = counts_actor()
+        self._rollouts_of_a_step = rollouts_of_a_step(self.config)
 
     async def generate_sequences(self, batch: DataProto) -> DataProto:
         """As verl's. Raises RuntimeError with the reason once the rollouter's watch has ended the training."""
@@ -177,8 +201,14 @@ class GroupWorker(GroupSessions, AgentLoopWorker):  # type: ignore[misc]
         uids = batch.non_tensor_batch.get("uid")
         if uids is None:
             raise ConfigError("verl's batch has no uid, so its rollouts cannot be grouped by prompt")
-        self._meet(dict(Counter(uids.tolist())), training=not batch.meta_info.get("validate", False))
-        return await super().generate_sequences(batch)
+        training = not batch.meta_info.get("validate", False)
+        self._meet(dict(Counter(uids.tolist())), training=training)
+        out = await super().generate_sequences(batch)
+        if training:
+            figures = await self._counts.last_step.remote(self._rollouts_of_a_step)
+            # the fully asynchronous trainer logs what it finds here under this prefix
+            out.meta_info.update({f"fully_async/{name}": _Figure(value) for name, value in figures.items()})
+        return out
 
     async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **kwargs: Any) -> Any:
         loop = super()._run_agent_loop(sampling_params, trajectory, **kwargs)

@@ -45,12 +45,21 @@ class _StepCounts:
         """Forget what an earlier training in this cluster left."""
         self._counts = Counts()
         self._training = Counts()
+        self._step = Counts()
+        self._last_step: Counts | None = None
         self._fatal = ""
 
     def add(self, counts: Counts, training: bool = True) -> None:
         self._counts.merge(counts)
         if training:
             self._training.merge(counts)
+            self._step.merge(counts)
+
+    def last_step(self, rollouts: int) -> dict[str, float]:
+        """The figures of the last so many rollouts for training, or of what there is so far."""
+        if self._step.rollouts >= rollouts:
+            self._last_step, self._step = self._step, Counts()
+        return (self._last_step or self._step).figures()
 
     def fatal(self, reason: str) -> None:
         self._fatal = self._fatal or reason
