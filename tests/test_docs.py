@@ -39,3 +39,11 @@ def test_links_lead_somewhere() -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_tests_that_judges_name_are_there() -> None:
+    named = re.findall(r"`((?:judges/)?test_\w+\.py)(?:::(\w+))?`", (ROOT / "docs" / "judges.md").read_text())
+    assert len(named) >= 8
+    for file, test in named:
+        path = ROOT / "tests" / file if file.startswith("judges/") else ROOT / "tests" / "vllm" / file
+        assert f"def {test}" in path.read_text(), f"{file}::{test}"

@@ -72,6 +72,19 @@ async def test_a_rule_that_blocks_the_loop_is_reported_once(caplog: pytest.LogCa
     assert 'where="thread"' in message
 
 
+async def test_a_rule_that_the_machine_held_up_once_is_not_blamed(caplog: pytest.LogCaptureFixture) -> None:
+    @grader
+    def quick(response: str, id: str) -> float:
+        if id in ("3", "900"):
+            time.sleep(0.06)
+        return 0.5
+
+    given = [Rollout(prompt="p", response="r", id=str(i), group=i) for i in range(1000)]
+    with caplog.at_level(logging.WARNING, logger="judgekit"):
+        await GradingRunner([quick]).run(given)
+    assert caplog.messages == []
+
+
 async def test_settings_are_changed_in_a_copy_that_shares_the_rest() -> None:
     @grader
     async def judge(response: str) -> float:

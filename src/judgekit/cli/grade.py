@@ -63,7 +63,7 @@ def grade(
         bool,
         typer.Option(
             "--ray",
-            help="Grade Parquet files (paths, globs, s3://…) with Ray Data, into Parquet files in the folder --out.",
+            help="Grade Parquet files (paths, globs, s3://…) on a Ray cluster, into Parquet files in the folder --out.",
         ),
     ] = False,
     address: Annotated[

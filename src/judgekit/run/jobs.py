@@ -24,7 +24,7 @@ RANK: dict[Mode, int] = {"inline": 0, "process": 1, "thread": 2, "async": 3, "gr
 HOLD_S = 0.25
 """The time of an evaluation that waits for a restart is looked at so often."""
 SLOW_S = 0.05
-"""A synchronous grader that holds the event loop for longer is reported, once."""
+"""A synchronous grader that holds the event loop for longer, and not by chance, is reported once."""
 
 
 class BoundGrader:
@@ -62,7 +62,20 @@ class BoundGrader:
         """For each of its grades, latest durations and waits; see `Metrics.timings`."""
         self.queue = 0
         """Number of the queue in which its jobs wait; see `assign_queues`."""
-        self.told_slow = False
+        self.evaluated = 0
+        """Evaluations in place."""
+        self._slow = 0
+
+    def is_slow(self) -> bool:
+        """Count an evaluation that took long; whether to report it now: its second, if so many of a hundred are slow.
+
+        One alone may have waited for the machine or for Python's garbage collector.
+        """
+        self._slow += 1
+        if self._slow < 2 or 100 * self._slow < self.evaluated:
+            return False
+        self._slow = -(1 << 62)  # reported
+        return True
 
     def too_big(self, state: RolloutState) -> bool:
         """Whether this rollout would hold up the event loop for too long."""

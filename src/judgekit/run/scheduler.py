@@ -400,8 +400,8 @@ class Run:
                 self._enqueue(state, grader, value)
                 return False
         seconds = time.perf_counter() - start
-        if seconds > SLOW_S and not grader.told_slow:
-            grader.told_slow = True
+        grader.evaluated += 1
+        if seconds > SLOW_S and grader.is_slow():
             logger.warning(
                 'grader %r held the event loop for %.0f ms, and everything else with it: give it where="thread" if '
                 'it waits, where="process" if it computes',
