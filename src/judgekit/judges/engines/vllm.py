@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from judgekit.errors import ConfigError, JudgeError, JudgeUnavailable
 from judgekit.execution.background import background_loop
+from judgekit.execution.crossing import Crossing
 from judgekit.execution.stopwatch import off_the_clock
 from judgekit.judges.base import JudgeReply, JudgeRequest, Piece, Turn
 from judgekit.judges.state import state_folder
@@ -109,6 +110,7 @@ class _InProcess:
         self._loading: asyncio.Task[Engine] | None = None
         self._home: asyncio.AbstractEventLoop | None = None
         """The event loop that the engine runs on; None: judgekit's background loop."""
+        self._crossing: Crossing | None = None
         self._identity: str | None = None
         self._failure: JudgeError | ConfigError | None = None
         """Why the model could not be loaded; all who ask get this, until it is tried again."""
@@ -205,7 +207,9 @@ class _InProcess:
         loop = self._home or background_loop()
         if asyncio.get_running_loop() is loop:
             return await coroutine
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
+        if self._crossing is None or self._crossing.home is not loop:
+            self._crossing = Crossing(loop)
+        return await self._crossing.run(coroutine)
 
     async def _ensure(self) -> Engine:
         engine = self._engine

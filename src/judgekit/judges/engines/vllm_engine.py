@@ -8,6 +8,7 @@ import contextlib
 import gc
 import importlib.util
 import inspect
+import itertools
 import logging
 import math
 import multiprocessing
@@ -15,7 +16,6 @@ import os
 import signal
 import threading
 import time
-import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import resource_tracker
@@ -50,6 +50,8 @@ class Engine:
         """An engine uses one style of logprobs only: vLLM silently corrupts one style when a batch mixes two."""
         self._client_errors, self._dead_errors = _vllm_errors()
         self._labels: dict[tuple[str, ...], dict[str, list[int]]] = {}
+        self._label_params: dict[tuple[str, ...], Any] = {}
+        self._numbers = itertools.count()
         self.watchdog: Watchdog | None = None
         self._died = False
         self._mapped: set[str] = set()
@@ -92,7 +94,8 @@ class Engine:
         out: Any = None
         try:
             params = self._params(request, labels)
-            async for item in self.llm.generate(self._tokens_input(ids), params, uuid.uuid4().hex):
+            name = f"judgekit-{next(self._numbers)}"
+            async for item in self.llm.generate(self._tokens_input(ids), params, name):
                 out = item
         except self._dead_errors as error:
             self._died = True
@@ -124,7 +127,9 @@ class Engine:
         params = PoolingParams(task="classify", use_activation=False)
         out: Any = None
         try:
-            async for item in self.llm.encode(self._tokens_input(prompt.ids), params, uuid.uuid4().hex):
+            async for item in self.llm.encode(
+                self._tokens_input(prompt.ids), params, f"judgekit-{next(self._numbers)}"
+            ):
                 out = item
         except self._dead_errors as error:
             self._died = True
@@ -139,25 +144,34 @@ class Engine:
         return float(data.flatten()[0]), Usage(calls=1, prompt_tokens=len(prompt.ids))
 
     def _params(self, request: JudgeRequest, labels: dict[str, list[int]]) -> Any:
-        if labels:
-            ids = [i for label_ids in labels.values() for i in label_ids]
-            if self._reads_labels:
-                return self._sampling(
-                    max_tokens=1,
-                    temperature=0.0,
-                    logprob_token_ids=ids,
-                    detokenize=False,
-                    output_kind=self._final_only,
-                )
-            from vllm.sampling_params import StructuredOutputsParams
+        if not labels:
+            return self._text_params(request)
+        known = self._label_params.get(request.choices)
+        if known is None:  # vLLM takes a copy for each request
+            known = self._label_params[request.choices] = self._first_token_params(labels)
+        return known
 
+    def _first_token_params(self, labels: dict[str, list[int]]) -> Any:
+        ids = [i for label_ids in labels.values() for i in label_ids]
+        if self._reads_labels:
             return self._sampling(
                 max_tokens=1,
                 temperature=0.0,
-                logprobs=len(labels),
-                structured_outputs=StructuredOutputsParams(choice=list(labels)),
+                logprob_token_ids=ids,
+                detokenize=False,
                 output_kind=self._final_only,
             )
+        from vllm.sampling_params import StructuredOutputsParams
+
+        return self._sampling(
+            max_tokens=1,
+            temperature=0.0,
+            logprobs=len(labels),
+            structured_outputs=StructuredOutputsParams(choice=list(labels)),
+            output_kind=self._final_only,
+        )
+
+    def _text_params(self, request: JudgeRequest) -> Any:
         sampling = request.sampling
         extra: dict[str, Any] = {}
         if request.json_schema is not None:

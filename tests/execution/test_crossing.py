@@ -1,0 +1,148 @@
+"""Calls to a loop in another thread: results, errors, cancellation, contexts, loops that close."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+import pytest
+
+from judgekit.execution.crossing import Crossing
+
+NAME: ContextVar[str] = ContextVar("NAME", default="")
+
+
+@pytest.fixture
+def home() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+async def test_each_call_has_its_own_result_error_and_context(home: asyncio.AbstractEventLoop) -> None:
+    crossing = Crossing(home)
+
+    async def work(number: int) -> tuple[int, str, bool]:
+        await asyncio.sleep(0.001 * (number % 3))
+        if number % 10 == 7:
+            raise ValueError(f"number {number}")
+        return number, NAME.get(), asyncio.get_running_loop() is home
+
+    async def call(number: int) -> object:
+        NAME.set(f"caller {number}")
+        return await crossing.run(work(number))
+
+    found = await asyncio.gather(*map(call, range(500)), return_exceptions=True)
+    for number, one in enumerate(found):
+        if number % 10 == 7:
+            assert isinstance(one, ValueError)
+            assert str(one) == f"number {number}"
+        else:
+            assert one == (number, f"caller {number}", True)
+
+
+async def test_threads_are_woken_for_many_calls_at_once(
+    home: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crossing, woken = Crossing(home), 0
+    real = home.call_soon_threadsafe
+
+    def counted(*given: object, **more: object) -> object:
+        nonlocal woken
+        woken += 1
+        return real(*given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(home, "call_soon_threadsafe", counted)
+    gate = threading.Event()
+    real(gate.wait)  # home is busy while the calls arrive
+
+    async def work() -> int:
+        return 1
+
+    calls = [asyncio.create_task(crossing.run(work())) for _ in range(200)]
+    await asyncio.sleep(0)
+    gate.set()
+    assert sum(await asyncio.gather(*calls)) == 200
+    assert woken == 1
+
+
+async def test_cancelling_the_caller_cancels_the_call_begun_or_not(home: asyncio.AbstractEventLoop) -> None:
+    crossing = Crossing(home)
+    began, ended = threading.Event(), threading.Event()
+    runs: list[str] = []
+
+    async def long() -> None:
+        runs.append("long")
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    async def late() -> None:
+        runs.append("late")
+
+    caller = asyncio.create_task(crossing.run(long()))
+    await asyncio.to_thread(began.wait)
+    gate = threading.Event()
+    home.call_soon_threadsafe(gate.wait)
+    not_begun = asyncio.create_task(crossing.run(late()))
+    await asyncio.sleep(0)
+    for task in (caller, not_begun):
+        task.cancel()
+    await asyncio.gather(caller, not_begun, return_exceptions=True)
+    gate.set()
+    assert await asyncio.to_thread(ended.wait, 20)
+    assert runs == ["long"]
+
+
+async def test_a_call_that_is_cancelled_at_home_is_cancelled_here(home: asyncio.AbstractEventLoop) -> None:
+    async def cancels() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    with pytest.raises(asyncio.CancelledError):
+        await Crossing(home).run(cancels())
+
+
+def test_callers_come_from_many_loops_one_after_another(home: asyncio.AbstractEventLoop) -> None:
+    crossing = Crossing(home)
+
+    async def work(number: int) -> int:
+        await asyncio.sleep(0)
+        return number
+
+    async def many(start: int) -> list[int]:
+        return list(await asyncio.gather(*(crossing.run(work(start + i)) for i in range(50))))
+
+    for start in (0, 50, 100):
+        assert asyncio.run(many(start)) == list(range(start, start + 50))
+
+    async def leaves() -> None:  # its loop is closed before the answer comes
+        asyncio.get_running_loop().create_task(crossing.run(asyncio.sleep(0.05, None)))
+        await asyncio.sleep(0)
+
+    asyncio.run(leaves())
+    assert asyncio.run(many(7)) == list(range(7, 57))
+
+
+async def test_a_home_that_is_closed_is_an_error_for_everybody() -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    crossing = Crossing(loop)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="closed"):
+            await crossing.run(asyncio.sleep(0))
+
+
+async def test_at_home_nothing_is_crossed() -> None:
+    crossing = Crossing(asyncio.get_running_loop())
+    assert await crossing.run(asyncio.sleep(0, 3)) == 3
