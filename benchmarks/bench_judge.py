@@ -36,6 +36,7 @@ from common import finish, machine, quarters
 
 from judgekit import Rollout
 from judgekit.config import load_runner
+from judgekit.execution.heap import freeze_heap
 from judgekit.graders import JudgeGrader
 from judgekit.judges import (
     CacheOptions,
@@ -234,6 +235,7 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
             await asyncio.sleep(1.5)
             return await by_generate(rollouts(next(seeds)))
 
+        freeze_heap()  # as `judgekit grade`, Ray actors and vLLM's own server do; for `generate` as well
         for round_ in range(-1, rounds):
             order = list(names)
             random.Random(round_).shuffle(order)

@@ -164,7 +164,12 @@ def test_fully_async_the_trainer_logs_each_graders_curves(
         fields = RolloutSample.__dataclass_fields__
         samples = []
         for number, out in enumerate(outs):
-            known = {"full_batch": out, "sample_id": str(number), "epoch": 0, "rollout_status": {"count/x": 1}}
+            known = {
+                "full_batch": out,
+                "sample_id": str(number),
+                "epoch": 0,
+                "rollout_status": {"count/x": 1},
+            }
             samples.append(RolloutSample(**{k: v for k, v in known.items() if k in fields}))
         batch = assemble_batch_from_rollout_samples(samples, tokenizer, trainer.config)
         actor = getattr(FullyAsyncTrainer, "__ray_metadata__", None)

@@ -14,6 +14,7 @@ import typer
 
 from judgekit.cli.console import fail, out, run, say
 from judgekit.errors import ConfigError
+from judgekit.execution.heap import freeze_heap
 
 if TYPE_CHECKING:
     from judgekit.ledger.writer import Ledger
@@ -137,6 +138,7 @@ def grade(
         nonlocal excess
         try:
             await runner.start()
+            freeze_heap()
             start = time.perf_counter()
             try:
                 results: Sequence[RewardResult] = await runner.run(

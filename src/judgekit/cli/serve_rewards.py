@@ -14,6 +14,7 @@ import typer
 
 from judgekit.cli.console import say
 from judgekit.errors import ConfigError, first_error
+from judgekit.execution.heap import freeze_heap
 
 if TYPE_CHECKING:
     from judgekit.service.lanes import Knows
@@ -87,6 +88,7 @@ def serve_rewards(
         if runner.has_judges:
             say("starting the judges (a local engine takes about half a minute) …")
         async with server.serve(listener):
+            freeze_heap()
             started.set()
             for line in _told(service, listener):
                 say(line)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from judgekit.errors import JudgeLoading, JudgeUnavailable
+from judgekit.execution.heap import freeze_heap
 from judgekit.judges.base import JudgeRequest
 from judgekit.judges.engines.wire import Answer, answer, pack_answers, unpack_requests
 from judgekit.version import __version__
@@ -40,6 +41,7 @@ class JudgeActor:
         module, _, name = config["factory"].partition(":")
         self._engine: Any = getattr(importlib.import_module(module), name)(**config["options"])
         self._settled = False
+        self._frozen = False
         self._boxes: dict[str, _Mailbox] = {}
         self._draining = False
         self._served = 0
@@ -49,6 +51,9 @@ class JudgeActor:
         self._settle()
         if start := getattr(self._engine, "start", None):
             await start()
+        if not self._frozen:
+            self._frozen = True
+            freeze_heap()
         return await self.identity()
 
     async def ready(self) -> bool:
