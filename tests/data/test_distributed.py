@@ -128,16 +128,20 @@ def test_an_actor_that_dies_costs_no_row(cluster: str, here: Path) -> None:
 def test_a_block_that_always_ends_its_actor_ends_the_job_and_nothing_else(cluster: str, here: Path) -> None:
     from judgekit.data import grade_job, plan_job
 
-    always = MORTAL.replace("            return 1.0\n", "            pass\n")
-    (here / "mortal_grader.py").write_text(always.replace("DEATH_FILE", str(here / "died")))
-    config = RULES.replace("graders: {", 'graders: {mortal: "mortal_grader:mortal", ')
+    (here / "doomed").touch()
+    (here / "doomed_grader.py").write_text(
+        "import os, signal\nfrom judgekit import grader\n\n@grader\ndef mortal(response: str, id: str) -> float:\n"
+        f"    if id == 'r200' and os.path.exists({str(here / 'doomed')!r}):\n        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return 1.0\n"
+    )
+    config = RULES.replace("graders: {", 'graders: {mortal: "doomed_grader:mortal", ')
     (here / "reward.yaml").write_text(config.replace("weighted: {", "weighted: {mortal: 0, "))
     data = rows(800)
     write(here / "rollouts", data)
     job = plan_job("reward.yaml", "rollouts", "graded", block_rows=64)
     with pytest.raises(JudgekitError, match="has died 5 times .*--resume"):
         list(grade_job(job, concurrency=2))
-    (here / "mortal_grader.py").write_text(MORTAL.replace("DEATH_FILE", str(here / "died")))  # it was mended
+    (here / "doomed").unlink()
     kept = {path.name: path.stat().st_mtime_ns for path in (here / "graded").glob("*.parquet")}
     assert kept
     job = plan_job("reward.yaml", "rollouts", "graded", block_rows=64, resume=True)

@@ -28,7 +28,6 @@ from judgekit.errors import ConfigError, did_you_mean
 from judgekit.judges.asking.cutting import shortened
 from judgekit.judges.asking.verdict import LineVerdict
 from judgekit.judges.base import UNLIMITED, Piece, Role, Turn
-from judgekit.strict_yaml import parse_yaml
 
 Material = str | Sequence[tuple[str, str]]
 """Content of a data field: one text, or several, each with a trusted label before it."""
@@ -184,6 +183,8 @@ class Template:
         self.fields = frozenset(t for s in self._sections for t, is_field in s.parts if is_field)
 
     def _read_verdict(self, text: str) -> None:
+        from judgekit.strict_yaml import parse_yaml  # most templates have no verdict
+
         given = parse_yaml(text, f"template {self.name!r}")
         own = {"source": str, "models": list, "rubric": str}
         known = [p for p in inspect.signature(LineVerdict).parameters if p != "nonce"]
