@@ -30,6 +30,7 @@ from judgekit.judges.layers.recovery import HangGuard, is_ready
 from judgekit.judges.layers.routed import Routed
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
 from judgekit.judges.layers.stack import BreakerOptions, CacheOptions, Retrying
+from judgekit.testing import ScriptedJudge
 
 
 def ask(text: str = "a", shared: str = "s") -> JudgeRequest:
@@ -467,6 +468,31 @@ class Claims(Hung):
 
 
 @pytest.mark.usefixtures("_impatient")
+@pytest.mark.usefixtures("_impatient")
+@pytest.mark.parametrize("limits", [{"requests_per_minute": 100.0}, {"tokens_per_minute": 100.0}])
+async def test_an_engine_whose_callers_wait_for_their_rate_does_not_hang(limits: dict[str, float]) -> None:
+    """It is well and does nothing, as a vLLM server between two calls that have to wait longer than it takes to be given up."""
+
+    class Idle(ScriptedJudge):
+        hung = 0
+
+        async def ready(self) -> bool:
+            return True
+
+        async def progress(self) -> object:
+            return len(self.requests)
+
+        def hangs(self) -> None:
+            self.hung += 1
+
+    usage = Usage(calls=1, prompt_tokens=1, completion_tokens=0)
+    engine = Idle(JudgeReply("1", choice_probs={"0": 0.0, "1": 1.0}, label_mass=1.0, usage=usage))
+    judge = stacked(engine, LayerOptions(**limits))  # type: ignore[arg-type]
+    for text in ("a", "b"):  # 0.6 s apart
+        assert (await judge.complete(ask(text))).text == "1"
+    assert engine.hung == 0
+
+
 async def test_an_engine_that_claims_to_be_well_and_does_nothing_hangs() -> None:
     engine = Claims(up=False)
     with pytest.raises(JudgeUnavailable, match="hangs"):

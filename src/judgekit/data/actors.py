@@ -82,7 +82,8 @@ class JobActors:
             answered = False
             while self._calls:
                 done, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=_SILENT_S)
-                if not done and not answered:
+                if not done and not answered:  # said once
+                    answered = True
                     logger.warning(
                         "no actor has answered for %.0f s: each needs %g free CPUs of the cluster",
                         _SILENT_S,
@@ -122,16 +123,19 @@ class JobActors:
             return []
         if not blocks:
             self._away.discard(number)
+            self._deaths.pop(f"actor {number}", None)
         return found or []
 
     def _died(self, number: int, blocks: list[Block], error: Exception) -> None:
         """Put blocks back, and wait for the actor."""
         self._todo.extendleft(reversed(blocks))
-        self._deaths.update(block.name for block in blocks)
-        if blocks and self._deaths[blocks[0].name] >= _DEATHS:
+        what = [block.name for block in blocks] or [f"actor {number}"]
+        self._deaths.update(what)
+        if self._deaths[what[0]] >= _DEATHS:
+            whose = f"the actor of {what[0]} has died" if blocks else "an actor has not started"
             raise JudgekitError(
-                f"the actor of {blocks[0].name} has died {_DEATHS} times ({str(error).splitlines()[0]}): look at Ray's logs "
-                "for the reason, such as too little memory, and --resume"
+                f"{whose} {_DEATHS} times ({str(error).splitlines()[0]}): look at Ray's logs for the reason, such as too "
+                "little memory, and --resume"
             )
         if not blocks:  # it died again
             time.sleep(1.0)

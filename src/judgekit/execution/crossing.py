@@ -9,7 +9,6 @@ from contextvars import Context, copy_context
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 
@@ -26,7 +25,7 @@ class Crossing:
         self._lock = Lock()
         self._calls: list[_Call] = []
         """What is to begin at home."""
-        self._returns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Return] = WeakKeyDictionary()
+        self._returns: dict[asyncio.AbstractEventLoop, _Return] = {}
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Await *coroutine* at home, in the caller's context. Cancelling the caller cancels it."""
@@ -36,6 +35,8 @@ class Crossing:
         with self._lock:
             back = self._returns.get(here)
             if back is None:
+                for over in [loop for loop in self._returns if loop.is_closed()]:
+                    del self._returns[over]
                 back = self._returns[here] = _Return(here)
             call = _Call(coroutine, here.create_future(), copy_context(), back)
             self._calls.append(call)
@@ -49,7 +50,8 @@ class Crossing:
         try:
             return await call.answer  # type: ignore[no-any-return]
         except asyncio.CancelledError:
-            self.home.call_soon_threadsafe(call.cancel)
+            with contextlib.suppress(RuntimeError):  # home is closed, and the call with it
+                self.home.call_soon_threadsafe(call.cancel)
             raise
 
     def _begin(self) -> None:

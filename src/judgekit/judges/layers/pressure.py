@@ -9,7 +9,7 @@ from typing import Any
 
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
 from judgekit.execution.limits import Limiter
-from judgekit.execution.stopwatch import off_the_clock
+from judgekit.judges.layers.recovery import not_asking
 
 
 class RateLimit:
@@ -36,7 +36,7 @@ class RateLimit:
     async def wait(self) -> None:
         """Wait for the next start. The wait counts against no evaluation's timeout."""
         if delay := self.reserve(time.monotonic()):
-            with off_the_clock():
+            with not_asking():
                 await asyncio.sleep(delay)
 
     def __reduce__(self) -> Any:

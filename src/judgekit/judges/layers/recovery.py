@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from contextvars import Context
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -168,7 +169,7 @@ class HangGuard:
     def __init__(self, engine: Any) -> None:
         self.engine = engine
         self._able = getattr(engine, "ready", None) is not None
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Calls] = WeakKeyDictionary()
+        self._loops: dict[asyncio.AbstractEventLoop, _Calls] = {}
 
     def __reduce__(self) -> Any:
         return HangGuard, (self.engine,)
@@ -180,15 +181,19 @@ class HangGuard:
         loop = asyncio.get_running_loop()
         calls = self._loops.get(loop)
         if calls is None:
+            for over in [other for other in self._loops if other.is_closed()]:
+                del self._loops[over]
             calls = self._loops[loop] = _Calls(self.engine, loop)
         try:
             async with asyncio.timeout(None) as scope:
                 call = calls.add(scope)
+                token = _ASKING.set((calls, call))
                 try:
                     reply = await inner.complete(request)
                     calls.alive()
                     return reply
                 finally:
+                    _ASKING.reset(token)
                     calls.remove(call)
         except TimeoutError:
             if not scope.expired():
@@ -196,6 +201,25 @@ class HangGuard:
             raise JudgeUnavailable(
                 f"{self.engine!r} hangs: it answers neither calls nor health checks"
             ) from None
+
+
+_ASKING: ContextVar[tuple[_Calls, _Call] | None] = ContextVar("judgekit_asking", default=None)
+
+
+@contextmanager
+def not_asking() -> Iterator[None]:
+    """A call waits here before it asks the engine: that the engine is silent is no sign, and the time is not the evaluation's."""
+    asking = _ASKING.get()
+    with off_the_clock():
+        if asking is None:
+            yield
+            return
+        calls, call = asking
+        calls.remove(call)
+        try:
+            yield
+        finally:
+            calls.put_back(call)
 
 
 class _Call:
@@ -236,11 +260,14 @@ class _Calls:
         """What the engine had done when it was last asked, since the last sign."""
 
     def add(self, scope: asyncio.Timeout) -> _Call:
-        now = time.monotonic()
+        return self.put_back(_Call(scope, 0.0))
+
+    def put_back(self, call: _Call) -> _Call:
+        """Watch a call that asks from now on."""
+        call.start = now = time.monotonic()
         if not self._calls:
             self._last_sign = now  # while nobody asks there are no answers
             self._misses, self._progress = 0, None
-        call = _Call(scope, now)
         self._calls.add(call)
         if self._misses:
             call.hold(now)

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, JudgeBudgetSpent
-from judgekit.execution.stopwatch import off_the_clock
+from judgekit.judges.layers.recovery import not_asking
 from judgekit.types import Usage
 
 logger = logging.getLogger("judgekit")
@@ -167,7 +167,7 @@ class TokenRate:
         reserved, delay = self.reserve(chars, time.monotonic())
         if delay > 0:
             try:
-                with off_the_clock():
+                with not_asking():
                     await asyncio.sleep(delay)
             except BaseException:
                 self.settle(reserved, chars, 0)
