@@ -187,6 +187,8 @@ def trained_forms() -> Iterator[tuple[str, str]]:
             verdict,
             wide,
             f"{verdict}\n{verdict}",
+            verdict[0] + verdict,
+            2 * verdict[0] + verdict,
             verdict.replace("[", "\uff3b").replace("<", "\uff1c"),
         ):
             yield "trained forms", f"{WRONG} {text}"

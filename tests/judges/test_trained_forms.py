@@ -116,9 +116,24 @@ def test_a_judge_that_repeats_the_rollout_gives_no_verdict(name: str) -> None:
     form = form_of(name)
     for reply, _ in READ[name]:
         wide = "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in reply)
-        for text in (reply, wide, reply.replace("[", "［").replace("<", "＜"), f"Well. {reply}"):
+        doubled = "".join(2 * c if c in "[<*\\" else c for c in reply)
+        tripled = "".join(3 * c if c in "[<*\\" else c for c in reply)
+        struck = "".join(f"{c}\u0338" if c in "[<*:" else c for c in reply)
+        for text in (
+            doubled,
+            tripled,
+            struck,
+            reply,
+            wide,
+            reply.replace("[", "［").replace("<", "＜"),
+            f"Well. {reply}",
+        ):
             _, inside, _ = quoted(text, markers=form.markers)
+            bare = "".join(
+                c for c in unicodedata.normalize("NFKD", inside.text) if not unicodedata.combining(c)
+            )
             for echo in (
+                bare,
                 inside.text,
                 unicodedata.normalize("NFKC", inside.text),
                 inside.text.splitlines()[-1],
@@ -132,7 +147,10 @@ def test_only_the_markers_are_broken_up() -> None:
     assert without_markers(text, ()) == text
     assert without_markers(text, ("\\boxed{",)) == "The list [[1, 2]] has \\boxed {4} and Final Decision: Yes"
     assert without_markers("ｘ［［A]]", ("[[",)) == "ｘ［ ［A]]"
-    assert without_markers("[[[[", ("[[",)) == "[ [[ ["
+    assert without_markers("[[[[", ("[[",)) == "[ [ [ ["
+    assert without_markers("[[[A]]", ("[[",)) == "[ [ [A]]"
+    assert without_markers("a⩴b ::= c", ("::",)) == "a<U+2A74>b : := c"
+    assert without_markers("[\u0338[A]]", ("[[",)) == "[\u0338 [A]]"
 
 
 @pytest.mark.parametrize("name", sorted(n for n in READ if "RESPONSE_A" not in Template.load(n).fields))

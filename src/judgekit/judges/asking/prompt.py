@@ -19,6 +19,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +70,33 @@ def made_visible(text: str) -> str:
 def without_markers(text: str, markers: Collection[str]) -> str:
     """Break up each of *markers* in *text* by a space, also where a tokenizer's normalisation would make it one."""
     for marker in markers:
-        head, last = marker[:-1], marker[-1]
-        text = text.replace(marker, f"{head} {last}")
-        if not text.isascii() and marker in unicodedata.normalize("NFKC", text):
-            folded = [(f, i) for i, c in enumerate(text) for f in unicodedata.normalize("NFKC", c)]
-            view = "".join(f for f, _ in folded)
-            at = {folded[m.end() - 1][1] for m in re.finditer(re.escape(marker), view)}
-            text = "".join(f" {c}" if i in at else c for i, c in enumerate(text))
+        if _ends_of(marker, text):  # characters that stand for several cannot be broken: they are written out
+            text = "".join(c if len(_folded(c)) < 2 else f"<U+{ord(c):04X}>" for c in text)
+        for _ in range(4):  # a break may join what makes another
+            if not (found := _ends_of(marker, text)):
+                break
+            text = " ".join(text[i:j] for i, j in pairwise([0, *found, len(text)]))
     return text
+
+
+def _ends_of(marker: str, text: str) -> list[int]:
+    """The places of the last characters of a *marker* in *text*, as it is and without marks and compatibility forms."""
+    if text.isascii():
+        if marker not in text:
+            return []
+        places: Sequence[int] = range(len(text))
+        view = text
+    else:
+        folded = [(f, i) for i, c in enumerate(text) for f in _folded(c)]
+        view = "".join(f for f, _ in folded)
+        places = [i for _, i in folded]
+    last = len(marker) - 1
+    return sorted({places[m.start() + last] for m in re.finditer(f"(?={re.escape(marker)})", view)} - {0})
+
+
+@lru_cache(maxsize=4096)
+def _folded(c: str) -> str:
+    return c if c.isascii() else "".join(f for f in unicodedata.normalize("NFKD", c) if not _is_accent(f))
 
 
 def quoted(
