@@ -16,16 +16,14 @@ import json
 import logging
 import os
 import random
-import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench_fleet import process
 from common import finish, machine
 
 from judgekit import Rollout
@@ -61,30 +59,10 @@ def rollouts() -> list[Rollout]:
 @contextlib.contextmanager
 def served(folder: Path, replicas: int) -> Iterator[list[str]]:
     """Servers of the embedded judge; yields their addresses."""
+    ports = range(PORT, PORT + replicas)
     command = [sys.executable, "-m", "judgekit", "serve", "--port", str(PORT), "--replicas", str(replicas)]
-    with open(folder / "serve.txt", "wb") as log:
-        keeper = subprocess.Popen(
-            command, env={**os.environ, "JUDGEKIT_STATE": str(folder / "state")}, stdout=log, stderr=log
-        )
-    try:
-        for port in range(PORT, PORT + replicas):
-            deadline = time.monotonic() + 300
-            while not _healthy(port):
-                if keeper.poll() is not None or time.monotonic() > deadline:
-                    sys.exit(f"the servers did not start: {(folder / 'serve.txt').read_text()[-2000:]}")
-                time.sleep(0.5)
-        yield [f"http://127.0.0.1:{port}/v1" for port in range(PORT, PORT + replicas)]
-    finally:
-        keeper.terminate()
-        keeper.wait()
-
-
-def _healthy(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
+    with process(folder, "serve", command, ports):
+        yield [f"http://127.0.0.1:{port}/v1" for port in ports]
 
 
 async def judged(
