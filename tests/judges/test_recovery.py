@@ -468,6 +468,32 @@ class Claims(Hung):
 
 
 @pytest.mark.usefixtures("_impatient")
+async def test_layers_around_an_engine_that_has_answered_before_wait_for_it() -> None:
+    """A server that is being restarted when another stack is put around its engine."""
+
+    class Away(ScriptedJudge):
+        has_answered = True
+        up = False
+
+        async def ready(self) -> bool:
+            return self.up
+
+        async def start(self) -> None:
+            if not self.up:
+                error = JudgeUnavailable("cannot be reached")
+                error.lost = True
+                raise error
+
+    engine = Away({"0": 0.0, "1": 1.0})
+    stack = stacked(engine)
+    starting = asyncio.create_task(stack.start())
+    await asyncio.sleep(0.05)
+    assert not starting.done()
+    engine.up = True
+    await starting
+    assert (await stack.complete(ask())).text == "1"
+
+
 @pytest.mark.usefixtures("_impatient")
 @pytest.mark.parametrize("limits", [{"requests_per_minute": 100.0}, {"tokens_per_minute": 100.0}])
 async def test_an_engine_whose_callers_wait_for_their_rate_does_not_hang(limits: dict[str, float]) -> None:

@@ -236,6 +236,11 @@ class OpenAIJudge:
             self._hung = False
         return True
 
+    @property
+    def has_answered(self) -> bool:
+        """Whether the server has ever told what it can do."""
+        return self._abilities is not None
+
     async def progress(self) -> object:
         """Return what the engine has done so far, where the server's `/metrics` tell it (vLLM's do)."""
         return await self._health.work_done()

@@ -3,7 +3,8 @@
 An engine takes part if it has `async def ready() -> bool`: whether it would answer a request now. `ready` starts what it
 can to become so, returns soon, and raises only a ConfigError, which is final. Where that can be true of an engine that
 hangs, `async def progress() -> object` helps: two equal answers, other than None, mean that it has done nothing in between.
-`hangs()` is called when its calls are cut off; `ready` is then to be sure.
+`hangs()` is called when its calls are cut off; `ready` is then to be sure. `has_answered`: whether it did so before these layers
+were put around it.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class Recovery:
         *since* is a time of the monotonic clock, *error* how the engine failed. The wait counts against no
         evaluation's timeout.
         """
-        if not (self._answered or isinstance(error, JudgeLoading)) or self.limit_s <= 0 or self._gave_up():
+        known = self._answered or bool(getattr(self.engine, "has_answered", False))
+        if not (known or isinstance(error, JudgeLoading)) or self.limit_s <= 0 or self._gave_up():
             return False
         loop = asyncio.get_running_loop()
         probe = self._probes.get(loop)
