@@ -200,12 +200,14 @@ async def test_kill_9_of_the_servers_engine_under_load(replica: Replica) -> None
         # a random model may end at once
         writer = OpenAIJudge(f"http://127.0.0.1:{replica.port}", api_key=KEY, extra_body={"ignore_eos": True})
         writing = [asyncio.create_task(writer.complete(ask(words(9, i), max_tokens=1500))) for i in range(32)]
-        await asyncio.sleep(0.5)
+        while not await _running(judge):
+            assert not all(task.done() for task in writing)
+            await asyncio.sleep(0.05)
         starts = replica.starts
         _kill_engine_of(replica)
         found = await asyncio.gather(*writing, return_exceptions=True)
         await writer.close()
-        assert any(isinstance(f, JudgeUnavailable) for f in found)
+        assert any(isinstance(f, JudgeUnavailable) for f in found), [repr(f)[:200] for f in found]
         assert all(isinstance(f, JudgeUnavailable | JudgeReply) for f in found)
         now = await GradingRunner({"judge": JudgeGrader(judge, verdict=verdict)}).run(rollouts)
         for result in now:  # down, or already up again
@@ -222,6 +224,15 @@ async def test_kill_9_of_the_servers_engine_under_load(replica: Replica) -> None
             assert all(isinstance(r.grades["judge"], Graded) for r in later)
             assert [r.reward for r in later] == pytest.approx(expected, rel=1e-3)
         assert replica.starts == starts + 1
+
+
+async def _running(judge: OpenAIJudge) -> bool:
+    """Whether the server's engine works on requests."""
+    page = await judge.server.page("/metrics") or ""
+    return any(
+        line.startswith("vllm:num_requests_running{") and float(line.rpartition(" ")[2]) > 0
+        for line in page.splitlines()
+    )
 
 
 def _kill_engine_of(replica: Replica) -> None:
