@@ -171,6 +171,9 @@ class _Figure(float):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, float)
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     __hash__ = float.__hash__
 
 
