@@ -206,8 +206,6 @@ async def main_(folder: Path) -> dict[str, Any]:
     script = str(Path(sys.executable).with_name("vllm-router"))
     route = [script, "--host", "127.0.0.1", "--port", str(ROUTER), "--policy", "consistent_hash"]
     proxy = Proxy()
-    if not Path(script).exists():
-        sys.exit("vllm-router is not here: there was no wheel of it for this machine")
     with (
         process(folder, "serve", serve, ports) as keeper,
         process(folder, "router", [*route, "--worker-urls", *workers], [ROUTER]),
@@ -284,6 +282,8 @@ async def main_(folder: Path) -> dict[str, Any]:
 def main() -> None:
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
+    if not Path(sys.executable).with_name("vllm-router").exists():
+        sys.exit("vllm-router is not here: there was no wheel of it for this machine")
     print(machine())
     with tempfile.TemporaryDirectory() as name:
         finish(asyncio.run(main_(Path(name))), GOALS)
