@@ -23,9 +23,12 @@ ALLOWED = {
     "config": {"reward", "ledger", "execution", "graders", "judges", "run", "strict_yaml"},
     "data": {"ledger", "run", "config", "execution"},
     "bridges": {"trainers"},
+    "report": {"ledger"},
     "trainers": {"run", "execution", "config", "ledger"},
     "service": {"data", "run", "execution", "trainers", "ledger", "graders", "judges"},
     "cli": {
+        "report",
+        "strict_yaml",
         "service",
         "data",
         "run",

@@ -1,10 +1,15 @@
-"""`judgekit report` and `judgekit replay`."""
+"""`judgekit report`, `compare`, `view` and `replay`."""
 
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 
+from ..report.pages import Page
 from .command import CONFIG, run
 
 
@@ -12,7 +17,48 @@ def test_report_alone(files: Path) -> None:
     run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl", "--ledger", "l.jsonl")
     done = run(files, "report", "l.jsonl", "--rows", "1")
     assert done.returncode == 0
-    assert "2 more are in the ledger" in (files / "l.html").read_text()
+    page = Page((files / "l.html").read_text())
+    assert page.facts["rows"] == 3
+    assert len(page.rollouts) == 1
+
+
+def test_limits_of_signals_come_from_a_file(files: Path) -> None:
+    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl", "--ledger", "l.jsonl")
+    (files / "limits.yaml").write_text("missing: 0.5\n")
+    done = run(files, "report", "l.jsonl", "--json", "--limits", "limits.yaml")
+    assert [s["limit"] for s in json.loads(done.stdout)["signals"]] == [0.5] * len(("correct", "brief"))
+
+
+def test_compare_says_what_changed(files: Path) -> None:
+    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
+    (files / "other.yaml").write_text(CONFIG.replace("correct: 0.9, brief: 0.1", "correct: 0.5, brief: 0.5"))
+    run(files, "grade", "other.yaml", "rollouts.jsonl", "--ledger", "b.jsonl")
+    done = run(files, "compare", "a.jsonl", "b.jsonl", "--out", "c.html")
+    assert done.returncode == 0, done.stderr
+    assert "3 rollouts are in both; 0 rewards changed" in done.stdout
+    told = json.loads(run(files, "compare", "a.jsonl", "b.jsonl", "--json").stdout)
+    assert (told["pairs"], told["graders"]["brief"]["scores_moved"]) == (3, 0)
+    assert Page((files / "c.html").read_text()).data["comparison"] == told
+
+
+def test_view_serves_until_it_is_ended(files: Path) -> None:
+    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "judgekit", "view", "l.jsonl", "--no-browser"],
+        cwd=files,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[1]
+        with urllib.request.urlopen(url.partition("#")[0]) as page:
+            assert b"judgekit" in page.read()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_replay_with_other_weights(files: Path) -> None:

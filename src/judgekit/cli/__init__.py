@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from judgekit.cli import config, grade, graders, ledger, serve, serve_rewards
+from judgekit.cli import config, grade, graders, replay, report, serve, serve_rewards
 from judgekit.cli.console import fail
 from judgekit.errors import ConfigError, DataError, JudgekitError
 from judgekit.version import __version__
@@ -31,8 +31,10 @@ app = typer.Typer(
     epilog="Exit codes: 0 success, 1 failed, 2 wrong arguments or files, 130 Ctrl-C, 143 SIGTERM.",
 )
 app.command()(grade.grade)
-app.command()(ledger.report)
-app.command()(ledger.replay)
+app.command()(report.report)
+app.command()(report.view)
+app.command()(report.compare)
+app.command()(replay.replay)
 app.command()(graders.graders)
 app.command()(config.lint)
 app.command()(config.schema)

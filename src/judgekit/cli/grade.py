@@ -171,7 +171,7 @@ def grade(
     if runner.ledger is not None:
         say(f"ledger           {runner.ledger.path}{' (appended)' if before else ''}")
     if report is not None and runner.ledger is not None:
-        from judgekit.ledger.report import write_report
+        from judgekit.report.page import write_report
 
         write_report(runner.ledger.path, report)
         if report != STDOUT:

@@ -38,13 +38,7 @@ def read_ledger(path: str | os.PathLike[str], *, strict: bool = True, replaced: 
     folder = Path(path)
     flush_ledgers(folder)
     reading = Reading({}, [], [])
-    if folder.is_dir():
-        files = sorted(folder.glob("*.jsonl"))
-        if not files:
-            raise DataError(f"{path} holds no ledger: there is no file *.jsonl in it")
-    else:
-        files = [folder]
-    for file in files:
+    for file in ledger_files(folder):
         _read(file, reading, strict)
     if any(entry.status == "unfinished" for entry in reading.entries):
         last = {(entry.run, entry.index): entry for entry in reading.entries}
@@ -56,6 +50,16 @@ def read_ledger(path: str | os.PathLike[str], *, strict: bool = True, replaced: 
         reading.replaced = len(reading.entries) - len(kept)
         reading.entries = kept
     return reading
+
+
+def ledger_files(path: Path) -> list[Path]:
+    """Return the files of a ledger: itself, or all of a folder. Raises DataError for a folder without any."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.glob("*.jsonl"))
+    if not files:
+        raise DataError(f"{path} holds no ledger: there is no file *.jsonl in it")
+    return files
 
 
 def _read(path: Path, reading: Reading, strict: bool) -> None:

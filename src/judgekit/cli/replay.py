@@ -1,4 +1,4 @@
-"""`judgekit report` and `judgekit replay`: what can be made of a ledger."""
+"""`judgekit replay`: the rewards of a ledger under other weights, and failed grades asked again."""
 
 from __future__ import annotations
 
@@ -18,51 +18,6 @@ if TYPE_CHECKING:
     from judgekit.ledger.schema import Entry
     from judgekit.run.again import Again
     from judgekit.types import RewardResult
-
-
-def report(
-    ledger: Annotated[Path, typer.Argument(help="A ledger written by judgekit: a file or a folder.")],
-    to: Annotated[
-        Path | None,
-        typer.Option("--out", help="The HTML file, by default beside the ledger; - for standard output."),
-    ] = None,
-    rows: Annotated[int, typer.Option(help="Show N rollouts in full, failures first.", min=0)] = 300,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    json_summary: Annotated[
-        bool, typer.Option("--json", help="Print what was written as JSON, and all else to stderr.")
-    ] = False,
-) -> None:
-    """Write a self-contained HTML page about a ledger."""
-    from judgekit.cli.logs import diverted
-    from judgekit.errors import ConfigError
-    from judgekit.ledger.files import STDOUT, check_targets
-    from judgekit.ledger.jsonl import json_line
-    from judgekit.ledger.reader import read_ledger
-    from judgekit.ledger.report import write_report
-
-    target = to or ledger.absolute().with_suffix(".html")
-    if to is None and not ledger.is_absolute():
-        target = ledger.parent / target.name
-    check_targets([target], inputs=[ledger], force=force)
-    if json_summary and target == STDOUT:
-        raise ConfigError("--json and --out - both write to standard output: give --out a file")
-    with diverted("reader") as warnings:
-        write_report(ledger, target, rows=rows)
-    if json_summary or target == STDOUT:
-        out.file = sys.stderr
-    for text in warnings:
-        say(f"warning: {text}")
-    if json_summary:
-        reading = read_ledger(ledger)
-        told = {
-            "report": str(target),
-            "rollouts": len(reading.entries),
-            "statuses": dict(Counter(entry.status for entry in reading.entries)),
-            "skipped_lines": len(reading.torn),
-        }
-        sys.stdout.write(json_line(told))
-    elif target != STDOUT:
-        say(f"report  {target}  (open it in a browser)")
 
 
 def replay(

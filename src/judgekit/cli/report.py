@@ -1,0 +1,198 @@
+"""`judgekit report`, `judgekit view` and `judgekit compare`: looking at ledgers."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+
+from judgekit.cli.console import out, run, say
+from judgekit.errors import ConfigError
+
+Ledger = Annotated[Path, typer.Argument(help="A ledger written by judgekit: a file or a folder.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
+LimitsFile = Annotated[
+    Path | None,
+    typer.Option("--limits", help="A YAML file with limits of signals, such as length: 0.4."),
+]
+
+
+def report(
+    ledger: Ledger,
+    to: Annotated[
+        Path | None,
+        typer.Option("--out", help="The HTML file, by default beside the ledger; - for standard output."),
+    ] = None,
+    rows: Annotated[
+        int,
+        typer.Option(
+            help="Rollouts whose texts the page holds: whole groups, over the whole range of rewards.", min=0
+        ),
+    ] = 5000,
+    limits: LimitsFile = None,
+    force: Force = False,
+    json_summary: Annotated[
+        bool, typer.Option("--json", help="Print statuses and signals as JSON, and all else to stderr.")
+    ] = False,
+) -> None:
+    """Write a self-contained HTML page about a ledger."""
+    from judgekit.ledger.files import STDOUT, check_targets, whole_file
+    from judgekit.ledger.jsonl import json_line
+    from judgekit.report.page import render, whole_table
+    from judgekit.report.signals import signals, to_json
+
+    target = to or ledger.absolute().with_suffix(".html")
+    if to is None and not ledger.is_absolute():
+        target = ledger.parent / target.name
+    check_targets([target], inputs=[ledger], force=force)
+    if json_summary and target == STDOUT:
+        raise ConfigError("--json and --out - both write to standard output: give --out a file")
+    if json_summary or target == STDOUT:
+        out.file = sys.stderr
+    table = whole_table(ledger)
+    found = signals(table, _limits(limits))
+    with whole_file(target) as file:
+        file.write(render(table, found, rows=rows))
+    if table.torn:
+        say(f"warning: {ledger}: skipped {len(table.torn)} line(s), the first is line {table.torn[0]}")
+    for one in found:
+        if one.raised:
+            say(f"signal  {one.text}")
+    if json_summary:
+        rows_of = Counter(table.names["status"].values[table.codes["status"][row]] for row in table.shown())
+        told: dict[str, Any] = {
+            "report": str(target),
+            "rollouts": rows_of.total(),
+            "statuses": dict(rows_of),
+            "skipped_lines": len(table.torn),
+            "signals": to_json(found),
+        }
+        sys.stdout.write(json_line(told))
+    elif target != STDOUT:
+        say(f"report  {target}  (open it in a browser)")
+
+
+def view(
+    ledger: Ledger,
+    against: Annotated[
+        Path | None, typer.Option("--against", help="An earlier ledger of the same rollouts to compare with.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: any free one.", min=0, max=65535)] = 0,
+    limits: LimitsFile = None,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+) -> None:
+    """Look at a ledger of any size in the browser, live while a run writes to it.
+
+    The page is served on 127.0.0.1 only. On a machine elsewhere: ssh -L PORT:127.0.0.1:PORT, with --port PORT.
+    """
+    import webbrowser
+
+    from judgekit.errors import DataError
+    from judgekit.report.view import View
+
+    for path in (ledger, against):
+        if path is not None and not path.exists():
+            raise DataError(f"cannot read {path}: there is no such file")
+    given = _limits(limits)
+
+    async def serve() -> None:
+        async with View(ledger, against=against, limits=given).served(port) as url:
+            say(f"{ledger}: {url}   (Ctrl-C ends)")
+            if browser:
+                await anyio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True)
+            await anyio.sleep_forever()
+
+    run(serve, signal.SIGTERM)
+
+
+def compare(
+    before: Annotated[Path, typer.Argument(help="The earlier ledger.")],
+    after: Annotated[Path, typer.Argument(help="The later ledger.")],
+    to: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write the report of AFTER, with the comparison, to this HTML file."),
+    ] = None,
+    limits: LimitsFile = None,
+    force: Force = False,
+    json_summary: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+) -> None:
+    """Compare two ledgers: which rewards and grades of the same rollouts changed, and how far."""
+    from judgekit.ledger.files import STDOUT, check_targets, whole_file
+    from judgekit.ledger.jsonl import json_line
+    from judgekit.report.compare import comparison
+    from judgekit.report.page import render, whole_table
+    from judgekit.report.signals import signals
+
+    if json_summary and to == STDOUT:
+        raise ConfigError("--json and --out - both write to standard output: give --out a file")
+    if to is not None:
+        check_targets([to], inputs=[before, after], force=force)
+    given = _limits(limits)
+    later = whole_table(after)
+    found = comparison(whole_table(before), later)
+    if to is not None:
+        with whole_file(to) as file:
+            file.write(render(later, signals(later, given), comparison=found))
+    if json_summary:
+        sys.stdout.write(json_line(found))
+        return
+    if to == STDOUT:
+        return
+    _print(found)
+    if to is not None:
+        say(f"report  {to}  (open it in a browser)")
+
+
+def _print(found: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    sides = Table(box=None, pad_edge=False)
+    for column in ("", "ledger", "rollouts", "mean reward", "missing"):
+        sides.add_column(column, justify="left" if column in ("", "ledger") else "right")
+    for which in ("before", "after"):
+        side = found[which]
+        sides.add_row(
+            which, side["ledger"], str(side["rollouts"]), _number(side["reward_mean"]), str(side["missing"])
+        )
+    out.print(sides)
+    if not found["pairs"]:
+        say("\nno rollout is in both: their ids, groups or texts differ")
+        return
+    say(f"\n{found['pairs']} rollouts are in both; {found['rewards_changed']} rewards changed")
+    graders = Table(box=None, pad_edge=False)
+    for column in ("grader", "graded in both", "before", "after", "correlation", "moved", "kind changed"):
+        graders.add_column(column, justify="left" if column == "grader" else "right")
+    for name, g in found["graders"].items():
+        graders.add_row(
+            name,
+            str(g["both_graded"]),
+            *(_number(g[key]) for key in ("mean_before", "mean_after", "correlation")),
+            str(g["scores_moved"]),
+            str(g["kinds_changed"]),
+        )
+    out.print(graders)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _limits(path: Path | None) -> Any:
+    """The limits in a YAML file; None without one. Raises ConfigError for a name or a value that is none."""
+    import msgspec
+
+    from judgekit.report.signals import Limits
+    from judgekit.strict_yaml import read_yaml
+
+    if path is None:
+        return None
+    try:
+        return msgspec.convert(read_yaml(path), Limits)
+    except msgspec.ValidationError as error:
+        known = ", ".join(Limits.__struct_fields__)
+        raise ConfigError(f"{path}: {error}; limits are {known}") from None

@@ -1,0 +1,62 @@
+"""A person's marks of rollouts: good or bad, with a note; a file beside the ledger, and labels for judging the judge.
+
+    ledger.jsonl  →  ledger.marks.jsonl    {"run": …, "index": …, "mark": "good", "note": "…", "time": …}
+
+The last line of a rollout counts; a mark of "" takes one back. The file is only ever appended to.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from judgekit.errors import DataError
+from judgekit.ledger.jsonl import encoded, numbered_lines
+
+
+class Mark(Struct, frozen=True, omit_defaults=True):
+    """What a person says of one rollout of a ledger."""
+
+    run: str
+    index: int
+    mark: Literal["good", "bad", ""]
+    note: str = ""
+    id: str = ""
+    time: float = 0.0
+    """Seconds since the epoch."""
+
+
+def marks_path(ledger: str | os.PathLike[str]) -> Path:
+    """Where the marks of a ledger are: beside a file; beside a folder, too, whose files are all ledgers."""
+    ledger = Path(ledger)
+    return ledger.parent / f"{ledger.name if ledger.is_dir() else ledger.stem}.marks.jsonl"
+
+
+def read_marks(ledger: str | os.PathLike[str]) -> dict[tuple[str, int], Mark]:
+    """Read a ledger's marks by run and index; none where there is no file. Raises DataError for a line that is no mark."""
+    path = marks_path(ledger)
+    found: dict[tuple[str, int], Mark] = {}
+    if not path.exists():
+        return found
+    for number, line in numbered_lines(path):
+        try:
+            mark = _decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}, line {number}: not a mark ({error})") from None
+        found[mark.run, mark.index] = mark
+    return {key: mark for key, mark in found.items() if mark.mark or mark.note}
+
+
+def write_mark(ledger: str | os.PathLike[str], mark: Mark) -> None:
+    """Append a mark, stamped with the time. Raises OSError where the file cannot be written."""
+    line = encoded(msgspec.structs.replace(mark, time=time.time()))
+    with open(marks_path(ledger), "ab") as file:
+        file.write(line)
+
+
+_decoder = msgspec.json.Decoder(Mark)

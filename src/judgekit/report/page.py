@@ -1,0 +1,193 @@
+"""The report: one HTML file that needs no network, with a ledger's columns and the texts of some thousand rollouts.
+
+The page is the same that `judgekit view` serves (`assets/`). Texts that a policy wrote are untrusted: they travel as
+compressed data, the script writes them as text nodes only, and the page's policy allows no script, style, image or
+connection besides its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from judgekit.errors import DataError
+from judgekit.ledger.files import whole_file
+from judgekit.ledger.jsonl import encoded
+from judgekit.report.marks import read_marks
+from judgekit.report.signals import Limits, Signal, signals, to_json
+from judgekit.report.table import Table
+
+ROWS = 5000
+"""Rollouts whose texts a report holds."""
+_CHUNK = 100
+"""Rollouts that are decompressed together."""
+_LONGEST = 20_000
+"""Longer texts are cut in the middle to this many characters."""
+_FAILED_SHARE = 0.25
+"""Share of the rollouts with texts that may be taken for their failures."""
+
+
+def write_report(
+    ledger: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    rows: int = ROWS,
+    limits: Limits | None = None,
+) -> None:
+    """Write the page about *ledger* to *path*, with the texts of *rows* rollouts; see `render`.
+
+    Raises DataError if the ledger cannot be read or has no rollouts.
+    """
+    table = whole_table(ledger)
+    page = render(table, signals(table, limits), rows=rows)
+    with whole_file(path) as file:
+        file.write(page)
+
+
+def render(
+    table: Table,
+    signals: Sequence[Signal],
+    *,
+    rows: int = ROWS,
+    comparison: Mapping[str, Any] | None = None,
+) -> str:
+    """Make the page. All rollouts are in its figures and its table, the texts of *rows* can be read in it.
+
+    These are taken by whole groups over the whole range of rewards, a quarter of them of groups with failures.
+    """
+    chosen = _sample(table, rows)
+    sample = set(chosen)
+    blocks = []
+    for number in range(table.blocks):
+        block = table.block(number)
+        block["preview"] = [
+            text if block["start"] + i in sample else "" for i, text in enumerate(block["preview"])
+        ]
+        blocks.append(block)
+    chunks = [chosen[i : i + _CHUNK] for i in range(0, len(chosen), _CHUNK)]
+    data = {
+        "facts": table.facts(),
+        "blocks": blocks,
+        "signals": to_json(signals),
+        "marks": marks_of(table),
+        "comparison": comparison,
+        "chunks": chunks,
+    }
+    islands = [
+        ("data", _packed(data)),
+        *(
+            (f"chunk-{i}", _packed([_cut(table.rollout(row)) for row in chunk]))
+            for i, chunk in enumerate(chunks)
+        ),
+    ]
+    return shell(table.path.name, connect=False, islands=islands)
+
+
+def whole_table(ledger: str | os.PathLike[str]) -> Table:
+    """Read a ledger to its end. Raises DataError if there are no rollouts in it."""
+    table = Table(ledger)
+    table.read(end=True)
+    if not table.rows:
+        raise DataError(f"the ledger {ledger} holds no rollouts yet")
+    return table
+
+
+def marks_of(table: Table) -> list[dict[str, Any]]:
+    """The marks of a ledger, for the page."""
+    return [msgspec.to_builtins(mark) for mark in read_marks(table.path).values()]
+
+
+def shell(title: str, *, connect: bool, islands: Iterable[tuple[str, str]] = ()) -> str:
+    """The page without or with its data. *connect*: it may fetch from where it came."""
+    style, script = (_asset(name) for name in ("report.css", "report.js"))
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
+        f"form-action 'none'" + ("; connect-src 'self'" if connect else "")
+    )
+    data = "\n".join(
+        f'<script type="application/octet-stream" id="{name}">{text}</script>' for name, text in islands
+    )
+    return (
+        _asset("report.html")
+        .replace("{{policy}}", policy)
+        .replace("{{title}}", html.escape(title))
+        .replace("{{style}}", style)
+        .replace("{{script}}", script)
+        .replace("{{data}}", data)
+    )
+
+
+def _sample(table: Table, rows: int) -> list[int]:
+    """Rows of whole groups: up to a quarter with failures, the others spread evenly over the groups' mean rewards."""
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row in table.shown():
+        groups[table.codes["run"][row], table.codes["group"][row]].append(row)
+    failed = [key for key, members in groups.items() if any(_failed(table, row) for row in members)]
+    chosen: dict[tuple[int, int], None] = {}
+    quarter = int(rows * _FAILED_SHARE)
+    left = _take(chosen, failed, groups, quarter)
+    by_reward = sorted(
+        (key for key in groups if key not in chosen), key=lambda key: _mean(table, groups[key])
+    )
+    _take(chosen, by_reward, groups, rows - quarter + left)
+    return [row for key in chosen for row in groups[key]]
+
+
+def _take(
+    chosen: dict[tuple[int, int], None],
+    keys: Sequence[tuple[int, int]],
+    groups: Mapping[tuple[int, int], Sequence[int]],
+    room: int,
+) -> int:
+    """Choose of *keys* what has room, evenly spaced; returns the room that is left."""
+    size = sum(len(groups[key]) for key in keys) / max(1, len(keys))
+    count = max(1, min(len(keys), int(room / max(1, size))))
+    spaced = [keys[round(i * (len(keys) - 1) / max(1, count - 1))] for i in range(count)] if keys else []
+    for key in dict.fromkeys([*spaced, *keys]):
+        if len(groups[key]) <= room:
+            chosen[key] = None
+            room -= len(groups[key])
+    return room
+
+
+def _mean(table: Table, rows: Sequence[int]) -> float:
+    values = [x for row in rows if (x := table.numbers["raw"][row]) == x]
+    return sum(values) / len(values) if values else -float("inf")
+
+
+def _failed(table: Table, row: int) -> bool:
+    return any(column.error[row] >= 0 for column in table.graders.values())
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str):
+        if len(value) <= _LONGEST:
+            return value
+        half = _LONGEST // 2
+        return f"{value[:half]}\n[… {len(value) - _LONGEST} characters are only in the ledger …]\n{value[-half:]}"
+    if isinstance(value, list):
+        return [_cut(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _cut(item) for key, item in value.items()}
+    return value
+
+
+def _packed(value: Any) -> str:
+    return base64.b64encode(gzip.compress(encoded(value), 9, mtime=0)).decode()
+
+
+def _asset(name: str) -> str:
+    return (files("judgekit.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

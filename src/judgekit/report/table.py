@@ -1,0 +1,378 @@
+"""A ledger as columns: what the report's page filters, sorts and draws; whole rollouts are read when they are opened.
+
+A ledger of any size is read once, front to back, and read on where a run still writes to it. A row keeps some hundred
+bytes; the texts stay in the file, found by their offset.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from judgekit.errors import DataError
+from judgekit.ledger.jsonl import encoded
+from judgekit.ledger.reader import ledger_files
+from judgekit.ledger.schema import FORMAT, RESUMES, Spec
+from judgekit.ledger.writer import flush_ledgers
+from judgekit.types import Usage, content_text
+
+BLOCK = 5000
+"""Rows of a block: the unit in which columns travel to the page."""
+STEP_TAGS = ("step", "global_step", "global_steps")
+"""Names under which hosts tag a run with its training step."""
+STATES = ("graded", "abstained", "skipped", "failed", "absent")
+_ABSENT = STATES.index("absent")
+_PREVIEW = 90
+"""Characters of a response and of a prompt that a row shows."""
+_NONE = -1
+
+
+class _Grade(Struct):
+    kind: str
+    score: float = math.nan
+    error: str = ""
+    cause: str = "infrastructure"
+    usage: Usage | None = None
+
+
+class _Row(Struct, tag_field="type", tag="rollout"):
+    """Of a ledger's line, what its row shows."""
+
+    run: str
+    index: int
+    group: Any
+    time: float
+    reward: float | None
+    raw_reward: float | None
+    status: str
+    grades: dict[str, _Grade]
+    id: str = ""
+    tags: dict[str, Any] = {}
+    usage: Usage = Usage()
+    wall_s: float = 0.0
+    data_source: str = ""
+    finish_reason: str | None = None
+    response_tokens: int | None = None
+    response_chars: int = 0
+    rollout_digest: str = ""
+    prompt: msgspec.Raw = msgspec.Raw(b"null")
+    response: str | None = None
+
+
+class Names:
+    """The different values of a column, in the order of their first row."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._codes: dict[Any, int] = {}
+
+    def code(self, key: Any, value: Any = None) -> int:
+        """Return the number of *key*; *value*: what the page shows for it, by default itself."""
+        found = self._codes.get(key)
+        if found is None:
+            found = self._codes[key] = len(self.values)
+            self.values.append(key if value is None else value)
+        return found
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._codes
+
+
+class GraderColumn:
+    """One grader's grades: a score or NaN, what kind of grade, and for a failure the number of its error."""
+
+    def __init__(self, rows: int) -> None:
+        self.score = array("d", [math.nan]) * rows
+        self.state = array("b", [_ABSENT]) * rows
+        self.error = array("h", [_NONE]) * rows
+        self.judged = False
+        """Whether a judge was asked for a grade."""
+
+
+class Place(NamedTuple):
+    """Where a row's line is."""
+
+    path: Path
+    offset: int
+    length: int
+
+
+class Table:
+    """The columns of one ledger, a file or a folder of files. Rows are only ever added; not safe for threads."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.specs: dict[str, Spec] = {}
+        self.torn: list[int] = []
+        """Numbers (from 1) of lines that were skipped, each in its file."""
+        self.rows = 0
+        self.read_bytes = 0
+        self.hidden: set[int] = set()
+        """Rows that a later line took the place of."""
+        self.numbers: dict[str, array[float]] = {
+            key: array("d")
+            for key in ("index", "reward", "raw", "time", "step", "length", "seconds", "tokens", "calls")
+        }
+        """NaN where a row has no such number."""
+        self.codes: dict[str, array[int]] = {
+            key: array("l") for key in ("group", "source", "status", "finish", "run", "phase")
+        }
+        self.names: dict[str, Names] = {key: Names() for key in (*self.codes, "error")}
+        self.texts: dict[str, list[str]] = {"id": [], "preview": []}
+        self.graders: dict[str, GraderColumn] = {}
+        self.usage = Usage()
+        self._places: tuple[array[int], array[int], array[int]] = (array("h"), array("q"), array("l"))
+        self._files: dict[Path, int] = {}
+        self._lines: dict[Path, int] = {}
+        self._paths: list[Path] = []
+        self._unfinished: dict[tuple[str, int], int] = {}
+        self.identities = array("q")
+        """A hash of what tells a row's rollout from others, also in another ledger."""
+        self._rows_of: dict[int, list[int]] = {}
+        """Rows by identity: only of a ledger with resumed runs."""
+        self._identified = 0
+        self._starts: list[dict[str, int]] = []
+        """Sizes of `names` and `graders` at each block's first row."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the ledger on disk."""
+        return sum(file.stat().st_size for file in ledger_files(self.path))
+
+    def read(self, rows: int | None = None, *, end: bool = False) -> int:
+        """Read on, *rows* rows at most; returns how many were added.
+
+        *end*: nobody writes to the ledger; else a last line without its end waits for the rest. Raises DataError if the
+        ledger cannot be read, or has a line that is JSON but not a ledger's.
+        """
+        flush_ledgers(self.path)
+        added = 0
+        for file in ledger_files(self.path):
+            for _ in self._follow(file, end):
+                added += 1
+                if added == rows:
+                    return added
+        return added
+
+    def _follow(self, path: Path, end: bool) -> Iterator[None]:
+        """Add the rows of a file behind what was read of it."""
+        if path not in self._files:
+            self._files[path] = self._lines[path] = 0
+            self._paths.append(path)
+        number = self._paths.index(path)
+        try:
+            with open(path, "rb") as file:
+                file.seek(self._files[path])
+                for line in file:
+                    if not (end or line.endswith(b"\n")):
+                        return
+                    offset = self._files[path]
+                    self._files[path] += len(line)
+                    self.read_bytes += len(line)
+                    added = bool(line.strip()) and self._add(line, path)
+                    self._lines[path] += 1
+                    if added:
+                        files, offsets, lengths = self._places
+                        files.append(number)
+                        offsets.append(offset)
+                        lengths.append(len(line))
+                        yield
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror}") from None
+
+    def _add(self, line: bytes, path: Path) -> bool:
+        try:
+            row = _decoder.decode(line)
+        except msgspec.ValidationError as error:
+            number = 1 + self._lines[path]
+            raise DataError(f"{path}, line {number}: not a line of a judgekit ledger ({error})") from None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self.torn.append(1 + self._lines[path])
+            return False
+        if isinstance(row, Spec):
+            if row.format > FORMAT:
+                raise DataError(
+                    f"{path}: the ledger has format {row.format}, of judgekit {row.judgekit}: this version reads up to {FORMAT}"
+                )
+            self.specs[row.digest] = row
+            return False
+        at = self.rows
+        if at % BLOCK == 0:
+            self._starts.append(
+                {key: len(names.values) for key, names in self.names.items()} | {"graders": len(self.graders)}
+            )
+        self._replace(row, at)
+        group = encoded(row.group)
+        if group not in self.names["group"]:
+            self.names["group"].code(
+                group, {"id": _label(row.group), "prompt": _shortened(_prompt(row.prompt))}
+            )
+        step = next((row.tags[tag] for tag in STEP_TAGS if tag in row.tags), None)
+        for key, figure in (
+            ("index", row.index),
+            ("reward", row.reward),
+            ("raw", row.raw_reward),
+            ("time", row.time),
+            ("step", step if isinstance(step, int | float) else None),
+            ("length", row.response_tokens if row.response_tokens is not None else row.response_chars),
+            ("seconds", row.wall_s),
+            ("tokens", row.usage.prompt_tokens + row.usage.completion_tokens),
+            ("calls", row.usage.calls),
+        ):
+            self.numbers[key].append(math.nan if figure is None else figure)
+        for key, value in (
+            ("group", group),
+            ("source", row.data_source),
+            ("status", row.status),
+            ("finish", row.finish_reason or ""),
+            ("run", row.run),
+            ("phase", str(row.tags.get("phase", ""))),
+        ):
+            self.codes[key].append(self.names[key].code(value))
+        self.texts["id"].append(row.id)
+        self.texts["preview"].append(_shortened(row.response or ""))
+        for column in self.graders.values():
+            column.score.append(math.nan)
+            column.state.append(_ABSENT)
+            column.error.append(_NONE)
+        for name, grade in row.grades.items():
+            if name not in self.graders:
+                self.graders[name] = GraderColumn(at + 1)
+            column = self.graders[name]
+            column.score[at] = grade.score
+            column.state[at] = STATES.index(grade.kind)
+            column.judged = column.judged or (grade.usage is not None and grade.usage.calls > 0)
+            if grade.kind == "failed":
+                column.error[at] = self.names["error"].code((grade.error, grade.cause))
+        self.usage += row.usage
+        self.rows += 1
+        return True
+
+    def _replace(self, row: _Row, at: int) -> None:
+        """Hide the rows that this one takes the place of, as `read_ledger` leaves them out."""
+        earlier = self._unfinished.pop((row.run, row.index), None)
+        if earlier is not None:
+            self.hidden.add(earlier)
+        if row.status == "unfinished":
+            self._unfinished[row.run, row.index] = at
+        self.identities.append(hash((row.id, encoded(row.group), row.rollout_digest)))
+        resumed = {self.names["run"].code(run) for run in row.tags.get(RESUMES, ())}
+        if resumed:
+            self._hide(self.identities[at], resumed)
+
+    def _hide(self, identity: int, runs: set[int]) -> None:
+        for at in range(self._identified, self.rows):
+            self._rows_of.setdefault(self.identities[at], []).append(at)
+        self._identified = self.rows
+        self.hidden.update(at for at in self._rows_of.get(identity, ()) if self.codes["run"][at] in runs)
+
+    def shown(self) -> Iterator[int]:
+        """Rows that count."""
+        return (at for at in range(self.rows) if at not in self.hidden)
+
+    def place(self, row: int) -> Place:
+        files, offsets, lengths = self._places
+        return Place(self._paths[files[row]], offsets[row], lengths[row])
+
+    def lines(self) -> Iterator[tuple[Path, list[int], list[int], list[int]]]:
+        """For each file: its path, its rows, and the offsets at which their lines begin and end."""
+        files, offsets, lengths = self._places
+        for number, path in enumerate(self._paths):
+            rows = [row for row in range(self.rows) if files[row] == number]
+            if rows:
+                yield path, rows, [offsets[r] for r in rows], [offsets[r] + lengths[r] for r in rows]
+
+    def rollout(self, row: int) -> dict[str, Any]:
+        """Read a row's whole line."""
+        place = self.place(row)
+        with open(place.path, "rb") as file:
+            file.seek(place.offset)
+            line: dict[str, Any] = msgspec.json.decode(file.read(place.length))
+        return line
+
+    @property
+    def blocks(self) -> int:
+        return len(self._starts)
+
+    def block(self, number: int) -> dict[str, Any]:
+        """Columns of the rows from *number* × `BLOCK`, and the names that appear in them first. Fits JSON: NaN is null."""
+        begin = self._starts[number]
+        end = self._starts[number + 1] if number + 1 < len(self._starts) else None
+        rows = slice(number * BLOCK, min(self.rows, (number + 1) * BLOCK))
+
+        def fresh(key: str, values: Sequence[Any]) -> Sequence[Any]:
+            return values[begin[key] : None if end is None else end[key]]
+
+        return {
+            "start": rows.start,
+            "rows": rows.stop - rows.start,
+            "known": begin,
+            "names": {key: fresh(key, names.values) for key, names in self.names.items()},
+            "new_graders": fresh("graders", list(self.graders)),
+            "numbers": {key: _exact(column[rows]) for key, column in self.numbers.items()},
+            "codes": {key: list(column[rows]) for key, column in self.codes.items()},
+            "id": self.texts["id"][rows],
+            "preview": self.texts["preview"][rows],
+            "graders": {
+                name: [_exact(column.score[rows]), list(column.state[rows]), list(column.error[rows])]
+                for name, column in self.graders.items()
+            },
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """What the page says of the ledger as a whole."""
+        return {
+            "title": self.path.name,
+            "rows": self.rows,
+            "hidden": sorted(self.hidden),
+            "skipped": len(self.torn),
+            "usage": msgspec.to_builtins(self.usage),
+            "judges": [name for name, column in self.graders.items() if column.judged],
+            "specs": [_spec(spec) for spec in self.specs.values()],
+        }
+
+
+def _spec(spec: Spec) -> dict[str, Any]:
+    return {
+        "reward": spec.reward,
+        "transform": spec.transform,
+        "missing_reward": spec.missing_reward,
+        "graders": {
+            name: {"version": grader.version, "range": grader.score_range}
+            for name, grader in spec.graders.items()
+        },
+    }
+
+
+def _exact(column: array[float]) -> list[Any]:
+    """The numbers with nine significant digits; None for NaN and infinities, which JSON has not."""
+    return [(int(x) if x.is_integer() else float(f"{x:.9g}")) if math.isfinite(x) else None for x in column]
+
+
+def _label(group: Any) -> str:
+    return group if isinstance(group, str) else encoded(group).decode().strip()
+
+
+def _shortened(text: str) -> str:
+    return " ".join(text[: 4 * _PREVIEW].split())[:_PREVIEW]
+
+
+def _prompt(raw: msgspec.Raw) -> str:
+    """The prompt as text: itself, or the content of its last user message."""
+    prompt: Any = msgspec.json.decode(raw)
+    if isinstance(prompt, list):
+        for message in reversed(prompt):
+            if isinstance(message, Mapping) and message.get("role") == "user":
+                return content_text(message.get("content"))
+        return ""
+    return prompt if isinstance(prompt, str) else ""
+
+
+_decoder: msgspec.json.Decoder[Spec | _Row] = msgspec.json.Decoder(Spec | _Row)

@@ -1,0 +1,244 @@
+"""The server behind `judgekit view`: the report's page over a ledger of any size, live while a run writes to it.
+
+It listens on 127.0.0.1 only. A ledger holds what was graded, so each request must carry the token that the printed
+address has behind its `#` (browsers never send that part), and must name this host: no page of another site, and no
+other user of the machine, can read it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import mmap
+import re
+import secrets
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import msgspec
+from aiohttp import web
+
+from judgekit.errors import DataError
+from judgekit.ledger.jsonl import encoded
+from judgekit.report.compare import comparison
+from judgekit.report.marks import Mark, write_mark
+from judgekit.report.page import marks_of, shell
+from judgekit.report.signals import Limits, signals, to_json
+from judgekit.report.table import Table
+
+_SLICE = 1000
+"""Rows that are read between two looks at the requests: some 15 ms."""
+_POLL_S = 1.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class View:
+    """Serves one ledger: `async with View(path).served() as url`. *against*: an earlier ledger to compare with."""
+
+    def __init__(self, ledger: Path, *, against: Path | None = None, limits: Limits | None = None) -> None:
+        self.table = Table(ledger)
+        self.before = Table(against) if against is not None else None
+        self.limits = limits
+        self.token = secrets.token_urlsafe(16)
+        self.caught_up = asyncio.Event()
+        """Whether all that was in the ledger has been read."""
+        self.port = 0
+        self._lock = asyncio.Lock()
+        self._signals: tuple[int, list[dict[str, Any]]] = (-1, [])
+
+    @contextlib.asynccontextmanager
+    async def served(self, port: int = 0) -> AsyncIterator[str]:
+        """Serve until the end of the block; gives the page's address.
+
+        Raises DataError where the port is taken or the ledger's beginning cannot be read.
+        """
+        self.table.read(_SLICE)
+        app = web.Application(middlewares=[self._guard])
+        app.add_routes(
+            [
+                web.get("/", self._page),
+                web.get("/api/state", self._state),
+                web.get("/api/block/{number:[0-9]+}", self._block),
+                web.get("/api/rollout/{row:[0-9]+}", self._rollout),
+                web.get("/api/search", self._search),
+                web.get("/api/signals", self._told),
+                web.get("/api/comparison", self._comparison),
+                web.post("/api/mark", self._mark),
+            ]
+        )
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", port)
+            try:
+                await site.start()
+            except OSError as error:
+                raise DataError(
+                    f"cannot serve on port {port}: {error.strerror}; give --port another"
+                ) from None
+            self.port = runner.addresses[0][1]
+            async with anyio.create_task_group() as tasks:  # a ledger that cannot be read on ends the block
+                tasks.start_soon(self._read)
+                yield f"http://127.0.0.1:{self.port}/#{self.token}"
+                tasks.cancel_scope.cancel()
+        finally:
+            await runner.cleanup()
+
+    async def _read(self) -> None:
+        while True:
+            async with self._lock:
+                added = self.table.read(_SLICE)
+                if self.before is not None:
+                    added += self.before.read(_SLICE)
+            if added:
+                await asyncio.sleep(0)
+            else:
+                self.caught_up.set()
+                await asyncio.sleep(_POLL_S)
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.host not in (f"127.0.0.1:{self.port}", f"localhost:{self.port}"):
+            raise web.HTTPForbidden(text="this page is only served under 127.0.0.1")
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if request.path != "/" and not secrets.compare_digest(token.encode(), self.token.encode()):
+            raise web.HTTPForbidden(text="open the address that judgekit view printed, with all behind the #")
+        response = await handler(request)
+        response.headers["Cache-Control"] = "no-store"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["X-Frame-Options"] = "DENY"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        return response
+
+    async def _page(self, request: web.Request) -> web.Response:
+        return web.Response(text=shell(self.table.path.name, connect=True), content_type="text/html")
+
+    async def _state(self, request: web.Request) -> web.Response:
+        try:
+            marks, problem = marks_of(self.table), ""
+        except DataError as error:
+            marks, problem = [], str(error)
+        return _json(
+            {
+                "facts": self.table.facts(),
+                "blocks": self.table.blocks,
+                "caught_up": self.caught_up.is_set(),
+                "read": self.table.read_bytes,
+                "size": self.table.size,
+                "marks": marks,
+                "problem": problem,
+                "compares": self.before is not None,
+            }
+        )
+
+    async def _block(self, request: web.Request) -> web.Response:
+        number = int(request.match_info["number"])
+        if number >= self.table.blocks:
+            raise web.HTTPNotFound
+        return _json(self.table.block(number))
+
+    def _row(self, text: Any) -> int:
+        row = int(text)
+        if not 0 <= row < self.table.rows:
+            raise web.HTTPNotFound
+        return row
+
+    async def _rollout(self, request: web.Request) -> web.Response:
+        return _json(self.table.rollout(self._row(request.match_info["row"])))
+
+    async def _search(self, request: web.Request) -> web.Response:
+        found = await asyncio.to_thread(matching_rows, self.table, request.query.get("text", ""))
+        return _json(found)
+
+    async def _told(self, request: web.Request) -> web.Response:
+        rows = self.table.rows
+        async with self._lock:  # the table stands still
+            if self._signals[0] != rows:
+                self._signals = (
+                    rows,
+                    to_json(await asyncio.to_thread(signals, self.table, self.limits)),
+                )
+        return _json(self._signals[1])
+
+    async def _comparison(self, request: web.Request) -> web.Response:
+        if self.before is None:
+            raise web.HTTPNotFound
+        await self.caught_up.wait()
+        async with self._lock:
+            return _json(await asyncio.to_thread(comparison, self.before, self.table))
+
+    async def _mark(self, request: web.Request) -> web.Response:
+        try:
+            given = msgspec.json.decode(await request.read(), type=_Given)
+        except msgspec.DecodeError as error:
+            raise web.HTTPBadRequest(text=str(error)) from None
+        rollout = self.table.rollout(self._row(given.row))
+        mark = Mark(rollout["run"], rollout["index"], given.mark, given.note, rollout.get("id", ""))
+        try:
+            write_mark(self.table.path, mark)
+        except OSError as error:
+            raise web.HTTPInsufficientStorage(text=f"the mark was not kept: {error.strerror}") from None
+        return _json({})
+
+
+class _Given(msgspec.Struct, forbid_unknown_fields=True):
+    """What the page sends for a mark."""
+
+    row: int
+    mark: Literal["good", "bad", ""] = ""
+    note: str = ""
+
+
+def matching_rows(table: Table, text: str) -> list[int]:
+    """Rows whose line holds *text*: prompts, responses, reasons, ids; upper and lower case of ASCII letters are alike."""
+    needle = encoded(text).strip()[1:-1]
+    if not needle:
+        return list(range(table.rows))
+    pattern = re.compile(re.escape(needle), re.IGNORECASE)
+    ambiguous = pattern.search(_STRUCTURE) is not None
+    found: list[int] = []
+    for path, rows, starts, ends in table.lines():
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            at = starts[0]
+            while match := pattern.search(data, at, ends[-1]):
+                place = bisect_right(starts, match.start()) - 1
+                inside = match.start() < ends[place]  # else in a line of another kind
+                if inside and (not ambiguous or _holds(table.rollout(rows[place]), pattern)):
+                    found.append(rows[place])
+                at = ends[place] if inside else match.end()
+    return sorted(found)
+
+
+def _holds(value: Any, pattern: re.Pattern[bytes]) -> bool:
+    """Whether a value, or one inside it, matches: keys and kinds of the format do not count."""
+    if isinstance(value, str):
+        return pattern.search(encoded(value)) is not None
+    if isinstance(value, list):
+        return any(_holds(item, pattern) for item in value)
+    if isinstance(value, dict):
+        return any(
+            _holds(item, pattern)
+            for key, item in value.items()
+            if key not in ("type", "kind", "status", "spec")
+        )
+    return False
+
+
+_STRUCTURE = encoded(
+    {
+        "type rollout kind graded abstained skipped failed infrastructure scored neutral excluded masked constant": 0,
+        "spec time run index group id tags reward status raw_reward contributions residual grades missing policies": 0,
+        "usage calls prompt_tokens cached_tokens completion_tokens wall_s data_source finish_reason response_tokens": 0,
+        "response_chars response_digest rollout_digest prompt messages response ground_truth extra role content": 0,
+        "score reason metadata error detail retryable cause raw thinking model user assistant system tool": 0,
+    }
+)
+"""Words of the format itself: a text that is part of them stands in every line."""
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=encoded(value), content_type="application/json")

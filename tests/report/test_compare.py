@@ -1,0 +1,68 @@
+"""Two ledgers of the same rollouts: what moved, and what is in one of them only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from judgekit import Failed, Graded
+from judgekit.ledger.jsonl import encoded
+from judgekit.report.compare import comparison
+from judgekit.report.page import whole_table
+
+from .test_table import append, entry
+
+
+def test_it_pairs_rollouts_and_says_what_moved(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+    append(
+        before,
+        entry(0, grades={"a": Graded(0.5), "old": Graded(1.0)}),
+        entry(1),
+        entry(2, grades={"a": Failed("JudgeTimeout", "slow")}, reward=None, raw_reward=None, status="masked"),
+        entry(3),
+        entry(9),
+    )
+    append(
+        after,
+        entry(3, run="later", reward=0.9, raw_reward=0.9, grades={"a": Graded(0.9)}),
+        entry(2, run="later"),
+        entry(1, run="later"),
+        entry(0, run="later", reward=0.4, raw_reward=0.4),
+        entry(8, run="later"),
+    )
+    found = comparison(whole_table(before), whole_table(after))
+    assert found["pairs"] == 4
+    assert found["rewards_changed"] == 3
+    assert [line["id"] for line in found["changed"]] == ["2", "3", "0"]  # missing to given counts most
+    assert found["changed"][0]["before"] is None
+    assert found["changed"][0]["grades"] == {"a": ["failed", 0.5]}
+    assert found["changed"][1]["row"] == 0
+    assert found["changed"][2]["grades"] == {"old": [1.0, "absent"]}
+    assert found["graders"]["a"] == {
+        "both_graded": 3,
+        "mean_before": pytest.approx(0.5),
+        "mean_after": pytest.approx(1.9 / 3),
+        "correlation": 0.0,
+        "scores_moved": 1,
+        "kinds_changed": 1,
+    }
+    assert found["before"]["missing"] == 1
+    encoded(found)
+
+
+def test_different_rollouts_have_no_pairs(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+    append(before, entry(0, rollout_digest="x"))
+    append(after, entry(0, rollout_digest="y"))
+    found = comparison(whole_table(before), whole_table(after))
+    assert (found["pairs"], found["changed"], found["rewards_changed"]) == (0, [], 0)
+
+
+def test_copies_of_a_rollout_are_paired_one_by_one(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+    append(before, *(entry(i, id="", group=0, reward=i / 10, raw_reward=i / 10) for i in range(3)))
+    append(after, *(entry(i, id="", group=0, reward=i / 10, raw_reward=i / 10) for i in range(4)))
+    found = comparison(whole_table(before), whole_table(after))
+    assert (found["pairs"], found["rewards_changed"]) == (3, 0)

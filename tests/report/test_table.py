@@ -1,0 +1,201 @@
+"""A ledger as columns: what `read_ledger` reads, row by row, also while a run still writes to it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from judgekit import DataError, Failed, Graded, Ledger, Rollout, read_ledger
+from judgekit.ledger.jsonl import encoded
+from judgekit.ledger.schema import RESUMES, Entry
+from judgekit.report import table as module
+from judgekit.report.table import STATES, Table
+
+from .ledgers import some, write
+
+
+def entry(index: int, **changed: Any) -> Entry:
+    given: dict[str, Any] = {
+        "spec": "s", "time": 1.0, "run": "r", "index": index, "group": index // 2, "id": str(index), "reward": 0.5,
+        "status": "scored", "raw_reward": 0.5, "contributions": {}, "grades": {"a": Graded(0.5)},
+    }  # fmt: skip
+    return Entry(**{**given, **changed})
+
+
+def append(path: Path, *entries: Entry) -> None:
+    with open(path, "ab") as file:
+        for one in entries:
+            file.write(encoded(one))
+
+
+def assert_is(table: Table, path: Path) -> None:
+    """The table shows what `read_ledger` gives, in its order."""
+    entries = read_ledger(path).entries
+    rows = list(table.shown())
+    assert len(rows) == len(entries)
+    for row, expected in zip(rows, entries, strict=True):
+        assert table.texts["id"][row] == expected.id
+        for key, value in (
+            ("reward", expected.reward),
+            ("raw", expected.raw_reward),
+            ("index", expected.index),
+        ):
+            assert table.numbers[key][row] == (
+                pytest.approx(value) if value is not None else pytest.approx(math.nan, nan_ok=True)
+            )
+        assert table.names["status"].values[table.codes["status"][row]] == expected.status
+        assert table.names["run"].values[table.codes["run"][row]] == expected.run
+        for name, column in table.graders.items():
+            grade = expected.grades.get(name)
+            state = STATES[column.state[row]]
+            assert state == (type(grade).__name__.lower() if grade is not None else "absent")
+            if isinstance(grade, Graded):
+                assert column.score[row] == pytest.approx(grade.score)
+            if isinstance(grade, Failed):
+                assert table.names["error"].values[column.error[row]] == (grade.error, grade.cause)
+        assert table.rollout(row) == msgspec.json.decode(encoded(expected))
+
+
+def test_it_shows_what_the_reader_reads(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    write(path, some(12, step=1), global_step=1)
+    write(path, some(8, step=2), step=2, phase="eval")
+    table = Table(path)
+    assert table.read() == 20
+    assert_is(table, path)
+    assert list(table.numbers["step"]) == [1.0] * 12 + [2.0] * 8
+    assert table.names["phase"].values == ["", "eval"]
+    assert table.names["group"].values[0] == {"id": "group 1-0", "prompt": "Question 0"}
+    assert table.facts()["judges"] == ["judge"]
+    assert table.usage.calls == sum(e.usage.calls for e in read_ledger(path).entries)
+
+
+def test_a_folder_is_one_ledger(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", some(4))
+    write(tmp_path / "b.jsonl", some(4, step=9))
+    table = Table(tmp_path)
+    table.read()
+    assert_is(table, tmp_path)
+    with pytest.raises(DataError, match="holds no ledger"):
+        Table(_made(tmp_path / "empty")).read()
+
+
+def _made(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def test_it_reads_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    append(path, entry(0), entry(1))
+    table = Table(path)
+    assert table.read(1) == 1
+    assert table.read() == 1
+    assert table.read() == 0
+    whole = encoded(entry(2))
+    with open(path, "ab") as file:
+        file.write(whole[:30])
+    assert table.read() == 0  # half a line waits for its end
+    with open(path, "ab") as file:
+        file.write(whole[30:])
+    append(path, entry(3, grades={"b": Graded(1.0)}))
+    assert table.read() == 2
+    assert_is(table, path)
+    assert STATES[table.graders["a"].state[3]] == "absent"
+    assert STATES[table.graders["b"].state[0]] == "absent"
+
+
+def test_the_last_line_counts_without_its_end_where_nobody_writes(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    path.write_bytes(encoded(entry(0)) + encoded(entry(1)).rstrip())
+    table = Table(path)
+    assert table.read(end=True) == 2
+    assert_is(table, path)
+    torn = tmp_path / "torn.jsonl"
+    torn.write_bytes(encoded(entry(0)) + b'{"type":"rollout","spec')
+    table = Table(torn)
+    assert (table.read(end=True), table.torn) == (1, [2])
+
+
+def test_a_line_that_is_no_ledgers_is_an_error_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    append(path, entry(0))
+    with open(path, "ab") as file:
+        file.write(b"\nnot json\n[1]\n")
+    with pytest.raises(DataError, match="line 4: not a line of a judgekit ledger"):
+        Table(path).read()
+    with pytest.raises(DataError, match="No such file"):
+        Table(tmp_path / "none").read()
+
+
+def test_rows_that_were_replaced_are_hidden(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    append(
+        path,
+        entry(0, status="unfinished", reward=None, raw_reward=None),
+        entry(1, rollout_digest="d1"),
+        entry(0),
+        entry(1, run="later", tags={RESUMES: ["r"]}, rollout_digest="d1", reward=0.9, raw_reward=0.9),
+        entry(2, run="later", rollout_digest="other"),
+    )
+    table = Table(path)
+    table.read()
+    assert table.hidden == {0, 1}
+    assert_is(table, path)
+    append(path, entry(7, run="r"), entry(7, run="third", tags={RESUMES: ["r", "later"]}))
+    table.read()
+    assert_is(table, path)
+
+
+def test_blocks_put_together_are_the_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK", 3)
+    path = tmp_path / "l.jsonl"
+    append(
+        path, *(entry(i, grades={f"g{i // 4}": Graded(i / 10)}, data_source=str(i // 2)) for i in range(8))
+    )
+    table = Table(path)
+    table.read()
+    assert table.blocks == 3
+    blocks = [table.block(i) for i in range(3)]
+    assert [b["rows"] for b in blocks] == [3, 3, 2]
+    assert [x for b in blocks for x in b["names"]["source"]] == ["0", "1", "2", "3"]
+    assert blocks[1]["known"]["source"] == 2
+    assert [x for b in blocks for x in b["new_graders"]] == ["g0", "g1"]
+    assert [x for b in blocks for x in b["numbers"]["index"]] == list(range(8))
+    assert blocks[0]["graders"]["g0"][0] == [0, 0.1, 0.2]
+    assert blocks[0]["graders"]["g1"][0] == [None] * 3
+    append(path, entry(8, data_source="new"))
+    table.read()
+    assert (table.blocks, table.block(2)["rows"], table.block(2)["names"]["source"]) == (3, 3, ["3", "new"])
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"group": {"b": [1, None]}}, {"group": True}, {"group": "\ud800 lone"}, {"tags": {"step": "seven"}},
+        {"reward": math.inf, "raw_reward": math.inf}, {"reward": None, "raw_reward": None, "status": "masked"},
+        {"grades": {}}, {"prompt": 7}, {"prompt": [7, {"content": [{"type": "image_url"}]}]}, {"response": "x" * 10**6},
+        {"response_tokens": 10**12},
+    ],
+)  # fmt: skip
+def test_odd_values_make_no_ledger_unreadable(tmp_path: Path, odd: dict[str, Any]) -> None:
+    path = tmp_path / "l.jsonl"
+    append(path, entry(0), entry(1, **odd), entry(2))
+    table = Table(path)
+    assert table.read() == 3
+    encoded(table.block(0))
+    assert table.rollout(1)["id"] == "1"
+
+
+def test_a_ledger_that_is_still_open_is_flushed_first(tmp_path: Path) -> None:
+    from judgekit import GradingRunner, grader
+
+    path = tmp_path / "l.jsonl"
+    runner = GradingRunner({"a": grader(lambda response: 1.0)}, ledger=Ledger(path))
+    runner.run_sync([Rollout(response="x")])
+    table = Table(path)
+    assert table.read() == 1
