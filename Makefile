@@ -63,7 +63,7 @@ format: env-core
 	.venv/core/bin/ruff format .
 	.venv/core/bin/ruff check --fix .
 
-bench: bench-runner bench-faults bench-gsm8k bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-graders bench-advantages bench-ledger bench-scale bench-service bench-everywhere
+bench: bench-runner bench-faults bench-gsm8k bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-graders bench-advantages bench-ledger bench-scale bench-service bench-everywhere bench-report
 
 bench-runner: env-bench
 	$(BENCH) benchmarks/bench_runner.py
@@ -73,6 +73,13 @@ mutation: env-core
 
 bench-faults: env-bench
 	$(BENCH) benchmarks/bench_faults.py
+
+.PHONY: bench-report screenshots
+bench-report: env-core
+	$(CORE) benchmarks/bench_report.py
+
+screenshots: env-core
+	$(CORE) tools/screenshots.py
 
 .PHONY: bench-graders
 bench-graders: env-core

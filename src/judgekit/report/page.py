@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import html
 import os
+import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -30,6 +31,8 @@ ROWS = 5000
 """Rollouts whose texts a report holds."""
 _CHUNK = 100
 """Rollouts that are decompressed together."""
+_BYTES = 4_800_000
+"""Size of the page beyond which no more texts are added: browsers and mail programs take it well."""
 _LONGEST = 20_000
 """Longer texts are cut in the middle to this many characters."""
 _FAILED_SHARE = 0.25
@@ -62,32 +65,34 @@ def render(
 ) -> str:
     """Make the page. All rollouts are in its figures and its table, the texts of *rows* can be read in it.
 
-    These are taken by whole groups over the whole range of rewards, a quarter of them of groups with failures.
+    These are taken by whole groups over the whole range of rewards, a quarter of them of groups with failures; fewer where
+    the page would grow beyond some 5 MB.
     """
-    chosen = _sample(table, rows)
-    sample = set(chosen)
-    blocks = []
-    for number in range(table.blocks):
-        block = table.block(number)
-        block["preview"] = [
-            text if block["start"] + i in sample else "" for i, text in enumerate(block["preview"])
-        ]
-        blocks.append(block)
-    chunks = [chosen[i : i + _CHUNK] for i in range(0, len(chosen), _CHUNK)]
+    blocks = [table.block(number) for number in range(table.blocks)]
     data = {
         "facts": table.facts(),
-        "blocks": blocks,
         "signals": to_json(signals),
         "marks": marks_of(table),
         "comparison": comparison,
-        "chunks": chunks,
     }
+    texts, chunks = [], []
+    room = _BYTES - len(_packed({**data, "blocks": blocks}))
+    chosen = _sample(table, rows)
+    for i in range(0, len(chosen), _CHUNK):
+        texts.append(_packed([_cut(table.rollout(row)) for row in chosen[i : i + _CHUNK]]))
+        room -= len(texts[-1])
+        if room < 0:
+            texts.pop()
+            break
+        chunks.append(chosen[i : i + _CHUNK])
+    with_texts = {row for chunk in chunks for row in chunk}
+    for block in blocks:
+        block["preview"] = [
+            text if block["start"] + i in with_texts else "" for i, text in enumerate(block["preview"])
+        ]
     islands = [
-        ("data", _packed(data)),
-        *(
-            (f"chunk-{i}", _packed([_cut(table.rollout(row)) for row in chunk]))
-            for i, chunk in enumerate(chunks)
-        ),
+        ("data", _packed({**data, "blocks": blocks, "chunks": chunks})),
+        *((f"chunk-{i}", text) for i, text in enumerate(texts)),
     ]
     return shell(table.path.name, connect=False, islands=islands)
 
@@ -139,7 +144,9 @@ def _sample(table: Table, rows: int) -> list[int]:
         (key for key in groups if key not in chosen), key=lambda key: _mean(table, groups[key])
     )
     _take(chosen, by_reward, groups, rows - quarter + left)
-    return [row for key in chosen for row in groups[key]]
+    keys = list(chosen)
+    random.Random(0).shuffle(keys)  # so that what the page has no room for is not all of one kind
+    return [row for key in keys for row in groups[key]]
 
 
 def _take(

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import mmap
 import re
 import secrets
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,8 +28,10 @@ from judgekit.report.page import marks_of, shell
 from judgekit.report.signals import Limits, signals, to_json
 from judgekit.report.table import Table
 
-_SLICE = 1000
-"""Rows that are read between two looks at the requests: some 15 ms."""
+_SLICE = 200
+"""Rows that are read between two looks at the requests: some 3 ms."""
+_SEARCHED = 8_000_000
+"""Bytes of a ledger that are searched at once."""
 _POLL_S = 1.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -202,15 +203,33 @@ def matching_rows(table: Table, text: str) -> list[int]:
     ambiguous = pattern.search(_STRUCTURE) is not None
     found: list[int] = []
     for path, rows, starts, ends in table.lines():
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            at = starts[0]
-            while match := pattern.search(data, at, ends[-1]):
-                place = bisect_right(starts, match.start()) - 1
-                inside = match.start() < ends[place]  # else in a line of another kind
-                if inside and (not ambiguous or _holds(table.rollout(rows[place]), pattern)):
-                    found.append(rows[place])
-                at = ends[place] if inside else match.end()
+        with open(path, "rb") as file:
+            first = 0
+            while first < len(rows):
+                after = max(first + 1, bisect_right(ends, starts[first] + _SEARCHED))
+                file.seek(starts[first])
+                data = file.read(ends[after - 1] - starts[first])
+                found += [
+                    rows[place]
+                    for place in _matching(data, pattern, starts, ends, first)
+                    if not ambiguous or _holds(table.rollout(rows[place]), pattern)
+                ]
+                first = after
     return sorted(found)
+
+
+def _matching(
+    data: bytes, pattern: re.Pattern[bytes], starts: Sequence[int], ends: Sequence[int], first: int
+) -> Iterator[int]:
+    """Places of the lines in *data* that match; it begins with the line at place *first*."""
+    base = starts[first]
+    at = 0
+    while match := pattern.search(data, at):
+        place = bisect_right(starts, base + match.start()) - 1
+        inside = base + match.start() < ends[place]  # else in a line of another kind
+        if inside:
+            yield place
+        at = ends[place] - base if inside else match.end()
 
 
 def _holds(value: Any, pattern: re.Pattern[bytes]) -> bool:

@@ -285,7 +285,7 @@ const overview = (main) => {
     plain(signal.text), " ", el("small", {}, `limit ${short(signal.limit)}`))));
   add(main,
     el("h2", {}, "Signals"),
-    raised.length ? listed(raised) : el("p", {}, store.signals.length ? "None is raised." : "Too few rollouts for any: they need 64 rewards or 16 groups."),
+    raised.length ? listed(raised) : el("p", {}, store.signals.length ? "No signal is raised." : "Too few rollouts for any: they need 64 rewards or 16 groups."),
     quiet.length ? el("details", {}, el("summary", {}, `${quiet.length} more within their limits`), listed(quiet)) : null,
     el("h2", {}, "Graders"),
     dataTable(["grader", "graded", "mean", "std", "abstained", "skipped", "failed", "causes"], [...store.graders].map(([grader, column]) => {
@@ -457,7 +457,7 @@ const grid = ({ label, columns: all, lines, selected, onselect, sort, onsort }) 
   };
   const move = (by) => {
     const at = lines.indexOf(selected());
-    const to = Math.max(0, Math.min(lines.length - 1, at < 0 ? 0 : at + by));
+    const to = Math.max(0, Math.min(lines.length - 1, at < 0 && Math.abs(by) < 1e6 ? 0 : at + by));
     if (!lines.length) return;
     onselect(lines[to]);
     const top = to * HEIGHT;
@@ -561,7 +561,8 @@ const conversation = (value) => {
       parts.filter((part) => part !== null && part !== undefined && part !== "").map((part) => {
         if (typeof part === "string") return el("pre", {}, ...visible(part, needle()));
         if (typeof part.text === "string") return el("pre", {}, ...visible(part.text, needle()));
-        const where = part.image_url?.url ?? part.image_url ?? part.image ?? part.url ?? "";
+        const where = part.image_url?.url ?? part.image_url ?? part.image ?? part.input_audio?.data ?? part.video_url?.url ?? part.url;
+        if (where === undefined) return el("pre", {}, ...visible(JSON.stringify(part, null, 2), needle()));
         return el("p", {}, el("span", { class: "chip" }, plain(part.type ?? "part")), ` ${plain(String(where).slice(0, 120))}${String(where).length > 120 ? "…" : ""} (not loaded)`);
       }),
       (turn.tool_calls ?? []).map((call) => el("div", {}, el("span", { class: "chip" }, `calls ${plain(call?.function?.name ?? "")}`),

@@ -1,0 +1,309 @@
+"""The page in a real browser: its main actions at desktop and phone width, light and dark, and hostile rollouts."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgekit import Rollout
+from judgekit.report.compare import comparison
+from judgekit.report.marks import read_marks
+from judgekit.report.page import render, whole_table, write_report
+from judgekit.report.signals import signals
+from judgekit.report.view import View
+
+from .ledgers import EVIL, some, write
+
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
+
+SHAPES = [(1400, "light"), (1400, "dark"), (400, "light"), (400, "dark")]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+class Opened:
+    """A page that is open, and what it must not do."""
+
+    def __init__(self, browser: Any, url: str, width: int = 1400, scheme: str = "light") -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        self.page = self.context.new_page()
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda message: self.errors.append(message.text))
+        self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(url)
+        self.page.wait_for_selector("html[data-ready]")
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            assert self.errors == []
+        self.context.close()
+
+    def shown(self) -> int:
+        """How many rollouts the table says it shows."""
+        text = self.page.locator(".filters output").inner_text()
+        return int(text.split(" of ")[0].replace(",", ""))
+
+    def expect(self, selector: str, begins: str) -> None:
+        sync_api.expect(self.page.locator(selector)).to_have_text(re.compile(f"^{begins}"))
+
+    def tab(self, name: str) -> None:
+        self.page.get_by_role("tab", name=name).click()
+
+    def download(self, button: str) -> str:
+        with self.page.expect_download() as waiting:
+            self.page.get_by_role("button", name=button, exact=True).click()
+        return Path(waiting.value.path()).read_text()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two training steps of 40 rollouts in groups of four; a page with a comparison."""
+    folder = tmp_path_factory.mktemp("report")
+    batches = [(step, some(40, step=step)) for step in (1, 2)]
+    for name in ("before.jsonl", "after.jsonl"):
+        for step, batch in batches:
+            write(folder / name, batch, global_step=step)
+    table = whole_table(folder / "after.jsonl")
+    page = render(table, signals(table), comparison=comparison(whole_table(folder / "before.jsonl"), table))
+    (folder / "after.html").write_text(page)
+    return folder / "after.html"
+
+
+@pytest.mark.parametrize(("width", "scheme"), SHAPES)
+def test_the_main_actions(browser: Any, report: Path, width: int, scheme: str) -> None:
+    with Opened(browser, report.as_uri(), width, scheme) as opened:
+        page = opened.page
+        # 1: the overview's figures are about all rollouts
+        assert page.locator("html").get_attribute("data-theme") == scheme
+        assert "80 rollouts in 20 groups" in page.locator("#facts").inner_text()
+        row = page.get_by_role("row").filter(has=page.get_by_role("cell", name="judge", exact=True))
+        assert row.first.inner_text().split()[:2] == ["judge", "40"]
+        assert page.locator("path.curve").count() >= 3
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        # 2: a cause of failures opens its rollouts
+        page.get_by_role("button", name=re.compile("JudgeUnavailable")).first.click()
+        assert opened.shown() == 20
+        page.get_by_role("button", name="clear").click()
+        assert opened.shown() == 80
+        # 3: search in texts
+        page.locator("#search").fill("question 3")
+        opened.expect(".filters output", "8 ")
+        page.locator("#search").fill("")
+        opened.expect(".filters output", "80 ")
+        # 4: filters
+        if width < 700:
+            page.get_by_role("button", name="filters").click()
+        page.get_by_label("any status").select_option("scored")
+        assert opened.shown() == 40
+        page.get_by_label("any source").select_option("math")
+        assert opened.shown() == 20
+        page.get_by_label("any status").select_option("")
+        page.get_by_label("reward ≥").fill("0.4")
+        above = opened.shown()
+        assert 0 < above < 40
+        # 5: sorting
+        page.locator(".head").get_by_text("reward").click()
+        column = ".row .cell:first-child"
+        values = [float(text) for text in page.locator(column).all_inner_texts()]
+        assert values == sorted(values, reverse=True)
+        page.locator(".head").get_by_text("reward").click()
+        values = [float(text) for text in page.locator(column).all_inner_texts()]
+        assert values == sorted(values)
+        # 6: a rollout with its conversation, judge's prompt, and reply
+        page.locator(".row").first.click()
+        detail = page.locator(".detail")
+        detail.get_by_text("Be brief.").wait_for()
+        detail.locator("summary").first.click()
+        detail.get_by_text("Is it fine?").wait_for()
+        detail.get_by_text("Score: 5").wait_for()
+        # 7: a mark and a note, which outlive the page
+        detail.get_by_role("button", name="good").click()
+        page.locator(".detail button[aria-pressed=true]").wait_for()
+        detail.get_by_label("Note").fill("well argued")
+        page.keyboard.press("Tab")
+        # 8: its group side by side
+        page.get_by_role("button", name="group of 4").click()
+        page.locator(".member").nth(3).wait_for()
+        assert page.locator(".member").count() == 4
+        assert page.locator(".member").filter(has_text="no advantage").count() == 2
+        page.get_by_role("button", name="next →").click()
+        page.get_by_role("button", name="all groups").click()
+        page.locator(".row").nth(19).wait_for()
+        # 9: the selection as files
+        opened.tab("Rollouts")
+        if width < 700:
+            page.get_by_role("button", name="filters").click()
+        rows = list(csv.DictReader(io.StringIO(opened.download("CSV"))))
+        assert len(rows) == above
+        assert {row["data_source"] for row in rows} == {"math"}
+        assert [row["note"] for row in rows if row["mark"]] == ["well argued"]
+        lines = [json.loads(line) for line in opened.download("JSONL").splitlines()]
+        assert len(lines) == above
+        (mark,) = (json.loads(line) for line in opened.download("marks").splitlines())
+        assert (mark["mark"], mark["note"]) == ("good", "well argued")
+        # 10: the comparison
+        opened.tab("Compare")
+        page.get_by_text("80 rollouts are in both").wait_for()
+        assert "well argued" in page.evaluate("JSON.stringify(localStorage)")
+        page.reload()
+        page.wait_for_selector("html[data-ready]")
+        assert "well argued" in page.evaluate("JSON.stringify(localStorage)")
+        page.get_by_text("Graders against your marks").wait_for()
+        assert opened.requests == [report.as_uri()] * 2
+
+
+def test_no_mouse_is_needed(browser: Any, report: Path) -> None:
+    with Opened(browser, report.as_uri()) as opened:
+        page = opened.page
+        press = page.keyboard.press
+        press("t")
+        assert page.locator("html").get_attribute("data-theme") == "dark"
+        press("?")
+        page.get_by_text("mark good").wait_for()
+        press("Escape")
+        press("/")
+        page.keyboard.type("question 3")
+        opened.expect(".filters output", "8 ")
+        press("Escape")
+        press("j")
+        page.locator(".detail").get_by_text("Question 3").wait_for()
+        first = page.locator(".row[aria-selected=true]").get_attribute("data-line")
+        press("j")
+        press("m")
+        page.locator(".detail button[aria-pressed=true]", has_text="good").wait_for()
+        assert page.locator(".row[aria-selected=true]").get_attribute("data-line") == str(int(first or 0) + 1)
+        press("k")
+        assert page.locator(".row[aria-selected=true]").get_attribute("data-line") == first
+        press("g")
+        page.locator(".member").nth(3).wait_for()
+        press("2")
+        press("Escape")
+        assert page.locator(".detail").count() == 0
+        page.locator(".grid").focus()
+        press("End")
+        assert page.locator(".row[aria-selected=true]").get_attribute("aria-rowindex") == "9"
+        press("1")
+        page.get_by_text("Over training steps").wait_for()
+
+
+def test_hostile_rollouts_run_nothing_and_hide_nothing(browser: Any, tmp_path: Path) -> None:
+    big = "x" * 1_000_000 + EVIL
+    trajectory = [
+        {"role": EVIL, "content": [{"type": "text", "text": EVIL}, {"type": "image_url", "image_url": {"url": "http://127.0.0.1:9/x.png"}}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": EVIL, "arguments": EVIL}}, None, 7]},
+        "no message", 7, {"role": ["x"], "content": {"a": 1}},
+    ]  # fmt: skip
+    rollouts = [
+        Rollout(response=EVIL, prompt=EVIL, id=EVIL, group=EVIL, data_source=EVIL, ground_truth=EVIL, extra={EVIL: EVIL, "judge": "mumbles"}),
+        Rollout(response=EVIL, prompt=EVIL, id="=1+1", group=EVIL, messages=[m for m in trajectory if isinstance(m, dict)]),
+        Rollout(response=big, prompt=EVIL, group=EVIL),
+    ]  # fmt: skip
+    ledger = write(tmp_path / "l.jsonl", rollouts)
+    out = tmp_path / "l.html"
+    write_report(ledger, out)
+    with Opened(browser, out.as_uri()) as opened:
+        page = opened.page
+        opened.tab("Rollouts")
+        for i in range(3):
+            page.locator(".row").nth(i).click()
+            page.locator(".detail h3", has_text="response").wait_for()
+            text = page.locator(".detail").inner_text()
+            for told in ("U+202E", "U+200B", "U+E0041", "<script>document.title"):
+                assert told in text
+            assert "\u202e" not in text
+        page.locator(".row").nth(1).click()
+        assert page.get_by_text("(not loaded)").count() == 1
+        assert "\u202e" not in page.locator("main").inner_text()
+        assert '"\'=1+1"' in opened.download("CSV")
+        page.get_by_role("button", name="group of 3").click()
+        page.locator(".member").nth(2).wait_for()
+        opened.tab("Overview")
+        assert page.title() == "l.jsonl · judgekit"
+        assert page.locator("img, iframe, a, object").count() == 0
+        assert page.locator("script").count() == 3
+        assert opened.requests == [out.as_uri()]
+
+
+class Served(threading.Thread):
+    """`View`, on a loop of its own thread."""
+
+    def __init__(self, ledger: Path) -> None:
+        super().__init__()
+        self.ledger = ledger
+        self.url = ""
+        self.up = threading.Event()
+        self.end = threading.Event()
+
+    def run(self) -> None:
+        async def serve() -> None:
+            async with View(self.ledger).served() as self.url:
+                self.up.set()
+                await asyncio.to_thread(self.end.wait)
+
+        asyncio.run(serve())
+
+    def __enter__(self) -> Served:
+        self.start()
+        assert self.up.wait(20)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end.set()
+        self.join()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [SHAPES[0], SHAPES[3]])
+def test_the_served_page_is_live_and_keeps_marks(
+    browser: Any, tmp_path: Path, width: int, scheme: str
+) -> None:
+    ledger = write(tmp_path / "l.jsonl", some(40, response=EVIL))
+    with Served(ledger) as served, Opened(browser, served.url, width, scheme) as opened:
+        page = opened.page
+        opened.tab("Rollouts")
+        assert opened.shown() == 40
+        page.locator("#search").fill("question 3")
+        opened.expect(".filters output", "4 ")
+        page.locator(".row").first.click()
+        page.locator(".detail").get_by_role("button", name="bad").click()
+        page.locator(".detail button[aria-pressed=true]").wait_for()
+        (mark,) = read_marks(ledger).values()
+        assert mark.mark == "bad"
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="clear").click()
+        write(ledger, some(8, step=9))
+        opened.expect("#facts", "48 ")
+        opened.expect(".filters output", "48 ")
+        assert page.title() == "l.jsonl · judgekit"
+
+
+def test_an_address_without_its_token_says_what_to_do(browser: Any, tmp_path: Path) -> None:
+    ledger = write(tmp_path / "l.jsonl", some(4))
+    with Served(ledger) as served:
+        page = browser.new_page()
+        page.goto(served.url.partition("#")[0])
+        page.get_by_text("open the address that judgekit view printed").wait_for()
+        page.close()
