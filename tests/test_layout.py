@@ -24,8 +24,9 @@ ALLOWED = {
     "data": {"ledger", "run", "config", "execution"},
     "bridges": {"trainers"},
     "report": {"ledger"},
+    "trackers": {"run", "judges"},
     "trainers": {"run", "execution", "config", "ledger"},
-    "service": {"data", "run", "execution", "trainers", "ledger", "graders", "judges"},
+    "service": {"trackers", "data", "run", "execution", "trainers", "ledger", "graders", "judges"},
     "cli": {
         "report",
         "strict_yaml",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from judgekit.service.service import RewardService
+from judgekit.trackers.prometheus import families
 
 Sample = tuple[Mapping[str, str], float]
 
@@ -15,7 +16,6 @@ def exposition(service: RewardService) -> str:
 
 
 def _families(service: RewardService) -> Iterator[Iterator[str]]:
-    counts = service.runner.metrics.counts
     yield _family(
         "judgekit_requests_total",
         "counter",
@@ -37,56 +37,8 @@ def _families(service: RewardService) -> Iterator[Iterator[str]]:
     yield _family(
         "judgekit_groups_waiting", "gauge", "Groups with missing members.", [({}, service.lanes.waiting)]
     )
-    yield _family(
-        "judgekit_rollouts_total",
-        "counter",
-        "Rollouts by what their reward is.",
-        [({"status": status}, count) for status, count in sorted(counts.statuses.items())],
-    )
-    graders = sorted(counts.graders.items())
-    yield _family(
-        "judgekit_grades_total",
-        "counter",
-        "Grades by grader and outcome.",
-        [
-            ({"grader": name, "outcome": outcome}, count)
-            for name, grader in graders
-            for outcome, count in (
-                ("graded", grader.graded),
-                ("abstained", grader.abstained),
-                ("skipped", grader.skipped),
-                ("failed", grader.failed),
-            )
-        ],
-    )
-    yield _family(
-        "judgekit_failures_total",
-        "counter",
-        "Failed grades by grader and error.",
-        [
-            ({"grader": name, "error": error}, count)
-            for name, grader in graders
-            for error, count in sorted(grader.errors.items())
-        ],
-    )
-    yield _family(
-        "judgekit_score_mean",
-        "gauge",
-        "Mean score of a grader since the start.",
-        [({"grader": name}, grader.mean) for name, grader in graders if grader.graded],
-    )
-    usage = counts.usage
-    yield _family("judgekit_judge_calls_total", "counter", "Calls of judges.", [({}, usage.calls)])
-    yield _family(
-        "judgekit_judge_tokens_total",
-        "counter",
-        "Tokens of judges.",
-        [
-            ({"kind": "prompt"}, usage.prompt_tokens),
-            ({"kind": "cached"}, usage.cached_tokens),
-            ({"kind": "completion"}, usage.completion_tokens),
-        ],
-    )
+    for family in families(service.runner.metrics.counts):
+        yield _family(*family)
 
 
 def _family(name: str, kind: str, about: str, samples: Iterable[Sample]) -> Iterator[str]:

@@ -1,0 +1,124 @@
+"""Spans and events for OpenTelemetry, with the names of its conventions for generative AI.
+
+    judge = TracedJudge(judge)                    # a span for each call of a judge
+    with trace_results() as told:                 # a span for the run
+        told(await runner.run(rollouts))          # a span for each group, an event for each grade in it
+
+Spans go to the tracer provider that the program has set (`opentelemetry.trace.set_tracer_provider`), or to *provider*.
+Texts are in none of them: prompts and responses may be large and private; the ledger keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
+from judgekit.types import Abstained, Failed, Graded, RewardResult
+from judgekit.version import __version__
+
+
+class TracedJudge:
+    """A judge whose calls are spans named `chat MODEL`, with sampling, tokens and errors as attributes.
+
+    Put it around the judge that a grader asks: the span then has the call's waits, retries and cache, too.
+    """
+
+    def __init__(self, inner: Judge, *, provider: Any = None) -> None:
+        self.inner = inner
+        self._tracer = _tracer(provider)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+
+        sampling = request.sampling
+        given = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "judgekit",
+            "gen_ai.request.temperature": float(sampling.temperature),
+            "gen_ai.request.max_tokens": request.max_tokens,
+            "gen_ai.output.type": "json" if request.json_schema is not None else "text",
+            "judgekit.asker": request.asker,
+            "judgekit.vote": request.vote,
+        }
+        with self._tracer.start_as_current_span(
+            "chat",
+            kind=SpanKind.CLIENT,
+            attributes=given,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                reply = await self.inner.complete(request)
+            except BaseException as error:
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(Status(StatusCode.ERROR, str(error)[:200]))
+                raise
+            span.update_name(f"chat {reply.model}")
+            span.set_attributes(
+                {
+                    "gen_ai.response.model": reply.model,
+                    "gen_ai.response.finish_reasons": (reply.finish_reason,),
+                    "gen_ai.usage.input_tokens": reply.usage.prompt_tokens,
+                    "gen_ai.usage.output_tokens": reply.usage.completion_tokens,
+                    "judgekit.usage.cached_tokens": reply.usage.cached_tokens,
+                }
+            )
+            return reply
+
+
+@contextmanager
+def trace_results(
+    *, name: str = "judgekit.run", provider: Any = None
+) -> Iterator[Callable[[Sequence[RewardResult]], None]]:
+    """A span for a run; gives a function that adds its results: a span per group, and in it an event per grade.
+
+    The events are named `gen_ai.evaluation.result`. A failed grade's has `error.type` and no score.
+    """
+    tracer = _tracer(provider)
+    with tracer.start_as_current_span(name) as span:
+
+        def told(results: Sequence[RewardResult]) -> None:
+            groups: dict[Any, list[RewardResult]] = {}
+            for result in results:
+                groups.setdefault(result.group, []).append(result)
+            span.set_attributes({"judgekit.rollouts": len(results), "judgekit.groups": len(groups)})
+            for group, members in groups.items():
+                with tracer.start_as_current_span(
+                    "judgekit.group", attributes={"judgekit.group": str(group)[:200]}
+                ) as inner:
+                    for result in members:
+                        _add(inner, result)
+
+        yield told
+
+
+def _add(span: Any, result: RewardResult) -> None:
+    shared = {"judgekit.index": result.index, "judgekit.status": result.status}
+    for name, grade in result.grades.items():
+        given: dict[str, Any] = {"gen_ai.evaluation.name": name, **shared}
+        if isinstance(grade, Graded):
+            given["gen_ai.evaluation.score.value"] = float(grade.score)
+            given["gen_ai.evaluation.score.label"] = "graded"
+        elif isinstance(grade, Failed):
+            given |= {"error.type": grade.error, "judgekit.cause": grade.cause}
+        else:
+            label = "abstained" if isinstance(grade, Abstained) else "skipped"
+            given["gen_ai.evaluation.score.label"] = label
+        span.add_event("gen_ai.evaluation.result", given)
+    reward: dict[str, Any] = {"gen_ai.evaluation.name": "reward", **shared}
+    if (
+        result.status == "scored" and result.reward is not None
+    ):  # what a missing one was filled with is no score
+        reward["gen_ai.evaluation.score.value"] = float(result.reward)
+    span.add_event("gen_ai.evaluation.result", reward)
+
+
+def _tracer(provider: Any) -> Any:
+    from opentelemetry import trace
+
+    return trace.get_tracer("judgekit", __version__, tracer_provider=provider)
