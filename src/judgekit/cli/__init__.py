@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from judgekit.cli import config, grade, graders, replay, report, serve, serve_rewards
+from judgekit.cli import config, grade, graders, init, replay, report, serve, serve_rewards
 from judgekit.cli.console import fail
 from judgekit.errors import ConfigError, DataError, JudgekitError
 from judgekit.version import __version__
@@ -30,6 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 success, 1 failed, 2 wrong arguments or files, 130 Ctrl-C, 143 SIGTERM.",
 )
+app.command()(init.init)
 app.command()(grade.grade)
 app.command()(report.report)
 app.command()(report.view)

@@ -1,0 +1,88 @@
+"""`judgekit init`: every file that it can write is a reward that loads, and every wrong answer is one sentence."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from judgekit.cli.init import JUDGES, NEXT, TASKS, reward_yaml
+from judgekit.config import load_runner
+
+from .command import refused, run
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+@pytest.mark.parametrize("task", TASKS)
+def test_every_reward_loads_without_a_warning(
+    tmp_path: Path, task: str, judge: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "reward.yaml"
+    path.write_text(reward_yaml(task, judge, "org/model", "http://127.0.0.1:8000/v1"))
+    runner = load_runner(path)
+    assert runner.reward.bounds() == (0.0, 1.0)
+    assert ("judge" in runner.graders) == (judge != "none")
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("trainer", NEXT)
+def test_it_says_how_to_go_on(tmp_path: Path, trainer: str) -> None:
+    done = run(tmp_path, "init", "--from", trainer, "--judge", "ray", "--model", "org/model")
+    assert done.returncode == 0, done.stderr
+    assert "judgekit serve --engine ray --name judge --model org/model --gpus 1" in done.stdout
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for line in NEXT[trainer].splitlines()[:4]:
+        if trainer in ("verl", "skyrl"):  # whose lines the README's tests run
+            assert line.strip().removesuffix(" \\").split('="')[0].split("config=")[0] in readme
+    assert ("$PWD/reward.yaml" in done.stdout) == (trainer in ("verl", "skyrl"))
+    again = run(tmp_path, "init")
+    refused(again, "reward.yaml exists: --force overwrites it", tmp_path)
+
+
+def test_it_writes_what_then_grades(files: Path) -> None:
+    done = run(files, "init", "new.yaml", "--task", "answer")
+    assert done.returncode == 0
+    done = run(files, "grade", "new.yaml", "rollouts.jsonl", "--out", "graded.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert (files / "ledger.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--task", "poetry"), "--task: there is no 'poetry'; there are maths, answer, code, open"),
+        (("--judge", "oracle"), "--judge: there is no 'oracle'; there are none, vllm, ray, http"),
+        (("--from", "ppo"), "--from: there is no 'ppo'; there are none, verl, skyrl, trl"),
+        (("--model", "m"), "--model is of a judge: give --judge vllm or ray or http, too"),
+        (("--judge", "ray", "--url", "u"), "--url is of a judge: give --judge http, too"),
+        (("folder/",), "is a folder: give the name of a file"),
+    ],
+)
+def test_wrong_answers_are_said_and_write_nothing(tmp_path: Path, args: tuple[str, ...], says: str) -> None:
+    (tmp_path / "folder").mkdir()
+    refused(run(tmp_path, "init", *args), says, tmp_path)
+    assert not (tmp_path / "reward.yaml").exists()
+
+
+def test_questions_are_asked_on_a_terminal(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "judgekit", "init"],
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    os.close(theirs)
+    os.write(ours, b"trl\nmaths\nhttp\n\nhttp://127.0.0.1:9/v1\n")
+    told, _ = process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == 0
+    assert "a problem with one final answer" in told
+    written = (tmp_path / "reward.yaml").read_text()
+    assert 'url: "http://127.0.0.1:9/v1", model: "Qwen/Qwen2.5-1.5B-Instruct"' in written
+    assert "correct: {use: math}" in written
