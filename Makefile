@@ -4,6 +4,7 @@
 # make unit    the core's tests, in about eight minutes
 # make check   formatting, lint, types
 # make bench   the benchmarks whose figures the README shows
+# make docs    the documentation as a site
 # make mutation    small changes of the core's source: do the tests notice? 330 of them in about ten minutes
 
 PY := python3
@@ -58,6 +59,11 @@ check: env-core
 	.venv/core/bin/ruff format --check .
 	.venv/core/bin/ruff check .
 	.venv/core/bin/mypy
+
+.PHONY: docs
+docs: env-core
+	.venv/core/bin/mkdocs build --strict --quiet
+	@echo "open .work/site/index.html"
 
 format: env-core
 	.venv/core/bin/ruff format .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -47,3 +48,16 @@ def test_tests_that_judges_name_are_there() -> None:
     for file, test in named:
         path = ROOT / "tests" / file if file.startswith("judges/") else ROOT / "tests" / "vllm" / file
         assert f"def {test}" in path.read_text(), f"{file}::{test}"
+
+
+def test_the_site_builds(tmp_path: Path) -> None:
+    """Every link and cross-reference of the documentation site leads somewhere: mkdocs' strict mode."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    commands = (tmp_path / "reference" / "commands" / "index.html").read_text()
+    assert "--max-failure-rate" in commands or "--resume" in commands
+    settings = (tmp_path / "reference" / "reward-yaml" / "index.html").read_text()
+    assert "max_failure_rate" in settings
