@@ -118,8 +118,9 @@ of one. The module may lie beside the file.
 
 ## judges
 
-`engine` is `vllm`, `ray`, `openai`, `reward_model`, `reward_model_http` or `routes`; [Judges](../judges.md) has their
-parameters. All of them take these `layers`:
+`engine` is `vllm`, `ray`, `openai`, `reward_model` or `reward_model_http`; [Judges](../judges.md) has their parameters. In the
+place of one judge, `{by: data_source, routes: {"math*": one, "*": another}}` chooses by a field of the rollout. All engines
+take these `layers`:
 
 ::: judgekit.judges.layers.stack.LayerOptions
     options: {heading_level: 3, show_root_heading: false, show_root_toc_entry: false, show_if_no_docstring: true}

@@ -12,6 +12,7 @@ called wrongly (a file, an argument), 130 after Ctrl-C and 143 after SIGTERM.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 from typing import Annotated
@@ -22,6 +23,8 @@ from judgekit.cli import config, grade, graders, init, replay, report, serve, se
 from judgekit.cli.console import fail
 from judgekit.errors import ConfigError, DataError, JudgekitError
 from judgekit.version import __version__
+
+logger = logging.getLogger("judgekit")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -89,3 +92,19 @@ def _options(
     from judgekit.cli import logs
 
     logs.set_up()
+    if other := _unrelated():
+        logger.warning(
+            "the distribution judgekit %s is installed, another project: the two overwrite each other's files. "
+            "Remove it (pip uninstall judgekit) and install judgekit-rl again",
+            other,
+        )
+
+
+def _unrelated() -> str | None:
+    """The version of the distribution that has our package's name on the index; None if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("judgekit")
+    except PackageNotFoundError:
+        return None
