@@ -14,6 +14,8 @@ import pytest
 from judgekit import DataError
 from judgekit.report.marks import Mark, marks_path, read_marks, write_mark
 from judgekit.report.page import write_report
+from judgekit.report.table import Table
+from judgekit.report.view import matching_rows
 
 from .ledgers import EVIL, some, write
 from .pages import Page
@@ -130,6 +132,20 @@ def test_a_long_text_is_cut_in_its_middle_and_says_so(tmp_path: Path) -> None:
     assert rollout["response"].endswith("bbb")
     assert "[… 10000 characters" in rollout["messages"][0]["content"]
     assert len(page) < 200_000
+
+
+def test_deep_values_make_no_ledger_unreadable(tmp_path: Path) -> None:
+    deep: Any = "bottom"
+    for _ in range(400):
+        deep = {"a": [deep]}
+    path = tmp_path / "l.jsonl"
+    append(path, entry(0, extra={"deep": deep}, response="needle"))
+    assert "deeper" in str(Page(page_of(path)).rollouts[0]["extra"])
+    table = Table(path)
+    table.read()
+    assert matching_rows(table, "extra needle") == []
+    assert matching_rows(table, "extra") == []
+    assert matching_rows(table, "needle") == [0]
 
 
 def test_a_ledger_without_texts_or_rollouts(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def render(
     room = _BYTES - len(_packed({**data, "blocks": blocks}))
     chosen = _sample(table, rows)
     for i in range(0, len(chosen), _CHUNK):
-        texts.append(_packed([_cut(table.rollout(row)) for row in chosen[i : i + _CHUNK]]))
+        texts.append(_packed([cut(table.rollout(row)) for row in chosen[i : i + _CHUNK]]))
         room -= len(texts[-1])
         if room < 0:
             texts.pop()
@@ -175,17 +175,22 @@ def _failed(table: Table, row: int) -> bool:
     return any(column.error[row] >= 0 for column in table.graders.values())
 
 
-def _cut(value: Any) -> Any:
+def cut(value: Any, longest: int = _LONGEST, *, depth: int = 100) -> Any:
+    """Return *value* with every text beyond *longest* characters cut in its middle, and nothing nested beyond *depth*."""
     if isinstance(value, str):
-        if len(value) <= _LONGEST:
+        if len(value) <= longest:
             return value
-        half = _LONGEST // 2
-        return f"{value[:half]}\n[… {len(value) - _LONGEST} characters are only in the ledger …]\n{value[-half:]}"
+        half = longest // 2
+        return (
+            f"{value[:half]}\n[… {len(value) - longest} characters are only in the ledger …]\n{value[-half:]}"
+        )
+    if not isinstance(value, list | dict):
+        return value
+    if not depth:
+        return "[… what lies deeper is only in the ledger …]"
     if isinstance(value, list):
-        return [_cut(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _cut(item) for key, item in value.items()}
-    return value
+        return [cut(item, longest, depth=depth - 1) for item in value]
+    return {key: cut(item, longest, depth=depth - 1) for key, item in value.items()}
 
 
 def _packed(value: Any) -> str:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import re
 import secrets
+import sys
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.report.compare import comparison
 from judgekit.report.marks import Mark, write_mark
-from judgekit.report.page import marks_of, shell
+from judgekit.report.page import cut, marks_of, shell
 from judgekit.report.signals import Limits, signals, to_json
 from judgekit.report.table import Table
 
@@ -33,6 +34,8 @@ _SLICE = 200
 _SEARCHED = 8_000_000
 """Bytes of a ledger that are searched at once."""
 _POLL_S = 1.0
+_LONGEST = 1_000_000
+"""Longer texts are cut in the middle to this many characters."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -149,7 +152,7 @@ class View:
         return row
 
     async def _rollout(self, request: web.Request) -> web.Response:
-        return _json(self.table.rollout(self._row(request.match_info["row"])))
+        return _json(cut(self.table.rollout(self._row(request.match_info["row"])), _LONGEST))
 
     async def _search(self, request: web.Request) -> web.Response:
         found = await asyncio.to_thread(matching_rows, self.table, request.query.get("text", ""))
@@ -212,7 +215,7 @@ def matching_rows(table: Table, text: str) -> list[int]:
                 found += [
                     rows[place]
                     for place in _matching(data, pattern, starts, ends, first)
-                    if not ambiguous or _holds(table.rollout(rows[place]), pattern)
+                    if not ambiguous or _holds(cut(table.rollout(rows[place]), sys.maxsize), pattern)
                 ]
                 first = after
     return sorted(found)

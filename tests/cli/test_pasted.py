@@ -1,0 +1,67 @@
+"""The commands that README and docs show run as they stand, in a folder with the files that they name."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..report.ledgers import some, write
+from .command import CONFIG
+
+ROOT = Path(__file__).parents[2]
+ELSEWHERE = {"serve", "check", "serve-rewards"}
+"""Commands with servers; tests/cli/test_serve.py, test_serve_rewards.py and tests/vllm run them."""
+
+
+def shown() -> list[tuple[str, str]]:
+    """Every line of ours in the documentation's shell blocks."""
+    found = []
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL):
+            found += [(page.name, line) for line in block.splitlines() if line.startswith("judgekit ")]
+    return [(page, line) for page, line in found if line.split()[1] not in ELSEWHERE and "--ray" not in line]
+
+
+def test_they_are_found() -> None:
+    commands = {line.split()[1] for _, line in shown()}
+    assert commands == {"init", "lint", "grade", "report", "view", "compare", "replay"}
+
+
+@pytest.mark.parametrize(("page", "line"), shown())
+def test_it_runs(tmp_path: Path, page: str, line: str) -> None:
+    (tmp_path / "reward.yaml").write_text(CONFIG)
+    (tmp_path / "rollouts.jsonl").write_text('{"response": "#### 4", "ground_truth": "4"}\n')
+    judgekit = [sys.executable, "-m", "judgekit"]
+    words = shlex.split(line, comments=True)[1:]
+    if words[0] in ("report", "view", "compare"):
+        for name in ("ledger", "before", "after"):
+            write(tmp_path / f"{name}.jsonl", some(4))
+    elif words[0] == "replay":
+        (tmp_path / "texts.yaml").write_text(f"{CONFIG}ledger: {{path: ledger.jsonl, texts: true}}\n")
+        grade = [*judgekit, "grade", "texts.yaml", "rollouts.jsonl"]
+        subprocess.run(grade, cwd=tmp_path, check=True, capture_output=True)
+    elif words[0] == "init":
+        (tmp_path / "reward.yaml").unlink()
+    if words[0] == "view":
+        process = subprocess.Popen(
+            [*judgekit, *words, "--no-browser"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert "http://127.0.0.1:" in process.stdout.readline()
+        process.kill()
+        process.communicate()
+        return
+    done = subprocess.run(
+        [*judgekit, *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
