@@ -25,7 +25,10 @@ help:
 demo: env-vllm
 	$(VLLM) -m judgekit grade examples/demo/reward.yaml examples/data/rollouts.jsonl --out demo-out/graded.jsonl --ledger demo-out/ledger.jsonl --report demo-out/report.html --force
 	@echo
-	@echo "next: open demo-out/report.html; change a weight in examples/demo/reward.yaml and see what it would have been:"
+	@echo "graded: it gave a score; abstained: it had no opinion; skipped: behind a gate that was not passed; failed: it could not form one."
+	@echo "mean, std: of its scores. p50, p95: time of half and of 95 % of its evaluations, with their wait for the judge."
+	@echo
+	@echo "next: open demo-out/report.html (or: .venv/vllm/bin/judgekit view demo-out/ledger.jsonl); change a weight in examples/demo/reward.yaml and see what it would have been:"
 	@echo "  .venv/vllm/bin/judgekit replay demo-out/ledger.jsonl --reward examples/demo/reward.yaml --out demo-out/replayed.jsonl"
 	@echo "  or put a real judge in: judges: {local: {engine: vllm, model: Qwen/Qwen2.5-1.5B-Instruct}}"
 
