@@ -155,6 +155,7 @@ def test_the_main_actions(browser: Any, report: Path, width: int, scheme: str) -
         page.locator(".row").nth(19).wait_for()
         # 9: the selection as files
         opened.tab("Rollouts")
+        page.keyboard.press("Escape")
         if width < 700:
             page.get_by_role("button", name="filters").click()
         rows = list(csv.DictReader(io.StringIO(opened.download("CSV"))))
@@ -298,6 +299,24 @@ def test_the_served_page_is_live_and_keeps_marks(
         opened.expect("#facts", "48 ")
         opened.expect(".filters output", "48 ")
         assert page.title() == "l.jsonl · judgekit"
+
+
+def test_the_place_is_kept_while_rows_arrive(browser: Any, tmp_path: Path) -> None:
+    ledger = write(tmp_path / "l.jsonl", some(400))
+    with Served(ledger) as served, Opened(browser, served.url) as opened:
+        page = opened.page
+        opened.tab("Rollouts")
+        page.locator(".grid").evaluate("box => { box.scrollTop = 6000; }")
+        page.locator('.row[data-line="210"]').click()
+        page.locator(".detail h3", has_text="response").wait_for()
+        write(ledger, some(8, step=9))
+        opened.expect(".filters output", "408 ")
+        assert page.locator(".grid").evaluate("box => box.scrollTop") == 6000
+        assert page.locator(".row[aria-selected=true]").get_attribute("data-line") == "210"
+        assert page.locator(".detail h3", has_text="response").count() == 1
+        opened.tab("Overview")
+        opened.tab("Rollouts")  # the opened rollout is in view
+        sync_api.expect(page.locator(".row[aria-selected=true]")).to_be_in_viewport()
 
 
 def test_an_address_without_its_token_says_what_to_do(browser: Any, tmp_path: Path) -> None:

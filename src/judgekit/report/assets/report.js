@@ -470,8 +470,14 @@ const grid = ({ label, columns: all, lines, selected, onselect, sort, onsort }) 
     const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -1e9, End: 1e9 }[e.key];
     if (by) { e.preventDefault(); move(by); }
   });
+  // Scrolls to *top*; without one, to the selected line.
+  const place = (top) => {
+    const at = lines.indexOf(selected());
+    box.scrollTop = top ?? Math.max(0, at * HEIGHT - box.clientHeight / 2);
+    draw();
+  };
   requestAnimationFrame(draw);
-  return { box, draw, move };
+  return { box, draw, move, place, label };
 };
 
 let table = null;
@@ -511,6 +517,7 @@ const rollouts = (main) => {
   const update = () => {
     const all = columns().filter((c) => !(c.wide && state.row !== null));
     state.rows = sorted(matches(), all);
+    const top = table?.label === "Rollouts" ? table.box.scrollTop : null; // a person may be reading: keep the place
     total.textContent = `${count(state.rows.length)} of ${count(store.rows - store.hidden.size)}`
       + (f.only ? ` · ${plain(f.only.words)}` : "") + (f.group ? " · one group" : "");
     table = grid({
@@ -520,6 +527,7 @@ const rollouts = (main) => {
     pane = state.row !== null ? (pane ?? el("section", { class: "detail", "aria-label": "Rollout", tabindex: -1 })) : null;
     panes.className = pane ? "panes open" : "panes";
     panes.replaceChildren(table.box, ...(pane ? [pane] : []));
+    table.place(top);
     if (pane && !pane.firstChild) fill(state.row);
   };
   let timer = null;
@@ -649,7 +657,7 @@ const groupsView = (main) => {
       columns: [
         { key: "id", label: "group", width: "120px", value: value("id") },
         { key: "size", label: "members", width: "80px", number: true, value: value("size"), text: (g) => count(g.size), optional: true },
-        { key: "mean", label: "mean reward", width: "100px", number: true, value: value("mean"), text: (g) => fixed(g.mean) },
+        { key: "mean", label: "mean reward", width: "110px", number: true, value: value("mean"), text: (g) => fixed(g.mean) },
         { key: "spread", label: "std", width: "70px", number: true, value: value("spread"), text: (g) => fixed(g.spread) },
         { key: "missing", label: "missing", width: "70px", number: true, value: value("missing"), text: (g) => count(g.missing), optional: true },
         { key: "prompt", label: "prompt", width: "minmax(160px, 1fr)", value: value("prompt"), quiet: true },
@@ -737,7 +745,7 @@ const tabs = () => ["Overview", "Rollouts", "Groups", ...(store.comparison ? ["C
 const show = (tab) => {
   state.tab = tab;
   const main = $("main");
-  main.className = ""; main.update = null; main.replaceChildren();
+  main.className = ""; main.update = null; main.replaceChildren(); table = null;
   if (tab !== "Rollouts") pane = null;
   $("tabs").replaceChildren(...tabs().map((label) => el("button", { type: "button", role: "tab", "aria-selected": label === tab ? "true" : "false", onclick: () => { if (label === "Groups") state.groupKey = null; show(label); } }, label)));
   ({ Overview: overview, Rollouts: rollouts, Groups: groupsView, Compare: compare })[tab](main);
