@@ -14,7 +14,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from judgekit.ledger.jsonl import encoded
-from judgekit.types import Grade, Status, Usage
+from judgekit.types import Grade, Rollout, Status, Usage
 
 logger = logging.getLogger("judgekit")
 
@@ -50,6 +50,10 @@ class GraderSpec(Struct, frozen=True):
     def bounds(self) -> tuple[float, float]:
         low, high = self.score_range
         return float(low), float(high)
+
+    def same_as(self, other: GraderSpec) -> bool:
+        """Whether grades of both may stand side by side."""
+        return (self.version, self.bounds()) == (other.version, other.bounds())
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="rollout"):
@@ -93,6 +97,27 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     def rollout(self) -> tuple[str, bytes, str]:
         """What tells its rollout from others, also in another run: its id, its group, and its digest."""
         return self.id, encoded(self.group), self.rollout_digest
+
+    def to_rollout(self) -> Rollout:
+        """Make the rollout again, without its texts where they were not kept."""
+        return Rollout(
+            response=self.response or "",
+            prompt=self.prompt or "",
+            group=_hashable(self.group),
+            ground_truth=self.ground_truth,
+            messages=tuple(self.messages),
+            data_source=self.data_source,
+            finish_reason=self.finish_reason,
+            response_tokens=self.response_tokens,
+            extra=self.extra,
+            id=self.id,
+        )
+
+
+def _hashable(group: Any) -> Any:
+    if isinstance(group, list):
+        return tuple(map(_hashable, group))
+    return repr(group) if isinstance(group, dict) else group
 
 
 Line = Spec | Entry
