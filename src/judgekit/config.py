@@ -63,20 +63,12 @@ from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.ledger.writer import Ledger
 from judgekit.reward.spec import parse
 from judgekit.run.runner import GradingRunner
+from judgekit.run.settings import Settings
 from judgekit.strict_yaml import read_yaml
 
 logger = logging.getLogger("judgekit")
 
-RUNNER_KEYS: Final = (
-    "max_concurrency",
-    "timeout_s",
-    "deadline_s",
-    "start_timeout_s",
-    "transform",
-    "missing_reward",
-    "max_failure_rate",
-    "retry",
-)
+RUNNER_KEYS: Final = Settings.__struct_fields__
 """Parameters of GradingRunner that the section `runner` may set."""
 SETTINGS: Final = (Retry, Sampling, LayerOptions)
 """Parameters of these types are written as mappings of their fields."""

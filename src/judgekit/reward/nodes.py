@@ -79,8 +79,8 @@ class Node:
         return ()
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        """The lowest and highest value that the node can have."""
-        raise NotImplementedError
+        """The lowest and highest value that the node can have: as here, where it is one of its branches'."""
+        return _hull([branch.node for branch in self.branches()], ranges)
 
     def spec(self) -> Any:
         """The node as YAML-ready data; `parse` reads it back."""
@@ -408,9 +408,6 @@ class Switch(Node):
             found.append(Branch(self.otherwise, f"{self.by} is none of {', '.join(self.cases)}"))
         return found
 
-    def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        return _hull([branch.node for branch in self.branches()], ranges)
-
     def spec(self) -> Any:
         spec = {"by": self.by, "cases": {pattern: node.spec() for pattern, node in self.cases.items()}}
         if self.otherwise is not None:
@@ -555,9 +552,6 @@ class Fallback(Node):
 
     def branches(self) -> Sequence[Branch]:
         return [Branch(self.first), Branch(self.other, f"{self.first.label()} is missing")]
-
-    def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        return _hull([self.first, self.other], ranges)
 
     def spec(self) -> Any:
         return {"fallback": [self.first.spec(), self.other.spec()]}

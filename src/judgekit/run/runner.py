@@ -34,7 +34,6 @@ from judgekit.run.jobs import RANK, BoundGrader, assign_queues
 from judgekit.run.scheduler import Run
 from judgekit.run.settings import MissingReward, Plan, Settings
 from judgekit.run.starting import Starter
-from judgekit.run.state import Inbox
 from judgekit.types import Grade, RewardResult, Rollout
 from judgekit.version import __version__
 
@@ -181,13 +180,14 @@ class GradingRunner:
 
     async def follow(
         self,
-        inbox: Inbox,
+        members: AsyncIterable[Rollout],
         emit: Callable[[RewardResult], None],
         *,
         tags: Mapping[str, Any] | None = None,
     ) -> None:
-        """Grade one group whose members come one after another; see `judgekit.trainers.collector`."""
-        await (await self._new_run(tags)).follow(inbox, emit)
+        """Grade one group whose members come one after another, until *members* ends; *emit* gets each result once
+        it is final. The deadline begins with the last member. See `judgekit.trainers.collector`."""
+        await (await self._new_run(tags)).follow(members, emit)
 
     def run_sync(
         self, rollouts: Iterable[Rollout], *, tags: Mapping[str, Any] | None = None
@@ -231,8 +231,6 @@ class GradingRunner:
         hosts whose runs are single rollouts or groups, thousands at once. What waits for a place is not timed
         yet.
         """
-        made: GradingRunner = object.__new__(GradingRunner)
-        made.__dict__.update(self.__dict__)
         plan = self._plan
         settings = msgspec.structs.replace(plan.settings, **changes)
         limits = plan.limits
@@ -243,15 +241,16 @@ class GradingRunner:
                 for name, grader in plan.by_name.items()
             }
         spec = _spec(list(plan.by_name.values()), plan.tree, settings)
-        made._plan = msgspec.structs.replace(plan, settings=settings, limits=limits, spec=spec)
-        return made
+        return self._with(settings=settings, limits=limits, spec=spec)
 
     def separate(self, ledger: Ledger | None) -> GradingRunner:
         """This runner with a ledger and metrics of its own, for one part of a larger job: the same graders and resources."""
+        return self._with(ledger=ledger, metrics=Metrics(self._plan.tree.bounds()))
+
+    def _with(self, **changes: Any) -> GradingRunner:
         made: GradingRunner = object.__new__(GradingRunner)
         made.__dict__.update(self.__dict__)
-        metrics = Metrics(self._plan.tree.bounds())
-        made._plan = msgspec.structs.replace(self._plan, ledger=ledger, metrics=metrics)
+        made._plan = msgspec.structs.replace(self._plan, **changes)
         return made
 
     def explain(self, result: RewardResult) -> str:

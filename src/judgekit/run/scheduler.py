@@ -28,12 +28,12 @@ from typing import Any
 
 from judgekit.errors import ConfigError, DataError, FailureRateError, JudgekitError
 from judgekit.execution.threads import call_in_thread
-from judgekit.graders.protocol import as_grade, failure
+from judgekit.graders.protocol import as_grade, failure, output, per_member
 from judgekit.run.grouping import group_id
 from judgekit.run.jobs import SLOW_S, BoundGrader, Job, Queue
 from judgekit.run.results import Results
 from judgekit.run.settings import Plan
-from judgekit.run.state import Group, Inbox, RolloutState
+from judgekit.run.state import Group, RolloutState
 from judgekit.run.workers import SLICE_S, Workers, is_interrupt
 from judgekit.types import (
     CURRENT_RUN,
@@ -118,11 +118,10 @@ class Run:
             raise FailureRateError(excess, results)
         return results
 
-    async def follow(self, inbox: Inbox, emit: Callable[[RewardResult], None]) -> None:
+    async def follow(self, members: AsyncIterable[Rollout], emit: Callable[[RewardResult], None]) -> None:
         """Grade the members of one group as they arrive; *emit* gets each result once it is final."""
         self.results.emit = emit
-        inbox.changed = self.wake
-        await self._drive(self._feed_inbox(inbox), None)
+        await self._drive(self._feed_stream(members, one_group=True), None)
 
     async def stream(
         self, rollouts: Sequence[Rollout] | AsyncIterable[Rollout], groups: Sequence[list[int]]
@@ -241,15 +240,19 @@ class Run:
                 await asyncio.sleep(0)
                 turn_ends = time.perf_counter() + SLICE_S
 
-    async def _feed_stream(self, rollouts: AsyncIterable[Rollout]) -> None:
-        """Bring in rollouts as an iterator gives them; a group ends where the next one begins."""
-        self._start_deadline()
-        self.workers.watch()
+    async def _feed_stream(self, rollouts: AsyncIterable[Rollout], *, one_group: bool = False) -> None:
+        """Bring in rollouts as an iterator gives them; a group ends where the next one begins.
+
+        *one_group*: they are the members of one, whose deadline begins with the last.
+        """
+        if not one_group:
+            self._start_deadline()
+            self.workers.watch()
         group: Group | None = None
         async for rollout in rollouts:
             if not isinstance(rollout, Rollout):
                 raise DataError(f"item {self.taken_in} is a {type(rollout).__name__}, not a judgekit.Rollout")
-            id_ = group_id(rollout)
+            id_ = group.id if group is not None and one_group else group_id(rollout)
             if group is None or (type(id_), id_) != (type(group.id), group.id):
                 if group is not None:
                     self._complete(group)
@@ -257,35 +260,22 @@ class Run:
             self._take_in(RolloutState(self.taken_in, rollout, group))
             self.workers.start()
             await self._until(self._has_room)
-        if group is not None:
-            self._complete(group)
-
-    async def _feed_inbox(self, inbox: Inbox) -> None:
-        """Bring in the members of one group as they arrive; the deadline begins with the last of them."""
-        group: Group | None = None
-        while True:
-            while inbox.arrived:
-                rollout = inbox.arrived.popleft()
-                group = group or Group(group_id(rollout), _OPEN)
-                self._take_in(RolloutState(self.taken_in, rollout, group))
-                self.workers.start()
-            if self.taken_in >= inbox.expected:
-                break
-            await self._until(lambda: bool(inbox.arrived) or self.taken_in >= inbox.expected)
-        if group is not None:
+        if one_group:
             self._start_deadline()
+            self.workers.watch()
+        if group is not None:
             self._complete(group)
 
     def _take_in(self, state: RolloutState) -> None:
         self.taken_in += 1
-        state.group.add(state)
+        state.group.members.append(state)
         if self.plan.ledger is not None:
             self.results.unfinished.add(state)
         self._advance(state)
 
     def _complete(self, group: Group) -> None:
         """Nobody else joins the group: what waits for others need not any longer."""
-        group.size = group.expanded
+        group.size = len(group.members)
         if group.finished == group.size:
             self.results.settle(group)
         else:
@@ -337,7 +327,7 @@ class Run:
         for state in job.states:
             state.pending.discard(job.grader.name)
         if job.grader.mode == "group":
-            self._keep_all(job.grader, job.states, _per_member(value, len(job.states)), seconds)
+            self._keep_all(job.grader, job.states, per_member(value, len(job.states)), seconds)
             return
         state = job.states[0]
         self._keep(state, job.grader, value, seconds)
@@ -419,7 +409,7 @@ class Run:
 
     def _start_group_graders(self, group: Group) -> None:
         """Start the group graders that no member can still join."""
-        if group.expanded < group.size:
+        if len(group.members) < group.size:
             return
         for name in list(group.wanted):
             members = group.wanted.get(name)
@@ -471,7 +461,7 @@ class Run:
         """Keep a grader's answer as a grade, or as one for each of its outputs."""
         if grader.outputs:
             for part, key in zip(grader.outputs, grader.keys, strict=True):
-                state.grades[key] = as_grade(_part(value, part, grader.outputs), grader.score_range)
+                state.grades[key] = as_grade(output(value, part, grader.outputs), grader.score_range)
         else:
             state.grades[grader.name] = as_grade(value, grader.score_range)
         if seconds is not None:
@@ -524,31 +514,3 @@ def _in_fair_order(rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> 
         if index is not None:
             window.append((group, left))
             yield group, index
-
-
-def _per_member(value: Any, count: int) -> Sequence[Any]:
-    """What a group grader answered, one grade per member."""
-    if isinstance(value, Failed | Abstained):
-        return [value] * count
-    try:
-        values = None if isinstance(value, str | Mapping) else list(value)
-    except Exception:
-        values = None
-    if values is not None and len(values) == count:
-        return values
-    got = type(value).__name__ if values is None else f"{len(values)} grades"
-    return [Failed("WrongGroupGrades", f"{got} for {count} members")] * count
-
-
-def _part(value: Any, part: str, outputs: Sequence[str]) -> Any:
-    """One of several scores that a call gave."""
-    if value is None or isinstance(value, Abstained | Failed):
-        return value
-    if not isinstance(value, Mapping):
-        return Failed("TypeError", f"expected scores for {', '.join(outputs)}, not {type(value).__name__}")
-    try:
-        return value[part]
-    except KeyError:
-        return Failed("KeyError", f"no score {part!r}")
-    except Exception as error:
-        return failure(error)
