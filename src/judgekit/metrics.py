@@ -310,10 +310,6 @@ class Metrics:
         total.merge(self._news)
         return total
 
-    def reset(self) -> None:
-        """Reset all counts and timings."""
-        self.summary(reset=True)
-
     def percentile(self, name: str, share: float) -> float:
         """Seconds below which *share* (0..1) of a grader's latest evaluations were, NaN without any."""
         return _percentile(self.timings(name)[0], share)

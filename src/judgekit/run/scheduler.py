@@ -27,10 +27,9 @@ from collections.abc import (
 from typing import Any
 
 from judgekit.errors import ConfigError, DataError, FailureRateError, JudgekitError
-from judgekit.execution.threads import call_in_thread
 from judgekit.graders.protocol import as_grade, failure, output, per_member
 from judgekit.run.grouping import group_id
-from judgekit.run.jobs import SLOW_S, BoundGrader, Job, Queue
+from judgekit.run.jobs import SLOW_S, BoundGrader, Job
 from judgekit.run.results import Results
 from judgekit.run.settings import Plan
 from judgekit.run.state import Group, RolloutState
@@ -80,7 +79,6 @@ class Run:
         self.taken_in = 0
         """Rollouts that the feed has brought so far."""
         self.results = Results(plan, run=self.id, tags=tags)
-        self.queues = [Queue(limit) for limit in plan.queue_limits]
         self.workers: Workers
         self.unread: Callable[[], int] = int
         """Results of a stream that its consumer has not taken."""
@@ -170,14 +168,7 @@ class Run:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self.workers = Workers(
-                    plan,
-                    tasks,
-                    self.queues,
-                    perform=self._perform,
-                    answer=self._answer,
-                    taken=self._job_taken,
-                    wake=self.wake,
-                    out_of_time=self._expire,
+                    plan, tasks, answer=self._answer, wake=self.wake, out_of_time=self._expire
                 )
                 try:
                     self.results.open(total)
@@ -305,20 +296,6 @@ class Run:
 
     # ---- what the workers call
 
-    def _perform(self, job: Job) -> Awaitable[Any]:
-        grader = job.grader
-        if job.awaitable is not None:
-            awaitable, job.awaitable = job.awaitable, None
-            return awaitable
-        rollout = job.states[0].rollout
-        if grader.mode == "async":
-            return grader.call(rollout)  # type: ignore[no-any-return]
-        if grader.mode == "group":
-            return grader.call([state.rollout for state in job.states])  # type: ignore[no-any-return]
-        if grader.mode == "process":
-            return self.plan.pool.grade(grader.pickled, rollout, timeout_s=grader.timeout_s)
-        return _grade_sync(grader, rollout)
-
     def _answer(self, job: Job, value: Any, seconds: float | None) -> None:
         if isinstance(value, ConfigError):  # every other rollout would meet it too
             raise value
@@ -333,10 +310,6 @@ class Run:
         self._keep(state, job.grader, value, seconds)
         if self.tree.lazy or not state.pending:
             self._advance(state)
-
-    def _job_taken(self, job: Job, waited_s: float) -> None:
-        for _, waits in job.grader.timings:
-            waits.append(waited_s)
 
     # ---- from rollout to jobs
 
@@ -405,7 +378,7 @@ class Run:
         self, state: RolloutState, grader: BoundGrader, awaitable: Awaitable[Any] | None = None
     ) -> None:
         state.pending.add(grader.name)
-        self.workers.add(Job(grader, (state,), self.queues[grader.queue], awaitable))
+        self.workers.add(grader, (state,), awaitable)
 
     def _start_group_graders(self, group: Group) -> None:
         """Start the group graders that no member can still join."""
@@ -430,7 +403,7 @@ class Run:
             else:
                 for state in members:
                     state.blocked -= 1
-                self.workers.add(Job(grader, members, self.queues[grader.queue]))
+                self.workers.add(grader, members)
         if not group.wanted:
             self.live.discard(group)
         self.workers.start()
@@ -487,12 +460,6 @@ def _lacks(state: RolloutState, grader: BoundGrader) -> bool:
 
 def _ignore(result: RewardResult) -> None:
     pass
-
-
-async def _grade_sync(grader: BoundGrader, rollout: Rollout) -> Any:
-    """Call a synchronous grader in a thread, or in place where its awaitable failed and is tried again."""
-    value = await call_in_thread(grader.call, rollout) if grader.mode == "thread" else grader.call(rollout)
-    return await value if hasattr(value, "__await__") else value
 
 
 def _in_fair_order(rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> Iterator[tuple[Group, int]]:
