@@ -27,17 +27,6 @@ _TELL_ROLLOUTS = 64
 class GraderCounts:
     """What one grader did."""
 
-    __slots__ = (
-        "abstained",
-        "errors",
-        "graded",
-        "infrastructure",
-        "mean",
-        "skipped",
-        "squares",
-        "unreadable",
-    )
-
     def __init__(self) -> None:
         self.graded = 0
         self.abstained = 0

@@ -8,13 +8,17 @@ processes can share a ledger, and written lines survive a killed process. A torn
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from judgekit.ledger.jsonl import encoded
 from judgekit.types import Grade, Rollout, Status, Usage
+from judgekit.version import __version__
 
 logger = logging.getLogger("judgekit")
 
@@ -39,6 +43,21 @@ class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
     format: int = 1
     """Version of the ledger's format, see `FORMAT`."""
 
+    @classmethod
+    def of(
+        cls, graders: Mapping[str, GraderSpec], *, reward: Any, transform: str, missing_reward: Any
+    ) -> Spec:
+        """Describe how rollouts are graded; the digest is of what their grades and rewards depend on."""
+        body = msgspec.json.encode([graders, reward, transform, missing_reward], order="deterministic")
+        return cls(
+            digest=blake2b(body, digest_size=6).hexdigest(),
+            graders=graders,
+            reward=reward,
+            transform=transform,
+            missing_reward=missing_reward,
+            judgekit=__version__,
+        )
+
 
 class GraderSpec(Struct, frozen=True):
     """One grader of a spec."""
@@ -46,6 +65,11 @@ class GraderSpec(Struct, frozen=True):
     version: str
     score_range: tuple[Any, Any]
     """Lowest and highest score; infinities are the texts "-inf" and "inf", since JSON has no such numbers."""
+
+    @classmethod
+    def of(cls, version: str, bounds: tuple[float, float]) -> GraderSpec:
+        low, high = (x if math.isfinite(x) else str(x) for x in bounds)
+        return cls(version, (low, high))
 
     def bounds(self) -> tuple[float, float]:
         low, high = self.score_range

@@ -215,20 +215,16 @@ class Weighted(Node):
     terms: tuple[Term, ...]
     normalize: bool = False
 
-    def __init__(
-        self, terms: Mapping[str, float | tuple[float, Any]] | Sequence[Term], normalize: bool = False
-    ) -> None:
-        if isinstance(terms, Mapping):
-            made = []
-            for label, given in terms.items():
-                weight, node = given if isinstance(given, tuple) else (given, label)
-                made.append(Term(str(label), finite(weight, f"the weight of {label!r}"), as_node(node)))
-            terms = made
-        if not any(term.weight for term in terms):
+    def __init__(self, terms: Mapping[str, float | tuple[float, Any]], normalize: bool = False) -> None:
+        made = []
+        for label, given in terms.items():
+            weight, node = given if isinstance(given, tuple) else (given, label)
+            made.append(Term(str(label), finite(weight, f"the weight of {label!r}"), as_node(node)))
+        if not any(term.weight for term in made):
             raise ConfigError("weighted: give at least one term with a weight other than 0")
-        if any(term.label == RESIDUAL for term in terms):
+        if any(term.label == RESIDUAL for term in made):
             raise ConfigError(f"weighted: {RESIDUAL!r} is a reserved name; call the term something else")
-        _set(self, terms=tuple(terms), normalize=normalize)
+        _set(self, terms=tuple(made), normalize=normalize)
 
     def value(self, ev: Evaluation, top: bool = False) -> float | None:
         terms: dict[str, float] = {}

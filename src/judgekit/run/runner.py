@@ -8,9 +8,7 @@ made in that call (`judgekit.run.scheduler.Run`) and ends with it.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import math
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -35,7 +33,6 @@ from judgekit.run.scheduler import Run
 from judgekit.run.settings import MissingReward, Plan, Settings
 from judgekit.run.starting import Starter
 from judgekit.types import Grade, RewardResult, Rollout
-from judgekit.version import __version__
 
 logger = logging.getLogger("judgekit")
 
@@ -333,19 +330,15 @@ def _named(graders: Mapping[str, AnyGrader] | Sequence[AnyGrader]) -> dict[str, 
 
 def _spec(graders: Sequence[BoundGrader], tree: RewardTree, settings: Settings) -> Spec:
     described = {
-        key: GraderSpec(str(grader.grader.version), tuple(map(_bound, grader.score_range)))
+        key: GraderSpec.of(grader.grader.version, grader.score_range)
         for grader in graders
         for key in grader.keys
     }
-    reward = tree.root.spec()
-    body = [described, reward, settings.transform, settings.missing_reward]
-    return Spec(
-        digest=hashlib.blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=6).hexdigest(),
-        graders=described,
-        reward=reward,
+    return Spec.of(
+        described,
+        reward=tree.root.spec(),
         transform=settings.transform,
         missing_reward=settings.missing_reward,
-        judgekit=__version__,
     )
 
 
@@ -355,7 +348,3 @@ def _checked(rollouts: Iterable[Rollout]) -> list[Rollout]:
         if not isinstance(rollout, Rollout):
             raise DataError(f"item {index} is a {type(rollout).__name__}, not a judgekit.Rollout")
     return batch
-
-
-def _bound(x: float) -> Any:
-    return x if math.isfinite(x) else str(x)
