@@ -30,7 +30,7 @@ class Results:
         self.missing_reward = plan.settings.missing_reward
         self.run = run
         self.tags = tags
-        self.emit: Callable[[RewardResult], None] = lambda result: None
+        self.emit: Callable[[RewardResult], None]
         self.relative = self.transform != "none"
         """Whether every result waits for its group."""
         self.fills = self.relative or self.missing_reward == "neutral"

@@ -23,6 +23,7 @@ from collections.abc import (
     Iterator,
     Mapping,
     Sequence,
+    Sized,
 )
 from typing import Any
 
@@ -80,7 +81,7 @@ class Run:
         """Rollouts that the feed has brought so far."""
         self.results = Results(plan, run=self.id, tags=tags)
         self.workers: Workers
-        self.unread: Callable[[], int] = int
+        self.unread: Sized = ()
         """Results of a stream that its consumer has not taken."""
         self.known: Sequence[Mapping[str, Grade]] = ()
         self.live: set[Group] = set()
@@ -88,7 +89,7 @@ class Run:
         self.expired: Failed | None = None
         """Set at the run's deadline: the grade of all that is not graded."""
         self.waiter: asyncio.Future[None] | None = None
-        self.waits_for: Callable[[], bool] = bool
+        """Set while the feed waits for room."""
 
     # ---- what the runner calls
 
@@ -133,7 +134,7 @@ class Run:
             changed.set()
 
         self.results.emit = keep
-        self.unread = lambda: len(ready)
+        self.unread = ready
         if isinstance(rollouts, AsyncIterable):
             driving = self._drive(self._feed_stream(rollouts), None)
         else:
@@ -190,14 +191,12 @@ class Run:
             plan.metrics.tell(self.taken_in)
             # a run refers to itself through its callbacks: hosts make thousands a minute, so that the garbage
             # collector, which would have to find that out, takes more time than the grading
-            del self.workers
-            self.results.emit, self.waits_for = _ignore, bool
+            del self.workers, self.results.emit
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        """Wait until *condition* holds, which `wake` looks at."""
-        while not condition():
+    async def _until_room(self) -> None:
+        """Wait until there is room for more rollouts, which `wake` looks at."""
+        while not self._has_room():
             self.workers.watch()
-            self.waits_for = condition
             self.waiter = asyncio.get_running_loop().create_future()
             try:
                 await self.waiter
@@ -205,8 +204,8 @@ class Run:
                 self.waiter = None
 
     def wake(self) -> None:
-        """Something changed: go on where that is what the feed waits for."""
-        if self.waiter is not None and not self.waiter.done() and self.waits_for():
+        """A job was answered, or a result taken: go on where the feed waits for that."""
+        if self.waiter is not None and not self.waiter.done() and self._has_room():
             self.waiter.set_result(None)
 
     # ---- feeds: how rollouts come in
@@ -224,7 +223,7 @@ class Run:
             if self.workers.queued:
                 self.workers.start()
             if not self._has_room():
-                await self._until(self._has_room)
+                await self._until_room()
                 turn_ends = time.perf_counter() + SLICE_S
             elif time.perf_counter() > turn_ends:
                 self.workers.watch()
@@ -250,7 +249,7 @@ class Run:
                 group = Group(id_, _OPEN)
             self._take_in(RolloutState(self.taken_in, rollout, group))
             self.workers.start()
-            await self._until(self._has_room)
+            await self._until_room()
         if one_group:
             self._start_deadline()
             self.workers.watch()
@@ -274,7 +273,7 @@ class Run:
 
     def _has_room(self) -> bool:
         backlog = max(4 * self.plan.settings.max_concurrency, 64)
-        return self.workers.queued + self.unread() < backlog
+        return self.workers.queued + len(self.unread) < backlog
 
     def _start_deadline(self) -> None:
         if (deadline_s := self.plan.settings.deadline_s) is not None:
@@ -456,10 +455,6 @@ class Run:
 
 def _lacks(state: RolloutState, grader: BoundGrader) -> bool:
     return grader.name not in state.pending and not all(key in state.grades for key in grader.keys)
-
-
-def _ignore(result: RewardResult) -> None:
-    pass
 
 
 def _in_fair_order(rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> Iterator[tuple[Group, int]]:
