@@ -180,10 +180,15 @@ def load_config(path: str | os.PathLike[str]) -> RewardConfig:
     return config
 
 
-def load_runner(path: str | os.PathLike[str], **overrides: Any) -> GradingRunner:
-    """The runner that a reward.yaml describes; see RewardConfig.build."""
+def load_runner(
+    path: str | os.PathLike[str],
+    prepare: Callable[[RewardConfig], None] = lambda config: None,
+    **overrides: Any,
+) -> GradingRunner:
+    """The runner that a reward.yaml describes; see RewardConfig.build. *prepare*: changes what the file says first."""
     config = load_config(path)
     try:
+        prepare(config)
         return config.build(**overrides)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
