@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self
 
@@ -168,12 +169,9 @@ class GradingRunner:
         """
         source = rollouts if isinstance(rollouts, AsyncIterable) else _checked(rollouts)
         run = await self._new_run(tags)
-        results = run.stream(source, [] if isinstance(source, AsyncIterable) else group_by_prompt(source))
-        try:
+        async with aclosing(run.stream(source)) as results:
             async for result in results:
                 yield result
-        finally:
-            await results.aclose()
 
     async def follow(
         self,

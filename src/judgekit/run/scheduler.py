@@ -29,7 +29,7 @@ from typing import Any
 
 from judgekit.errors import ConfigError, DataError, FailureRateError, JudgekitError
 from judgekit.graders.protocol import as_grade, failure, output, per_member
-from judgekit.run.grouping import group_id
+from judgekit.run.grouping import group_by_prompt, group_id
 from judgekit.run.jobs import SLOW_S, BoundGrader, Job
 from judgekit.run.results import Results
 from judgekit.run.settings import Plan
@@ -123,7 +123,7 @@ class Run:
         await self._drive(self._feed_stream(members, one_group=True), None)
 
     async def stream(
-        self, rollouts: Sequence[Rollout] | AsyncIterable[Rollout], groups: Sequence[list[int]]
+        self, rollouts: Sequence[Rollout] | AsyncIterable[Rollout]
     ) -> AsyncGenerator[RewardResult, None]:
         """Each result once it is final; no faster than they are taken."""
         ready: deque[RewardResult] = deque()
@@ -138,7 +138,7 @@ class Run:
         if isinstance(rollouts, AsyncIterable):
             driving = self._drive(self._feed_stream(rollouts), None)
         else:
-            driving = self._drive(self._feed(rollouts, groups), len(rollouts))
+            driving = self._drive(self._feed(rollouts, group_by_prompt(rollouts)), len(rollouts))
         driver = asyncio.create_task(driving)
         driver.add_done_callback(lambda _: changed.set())
         try:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from judgekit.errors import attribute
 from judgekit.execution.limits import Limiter
@@ -45,8 +45,6 @@ class _Worker(Struct, gc=False, eq=False):
     task: asyncio.Task[None] | None = None
     running: bool = False
     """Whether its task has begun: one that is cancelled before never runs, and would answer nothing."""
-    held: list[Limiter] = field(default_factory=list)
-    """Limits shared between runs of which it holds a place."""
     deadline: float = math.inf
     why: Failed | None = None
     """Set when the clock has cancelled its job: the grade that this makes."""
@@ -215,7 +213,6 @@ class Workers:
             raise
         finally:
             self._workers.discard(worker)
-            _release(worker)
 
     async def _execute(self, worker: _Worker, job: Job) -> None:
         """Do one job and answer it. This ends whatever the grader does; only a run that is being cancelled gets
@@ -225,13 +222,14 @@ class Workers:
             return self._answer(job, worker.why, None)
         start = time.perf_counter()
         value: Any
+        held: list[Limiter] = []  # of those that runs share
         try:
             if self._limits:
                 for limit in self._limits.get(job.grader.name, ()):
                     if not limit.try_acquire():
                         self.watch()
                         await limit.acquire()
-                    worker.held.append(limit)
+                    held.append(limit)
                 start = time.perf_counter()
             self._begin(worker, job, start)
             value = await self._stepped(_begun(job, self._pool), worker)
@@ -240,7 +238,8 @@ class Workers:
                 raise
             value = error  # the grader's own, or what the clock's cancellation made of it
         finally:
-            _release(worker)
+            for limit in held:
+                limit.release()
             worker.deadline = math.inf
         task = worker.task
         if task is not None and task.cancelling():
@@ -414,9 +413,3 @@ def discard(awaitable: Any) -> None:
     """Close a coroutine that will not be awaited."""
     if inspect.iscoroutine(awaitable):
         awaitable.close()
-
-
-def _release(worker: _Worker) -> None:
-    """Give back the places that runs share."""
-    while worker.held:
-        worker.held.pop().release()
