@@ -27,7 +27,7 @@ from collections.abc import (
 )
 from typing import Any
 
-from judgekit.errors import ConfigError, DataError, FailureRateError, JudgekitError
+from judgekit.errors import ConfigError, DataError, JudgekitError
 from judgekit.graders.protocol import as_grade, failure, output, per_member
 from judgekit.run.grouping import group_by_prompt, group_id
 from judgekit.run.jobs import SLOW_S, BoundGrader, Job
@@ -109,12 +109,10 @@ class Run:
         self.results.emit = keep
         await self._drive(self._feed(rollouts, groups), len(rollouts))
         ledger = self.plan.ledger
-        if (
-            ledger is not None and not self.plan.limits
-        ):  # hosts' runs, thousands at once, do not wait for the disk
+        # hosts' runs, thousands at once, do not wait for the disk
+        if ledger is not None and not self.plan.limits:
             await asyncio.to_thread(ledger.flush, _FLUSH_S)
-        if excess := self.results.excess_failures():
-            raise FailureRateError(excess, results)
+        self.results.check_failures(results)
         return results
 
     async def follow(self, members: AsyncIterable[Rollout], emit: Callable[[RewardResult], None]) -> None:
@@ -150,8 +148,7 @@ class Run:
                     await changed.wait()
                     changed.clear()
             await driver
-            if excess := self.results.excess_failures():
-                raise FailureRateError(excess)
+            self.results.check_failures()
         finally:
             if not driver.done():
                 driver.cancel()
