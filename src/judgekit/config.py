@@ -63,20 +63,12 @@ from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.ledger.writer import Ledger
 from judgekit.reward.spec import parse
 from judgekit.run.runner import GradingRunner
+from judgekit.run.settings import Settings
 from judgekit.strict_yaml import read_yaml
 
 logger = logging.getLogger("judgekit")
 
-RUNNER_KEYS: Final = (
-    "max_concurrency",
-    "timeout_s",
-    "deadline_s",
-    "start_timeout_s",
-    "transform",
-    "missing_reward",
-    "max_failure_rate",
-    "retry",
-)
+RUNNER_KEYS: Final = Settings.__struct_fields__
 """Parameters of GradingRunner that the section `runner` may set."""
 SETTINGS: Final = (Retry, Sampling, LayerOptions)
 """Parameters of these types are written as mappings of their fields."""
@@ -188,10 +180,15 @@ def load_config(path: str | os.PathLike[str]) -> RewardConfig:
     return config
 
 
-def load_runner(path: str | os.PathLike[str], **overrides: Any) -> GradingRunner:
-    """The runner that a reward.yaml describes; see RewardConfig.build."""
+def load_runner(
+    path: str | os.PathLike[str],
+    prepare: Callable[[RewardConfig], None] = lambda config: None,
+    **overrides: Any,
+) -> GradingRunner:
+    """The runner that a reward.yaml describes; see RewardConfig.build. *prepare*: changes what the file says first."""
     config = load_config(path)
     try:
+        prepare(config)
         return config.build(**overrides)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None

@@ -1,20 +1,5 @@
 """Every error that judgekit raises.
 
-    JudgekitError
-    ├── ConfigError(ValueError)      a wrong argument, name, file or line; says what to do
-    ├── DataError(ValueError)        a rollout or a file of rollouts that cannot be read
-    ├── MissingRewardError           a reward is missing and the setting is "raise"
-    ├── FailureRateError             more grades failed than `max_failure_rate` allows
-    ├── VerdictError                 the judge answered, but not with a verdict
-    ├── RolloutError                 the rollout itself broke the grader (cause "rollout")
-    ├── GraderRaised                 a grader raised in its worker process
-    ├── ServiceUnavailable           the reward service cannot be reached, or takes no requests
-    └── JudgeError
-        ├── JudgeUnavailable         not there, dead, or overloaded: worth another try
-        │   └── JudgeLoading         its owner is loading or restarting it: worth waiting for
-        ├── JudgeTimeout             no answer in time: worth another try
-        └── JudgeRejected            the request itself is at fault: final
-
 A grader may raise anything: the runner turns it into a `Failed` grade. These classes only say more.
 All arguments go to `Exception.__init__`, so that every error survives pickling (Ray, process pools).
 """
@@ -33,6 +18,9 @@ class JudgekitError(Exception):
     """Whether the same call may succeed when it is made again."""
     exhausted: bool = False
     """Whether it was already tried again as often as allowed."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
 
 
 class ConfigError(JudgekitError, ValueError):
@@ -54,9 +42,6 @@ class FailureRateError(JudgekitError):
         super().__init__(message, results)
         self.results = results
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class VerdictError(JudgekitError):
     """The judge's reply holds no verdict in the agreed form. `raw` is the reply, uncut."""
@@ -69,9 +54,6 @@ class VerdictError(JudgekitError):
     def __init__(self, message: str, raw: str = "") -> None:
         super().__init__(message, raw)
         self.raw = raw
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class RolloutError(JudgekitError):
@@ -116,9 +98,6 @@ class JudgeUnavailable(JudgeError):
         super().__init__(message, retry_after)
         self.retry_after = retry_after
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class JudgeLoading(JudgeUnavailable):
     """The engine's owner is loading or restarting it."""
@@ -139,9 +118,6 @@ class JudgeRejected(JudgeError):
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message, status)
         self.status = status
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class JudgeBudgetSpent(JudgeError):

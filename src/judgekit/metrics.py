@@ -27,26 +27,15 @@ _TELL_ROLLOUTS = 64
 class GraderCounts:
     """What one grader did."""
 
-    __slots__ = (
-        "abstained",
-        "errors",
-        "graded",
-        "infrastructure",
-        "mean",
-        "skipped",
-        "squares",
-        "unreadable",
-    )
-
     def __init__(self) -> None:
         self.graded = 0
         self.abstained = 0
         self.skipped = 0
-        self.errors: dict[str, int] = {}
+        self.errors: Counter[str] = Counter()
         """Failures by the name of their error."""
         self.infrastructure = 0
         """Failures whose cause is not the rollout."""
-        self.unreadable: dict[Hashable, int] = {}
+        self.unreadable: Counter[Hashable] = Counter()
         """Verdicts that could not be read, by group: a policy that learns to provoke them shows here."""
         self.mean = 0.0
         self.squares = 0.0
@@ -54,7 +43,7 @@ class GraderCounts:
 
     @property
     def failed(self) -> int:
-        return sum(self.errors.values())
+        return self.errors.total()
 
     @property
     def asked(self) -> int:
@@ -77,7 +66,7 @@ class GraderCounts:
         elif kind is Skipped:
             self.skipped += 1
         elif isinstance(grade, Failed):
-            self.errors[grade.error] = self.errors.get(grade.error, 0) + 1
+            self.errors[grade.error] += 1
             self.infrastructure += grade.cause == "infrastructure"
             if grade.error == "VerdictError":
                 self._count_unreadable(group, 1)
@@ -94,19 +83,18 @@ class GraderCounts:
         self.abstained += other.abstained
         self.skipped += other.skipped
         self.infrastructure += other.infrastructure
-        for error, count in other.errors.items():
-            self.errors[error] = self.errors.get(error, 0) + count
+        self.errors.update(other.errors)
         for group, count in other.unreadable.items():
             self._count_unreadable(group, count)
 
     def _count_unreadable(self, group: Hashable, count: int) -> None:
         if group not in self.unreadable and len(self.unreadable) >= _GROUPS:
             group = None  # all others together
-        self.unreadable[group] = self.unreadable.get(group, 0) + count
+        self.unreadable[group] += count
 
     def top_errors(self) -> str:
         """The three most frequent errors with their counts."""
-        return ", ".join(f"{error} × {count}" for error, count in Counter(self.errors).most_common(3))
+        return ", ".join(f"{error} × {count}" for error, count in self.errors.most_common(3))
 
 
 class Counts:
@@ -114,8 +102,8 @@ class Counts:
 
     def __init__(self) -> None:
         self.graders: dict[str, GraderCounts] = {}
-        self.statuses: dict[str, int] = {}
-        self.policies: dict[str, int] = {}
+        self.statuses: Counter[str] = Counter()
+        self.policies: Counter[str] = Counter()
         """How often each setting for a missing grade was applied."""
         self.groups = 0
         self.flat_groups = 0
@@ -132,14 +120,14 @@ class Counts:
         self, result: RewardResult, *, length: int = 0, bounds: tuple[float, float] = (-math.inf, math.inf)
     ) -> None:
         """Count a result. *length*: of its response; *bounds*: lowest and highest reward that there is."""
-        self.statuses[result.status] = self.statuses.get(result.status, 0) + 1
+        self.statuses[result.status] += 1
         for name, grade in result.grades.items():
             counts = self.graders.get(name)
             if counts is None:
                 self.graders[name] = counts = GraderCounts()
             counts.add(grade, result.group)
         for policy in result.policies:
-            self.policies[policy] = self.policies.get(policy, 0) + 1
+            self.policies[policy] += 1
         if result.usage.calls:
             self.usage += result.usage
         raw = result.raw_reward
@@ -160,9 +148,8 @@ class Counts:
     def merge(self, other: Counts) -> None:
         for name, theirs in other.graders.items():
             self.graders.setdefault(name, GraderCounts()).merge(theirs)
-        for ours, more in ((self.statuses, other.statuses), (self.policies, other.policies)):
-            for key, count in more.items():
-                ours[key] = ours.get(key, 0) + count
+        self.statuses.update(other.statuses)
+        self.policies.update(other.policies)
         self.groups += other.groups
         self.flat_groups += other.flat_groups
         self.empty_groups += other.empty_groups
@@ -173,12 +160,12 @@ class Counts:
 
     @property
     def rollouts(self) -> int:
-        return sum(self.statuses.values())
+        return self.statuses.total()
 
     @property
     def missing(self) -> int:
         """Rollouts whose reward does not come from grades."""
-        return self.rollouts - self.statuses.get("scored", 0)
+        return self.rollouts - self.statuses["scored"]
 
     @property
     def unusual(self) -> bool:
@@ -209,7 +196,7 @@ class Counts:
         if total := self.rollouts:
             out["rollouts"] = total
             for status in ("scored", "neutral", "excluded", "masked", "constant"):
-                out[f"{status}_rate"] = self.statuses.get(status, 0) / total
+                out[f"{status}_rate"] = self.statuses[status] / total
             out["flat_group_rate"] = self.flat_groups / max(1, self.groups)
             out["empty_group_rate"] = self.empty_groups / max(1, self.groups)
         if n := self.rewards.n:
@@ -311,10 +298,6 @@ class Metrics:
         total.merge(self._told)
         total.merge(self._news)
         return total
-
-    def reset(self) -> None:
-        """Reset all counts and timings."""
-        self.summary(reset=True)
 
     def percentile(self, name: str, share: float) -> float:
         """Seconds below which *share* (0..1) of a grader's latest evaluations were, NaN without any."""

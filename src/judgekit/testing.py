@@ -95,15 +95,12 @@ class ScriptedJudge:
             and answer not in request.choices
         ):
             answer = request.choices[int(answer)]
+        if isinstance(answer, str) and answer in request.choices:
+            answer = {label: float(label == answer) for label in request.choices}
         if isinstance(answer, Mapping):
             best = max(answer, key=lambda label: answer[label])
             return JudgeReply(
                 best, choice_probs=dict(answer), label_mass=self._label_mass, usage=usage, model="scripted"
-            )
-        if request.choices and answer in request.choices:
-            probs = {label: float(label == answer) for label in request.choices}
-            return JudgeReply(
-                answer, choice_probs=probs, label_mass=self._label_mass, usage=usage, model="scripted"
             )
         return JudgeReply(answer.replace("{nonce}", request.nonce), usage=usage, model="scripted")
 

@@ -184,8 +184,8 @@ def test_a_thread_that_hangs_does_not_hold_the_process() -> None:
 async def test_the_bound_itself_is_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     from judgekit.execution import threads
 
-    monkeypatch.setattr(threads._abandoned, "count", threads.MAX_ABANDONED)
+    monkeypatch.setattr(threads, "_abandoned", threads.MAX_ABANDONED)
     with pytest.raises(threads.ThreadsExhausted, match="64 threads are held"):
         await threads.call_in_thread(str, 1)
-    monkeypatch.setattr(threads._abandoned, "count", threads.MAX_ABANDONED - 1)
+    monkeypatch.setattr(threads, "_abandoned", threads.MAX_ABANDONED - 1)
     assert await threads.call_in_thread(str, 1) == "1"

@@ -1,4 +1,4 @@
-"""Replay: other weights without a call, and only failures judged again."""
+"""Replay: other weights without a call; and only failures are judged again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from judgekit import (
     Score,
     Weighted,
     grader,
+    read_ledger,
 )
+from judgekit.run.again import FailedOnce
 from judgekit.run.replay import replay
 
 calls: list[str] = []
@@ -96,16 +98,23 @@ def test_a_grade_that_was_skipped_then_is_missing_now(tmp_path: Path) -> None:
     assert errors == {0: "NotRecorded", 1: "NotRecorded", 2: "JudgeUnavailable", 3: None}
 
 
-def test_only_failures_are_judged_again(ledger: Path, tmp_path: Path) -> None:
+async def test_only_failures_are_judged_again(ledger: Path, tmp_path: Path) -> None:
     @grader
     async def better(response: str) -> float:
         calls.append(response)
         return 0.0
 
-    out = Ledger(tmp_path / "again.jsonl")
-    assert rewards(ledger, regrade={"judge": better}, to=out) == pytest.approx([0.5, 0.5, 0.1, 0.5])
-    assert calls == ["xx"]
-    assert (tmp_path / "again.jsonl").exists()
+    better.name = "judge"
+    runner = GradingRunner(
+        {"size": size, "judge": better}, {"size": 0.5, "judge": 0.5}, ledger=Ledger(tmp_path / "again.jsonl")
+    )
+    again = await FailedOnce(read_ledger(ledger), runner).ask()
+    found = {
+        entry.response: result.reward for entry, result in zip(again.entries, again.results, strict=True)
+    }
+    assert [found[r.response] for r in ROLLOUTS] == pytest.approx([0.5, 0.5, 0.1, 0.5])
+    assert (calls, again.asked, again.still_failed) == (["xx"], 1, 0)
+    assert len(read_ledger(tmp_path / "again.jsonl").entries) == 4
 
 
 def test_faults_are_said(ledger: Path, tmp_path: Path) -> None:
@@ -113,13 +122,9 @@ def test_faults_are_said(ledger: Path, tmp_path: Path) -> None:
         replay(ledger, {"jugde": 1.0})
     with pytest.raises(DataError, match="cannot read"):
         replay(tmp_path / "none")
-    bare = tmp_path / "bare"
-    GradingRunner([size], ledger=Ledger(bare)).run_sync(ROLLOUTS)
-    with pytest.raises(DataError, match="needs the rollouts' texts"):
-        replay(bare, regrade={"size": size})
 
 
-def test_whole_trajectories_are_graded_again(tmp_path: Path) -> None:
+async def test_whole_trajectories_are_graded_again(tmp_path: Path) -> None:
     """What a grader reads is in the ledger: the messages, too."""
     failing = [True]
 
@@ -133,9 +138,9 @@ def test_whole_trajectories_are_graded_again(tmp_path: Path) -> None:
     rollout = Rollout(
         response="b", messages=[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     )
-    GradingRunner([turns], ledger=Ledger(path, texts=True)).run_sync([rollout])
+    await GradingRunner([turns], ledger=Ledger(path, texts=True)).run([rollout])
     failing[0] = False
-    (again,) = replay(path, regrade={"turns": turns}).results
+    (again,) = (await FailedOnce(read_ledger(path), GradingRunner([turns])).ask()).results
     assert again.reward == 0.2
 
 

@@ -28,7 +28,8 @@ from judgekit import (
     read_ledger,
 )
 from judgekit.ledger.schema import RESUMES
-from judgekit.run.resume import CONFIG, known_grades, rollouts_of
+from judgekit.run.again import FailedOnce
+from judgekit.run.resume import CONFIG, known_grades
 
 
 class Judge:
@@ -207,15 +208,17 @@ async def test_rollouts_are_made_again_from_a_ledger_with_texts(tmp_path: Path) 
     runner = GradingRunner({"judge": Judge()}, ledger=Ledger(tmp_path / "l.jsonl", texts=True))
     await runner.run(batch())
     entries = sorted(read_ledger(tmp_path / "l.jsonl").entries, key=lambda e: e.index)
-    again = rollouts_of(entries)
+    again = [entry.to_rollout() for entry in entries]
     assert [(r.prompt, r.response, r.ground_truth) for r in again] == [
         (r.prompt, r.response, r.ground_truth) for r in batch()
     ]
     assert known_grades(read_ledger(tmp_path / "l.jsonl"), runner, again).rollouts == 24
-    bare = GradingRunner({"judge": Judge()}, ledger=Ledger(tmp_path / "bare.jsonl"))
+    judge = Judge()
+    judge.down = True
+    bare = GradingRunner({"judge": judge}, ledger=Ledger(tmp_path / "bare.jsonl"))
     await bare.run(batch())
     with pytest.raises(DataError, match="needs the rollouts' texts"):
-        rollouts_of(read_ledger(tmp_path / "bare.jsonl").entries)
+        FailedOnce(read_ledger(tmp_path / "bare.jsonl"), bare)
 
 
 async def test_rollouts_that_differ_in_anything_a_grader_reads_share_no_grade(tmp_path: Path) -> None:

@@ -716,6 +716,7 @@ def test_neutral_fill_leaves_the_groups_mean_and_its_siblings_advantages_in_prop
             "'exclude', 'neutral', 'mask', 'raise' or a finite number",
         ),
         (lambda: GradingRunner({"d": digit}, missing_reward=math.nan), "finite"),
+        (lambda: GradingRunner({"d": digit}, missing_reward=10**400), "finite"),
         (lambda: GradingRunner({"d": digit}, max_failure_rate=1.5), "share from 0"),
         (lambda: grader(score_range=(1, 0))(lambda response: 0), "score_range is .lowest, highest."),
         (lambda: grader(lambda answer: 0), "no field 'answer'"),

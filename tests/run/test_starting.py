@@ -84,6 +84,14 @@ async def test_a_judge_that_cannot_be_started_costs_its_grades_not_the_run(
         await runner.start()
 
 
+async def test_runs_that_wait_for_a_start_that_fails_do_not_all_try_it_again() -> None:
+    judge = Judge()
+    runner = GradingRunner({"judge": judge}, resources=[judge], start_timeout_s=0.05)
+    runs = await asyncio.gather(*(runner.run(rollouts()) for _ in range(5)))
+    assert {r.status for results in runs for r in results} == {"excluded"}
+    assert judge.starts == 1
+
+
 async def test_a_wrong_configuration_found_at_the_start_ends_the_run() -> None:
     judge = Judge(ConfigError("the model has no label '7'"))
     with pytest.raises(ConfigError, match="no label '7'"):

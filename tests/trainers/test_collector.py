@@ -11,6 +11,7 @@ import pytest
 
 from judgekit import (
     ConfigError,
+    Failed,
     GradingRunner,
     JudgeUnavailable,
     Ledger,
@@ -131,6 +132,22 @@ async def test_a_result_that_needs_nobody_else_does_not_wait() -> None:
     meeting.leave("g", size=3)
     assert ((await missing).reward, (await missing).status) == (0.5, "neutral")
     assert (await missing).policies == ("partial group: 2 of 3 members",)
+
+
+async def test_the_deadline_begins_with_the_last_member_who_leaves_too() -> None:
+    @grader
+    async def hangs(response: str) -> float:
+        await asyncio.sleep(3600)
+        return 0.5
+
+    meeting = GroupCollector(GradingRunner([hangs], deadline_s=0.1, missing_reward="mask"))
+    only = asyncio.create_task(meeting.arrive("g", rollout(1), size=2))
+    await asyncio.sleep(0.3)
+    assert not only.done()
+    meeting.leave("g", size=2)
+    grade = (await only).grades["hangs"]
+    assert isinstance(grade, Failed)
+    assert grade.error == "DeadlineExceeded"
 
 
 async def test_who_arrives_after_an_error_gets_it_too() -> None:

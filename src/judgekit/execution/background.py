@@ -16,9 +16,6 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-import anyio
-from anyio.from_thread import BlockingPortal
-
 from judgekit.errors import ConfigError
 
 T = TypeVar("T")
@@ -28,25 +25,25 @@ _CLEAN_UP_S = 5.0
 
 
 class _Background:
-    """A running loop: its portal and its thread."""
+    """A running loop and its thread."""
 
     def __init__(self) -> None:
-        self.ready: Future[tuple[BlockingPortal, asyncio.AbstractEventLoop]] = Future()
+        self._ready: Future[asyncio.AbstractEventLoop] = Future()
+        self._stop = asyncio.Event()
         # a daemon, and so are the threads it starts: a grader that blocks for ever must not hold the process
-        self.thread = threading.Thread(target=self._serve, name="judgekit-loop", daemon=True)
+        self.thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="judgekit-loop", daemon=True
+        )
         self.thread.start()
-        self.portal, self.loop = self.ready.result()
+        self.loop = self._ready.result()
 
-    def _serve(self) -> None:
-        async def main() -> None:
-            async with BlockingPortal() as portal:
-                self.ready.set_result((portal, asyncio.get_running_loop()))
-                await portal.sleep_until_stopped()
-
-        anyio.run(main)
+    async def _serve(self) -> None:
+        self._ready.set_result(asyncio.get_running_loop())
+        await self._stop.wait()
 
     def close(self) -> None:
-        self.portal.start_task_soon(self.portal.stop, True)
+        """Cancel what runs there and stop it."""
+        self.loop.call_soon_threadsafe(self._stop.set)
         self.thread.join(_CLEAN_UP_S)
 
 
@@ -111,7 +108,6 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
         finally:
             ended.set()
 
-    # not through the portal: a cancelled anyio scope cancels every await of the clean-up, too
     future = asyncio.run_coroutine_threadsafe(tracked(), running.loop)
     try:
         while True:

@@ -48,13 +48,10 @@ class Limiter:
             await future
         except asyncio.CancelledError:
             with self._lock:
-                try:
+                waits = (loop, future) in self._waiters
+                if waits:
                     self._waiters.remove((loop, future))
-                except ValueError:  # the slot was handed over while we were cancelled: pass it on
-                    granted = True
-                else:
-                    granted = False
-            if granted:
+            if not waits:  # the place was handed over while we were cancelled: pass it on
                 self.release()
             raise
 

@@ -20,6 +20,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from subprocess import PIPE
 from typing import Any
@@ -55,9 +56,6 @@ class WorkerLost(JudgekitError):
     def __init__(self, message: str, crashed: bool = False) -> None:
         super().__init__(message, crashed)
         self.crashed = crashed
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class WorkerTimeout(JudgekitError):
@@ -210,11 +208,7 @@ class ProcessPool:
         return self._crew
 
     def __reduce__(self) -> Any:
-        return _pool, (self.workers, self.memory_mb)
-
-
-def _pool(workers: int, memory_mb: int) -> ProcessPool:
-    return ProcessPool(workers, memory_mb=memory_mb)
+        return partial(ProcessPool, self.workers, memory_mb=self.memory_mb), ()
 
 
 _default = ProcessPool()
@@ -350,8 +344,7 @@ class _Worker:
         kind, *reply = pickle.loads(data)
         if kind == "ok":
             return reply[0]
-        name, detail, retryable, blame = reply
-        raise GraderRaised(name, detail, retryable, blame != "")
+        raise GraderRaised(*reply)
 
     async def _lost(self) -> WorkerLost:
         """What became of the process."""

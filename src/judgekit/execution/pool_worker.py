@@ -59,20 +59,14 @@ def load(payload: bytes, main_path: str | None) -> Any:
 
 
 def failure(error: BaseException, *, grading: bool) -> bytes:
-    """An exception as a reply: its name, its text, whether another try may help, and what it may be blamed on.
+    """An exception as a reply: the arguments of GraderRaised.
 
-    "rollout": the grader says so. "memory": the rollout's, if the grader is known to fit otherwise. "": not
-    the rollout's.
+    Too little memory or stack is the rollout's fault only if the grader is known to fit otherwise, which the pool knows.
     """
     from judgekit.errors import RolloutError, attribute, describe
 
-    blame = ""
-    if grading and isinstance(error, RolloutError):
-        blame = "rollout"
-    elif grading and isinstance(error, MemoryError | RecursionError):
-        blame = "memory"
-    name, detail = describe(error)
-    return pickle.dumps(("error", name, detail, attribute(error, "retryable") is True, blame))
+    blamed = grading and isinstance(error, RolloutError | MemoryError | RecursionError)
+    return pickle.dumps(("error", *describe(error), attribute(error, "retryable") is True, blamed))
 
 
 def read(stream: IO[bytes]) -> tuple[int, bytes] | None:

@@ -8,7 +8,6 @@ from threading import Lock
 from typing import Any
 
 import anyio
-from anyio.lowlevel import RunVar
 
 from judgekit.errors import GraderRaised, JudgekitError
 from judgekit.execution.background import in_background
@@ -21,20 +20,9 @@ class ThreadsExhausted(JudgekitError):
     """Too many blocking graders ignored their timeout and still hold a thread."""
 
 
-class _Abandoned:
-    """Counts calls whose caller gave up: a thread cannot be stopped, only outlived."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.lock = Lock()
-
-
-_abandoned = _Abandoned()
-
-
-def abandoned_threads() -> int:
-    """Calls of blocking graders that still run although their caller gave up."""
-    return _abandoned.count
+_lock = Lock()
+_abandoned = 0
+"""Calls that still run although their caller gave up: a thread cannot be stopped, only outlived."""
 
 
 async def call_in_thread(function: Callable[[Any], Any], argument: Any) -> Any:
@@ -43,46 +31,36 @@ async def call_in_thread(function: Callable[[Any], Any], argument: Any) -> Any:
     Cancelling returns at once and leaves the thread to end by itself. Raises ThreadsExhausted where
     MAX_ABANDONED of those still run: one more hung call would only add to them.
     """
-    if _abandoned.count >= MAX_ABANDONED:
+    if _abandoned >= MAX_ABANDONED:
         raise ThreadsExhausted(
-            f"{_abandoned.count} threads are held by blocking graders that ran past their timeout; give their clients "
+            f"{_abandoned} threads are held by blocking graders that ran past their timeout; give their clients "
             'a timeout, or write where="process", which can be killed'
         )
     return await in_background(_call, function, argument)
 
 
-_limiter: RunVar[anyio.CapacityLimiter] = RunVar("judgekit_threads")
-
-
-def _no_limit() -> anyio.CapacityLimiter:
-    """The background loop's limiter: the runner bounds how many calls run at once, so it need not."""
-    try:
-        return _limiter.get()
-    except LookupError:
-        limiter = anyio.CapacityLimiter(math.inf)
-        _limiter.set(limiter)
-        return limiter
-
-
 async def _call(function: Callable[[Any], Any], argument: Any) -> Any:
+    global _abandoned
     running = given_up = False
 
     def work() -> Any:
         nonlocal running
+        global _abandoned
         running = True
         try:
             return function(argument)
         except KeyboardInterrupt as error:  # only the main thread gets the user's: this is the grader's own
             raise GraderRaised("KeyboardInterrupt", str(error), False, False) from None
         finally:
-            with _abandoned.lock:
+            with _lock:
                 running = False
-                _abandoned.count -= given_up
+                _abandoned -= given_up
 
+    limiter = anyio.CapacityLimiter(math.inf)  # the runner bounds how many calls run at once
     try:
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_no_limit())
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
     except anyio.get_cancelled_exc_class():
-        with _abandoned.lock:
+        with _lock:
             given_up = running
-            _abandoned.count += given_up
+            _abandoned += given_up
         raise

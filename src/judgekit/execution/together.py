@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from judgekit.errors import ConfigError
+from judgekit.errors import ConfigError, first_error
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
@@ -15,25 +15,21 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
     A ConfigError is raised at once, and ends the others: nothing that they could do would mend it. None of them goes
     on after this has returned.
     """
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
-        for next_one in asyncio.as_completed(tasks):
-            try:
-                await next_one
-            except ConfigError:
-                raise
-            except Exception:
-                continue  # found again below, in its place
-    finally:
-        left = [task for task in tasks if not task.done()]
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left)
-        for task in tasks:
-            if not task.cancelled():
-                task.exception()  # retrieved
-    return [task.exception() or task.result() for task in tasks]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_outcome(coroutine)) for coroutine in coroutines]
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
+    return [task.result() for task in tasks]
+
+
+async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await coroutine
+    except ConfigError:
+        raise
+    except Exception as error:
+        return error
 
 
 async def start_together(things: Iterable[Any]) -> None:

@@ -131,6 +131,34 @@ def _wrong_part(grade: Graded | Abstained | Failed) -> str:
     return ""
 
 
+def per_member(value: Any, count: int) -> Sequence[Any]:
+    """What a group grader gave, as *count* values: one for each member of the group."""
+    if isinstance(value, Failed | Abstained):
+        return [value] * count
+    try:
+        values = None if isinstance(value, str | Mapping) else list(value)
+    except Exception:
+        values = None
+    if values is not None and len(values) == count:
+        return values
+    got = type(value).__name__ if values is None else f"{len(values)} grades"
+    return [Failed("WrongGroupGrades", f"{got} for {count} members")] * count
+
+
+def output(value: Any, part: str, outputs: Sequence[str]) -> Any:
+    """One of the several scores that a grader with *outputs* gave in one call."""
+    if value is None or isinstance(value, Abstained | Failed):
+        return value
+    if not isinstance(value, Mapping):
+        return Failed("TypeError", f"expected scores for {', '.join(outputs)}, not {type(value).__name__}")
+    try:
+        return value[part]
+    except KeyError:
+        return Failed("KeyError", f"no score {part!r}")
+    except Exception as error:
+        return failure(error)
+
+
 def failure(error: BaseException) -> Failed:
     """Convert an exception to a grade.
 

@@ -25,6 +25,13 @@ class Reading(Struct):
     replaced: int = 0
     """Entries that were left out, because a later run took the place of theirs."""
 
+    def runs(self) -> list[list[int]]:
+        """Return the indices of the entries run by run, each run's in the order of its input."""
+        found: dict[str, list[int]] = {}
+        for i in sorted(range(len(self.entries)), key=lambda i: self.entries[i].index):
+            found.setdefault(self.entries[i].run, []).append(i)
+        return list(found.values())
+
 
 def read_ledger(path: str | os.PathLike[str], *, strict: bool = True, replaced: bool = False) -> Reading:
     """Read a whole ledger: a file, or all files of a folder; skipped lines are listed in `torn` and logged.

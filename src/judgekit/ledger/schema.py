@@ -8,13 +8,17 @@ processes can share a ledger, and written lines survive a killed process. A torn
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from judgekit.ledger.jsonl import encoded
-from judgekit.types import Grade, Status, Usage
+from judgekit.types import Grade, Rollout, Status, Usage
+from judgekit.version import __version__
 
 logger = logging.getLogger("judgekit")
 
@@ -39,6 +43,21 @@ class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
     format: int = 1
     """Version of the ledger's format, see `FORMAT`."""
 
+    @classmethod
+    def of(
+        cls, graders: Mapping[str, GraderSpec], *, reward: Any, transform: str, missing_reward: Any
+    ) -> Spec:
+        """Describe how rollouts are graded; the digest is of what their grades and rewards depend on."""
+        body = msgspec.json.encode([graders, reward, transform, missing_reward], order="deterministic")
+        return cls(
+            digest=blake2b(body, digest_size=6).hexdigest(),
+            graders=graders,
+            reward=reward,
+            transform=transform,
+            missing_reward=missing_reward,
+            judgekit=__version__,
+        )
+
 
 class GraderSpec(Struct, frozen=True):
     """One grader of a spec."""
@@ -47,9 +66,18 @@ class GraderSpec(Struct, frozen=True):
     score_range: tuple[Any, Any]
     """Lowest and highest score; infinities are the texts "-inf" and "inf", since JSON has no such numbers."""
 
+    @classmethod
+    def of(cls, version: str, bounds: tuple[float, float]) -> GraderSpec:
+        low, high = (x if math.isfinite(x) else str(x) for x in bounds)
+        return cls(version, (low, high))
+
     def bounds(self) -> tuple[float, float]:
         low, high = self.score_range
         return float(low), float(high)
+
+    def same_as(self, other: GraderSpec) -> bool:
+        """Whether grades of both may stand side by side."""
+        return (self.version, self.bounds()) == (other.version, other.bounds())
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="rollout"):
@@ -93,6 +121,27 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     def rollout(self) -> tuple[str, bytes, str]:
         """What tells its rollout from others, also in another run: its id, its group, and its digest."""
         return self.id, encoded(self.group), self.rollout_digest
+
+    def to_rollout(self) -> Rollout:
+        """Make the rollout again, without its texts where they were not kept."""
+        return Rollout(
+            response=self.response or "",
+            prompt=self.prompt or "",
+            group=_hashable(self.group),
+            ground_truth=self.ground_truth,
+            messages=tuple(self.messages),
+            data_source=self.data_source,
+            finish_reason=self.finish_reason,
+            response_tokens=self.response_tokens,
+            extra=self.extra,
+            id=self.id,
+        )
+
+
+def _hashable(group: Any) -> Any:
+    if isinstance(group, list):
+        return tuple(map(_hashable, group))
+    return repr(group) if isinstance(group, dict) else group
 
 
 Line = Spec | Entry

@@ -211,12 +211,17 @@ def outcomes(given: Condition, bounds: Callable[[Any], tuple[float, float]]) -> 
 
 def finite(value: Any, what: str) -> float:
     """*value* as a float, or ConfigError where it is no finite number."""
-    try:
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
-    except OverflowError:  # an int beyond the floats
-        pass
+    if is_finite(value):
+        return float(value)
     raise ConfigError(f"{what} is a finite number, not {value!r}")
+
+
+def is_finite(value: Any) -> bool:
+    """Whether *value* is a finite number."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an int beyond the floats
+        return False
 
 
 _WORD = re.compile(r"[^\s<>=!()]+")

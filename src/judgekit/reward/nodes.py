@@ -79,8 +79,8 @@ class Node:
         return ()
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        """The lowest and highest value that the node can have."""
-        raise NotImplementedError
+        """The lowest and highest value that the node can have: as here, where it is one of its branches'."""
+        return _hull([branch.node for branch in self.branches()], ranges)
 
     def spec(self) -> Any:
         """The node as YAML-ready data; `parse` reads it back."""
@@ -215,20 +215,16 @@ class Weighted(Node):
     terms: tuple[Term, ...]
     normalize: bool = False
 
-    def __init__(
-        self, terms: Mapping[str, float | tuple[float, Any]] | Sequence[Term], normalize: bool = False
-    ) -> None:
-        if isinstance(terms, Mapping):
-            made = []
-            for label, given in terms.items():
-                weight, node = given if isinstance(given, tuple) else (given, label)
-                made.append(Term(str(label), finite(weight, f"the weight of {label!r}"), as_node(node)))
-            terms = made
-        if not any(term.weight for term in terms):
+    def __init__(self, terms: Mapping[str, float | tuple[float, Any]], normalize: bool = False) -> None:
+        made = []
+        for label, given in terms.items():
+            weight, node = given if isinstance(given, tuple) else (given, label)
+            made.append(Term(str(label), finite(weight, f"the weight of {label!r}"), as_node(node)))
+        if not any(term.weight for term in made):
             raise ConfigError("weighted: give at least one term with a weight other than 0")
-        if any(term.label == RESIDUAL for term in terms):
+        if any(term.label == RESIDUAL for term in made):
             raise ConfigError(f"weighted: {RESIDUAL!r} is a reserved name; call the term something else")
-        _set(self, terms=tuple(terms), normalize=normalize)
+        _set(self, terms=tuple(made), normalize=normalize)
 
     def value(self, ev: Evaluation, top: bool = False) -> float | None:
         terms: dict[str, float] = {}
@@ -408,9 +404,6 @@ class Switch(Node):
             found.append(Branch(self.otherwise, f"{self.by} is none of {', '.join(self.cases)}"))
         return found
 
-    def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        return _hull([branch.node for branch in self.branches()], ranges)
-
     def spec(self) -> Any:
         spec = {"by": self.by, "cases": {pattern: node.spec() for pattern, node in self.cases.items()}}
         if self.otherwise is not None:
@@ -555,9 +548,6 @@ class Fallback(Node):
 
     def branches(self) -> Sequence[Branch]:
         return [Branch(self.first), Branch(self.other, f"{self.first.label()} is missing")]
-
-    def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        return _hull([self.first, self.other], ranges)
 
     def spec(self) -> Any:
         return {"fallback": [self.first.spec(), self.other.spec()]}

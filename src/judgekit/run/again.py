@@ -11,9 +11,9 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, DataError, FailureRateError, did_you_mean
 from judgekit.ledger.reader import Reading
 from judgekit.ledger.schema import RESUMES, Entry
-from judgekit.run.resume import drop_parts_of_groups, rollouts_of
+from judgekit.run.resume import drop_parts_of_groups, failed, lasting
 from judgekit.run.runner import GradingRunner
-from judgekit.types import Failed, Grade, RewardResult, Rollout, Skipped
+from judgekit.types import RewardResult, Skipped
 
 
 class Again(Struct, frozen=True):
@@ -45,21 +45,19 @@ class FailedOnce:
         self._entries = reading.entries
         self._runner = runner
         self._check_graders(reading)
-        self._runs: dict[str, list[int]] = {}
-        for index, entry in enumerate(reading.entries):
-            self._runs.setdefault(entry.run, []).append(index)
-        for members in self._runs.values():  # in the order of the input, which a group grader may see
-            members.sort(key=lambda i: reading.entries[i].index)
-        self._rollouts = [_rollout(entry) for entry in reading.entries]
-        self._known = [_kept(entry) for entry in reading.entries]
-        for members in self._runs.values():
+        self._runs = reading.runs()
+        self._rollouts = [entry.to_rollout() for entry in reading.entries]
+        self._known = [lasting(entry) for entry in reading.entries]
+        for members in self._runs:
             drop_parts_of_groups(
                 runner, [self._rollouts[i] for i in members], [self._known[i] for i in members]
             )
         for entry, known in zip(reading.entries, self._known, strict=True):
             if entry.response is None and not runner.spec.graders.keys() <= known.keys():
-                rollouts_of([entry])  # says what is missing
-        self.failed = sum(map(_has_failed, reading.entries))
+                raise DataError(
+                    "grading again needs the rollouts' texts, which this ledger does not hold (Ledger(texts=True) keeps them)"
+                )
+        self.failed = sum(any(map(failed, entry.grades.values())) for entry in reading.entries)
         """Rollouts with a grade to ask again."""
 
     def _check_graders(self, reading: Reading) -> None:
@@ -71,7 +69,7 @@ class FailedOnce:
                 )
             for spec in reading.specs.values():
                 other = spec.graders.get(name)
-                if other is not None and (other.version, other.bounds()) != (grader.version, grader.bounds()):
+                if other is not None and not other.same_as(grader):
                     raise ConfigError(
                         f"the ledger's grades of {name!r} are of version {other.version} and range {other.bounds()}, and this "
                         f"grader is {grader.version} with {grader.bounds()}: they cannot be mixed"
@@ -81,7 +79,7 @@ class FailedOnce:
         """Ask, run by run: a fill is the mean of its own run."""
         results: list[Any] = [None] * len(self._entries)
         excess: FailureRateError | None = None
-        for members in self._runs.values():
+        for members in self._runs:
             tags = {k: v for k, v in self._entries[members[0]].tags.items() if k != RESUMES}
             try:
                 made: Sequence[RewardResult] = await self._runner.run(
@@ -95,28 +93,5 @@ class FailedOnce:
             any(name not in known and not isinstance(grade, Skipped) for name, grade in result.grades.items())
             for known, result in zip(self._known, results, strict=True)
         )
-        failed = sum(any(map(_failed, result.grades.values())) for result in results)
-        return Again(self._entries, results, asked, failed, excess)
-
-
-def _failed(grade: Grade) -> bool:
-    return isinstance(grade, Failed) and grade.cause == "infrastructure"
-
-
-def _has_failed(entry: Entry) -> bool:
-    return any(map(_failed, entry.grades.values()))
-
-
-def _kept(entry: Entry) -> dict[str, Grade]:
-    return {
-        name: msgspec.structs.replace(grade, usage=None)  # it was counted when it was spent
-        for name, grade in entry.grades.items()
-        if not _failed(grade) and not isinstance(grade, Skipped)
-    }
-
-
-def _rollout(entry: Entry) -> Rollout:
-    (made,) = rollouts_of(
-        [entry if entry.response is not None else msgspec.structs.replace(entry, response="")]
-    )
-    return made
+        still = sum(any(map(failed, result.grades.values())) for result in results)
+        return Again(self._entries, results, asked, still, excess)

@@ -24,7 +24,7 @@ def group_by_prompt(rollouts: Sequence[Rollout]) -> list[list[int]]:
         given = rollout.group
         try:
             if given is None:
-                key: Hashable = _prompt_key(rollout)
+                key: Hashable = ("prompt", *_prompt(rollout))
             else:
                 key = given if type(given) is str or type(given) is int else _id_key(given)
             groups.setdefault(key, []).append(index)
@@ -39,34 +39,25 @@ def group_id(rollout: Rollout) -> Hashable:
     """The rollout's group as results and ledger show it: the host's id, or a digest of prompt and truth."""
     if rollout.group is not None:
         return rollout.group
-    return (
-        "prompt-"
-        + blake2b(repr(_prompt_key(rollout)).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-    )
+    text = repr(_prompt(rollout)).encode("utf-8", "surrogatepass")
+    return f"prompt-{blake2b(text, digest_size=8).hexdigest()}"
 
 
-class _PromptKey(tuple[Any, ...]):
-    """A key of its own type, so that no host's id equals it by accident."""
-
-    __slots__ = ()
-    __hash__ = tuple.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is _PromptKey and tuple.__eq__(self, other)
-
-
-def _prompt_key(rollout: Rollout) -> _PromptKey:
+def _prompt(rollout: Rollout) -> tuple[bytes | str, bytes | str | None]:
     prompt: Any = rollout.prompt
     truth: Any = rollout.ground_truth
     if not isinstance(prompt, str):
         prompt = _encoded(prompt)
     if not (truth is None or isinstance(truth, str)):
         truth = _encoded(truth)
-    return _PromptKey((prompt, truth))
+    return prompt, truth
 
 
 def _id_key(given: Any) -> Hashable:
-    """A host's id as a key that tells 1 from 1.0 and True, in tuples too; numpy's numbers are Python's."""
+    """A host's id as a key that tells 1 from 1.0 and True, in tuples too; numpy's numbers are Python's.
+
+    No such key equals a prompt's.
+    """
     if isinstance(given, tuple):
         return ("ids", *map(_id_key, given))
     if getattr(given, "ndim", None) == 0:

@@ -1,4 +1,4 @@
-"""Recomputes rewards from a ledger: with other weights, or with failed grades judged again."""
+"""Recomputes rewards from the grades of a ledger: with other weights, transforms and settings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from msgspec import Struct
 
 from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.execution.background import run_blocking
-from judgekit.graders.protocol import AnyGrader, is_group_grader
 from judgekit.ledger.reader import Reading, read_ledger
 from judgekit.ledger.schema import Entry
-from judgekit.ledger.writer import Ledger
 from judgekit.reward.nodes import Node, Range, Weighted, as_node, score_names
 from judgekit.reward.spec import parse
 from judgekit.reward.transforms import TransformName
-from judgekit.run.resume import rollouts_of
 from judgekit.run.runner import GradingRunner
 from judgekit.run.settings import MissingReward
 from judgekit.types import Failed, Grade, RewardResult, Rollout, Skipped
@@ -37,15 +34,12 @@ def replay(
     *,
     transform: TransformName | None = None,
     missing_reward: MissingReward | None = None,
-    regrade: Mapping[str, AnyGrader] | None = None,
-    to: Ledger | None = None,
 ) -> Replay:
     """Recompute the rewards of a ledger's rollouts from the grades that it holds.
 
     *reward*, *transform*, *missing_reward*: as in GradingRunner; None keeps what the ledger says. A grade that
     the new reward needs and a rollout does not have (its gate was not passed then) has failed with
-    "NotRecorded". *regrade*: pointwise graders by name, which grade again where the ledger has a failure or
-    nothing; the ledger must hold texts for that. *to*: a ledger for what comes out.
+    "NotRecorded"; `judgekit.run.again` asks for those that failed.
 
     Raises DataError for a ledger that cannot be read, ConfigError for a reward that names no grade of it.
     """
@@ -59,71 +53,51 @@ def replay(
         root = parse(spec.reward)
     else:
         root = Weighted(reward) if isinstance(reward, Mapping) else as_node(reward)
-    live = dict(regrade or {})
-    for name, grader in live.items():
-        if is_group_grader(grader) or getattr(grader, "outputs", None):
-            raise ConfigError(f"regrade: {name!r} must be a pointwise grader with one score")
     known = {name: g for s in reading.specs.values() for name, g in s.graders.items()}
     graders: dict[str, _Recorded] = {}
     for key in score_names(root):
-        if key not in known and key not in live:
+        if key not in known:
             raise ConfigError(
                 f"the reward names {key!r}, which the ledger holds no grades of{did_you_mean(key, known)}"
             )
         name, _, part = key.partition(".")
-        score_range = live[key].score_range if key in live else known[key].bounds()
-        version = live[key].version if key in live else known[key].version
-        if part and name in graders:
-            graders[name].outputs = (*graders[name].outputs, part)
-        else:
-            graders[name] = _Recorded(name, version, score_range, (part,) if part else (), live.get(key))
+        recorded = graders.setdefault(name, _Recorded(name, known[key].version, known[key].bounds()))
+        if part:
+            recorded.outputs += (part,)
     runner = GradingRunner(
         graders,
         root,
         transform=spec.transform if transform is None else transform,  # type: ignore[arg-type]
         missing_reward=spec.missing_reward if missing_reward is None else missing_reward,
-        ledger=to,
     )
-    runs: dict[str, list[int]] = {}
-    for index, entry in enumerate(reading.entries):
-        runs.setdefault(entry.run, []).append(index)
     results: list[Any] = [None] * len(reading.entries)
-    for members in runs.values():  # run by run: a fill is the mean of its own run
-        rollouts = [_rollout(reading.entries[i], with_text=bool(live)) for i in members]
+    for members in reading.runs():  # run by run: a fill is the mean of its own run
+        rollouts = [_rollout(reading.entries[i]) for i in members]
         for i, result in zip(members, run_blocking(runner.run(rollouts)), strict=True):
             results[i] = msgspec.structs.replace(result, index=i)
     return Replay(reading.entries, results)
 
 
 class _Recorded:
-    """Gives the grade that the ledger holds; asks *live* where that is a failure or nothing."""
+    """Gives the grade that the ledger holds."""
 
-    def __init__(
-        self, name: str, version: str, score_range: Range, outputs: tuple[str, ...], live: AnyGrader | None
-    ) -> None:
+    def __init__(self, name: str, version: str, score_range: Range) -> None:
         self.name = name
         self.version = version
         self.score_range = score_range
-        self.outputs = outputs
-        self._live: Any = live
+        self.outputs: tuple[str, ...] = ()
 
     def grade(self, rollout: Rollout, /) -> Any:
         recorded: Mapping[str, Grade] = rollout.extra[_GRADES]
         grades = {name: grade for name, grade in recorded.items() if not isinstance(grade, Skipped)}
         if self.outputs:
             return {part: grades.get(f"{self.name}.{part}", _NOT_RECORDED) for part in self.outputs}
-        grade = grades.get(self.name, _NOT_RECORDED)
-        if self._live is not None and isinstance(grade, Failed):
-            return self._live.grade(rollout)
-        return grade
+        return grades.get(self.name, _NOT_RECORDED)
 
 
 _GRADES = "judgekit recorded grades"
 _NOT_RECORDED = Failed("NotRecorded", "the ledger holds no such grade of this rollout")
 
 
-def _rollout(entry: Entry, *, with_text: bool) -> Rollout:
-    (rollout,) = rollouts_of([entry if with_text else msgspec.structs.replace(entry, response="")])
-    return msgspec.structs.replace(
-        rollout, group=(entry.run, repr(rollout.group)), extra={**entry.extra, _GRADES: entry.grades}
-    )
+def _rollout(entry: Entry) -> Rollout:
+    return msgspec.structs.replace(entry.to_rollout(), extra={**entry.extra, _GRADES: entry.grades})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from judgekit.errors import MissingRewardError
+from judgekit.errors import FailureRateError, MissingRewardError
 from judgekit.metrics import Counts
 from judgekit.reward.explain import why_missing
 from judgekit.reward.nodes import Weighted
@@ -30,7 +30,7 @@ class Results:
         self.missing_reward = plan.settings.missing_reward
         self.run = run
         self.tags = tags
-        self.emit: Callable[[RewardResult], None] = lambda result: None
+        self.emit: Callable[[RewardResult], None]
         self.relative = self.transform != "none"
         """Whether every result waits for its group."""
         self.fills = self.relative or self.missing_reward == "neutral"
@@ -151,11 +151,12 @@ class Results:
                 state.noted = count
                 self._record(self._result(state, None, "unfinished"), state)
 
-    def excess_failures(self) -> str:
-        """What max_failure_rate does not allow, as text; empty where nothing."""
+    def check_failures(self, results: Sequence[RewardResult] = ()) -> None:
+        """Raise FailureRateError, with *results*, where more grades failed than max_failure_rate allows."""
         allowed = self.plan.settings.max_failure_rate
-        excess = self.counts.excess_failures(allowed) if self.counts and allowed is not None else ""
-        return excess and f"more grades failed than max_failure_rate={allowed:g} allows: {excess}"
+        if self.counts and allowed is not None and (excess := self.counts.excess_failures(allowed)):
+            message = f"more grades failed than max_failure_rate={allowed:g} allows: {excess}"
+            raise FailureRateError(message, results)
 
     def _typical_reward(self) -> float:
         """For a group without one valid reward: a number like the others', the same for all its members, so

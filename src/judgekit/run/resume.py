@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from judgekit.errors import DataError
 from judgekit.graders.protocol import is_group_grader
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.reader import Reading
-from judgekit.ledger.schema import Entry, GraderSpec
+from judgekit.ledger.schema import Entry
 from judgekit.ledger.writer import rollout_digest
 from judgekit.run.grouping import group_by_prompt, group_id
 from judgekit.run.runner import GradingRunner
-from judgekit.types import Abstained, Failed, Grade, Graded, Rollout
+from judgekit.types import Failed, Grade, Rollout, Skipped
 
 CONFIG = "config"
 """Tag of a run: the fingerprint of its graders' and judges' settings."""
@@ -53,11 +51,9 @@ def known_grades(
             others += 1
             continue
         key = entry.rollout
-        kept = {
-            name: msgspec.structs.replace(grade, usage=None)  # it was counted when it was spent
-            for name, grade in entry.grades.items()
-            if _lasts(grade) and _same(spec.graders.get(name), runner.spec.graders.get(name))
-        }
+        ours = runner.spec.graders
+        same = {name for name, grader in spec.graders.items() if name in ours and grader.same_as(ours[name])}
+        kept = {name: grade for name, grade in lasting(entry).items() if name in same}
         found.setdefault(key, {}).update(kept)
         runs.setdefault(key, []).append(entry.run)
     keys = [(r.id, encoded(group_id(r)), rollout_digest(r)) for r in rollouts]
@@ -83,42 +79,15 @@ def drop_parts_of_groups(
                     grades[i].pop(key, None)
 
 
-def rollouts_of(entries: Sequence[Entry]) -> list[Rollout]:
-    """Make the entries' rollouts again, to grade them once more. Raises DataError if the ledger has no texts."""
-    if any(entry.response is None for entry in entries):
-        raise DataError(
-            "grading again needs the rollouts' texts, which this ledger does not hold (Ledger(texts=True) keeps them)"
-        )
-    return [
-        Rollout(
-            response=entry.response or "",
-            prompt=entry.prompt or "",
-            group=_hashable(entry.group),
-            ground_truth=entry.ground_truth,
-            messages=tuple(entry.messages),
-            data_source=entry.data_source,
-            finish_reason=entry.finish_reason,
-            response_tokens=entry.response_tokens,
-            extra=entry.extra,
-            id=entry.id,
-        )
-        for entry in entries
-    ]
+def lasting(entry: Entry) -> dict[str, Grade]:
+    """The grades of an entry that need not be asked for again: scores, abstentions and what the rollout broke."""
+    return {
+        name: msgspec.structs.replace(grade, usage=None)  # it was counted when it was spent
+        for name, grade in entry.grades.items()
+        if not isinstance(grade, Skipped) and not failed(grade)
+    }
 
 
-def _hashable(group: Any) -> Any:
-    if isinstance(group, list):
-        return tuple(map(_hashable, group))
-    return repr(group) if isinstance(group, dict) else group
-
-
-def _lasts(grade: Grade) -> bool:
-    return isinstance(grade, Graded | Abstained) or (isinstance(grade, Failed) and grade.cause == "rollout")
-
-
-def _same(one: GraderSpec | None, other: GraderSpec | None) -> bool:
-    return (
-        one is not None
-        and other is not None
-        and (one.version, one.bounds()) == (other.version, other.bounds())
-    )
+def failed(grade: Grade) -> bool:
+    """Whether it failed, and not because of the rollout: another try may mend that."""
+    return isinstance(grade, Failed) and grade.cause == "infrastructure"

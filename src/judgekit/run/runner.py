@@ -8,10 +8,9 @@ made in that call (`judgekit.run.scheduler.Run`) and ends with it.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import math
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,9 +33,7 @@ from judgekit.run.jobs import RANK, BoundGrader, assign_queues
 from judgekit.run.scheduler import Run
 from judgekit.run.settings import MissingReward, Plan, Settings
 from judgekit.run.starting import Starter
-from judgekit.run.state import Inbox
 from judgekit.types import Grade, RewardResult, Rollout
-from judgekit.version import __version__
 
 logger = logging.getLogger("judgekit")
 
@@ -172,22 +169,20 @@ class GradingRunner:
         """
         source = rollouts if isinstance(rollouts, AsyncIterable) else _checked(rollouts)
         run = await self._new_run(tags)
-        results = run.stream(source, [] if isinstance(source, AsyncIterable) else group_by_prompt(source))
-        try:
+        async with aclosing(run.stream(source)) as results:
             async for result in results:
                 yield result
-        finally:
-            await results.aclose()
 
     async def follow(
         self,
-        inbox: Inbox,
+        members: AsyncIterable[Rollout],
         emit: Callable[[RewardResult], None],
         *,
         tags: Mapping[str, Any] | None = None,
     ) -> None:
-        """Grade one group whose members come one after another; see `judgekit.trainers.collector`."""
-        await (await self._new_run(tags)).follow(inbox, emit)
+        """Grade one group whose members come one after another, until *members* ends; *emit* gets each result once
+        it is final. The deadline begins with the last member. See `judgekit.trainers.collector`."""
+        await (await self._new_run(tags)).follow(members, emit)
 
     def run_sync(
         self, rollouts: Iterable[Rollout], *, tags: Mapping[str, Any] | None = None
@@ -231,8 +226,6 @@ class GradingRunner:
         hosts whose runs are single rollouts or groups, thousands at once. What waits for a place is not timed
         yet.
         """
-        made: GradingRunner = object.__new__(GradingRunner)
-        made.__dict__.update(self.__dict__)
         plan = self._plan
         settings = msgspec.structs.replace(plan.settings, **changes)
         limits = plan.limits
@@ -243,15 +236,16 @@ class GradingRunner:
                 for name, grader in plan.by_name.items()
             }
         spec = _spec(list(plan.by_name.values()), plan.tree, settings)
-        made._plan = msgspec.structs.replace(plan, settings=settings, limits=limits, spec=spec)
-        return made
+        return self._with(settings=settings, limits=limits, spec=spec)
 
     def separate(self, ledger: Ledger | None) -> GradingRunner:
         """This runner with a ledger and metrics of its own, for one part of a larger job: the same graders and resources."""
+        return self._with(ledger=ledger, metrics=Metrics(self._plan.tree.bounds()))
+
+    def _with(self, **changes: Any) -> GradingRunner:
         made: GradingRunner = object.__new__(GradingRunner)
         made.__dict__.update(self.__dict__)
-        metrics = Metrics(self._plan.tree.bounds())
-        made._plan = msgspec.structs.replace(self._plan, ledger=ledger, metrics=metrics)
+        made._plan = msgspec.structs.replace(self._plan, **changes)
         return made
 
     def explain(self, result: RewardResult) -> str:
@@ -334,19 +328,15 @@ def _named(graders: Mapping[str, AnyGrader] | Sequence[AnyGrader]) -> dict[str, 
 
 def _spec(graders: Sequence[BoundGrader], tree: RewardTree, settings: Settings) -> Spec:
     described = {
-        key: GraderSpec(str(grader.grader.version), tuple(map(_bound, grader.score_range)))
+        key: GraderSpec.of(grader.grader.version, grader.score_range)
         for grader in graders
         for key in grader.keys
     }
-    reward = tree.root.spec()
-    body = [described, reward, settings.transform, settings.missing_reward]
-    return Spec(
-        digest=hashlib.blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=6).hexdigest(),
-        graders=described,
-        reward=reward,
+    return Spec.of(
+        described,
+        reward=tree.root.spec(),
         transform=settings.transform,
         missing_reward=settings.missing_reward,
-        judgekit=__version__,
     )
 
 
@@ -356,7 +346,3 @@ def _checked(rollouts: Iterable[Rollout]) -> list[Rollout]:
         if not isinstance(rollout, Rollout):
             raise DataError(f"item {index} is a {type(rollout).__name__}, not a judgekit.Rollout")
     return batch
-
-
-def _bound(x: float) -> Any:
-    return x if math.isfinite(x) else str(x)

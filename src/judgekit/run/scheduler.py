@@ -23,17 +23,17 @@ from collections.abc import (
     Iterator,
     Mapping,
     Sequence,
+    Sized,
 )
 from typing import Any
 
-from judgekit.errors import ConfigError, DataError, FailureRateError, JudgekitError
-from judgekit.execution.threads import call_in_thread
-from judgekit.graders.protocol import as_grade, failure
-from judgekit.run.grouping import group_id
-from judgekit.run.jobs import SLOW_S, BoundGrader, Job, Queue
+from judgekit.errors import ConfigError, DataError, JudgekitError
+from judgekit.graders.protocol import as_grade, failure, output, per_member
+from judgekit.run.grouping import group_by_prompt, group_id
+from judgekit.run.jobs import SLOW_S, BoundGrader, Job
 from judgekit.run.results import Results
 from judgekit.run.settings import Plan
-from judgekit.run.state import Group, Inbox, RolloutState
+from judgekit.run.state import Group, RolloutState
 from judgekit.run.workers import SLICE_S, Workers, is_interrupt
 from judgekit.types import (
     CURRENT_RUN,
@@ -80,9 +80,8 @@ class Run:
         self.taken_in = 0
         """Rollouts that the feed has brought so far."""
         self.results = Results(plan, run=self.id, tags=tags)
-        self.queues = [Queue(limit) for limit in plan.queue_limits]
         self.workers: Workers
-        self.unread: Callable[[], int] = int
+        self.unread: Sized = ()
         """Results of a stream that its consumer has not taken."""
         self.known: Sequence[Mapping[str, Grade]] = ()
         self.live: set[Group] = set()
@@ -90,7 +89,7 @@ class Run:
         self.expired: Failed | None = None
         """Set at the run's deadline: the grade of all that is not graded."""
         self.waiter: asyncio.Future[None] | None = None
-        self.waits_for: Callable[[], bool] = bool
+        """Set while the feed waits for room."""
 
     # ---- what the runner calls
 
@@ -110,22 +109,19 @@ class Run:
         self.results.emit = keep
         await self._drive(self._feed(rollouts, groups), len(rollouts))
         ledger = self.plan.ledger
-        if (
-            ledger is not None and not self.plan.limits
-        ):  # hosts' runs, thousands at once, do not wait for the disk
+        # hosts' runs, thousands at once, do not wait for the disk
+        if ledger is not None and not self.plan.limits:
             await asyncio.to_thread(ledger.flush, _FLUSH_S)
-        if excess := self.results.excess_failures():
-            raise FailureRateError(excess, results)
+        self.results.check_failures(results)
         return results
 
-    async def follow(self, inbox: Inbox, emit: Callable[[RewardResult], None]) -> None:
+    async def follow(self, members: AsyncIterable[Rollout], emit: Callable[[RewardResult], None]) -> None:
         """Grade the members of one group as they arrive; *emit* gets each result once it is final."""
         self.results.emit = emit
-        inbox.changed = self.wake
-        await self._drive(self._feed_inbox(inbox), None)
+        await self._drive(self._feed_stream(members, one_group=True), None)
 
     async def stream(
-        self, rollouts: Sequence[Rollout] | AsyncIterable[Rollout], groups: Sequence[list[int]]
+        self, rollouts: Sequence[Rollout] | AsyncIterable[Rollout]
     ) -> AsyncGenerator[RewardResult, None]:
         """Each result once it is final; no faster than they are taken."""
         ready: deque[RewardResult] = deque()
@@ -136,11 +132,11 @@ class Run:
             changed.set()
 
         self.results.emit = keep
-        self.unread = lambda: len(ready)
+        self.unread = ready
         if isinstance(rollouts, AsyncIterable):
             driving = self._drive(self._feed_stream(rollouts), None)
         else:
-            driving = self._drive(self._feed(rollouts, groups), len(rollouts))
+            driving = self._drive(self._feed(rollouts, group_by_prompt(rollouts)), len(rollouts))
         driver = asyncio.create_task(driving)
         driver.add_done_callback(lambda _: changed.set())
         try:
@@ -152,8 +148,7 @@ class Run:
                     await changed.wait()
                     changed.clear()
             await driver
-            if excess := self.results.excess_failures():
-                raise FailureRateError(excess)
+            self.results.check_failures()
         finally:
             if not driver.done():
                 driver.cancel()
@@ -171,14 +166,7 @@ class Run:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self.workers = Workers(
-                    plan,
-                    tasks,
-                    self.queues,
-                    perform=self._perform,
-                    answer=self._answer,
-                    taken=self._job_taken,
-                    wake=self.wake,
-                    out_of_time=self._expire,
+                    plan, tasks, answer=self._answer, wake=self.wake, out_of_time=self._expire
                 )
                 try:
                     self.results.open(total)
@@ -200,14 +188,12 @@ class Run:
             plan.metrics.tell(self.taken_in)
             # a run refers to itself through its callbacks: hosts make thousands a minute, so that the garbage
             # collector, which would have to find that out, takes more time than the grading
-            del self.workers
-            self.results.emit, self.waits_for = _ignore, bool
+            del self.workers, self.results.emit
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        """Wait until *condition* holds, which `wake` looks at."""
-        while not condition():
+    async def _until_room(self) -> None:
+        """Wait until there is room for more rollouts, which `wake` looks at."""
+        while not self._has_room():
             self.workers.watch()
-            self.waits_for = condition
             self.waiter = asyncio.get_running_loop().create_future()
             try:
                 await self.waiter
@@ -215,8 +201,8 @@ class Run:
                 self.waiter = None
 
     def wake(self) -> None:
-        """Something changed: go on where that is what the feed waits for."""
-        if self.waiter is not None and not self.waiter.done() and self.waits_for():
+        """A job was answered, or a result taken: go on where the feed waits for that."""
+        if self.waiter is not None and not self.waiter.done() and self._has_room():
             self.waiter.set_result(None)
 
     # ---- feeds: how rollouts come in
@@ -234,58 +220,49 @@ class Run:
             if self.workers.queued:
                 self.workers.start()
             if not self._has_room():
-                await self._until(self._has_room)
+                await self._until_room()
                 turn_ends = time.perf_counter() + SLICE_S
             elif time.perf_counter() > turn_ends:
                 self.workers.watch()
                 await asyncio.sleep(0)
                 turn_ends = time.perf_counter() + SLICE_S
 
-    async def _feed_stream(self, rollouts: AsyncIterable[Rollout]) -> None:
-        """Bring in rollouts as an iterator gives them; a group ends where the next one begins."""
-        self._start_deadline()
-        self.workers.watch()
+    async def _feed_stream(self, rollouts: AsyncIterable[Rollout], *, one_group: bool = False) -> None:
+        """Bring in rollouts as an iterator gives them; a group ends where the next one begins.
+
+        *one_group*: they are the members of one, whose deadline begins with the last.
+        """
+        if not one_group:
+            self._start_deadline()
+            self.workers.watch()
         group: Group | None = None
         async for rollout in rollouts:
             if not isinstance(rollout, Rollout):
                 raise DataError(f"item {self.taken_in} is a {type(rollout).__name__}, not a judgekit.Rollout")
-            id_ = group_id(rollout)
+            id_ = group.id if group is not None and one_group else group_id(rollout)
             if group is None or (type(id_), id_) != (type(group.id), group.id):
                 if group is not None:
                     self._complete(group)
                 group = Group(id_, _OPEN)
             self._take_in(RolloutState(self.taken_in, rollout, group))
             self.workers.start()
-            await self._until(self._has_room)
-        if group is not None:
-            self._complete(group)
-
-    async def _feed_inbox(self, inbox: Inbox) -> None:
-        """Bring in the members of one group as they arrive; the deadline begins with the last of them."""
-        group: Group | None = None
-        while True:
-            while inbox.arrived:
-                rollout = inbox.arrived.popleft()
-                group = group or Group(group_id(rollout), _OPEN)
-                self._take_in(RolloutState(self.taken_in, rollout, group))
-                self.workers.start()
-            if self.taken_in >= inbox.expected:
-                break
-            await self._until(lambda: bool(inbox.arrived) or self.taken_in >= inbox.expected)
-        if group is not None:
+            await self._until_room()
+        if one_group:
             self._start_deadline()
+            self.workers.watch()
+        if group is not None:
             self._complete(group)
 
     def _take_in(self, state: RolloutState) -> None:
         self.taken_in += 1
-        state.group.add(state)
+        state.group.members.append(state)
         if self.plan.ledger is not None:
             self.results.unfinished.add(state)
         self._advance(state)
 
     def _complete(self, group: Group) -> None:
         """Nobody else joins the group: what waits for others need not any longer."""
-        group.size = group.expanded
+        group.size = len(group.members)
         if group.finished == group.size:
             self.results.settle(group)
         else:
@@ -293,7 +270,7 @@ class Run:
 
     def _has_room(self) -> bool:
         backlog = max(4 * self.plan.settings.max_concurrency, 64)
-        return self.workers.queued + self.unread() < backlog
+        return self.workers.queued + len(self.unread) < backlog
 
     def _start_deadline(self) -> None:
         if (deadline_s := self.plan.settings.deadline_s) is not None:
@@ -315,20 +292,6 @@ class Run:
 
     # ---- what the workers call
 
-    def _perform(self, job: Job) -> Awaitable[Any]:
-        grader = job.grader
-        if job.awaitable is not None:
-            awaitable, job.awaitable = job.awaitable, None
-            return awaitable
-        rollout = job.states[0].rollout
-        if grader.mode == "async":
-            return grader.call(rollout)  # type: ignore[no-any-return]
-        if grader.mode == "group":
-            return grader.call([state.rollout for state in job.states])  # type: ignore[no-any-return]
-        if grader.mode == "process":
-            return self.plan.pool.grade(grader.pickled, rollout, timeout_s=grader.timeout_s)
-        return _grade_sync(grader, rollout)
-
     def _answer(self, job: Job, value: Any, seconds: float | None) -> None:
         if isinstance(value, ConfigError):  # every other rollout would meet it too
             raise value
@@ -337,16 +300,12 @@ class Run:
         for state in job.states:
             state.pending.discard(job.grader.name)
         if job.grader.mode == "group":
-            self._keep_all(job.grader, job.states, _per_member(value, len(job.states)), seconds)
+            self._keep_all(job.grader, job.states, per_member(value, len(job.states)), seconds)
             return
         state = job.states[0]
         self._keep(state, job.grader, value, seconds)
         if self.tree.lazy or not state.pending:
             self._advance(state)
-
-    def _job_taken(self, job: Job, waited_s: float) -> None:
-        for _, waits in job.grader.timings:
-            waits.append(waited_s)
 
     # ---- from rollout to jobs
 
@@ -415,11 +374,11 @@ class Run:
         self, state: RolloutState, grader: BoundGrader, awaitable: Awaitable[Any] | None = None
     ) -> None:
         state.pending.add(grader.name)
-        self.workers.add(Job(grader, (state,), self.queues[grader.queue], awaitable))
+        self.workers.add(grader, (state,), awaitable)
 
     def _start_group_graders(self, group: Group) -> None:
         """Start the group graders that no member can still join."""
-        if group.expanded < group.size:
+        if len(group.members) < group.size:
             return
         for name in list(group.wanted):
             members = group.wanted.get(name)
@@ -440,7 +399,7 @@ class Run:
             else:
                 for state in members:
                     state.blocked -= 1
-                self.workers.add(Job(grader, members, self.queues[grader.queue]))
+                self.workers.add(grader, members)
         if not group.wanted:
             self.live.discard(group)
         self.workers.start()
@@ -471,7 +430,7 @@ class Run:
         """Keep a grader's answer as a grade, or as one for each of its outputs."""
         if grader.outputs:
             for part, key in zip(grader.outputs, grader.keys, strict=True):
-                state.grades[key] = as_grade(_part(value, part, grader.outputs), grader.score_range)
+                state.grades[key] = as_grade(output(value, part, grader.outputs), grader.score_range)
         else:
             state.grades[grader.name] = as_grade(value, grader.score_range)
         if seconds is not None:
@@ -495,16 +454,6 @@ def _lacks(state: RolloutState, grader: BoundGrader) -> bool:
     return grader.name not in state.pending and not all(key in state.grades for key in grader.keys)
 
 
-def _ignore(result: RewardResult) -> None:
-    pass
-
-
-async def _grade_sync(grader: BoundGrader, rollout: Rollout) -> Any:
-    """Call a synchronous grader in a thread, or in place where its awaitable failed and is tried again."""
-    value = await call_in_thread(grader.call, rollout) if grader.mode == "thread" else grader.call(rollout)
-    return await value if hasattr(value, "__await__") else value
-
-
 def _in_fair_order(rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> Iterator[tuple[Group, int]]:
     """Rollouts, a few groups in turn: early groups end early, and a huge one does not hold up the rest."""
     if len(groups) == 1:  # hosts make a run for each group
@@ -524,31 +473,3 @@ def _in_fair_order(rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> 
         if index is not None:
             window.append((group, left))
             yield group, index
-
-
-def _per_member(value: Any, count: int) -> Sequence[Any]:
-    """What a group grader answered, one grade per member."""
-    if isinstance(value, Failed | Abstained):
-        return [value] * count
-    try:
-        values = None if isinstance(value, str | Mapping) else list(value)
-    except Exception:
-        values = None
-    if values is not None and len(values) == count:
-        return values
-    got = type(value).__name__ if values is None else f"{len(values)} grades"
-    return [Failed("WrongGroupGrades", f"{got} for {count} members")] * count
-
-
-def _part(value: Any, part: str, outputs: Sequence[str]) -> Any:
-    """One of several scores that a call gave."""
-    if value is None or isinstance(value, Abstained | Failed):
-        return value
-    if not isinstance(value, Mapping):
-        return Failed("TypeError", f"expected scores for {', '.join(outputs)}, not {type(value).__name__}")
-    try:
-        return value[part]
-    except KeyError:
-        return Failed("KeyError", f"no score {part!r}")
-    except Exception as error:
-        return failure(error)

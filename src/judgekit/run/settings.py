@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -14,6 +13,7 @@ from judgekit.execution.pool import ProcessPool
 from judgekit.ledger.schema import Spec
 from judgekit.ledger.writer import Ledger
 from judgekit.metrics import Metrics
+from judgekit.reward.conditions import is_finite
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
 from judgekit.run.jobs import BoundGrader
@@ -49,7 +49,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"max_concurrency is a whole number from 1, not {self.max_concurrency!r}")
         for name in ("timeout_s", "deadline_s", "start_timeout_s"):
             value = getattr(self, name)
-            if not ((value is None and name == "deadline_s") or (_is_number(value) and value > 0)):
+            if not ((value is None and name == "deadline_s") or (is_finite(value) and value > 0)):
                 raise ConfigError(f"{name} is a number of seconds above 0, not {value!r}")
         transforms = get_args(TransformName)
         if self.transform not in transforms:
@@ -57,12 +57,12 @@ class Settings(Struct, frozen=True, kw_only=True):
                 f"no group transform is called {self.transform!r}{did_you_mean(str(self.transform), transforms)}"
             )
         words = get_args(get_args(MissingReward)[0])
-        if not (self.missing_reward in words or _is_number(self.missing_reward)):
+        if not (self.missing_reward in words or is_finite(self.missing_reward)):
             raise ConfigError(
                 f"missing_reward is {', '.join(map(repr, words))} or a finite number, not {self.missing_reward!r}"
             )
         rate = self.max_failure_rate
-        if rate is not None and not (_is_number(rate) and 0 <= rate < 1):
+        if rate is not None and not (is_finite(rate) and 0 <= rate < 1):
             raise ConfigError(f"max_failure_rate is a share from 0 to below 1, not {rate!r}")
 
 
@@ -86,7 +86,3 @@ class Plan(Struct, frozen=True, kw_only=True):
     spec: Spec
     metrics: Metrics
     progress: bool
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

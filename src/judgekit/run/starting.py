@@ -7,11 +7,10 @@ import inspect
 import logging
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
-from threading import Lock
 from typing import Any
 
 from judgekit.errors import ConfigError, JudgeUnavailable
+from judgekit.execution.limits import Limiter
 from judgekit.execution.threads import call_in_thread
 from judgekit.execution.together import start_together
 from judgekit.run.settings import Plan
@@ -28,43 +27,29 @@ class Starter:
     def __init__(self, resources: Sequence[Any], plan: Plan) -> None:
         self._resources = resources
         self._plan = plan
-        self._lock = Lock()
-        self._starting: Future[None] | None = None
+        self._turn = Limiter(1)
         self._not_before = 0.0
         self._needed = bool(resources) or any(hasattr(g.grader, "warm_up") for g in plan.graders)
         self.done = not self._needed
 
     async def start(self) -> None:
         """Start everything, or wait for the caller that already does. Raises what starting raises."""
-        while not self.done:
-            with self._lock:
-                others = self._starting
-                if others is None:
-                    ours: Future[None] = Future()
-                    self._starting = ours
-                    ours.set_running_or_notify_cancel()  # one caller that gives up must not cancel the others
-            if others is not None:
-                await asyncio.wrap_future(others)
-                continue
-            try:
+        async with self._turn:
+            if not self.done:
                 await self._start()
-                self.done = True
-            finally:
-                with self._lock:
-                    self._starting = None
-                ours.set_result(None)
 
     async def start_for_run(self) -> None:
         """`start` for a run that found it undone: a judge that is away costs its own grades, not the run."""
-        if time.monotonic() < self._not_before:
-            return
-        try:
-            await self.start()
-        except ConfigError:
-            raise
-        except Exception as error:
-            self._not_before = time.monotonic() + _AGAIN_S
-            logger.error("a judge or grader could not be started: %s: %s", type(error).__name__, error)
+        async with self._turn:
+            if self.done or time.monotonic() < self._not_before:
+                return
+            try:
+                await self._start()
+            except ConfigError:
+                raise
+            except Exception as error:
+                self._not_before = time.monotonic() + _AGAIN_S
+                logger.error("a judge or grader could not be started: %s: %s", type(error).__name__, error)
 
     async def close(self) -> None:
         """End the resources; the next run starts them again."""
@@ -87,6 +72,7 @@ class Starter:
                     await self._plan.pool.warm_up(pickled)
         except TimeoutError:
             raise JudgeUnavailable(f"judges and graders were not started within {limit_s:g} s") from None
+        self.done = True
 
 
 async def _warm_up(warm_up: Any) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 from judgekit.reward.nodes import Evaluation
 from judgekit.types import Grade, Rollout, text_size
@@ -13,22 +12,17 @@ from judgekit.types import Grade, Rollout, text_size
 class Group:
     """Rollouts that compete with each other."""
 
-    __slots__ = ("expanded", "finished", "id", "members", "size", "wanted")
+    __slots__ = ("finished", "id", "members", "size", "wanted")
 
     def __init__(self, id_: Hashable, size: float) -> None:
         self.id = id_
         self.size = size
         """Members, those still to come included; infinite while that is not known."""
-        self.expanded = 0
-        """Members whose grading has begun."""
-        self.finished = 0
         self.members: list[RolloutState] = []
+        """Those whose grading has begun, until all have ended."""
+        self.finished = 0
         self.wanted: dict[str, list[RolloutState]] = {}
         """Members that want a group grader that has not been started yet."""
-
-    def add(self, state: RolloutState) -> None:
-        self.members.append(state)
-        self.expanded += 1
 
 
 class RolloutState:
@@ -78,14 +72,3 @@ class RolloutState:
 
 
 _NOT_YET = Evaluation({}, {})
-
-
-class Inbox:
-    """Members of one group that arrive one by one."""
-
-    def __init__(self, size: int) -> None:
-        self.expected = size
-        """Members that have come or are still to come."""
-        self.arrived: deque[Rollout] = deque()
-        self.changed: Callable[[], None] = lambda: None
-        """Wakes the run; call it after every change."""

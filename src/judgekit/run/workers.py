@@ -18,14 +18,17 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from judgekit.errors import attribute
 from judgekit.execution.limits import Limiter
+from judgekit.execution.pool import ProcessPool
 from judgekit.execution.stopwatch import STOPWATCH
-from judgekit.run.jobs import Job, Queue
+from judgekit.execution.threads import call_in_thread
+from judgekit.run.jobs import BoundGrader, Job, Queue
 from judgekit.run.settings import Plan
-from judgekit.types import Failed
+from judgekit.run.state import RolloutState
+from judgekit.types import Failed, Rollout
 
 logger = logging.getLogger("judgekit")
 
@@ -42,8 +45,6 @@ class _Worker(Struct, gc=False, eq=False):
     task: asyncio.Task[None] | None = None
     running: bool = False
     """Whether its task has begun: one that is cancelled before never runs, and would answer nothing."""
-    held: list[Limiter] = field(default_factory=list)
-    """Limits shared between runs of which it holds a place."""
     deadline: float = math.inf
     why: Failed | None = None
     """Set when the clock has cancelled its job: the grade that this makes."""
@@ -54,29 +55,24 @@ class _Worker(Struct, gc=False, eq=False):
 class Workers:
     """Runs jobs of one run in tasks of *tasks*; belongs to the running event loop.
 
-    *perform*: begins a job; what it returns is awaited. *answer*: takes its value, or the exception or Failed
-    that it ended with, and the seconds that it took. *taken*: a job was started after so many seconds in its
-    queue. *wake*: there is room for more jobs. *out_of_time*: the time given by `end_after` is up. What
-    *perform* raises is the job's; what the others raise ends the run.
+    *answer*: takes a job's value, or the exception or Failed that it ended with, and the seconds that it took.
+    *wake*: there is room for more jobs. *out_of_time*: the time given by `end_after` is up. What these raise
+    ends the run.
     """
 
     def __init__(
         self,
         plan: Plan,
         tasks: asyncio.TaskGroup,
-        queues: Sequence[Queue],
         *,
-        perform: Callable[[Job], Awaitable[Any]],
         answer: Callable[[Job, Any, float | None], None],
-        taken: Callable[[Job, float], None],
         wake: Callable[[], None],
         out_of_time: Callable[[], None],
     ) -> None:
         self._tasks = tasks
-        self._queues = queues
-        self._perform = perform
+        self._queues = [Queue(limit) for limit in plan.queue_limits]
+        self._pool = plan.pool
         self._answer = answer
-        self._taken = taken
         self._wake = wake
         self._out_of_time = out_of_time
         self._max = plan.settings.max_concurrency
@@ -99,8 +95,13 @@ class Workers:
         self._run = asyncio.current_task()
         self._cancels = self._run.cancelling() if self._run is not None else 0
 
-    def add(self, job: Job) -> None:
-        """Queue a job; `start` gets it going."""
+    def add(
+        self, grader: BoundGrader, states: Sequence[RolloutState], awaitable: Awaitable[Any] | None = None
+    ) -> None:
+        """Queue a job; `start` gets it going. *awaitable*: what the grader has returned already."""
+        self._queue(Job(grader, states, self._queues[grader.queue], awaitable))
+
+    def _queue(self, job: Job) -> None:
         job.queue.jobs.append(job)
         self.queued += 1
 
@@ -113,10 +114,6 @@ class Workers:
             worker = _Worker(job)
             self._workers.add(worker)
             worker.task = self._tasks.create_task(self._work(worker, job))
-
-    def _saw_wait(self) -> None:
-        self._suspends = True
-        self.start()
 
     def end_after(self, seconds: float) -> None:
         """Start the run's own time limit; `watch` has the clock look at it."""
@@ -216,7 +213,6 @@ class Workers:
             raise
         finally:
             self._workers.discard(worker)
-            _release(worker)
 
     async def _execute(self, worker: _Worker, job: Job) -> None:
         """Do one job and answer it. This ends whatever the grader does; only a run that is being cancelled gets
@@ -226,22 +222,24 @@ class Workers:
             return self._answer(job, worker.why, None)
         start = time.perf_counter()
         value: Any
+        held: list[Limiter] = []  # of those that runs share
         try:
             if self._limits:
                 for limit in self._limits.get(job.grader.name, ()):
                     if not limit.try_acquire():
                         self.watch()
                         await limit.acquire()
-                    worker.held.append(limit)
+                    held.append(limit)
                 start = time.perf_counter()
             self._begin(worker, job, start)
-            value = await self._stepped(self._perform(job), worker)
+            value = await self._stepped(_begun(job, self._pool), worker)
         except BaseException as error:  # panics of native code are no Exception
             if is_interrupt(error) or (isinstance(error, asyncio.CancelledError) and self.closing):
                 raise
             value = error  # the grader's own, or what the clock's cancellation made of it
         finally:
-            _release(worker)
+            for limit in held:
+                limit.release()
             worker.deadline = math.inf
         task = worker.task
         if task is not None and task.cancelling():
@@ -261,7 +259,8 @@ class Workers:
         try:
             step = coroutine.send(None)
             if not self._suspends:
-                self._saw_wait()
+                self._suspends = True
+                self.start()
             while True:
                 try:
                     yield step
@@ -294,7 +293,8 @@ class Workers:
         """The job has its place: from here on its time counts."""
         if job.started is None:
             job.started = self._loop.time()
-            self._taken(job, now - job.queued)
+            for _, waits in job.grader.timings:
+                waits.append(now - job.queued)
             if self._budget is not None:
                 self._budget.call()
         if job.grader.mode != "process":  # the pool keeps time itself, from when a worker has the rollout
@@ -328,7 +328,7 @@ class Workers:
     async def _requeue(self, job: Job, wait: float) -> None:
         await asyncio.sleep(wait)
         del self._delayed[job]
-        self.add(job)
+        self._queue(job)
         self.start()
 
     # ---- the clock: one timer, set to the nearest deadline
@@ -368,11 +368,33 @@ class Workers:
         self._clock, self._clock_at = None, math.inf
         self._set_clock()
 
-    def _cancel(self, worker: _Worker, why: Failed | None) -> None:
+    def _cancel(self, worker: _Worker, why: Failed) -> None:
         worker.why = why
         if worker.running and worker.task is not None:
             worker.deadline = self._loop.time() + GRACE_S
             worker.task.cancel()
+
+
+def _begun(job: Job, pool: ProcessPool) -> Awaitable[Any]:
+    """Call a job's grader."""
+    grader = job.grader
+    if job.awaitable is not None:
+        awaitable, job.awaitable = job.awaitable, None
+        return awaitable
+    rollout = job.states[0].rollout
+    if grader.mode == "async":
+        return grader.call(rollout)  # type: ignore[no-any-return]
+    if grader.mode == "group":
+        return grader.call([state.rollout for state in job.states])  # type: ignore[no-any-return]
+    if grader.mode == "process":
+        return pool.grade(grader.pickled, rollout, timeout_s=grader.timeout_s)
+    return _grade_sync(grader, rollout)
+
+
+async def _grade_sync(grader: BoundGrader, rollout: Rollout) -> Any:
+    """Call a synchronous grader in a thread, or in place where its awaitable failed and is tried again."""
+    value = await call_in_thread(grader.call, rollout) if grader.mode == "thread" else grader.call(rollout)
+    return await value if hasattr(value, "__await__") else value
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
@@ -391,9 +413,3 @@ def discard(awaitable: Any) -> None:
     """Close a coroutine that will not be awaited."""
     if inspect.iscoroutine(awaitable):
         awaitable.close()
-
-
-def _release(worker: _Worker) -> None:
-    """Give back the places that runs share."""
-    while worker.held:
-        worker.held.pop().release()

@@ -9,6 +9,7 @@ actors: a hook that blocks those starves (measured at 1,100 groups).
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -16,7 +17,6 @@ import msgspec
 
 from judgekit.errors import ConfigError
 from judgekit.run.runner import GradingRunner
-from judgekit.run.state import Inbox
 from judgekit.types import RewardResult, Rollout
 
 
@@ -65,7 +65,7 @@ class GroupCollector:
             self._tasks[task] = collection
             task.add_done_callback(self._tasks.pop)
         collection.futures.append(future)
-        collection.inbox.arrived.append(rollout)
+        collection.arrived.append(rollout)
         self._notify(group, collection)
         if collection.error is not None:  # its grading has ended already
             future.set_exception(collection.error)
@@ -76,7 +76,7 @@ class GroupCollector:
         collection = self._collection(group, size)
         if collection.timer is None:  # of a group that was given up: nobody else may come
             self._limit_waiting(group, collection)
-        collection.inbox.expected -= 1
+        collection.expected -= 1
         self._notify(group, collection)
 
     async def close(self) -> None:
@@ -104,12 +104,12 @@ class GroupCollector:
 
     def _notify(self, group: Hashable, collection: _Collection) -> None:
         """Pass on who came or left; a complete group makes place for another of its name."""
-        if len(collection.futures) >= collection.inbox.expected:
+        if len(collection.futures) >= collection.expected:
             if collection.timer is not None:
                 collection.timer.cancel()
             if self._groups.get(group) is collection:
                 del self._groups[group]
-        collection.inbox.changed()
+        collection.changed.set()
 
     def _limit_waiting(self, group: Hashable, collection: _Collection) -> None:
         if collection.timer is not None:
@@ -119,12 +119,12 @@ class GroupCollector:
             collection.timer = loop.call_later(self.timeout_s, self._end_waiting, group, collection)
 
     def _end_waiting(self, group: Hashable, collection: _Collection) -> None:
-        collection.inbox.expected = len(collection.futures)
+        collection.expected = len(collection.futures)
         self._notify(group, collection)
 
     async def _grade(self, collection: _Collection, tags: Mapping[str, Any] | None) -> None:
         try:
-            await self.runner.follow(collection.inbox, collection.deliver, tags=tags)
+            await self.runner.follow(collection, collection.deliver, tags=tags)
         except asyncio.CancelledError:
             collection.cancel()
             raise
@@ -135,24 +135,38 @@ class GroupCollector:
 
 
 class _Collection:
-    """One group whose members are arriving."""
+    """One group whose members are arriving, and can be iterated over as they do."""
 
-    __slots__ = ("error", "futures", "inbox", "size", "timer")
+    __slots__ = ("arrived", "changed", "error", "expected", "futures", "size", "timer")
 
     def __init__(self, size: int) -> None:
-        self.size = size
-        self.inbox = Inbox(size)
+        self.size = self.expected = size
+        """Members of the group; and of these, those that have come or are still to come."""
+        self.arrived: deque[Rollout] = deque()
+        """Members that were not taken yet."""
+        self.changed = asyncio.Event()
         self.futures: list[asyncio.Future[RewardResult]] = []
+        """A result for each member that has come."""
         self.timer: asyncio.TimerHandle | None = None
         self.error: BaseException | None = None
+
+    def __aiter__(self) -> _Collection:
+        return self
+
+    async def __anext__(self) -> Rollout:
+        while not self.arrived:
+            if len(self.futures) >= self.expected:
+                raise StopAsyncIteration
+            self.changed.clear()
+            await self.changed.wait()
+        return self.arrived.popleft()
 
     def deliver(self, result: RewardResult) -> None:
         future = self.futures[result.index]
         if future.done():
             return
-        came, size = self.inbox.expected, self.size
-        if came < size:
-            note = f"partial group: {came} of {size} members"
+        if self.expected < self.size:
+            note = f"partial group: {self.expected} of {self.size} members"
             result = msgspec.structs.replace(result, policies=(*result.policies, note))
         future.set_result(result)
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from judgekit.config import RewardConfig, load_config
+from judgekit.config import RewardConfig, load_runner
 from judgekit.errors import ConfigError
 from judgekit.run.runner import GradingRunner
 from judgekit.types import RewardResult
@@ -59,7 +59,7 @@ def hosted_runner(
     """
     if (config is None) == (runner is None):
         raise ConfigError("say how to grade with one of a reward.yaml and a GradingRunner")
-    made = _from_file(config, prepare) if config is not None else _from_object(runner)
+    made = load_runner(config, prepare) if config is not None else _from_object(runner)
     setting = made.settings.missing_reward
     if setting == "mask" and not (can_mask and grouped):
         instead = "exclude" if can_exclude else "neutral"
@@ -101,15 +101,6 @@ def without_fill(result: RewardResult) -> RewardResult:
     if result.status != "neutral":
         return result
     return msgspec.structs.replace(result, reward=None, status="masked")
-
-
-def _from_file(path: str | os.PathLike[str], prepare: Callable[[RewardConfig], None]) -> GradingRunner:
-    config = load_config(path)
-    try:
-        prepare(config)
-        return config.build()
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
 
 
 def _from_object(target: GradingRunner | str | None) -> GradingRunner:

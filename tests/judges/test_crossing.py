@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from judgekit.execution.crossing import Crossing
+from judgekit.judges.engines.crossing import Crossing
 
 NAME: ContextVar[str] = ContextVar("NAME", default="")
 
