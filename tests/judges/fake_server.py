@@ -98,7 +98,7 @@ class FakeServer:
     async def _tokenize(self, request: web.Request) -> web.Response:
         body = await request.json()
         if "messages" in body:
-            return web.json_response({"count": sum(len(m["content"]) for m in body["messages"]) // 3})
+            return web.json_response({"count": len("".join(m["content"] for m in body["messages"])) // 3})
         text = body["prompt"]
         return web.json_response({"tokens": [TOKENS[text]] if text in TOKENS else [1, 2]})
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeUnavailable
+from judgekit.judges.asking.images import DOT
 from judgekit.judges.asking.plain import control_strings
 from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.engines.http import Server
@@ -181,6 +182,18 @@ async def _accepted(server: Server, path: str, body: Mapping[str, Any]) -> dict[
         if error.status in (401, 403):
             raise
         return None
+
+
+async def check_images(server: Server, model: str) -> None:
+    """Raise ConfigError if the server refuses an image."""
+    parts = [{"type": "text", "text": "0"}, {"type": "image_url", "image_url": {"url": DOT.url}}]
+    body = {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": parts}]}
+    try:
+        await server.post("/chat/completions", body)
+    except JudgeRejected as error:
+        if error.status in (401, 403):
+            raise
+        raise ConfigError(f"images: {server.url} refuses an image: {error}") from None
 
 
 def label_fields(ids: Sequence[int]) -> dict[str, Any]:

@@ -35,15 +35,17 @@ from judgekit.errors import (
     RolloutError,
 )
 from judgekit.execution.together import together
+from judgekit.judges.asking.images import Images, checked
 from judgekit.judges.asking.labels import label_forms, label_token_ids
 from judgekit.judges.asking.marks import thinking_kwargs
-from judgekit.judges.asking.plain import text_messages
+from judgekit.judges.asking.plain import text_messages, text_of
 from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.abilities import (
     Abilities,
     LogprobStyle,
+    check_images,
     find_out,
     served,
     token_ids,
@@ -97,7 +99,9 @@ class OpenAIJudge:
     the weights in caches; by default what the server tells, see `identity`. *logprobs*: how one-token verdicts
     are read; by default found out by asking the server. *routing_header*: for a router in front of replicas, the header
     whose value keeps requests together: all that share a prompt, a reference and criteria of the data set get one value,
-    so that one replica has them in its prefix cache.
+    so that one replica has them in its prefix cache. *images*: of the conversations it judges, for a model that sees: none,
+    those that come as data, or any, also at addresses, which the server fetches (a rollout may name any address that the
+    server can reach). They are sent with chat messages, so without *tokenizer*.
 
     If the server refuses one request (HTTP 400, 413 or 422) again and again, and accepts an earlier one in between, the
     prompt is at fault, and RolloutError is raised. Prompts that are too long for the server are cut before.
@@ -118,6 +122,7 @@ class OpenAIJudge:
         identity: str | None = None,
         logprobs: LogprobStyle | None = None,
         routing_header: str | None = None,
+        images: Images = "none",
         max_connections: int = 256,
     ) -> None:
         self.server = Server(url, api_key=api_key, timeout_s=timeout_s, max_connections=max_connections)
@@ -135,6 +140,9 @@ class OpenAIJudge:
                 f"openai: routing_header is the name of a header, such as X-Session-ID, not {routing_header!r}"
             )
         self.routing_header = routing_header
+        self.images = checked(images)
+        if self.images != "none" and tokenizer is not None:
+            raise ConfigError("openai: images are sent with chat messages: leave tokenizer out")
         self._template_kwargs = dict(chat_template_kwargs or {})
         self._extra_body = dict(extra_body or {})
         if taken := sorted(_OURS & set(self._extra_body)):
@@ -285,14 +293,14 @@ class OpenAIJudge:
         except JudgekitError as error:
             return error
 
-    async def _fitting(self, request: JudgeRequest, abilities: Abilities) -> list[dict[str, str]] | Exception:
+    async def _fitting(self, request: JudgeRequest, abilities: Abilities) -> list[dict[str, Any]] | Exception:
         """Make chat messages that fit the context, or the error that concerns this request alone."""
         try:
             return await self._messages(request, abilities)
         except JudgekitError as error:
             return error
 
-    async def _messages(self, request: JudgeRequest, abilities: Abilities) -> list[dict[str, str]]:
+    async def _messages(self, request: JudgeRequest, abilities: Abilities) -> list[dict[str, Any]]:
         """Make chat messages, and cut them until the server counts no more tokens than its context has."""
         strings, context = abilities.control_strings, abilities.context
         if context is None:
@@ -309,11 +317,11 @@ class OpenAIJudge:
         return messages
 
     async def _count(
-        self, messages: Sequence[Mapping[str, str]], request: JudgeRequest, abilities: Abilities
+        self, messages: Sequence[Mapping[str, Any]], request: JudgeRequest, abilities: Abilities
     ) -> int:
         body = {
             "model": abilities.model,
-            "messages": messages,
+            "messages": [{**m, "content": text_of(m)} for m in messages],  # nobody knows an image's tokens
             "chat_template_kwargs": self._for_template(request),
         }
         count = (await self.server.post("/tokenize", body, root=True)).get("count")
@@ -461,6 +469,8 @@ class OpenAIJudge:
             try:
                 shorter = _shorter(request.turns, abilities.control_strings, prompt, 0.6)
             except JudgeRejected:
+                if any(p.image and p.max_tokens is not None for turn in request.turns for p in turn.pieces):
+                    return RolloutError(f"the rollout has too many images for the judge: {error}")
                 return error
             (reply,) = await self._post([(request, shorter)], abilities)
             return reply
@@ -572,6 +582,8 @@ class OpenAIJudge:
                 _load_encoder, self.tokenizer, found.context or _CONTEXT, self._template_kwargs
             )
         found = await find_out(self.server, found, encoder=encoder, logprobs=self.logprobs)
+        if self.images != "none":
+            await check_images(self.server, found.model)
         self._abilities, self._encoder, self._stale = found, encoder, False
         self._labels = {}  # not cleared: a request that is being made has the old ones
         self._fickle = False
@@ -611,7 +623,7 @@ class OpenAIJudge:
 
 _CONTEXT = 32768
 """Context length in tokens where the server does not tell it."""
-_Prompt = list[int] | list[dict[str, str]]
+_Prompt = list[int] | list[dict[str, Any]]
 _KINDS_KEPT = 64
 _PROMPT_REFUSED = (400, 413, 422)
 """Statuses that may be about the prompt."""
@@ -640,6 +652,7 @@ def openai_judge(
     identity: str | None = None,
     logprobs: LogprobStyle | None = None,
     routing_header: str | None = None,
+    images: Images = "none",
     max_connections: int = 256,
 ) -> Judge:
     """Make an `OpenAIJudge`, or a `Routed` over several servers of the same weights.
@@ -660,6 +673,7 @@ def openai_judge(
             identity=identity,
             logprobs=logprobs,
             routing_header=routing_header,
+            images=images,
             max_connections=max_connections,
         )
         for one in each
@@ -675,19 +689,19 @@ def routing_key(request: JudgeRequest) -> str:
 
 
 def _shorter(
-    turns: Sequence[Turn], strings: Sequence[str], messages: Sequence[Mapping[str, str]], share: float
-) -> list[dict[str, str]]:
+    turns: Sequence[Turn], strings: Sequence[str], messages: Sequence[Mapping[str, Any]], share: float
+) -> list[dict[str, Any]]:
     """Make the messages again with *share* of their characters. Raises JudgeRejected where nothing is left to cut."""
-    length = sum(len(m["content"]) for m in messages)
+    length = sum(len(text_of(m)) for m in messages)
     made = text_messages(turns, control_strings=strings, max_chars=int(length * share))
-    if sum(len(m["content"]) for m in made) >= length:
+    if sum(len(text_of(m)) for m in made) >= length:
         raise JudgeRejected("the prompt is too long for the judge's context, also without the rollout's text")
     return made
 
 
-def _most_tokens(messages: Sequence[Mapping[str, str]]) -> int:
+def _most_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
     """A bound on the messages' tokens that needs no tokenizer: one for each byte, and some for the template."""
-    texts = [m["content"] for m in messages]
+    texts = list(map(text_of, messages))
     normal = [t if t.isascii() else unicodedata.normalize("NFKC", t) for t in texts]
     return 256 + sum(len(t) if t.isascii() else len(t.encode("utf-8", "surrogatepass")) for t in normal)
 

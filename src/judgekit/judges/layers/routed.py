@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
 from judgekit.execution.together import together
+from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 from judgekit.judges.layers.recovery import HangGuard, is_ready
 
@@ -116,6 +117,12 @@ class Routed:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
 
+    @property
+    def images(self) -> Images:
+        """The images that every replica is shown."""
+        said = {images_of(replica.judge) for replica in self.replicas}
+        return next(images for images in ("none", "data", "any") if images in said)
+
     async def start(self) -> None:
         """Start all replicas, side by side.
 
@@ -211,4 +218,4 @@ def shared_prefix(request: JudgeRequest) -> bytes:
     """Return what a request shares with its group: everything before its last untrusted piece."""
     pieces = [piece for turn in request.turns for piece in turn.pieces]
     last = max((i for i, piece in enumerate(pieces) if not piece.trusted), default=len(pieces))
-    return "".join(piece.text for piece in pieces[:last]).encode("utf-8", "surrogatepass")
+    return "".join(piece.image or piece.text for piece in pieces[:last]).encode("utf-8", "surrogatepass")
