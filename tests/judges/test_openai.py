@@ -35,7 +35,7 @@ from judgekit.judges import (
     Turn,
     openai_judge,
 )
-from judgekit.judges.engines.openai import routing_key
+from judgekit.judges.engines.routing import routing_key
 from judgekit.judges.layers.stack import LayerOptions, stacked
 
 from .fake_server import FakeServer, half_a_body, hang, nothing_at_all, says

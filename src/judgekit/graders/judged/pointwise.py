@@ -311,7 +311,7 @@ class Asking:
     async def form(self, judge: Any) -> VerdictFormat:
         """Return the format for *judge*. It depends on the judge's vocabulary, never on a rollout."""
         check = getattr(judge, "check_request", None)
-        if check is None or not (self.verdict.choices or self.sampling.thinking):
+        if check is None:
             return self.verdict
         for known, form in self.forms:
             if known is judge:
@@ -322,7 +322,15 @@ class Asking:
             *([self.verdict.spare()] if isinstance(self.verdict, ChoiceVerdict) else []),
         ):
             try:
-                await check(JudgeRequest((), form.choices, sampling=self.sampling))
+                await check(
+                    JudgeRequest(
+                        (),
+                        form.choices,
+                        json_schema=form.json_schema,
+                        max_tokens=form.max_tokens,
+                        sampling=self.sampling,
+                    )
+                )
             except ConfigError as error:
                 wrong = wrong or error
             else:

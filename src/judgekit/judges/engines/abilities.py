@@ -59,9 +59,21 @@ class Abilities(Struct, frozen=True):
     """The model's own control strings, where the server tells them."""
 
 
-async def served(server: Server, model: str | None) -> Abilities:
-    """Return what the server's list says of *model*, or of the only model there is."""
-    entries = {str(m["id"]): m for m in await server.models()}
+async def served(server: Server, model: str | None, *, lists: bool = True) -> Abilities:
+    """Return what the server's list says of *model*, or of the only model there is.
+
+    *lists*: whether it has a list. A model that is named needs none.
+    """
+    try:
+        entries = {str(m["id"]): m for m in await server.models()} if lists else {}
+    except JudgeRejected as error:
+        if error.status in (401, 403) or model is None:
+            raise
+        lists = False
+    if not lists:
+        if model is None:
+            raise ConfigError(f"{server.url} lists no models: name the judge with model=")
+        return Abilities(model=model, root=model)
     identities = {
         name: tail
         for entry in entries
