@@ -38,6 +38,7 @@ class FakeServer:
         self.once: dict[str, list[Handler]] = {}
         self.info: dict[str, Any] | None = None
         """What /tokenizer_info answers; None: 404."""
+        self.metrics: str | None = None
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
@@ -56,6 +57,7 @@ class FakeServer:
         app = web.Application(client_max_size=64 << 20, middlewares=[once])
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
         if "vllm" in self.kind:
             app.router.add_get("/version", self._version)
             app.router.add_post("/tokenize", self._tokenize)
@@ -65,7 +67,7 @@ class FakeServer:
         if self.kind == "vllm":
             app.router.add_post("/v1/chat/completions/batch", self._batch)
             app.router.add_post("/v1/completions", self._completions)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
@@ -91,6 +93,9 @@ class FakeServer:
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.Response(status=200 if "vllm" in self.kind else 404)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(text=self.metrics or "", status=200 if self.metrics is not None else 404)
 
     async def _version(self, request: web.Request) -> web.Response:
         return web.json_response({"version": "0.32.0"})

@@ -59,6 +59,8 @@ class Sampling(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown
     """Whether the judge thinks before its verdict. Passed to the chat template as `enable_thinking`."""
     thinking_tokens: int = 1024
     """Maximum tokens of the thinking, beside the reply's; thinking that is longer is closed there."""
+    priority: int = 0
+    """Requests with a lower one go first, where the engine schedules by it (vLLM: `scheduling_policy: priority`). Changes no verdict."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):

@@ -18,6 +18,7 @@ from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeUnavail
 from judgekit.judges.asking.images import DOT
 from judgekit.judges.asking.plain import control_strings
 from judgekit.judges.asking.tokens import PromptEncoder
+from judgekit.judges.engines import sglang
 from judgekit.judges.engines.http import Server
 
 logger = logging.getLogger("judgekit")
@@ -50,6 +51,8 @@ class Abilities(Struct, frozen=True):
     """Context length in tokens; None: unknown."""
     by_ids: bool = False
     """Whether prompts are sent as token ids."""
+    native: bool = False
+    """Whether they are sent to SGLang's own endpoint."""
     logprobs: LogprobStyle = "top"
     batches: bool = False
     """Whether one POST may carry several prompts."""
@@ -137,6 +140,10 @@ async def _by_ids(
     server: Server, found: Abilities, ids: Sequence[int], logprobs: LogprobStyle | None
 ) -> Abilities:
     """Find out how prompts of token ids can be sent."""
+    if not found.version and logprobs in (None, "labels"):
+        path = await sglang.served_model(server)
+        if path is not None and await sglang.tells_labels(server, ids[0]):
+            return replace(found, root=path, by_ids=True, native=True, logprobs="labels")
     plain: dict[str, Any] = {"model": found.model, "max_tokens": 1, "temperature": 0.0}
     answer = await _accepted(server, "/completions", {**plain, "prompt": list(ids)})
     if answer is None or not _counted(answer, len(ids)):

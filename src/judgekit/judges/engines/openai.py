@@ -14,7 +14,6 @@ import copy
 import json
 import logging
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -39,6 +38,7 @@ from judgekit.judges.asking.marks import thinking_kwargs
 from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
+from judgekit.judges.engines import sglang
 from judgekit.judges.engines.abilities import (
     Abilities,
     LogprobStyle,
@@ -52,9 +52,10 @@ from judgekit.judges.engines.encoders import load_encoder
 from judgekit.judges.engines.first_token import FirstToken
 from judgekit.judges.engines.fitting import TOO_LONG, Messages, fitting_messages, shorter
 from judgekit.judges.engines.http import Server
+from judgekit.judges.engines.load import EngineLoad, read_load
 from judgekit.judges.engines.providers import deployment, provider_of
 from judgekit.judges.engines.replies import text_of_choice, usage_shares
-from judgekit.judges.engines.routing import routing_key
+from judgekit.judges.engines.routing import routing_of
 from judgekit.judges.engines.terms import NO_LOGPROBS, SAY, LimitField, Terms, given_terms, settle
 from judgekit.judges.layers.coalescing import Coalescing
 from judgekit.judges.layers.recovery import READY_S
@@ -105,9 +106,9 @@ class OpenAIJudge:
     tokenizer (needs transformers): prompts are sent as token ids, and a server that takes none is a ConfigError.
     *chat_template_kwargs*: for the chat template. *extra_body*: further fields of every request. *identity*: names
     the weights in caches; by default what the server tells, see `identity`. *logprobs*: how one-token verdicts
-    are read; by default found out by asking the server. *routing_header*: for a router in front of replicas, the header
-    whose value keeps requests together: all that share a prompt, a reference and criteria of the data set get one value,
-    so that one replica has them in its prefix cache. *images*: of the conversations it judges, for a model that sees: none,
+    are read; by default found out by asking the server. *router*: what stands in front of replicas, see `ROUTERS`: requests
+    that share a prompt, a reference and criteria of the data set name their group to it, so that one replica has them in its
+    prefix cache, and no POST has requests of two groups. *routing_header*: another header for that. *images*: of the conversations it judges, for a model that sees: none,
     those that come as data, or any, also at addresses, which the server fetches (a rollout may name any address that the
     server can reach). They are sent with chat messages, so without *tokenizer*.
 
@@ -132,6 +133,7 @@ class OpenAIJudge:
         extra_body: Mapping[str, Any] | None = None,
         identity: str | None = None,
         logprobs: LogprobStyle | None = None,
+        router: str | None = None,
         routing_header: str | None = None,
         images: Images = "none",
         max_connections: int = 256,
@@ -156,11 +158,7 @@ class OpenAIJudge:
         if logprobs not in (None, "labels", "constrained", "top"):
             raise ConfigError(f"openai: logprobs is labels, constrained or top, not {logprobs!r}")
         self.logprobs = logprobs
-        if routing_header is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", routing_header):
-            raise ConfigError(
-                f"openai: routing_header is the name of a header, such as X-Session-ID, not {routing_header!r}"
-            )
-        self.routing_header = routing_header
+        self.routing = routing_of(router, routing_header)
         self.images = checked(images)
         if self.images != "none" and tokenizer is not None:
             raise ConfigError("openai: images are sent with chat messages: leave tokenizer out")
@@ -185,7 +183,7 @@ class OpenAIJudge:
         self._fickle = False
         """Whether the server has refused a request that it then accepted."""
         # behind a router, a POST has one group's requests: more of them have as many in flight
-        self._together = Coalescing(self, max_out=16 if routing_header is None else 64, key=self._sharing)
+        self._together = Coalescing(self, max_out=64 if self.routing.routed else 16, key=self._sharing)
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         abilities = await self._know()
@@ -279,6 +277,10 @@ class OpenAIJudge:
         """Return what the engine has done so far, where the server's `/metrics` tell it (vLLM's do)."""
         return await self._health.work_done()
 
+    async def load(self) -> EngineLoad | None:
+        """Return how busy the engine is; None where the server's `/metrics` do not tell it."""
+        return read_load(await self._health.page("/metrics") or "")
+
     def hangs(self) -> None:
         """Note that the engine hangs, although the server may say that it is healthy."""
         self._hung = self._stale = True
@@ -340,14 +342,7 @@ class OpenAIJudge:
 
     def _sharing(self, request: JudgeRequest) -> Any:
         """Return what requests have in common if they share a POST, which a router sends to one replica."""
-        return _all_but_the_prompt(request), self._route(request)
-
-    def _headers(self, request: JudgeRequest) -> dict[str, str] | None:
-        key = self._route(request)
-        return {self.routing_header: key} if self.routing_header is not None and key else None
-
-    def _route(self, request: JudgeRequest) -> str:
-        return routing_key(request) if self.routing_header is not None else ""
+        return _all_but_the_prompt(request), self.routing.key(request)
 
     async def _post(
         self, asked: Sequence[tuple[JudgeRequest, _Prompt]], abilities: Abilities
@@ -416,7 +411,15 @@ class OpenAIJudge:
             body |= first_token.fields(by_ids=abilities.by_ids)
         if self._terms != _DEFAULT_TERMS:
             body = self._terms.applied(body)
-        answer = await self.server.post(path, body, headers=self._headers(like or request))
+        headers = self.routing.headers(like or request)
+        if abilities.native:
+            wanted = [i for ids in first_token.ids.values() for i in ids] if first_token is not None else []
+            body = sglang.generate_body(self._body(request, abilities), prompts, wanted)
+            answer = sglang.as_completion(
+                await self.server.post(sglang.PATH, body, root=True, headers=headers)
+            )
+        else:
+            answer = await self.server.post(path, body, headers=headers)
         choices = answer.get("choices")
         if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
             raise JudgeUnavailable(f"{self} answered without a choice")
@@ -555,6 +558,8 @@ class OpenAIJudge:
             body["top_p"] = sampling.top_p
             if sampling.seed is not None:
                 body["seed"] = sampling.seed + request.vote
+        if sampling.priority:
+            body["priority"] = sampling.priority
         body |= stops(request, self._encoder)
         if request.json_schema is not None:
             body["response_format"] = {
@@ -685,6 +690,7 @@ def openai_judge(
     extra_body: Mapping[str, Any] | None = None,
     identity: str | None = None,
     logprobs: LogprobStyle | None = None,
+    router: str | None = None,
     routing_header: str | None = None,
     images: Images = "none",
     max_connections: int = 256,
@@ -709,6 +715,7 @@ def openai_judge(
             extra_body=extra_body,
             identity=identity,
             logprobs=logprobs,
+            router=router,
             routing_header=routing_header,
             images=images,
             max_connections=max_connections,

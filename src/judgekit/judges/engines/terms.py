@@ -67,7 +67,7 @@ class Terms(Struct, frozen=True):
         if field == "response_format":
             # the prompt says the form as well, and the reply is read as strictly
             return replace(self, schema="json_object") if self.schema == "json_schema" else self._less(field)
-        if field == "seed":
+        if field in ("priority", "seed"):
             return self._less(field)
         if field == "top_logprobs" and self.top > _TOPS[-1]:
             return replace(self, top=_TOPS[_TOPS.index(self.top) + 1])

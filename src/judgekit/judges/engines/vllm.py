@@ -332,6 +332,7 @@ class VLLMJudge(_InProcess):
         engine = await self._ensure()
         if request.sampling.thinking:
             engine.encoder.check_thinking(request.sampling.thinking_tokens)
+        engine.check_priority(request.sampling.priority)
         if request.choices:
             engine.label_ids(request.choices)
 

@@ -95,7 +95,10 @@ class Engine:
         try:
             params = self._params(request, labels)
             name = f"judgekit-{next(self._numbers)}"
-            async for item in self.llm.generate(self._tokens_input(ids), params, name):
+            asked = self.llm.generate(
+                self._tokens_input(ids), params, name, priority=request.sampling.priority
+            )
+            async for item in asked:
                 out = item
         except self._dead_errors as error:
             self._died = True
@@ -188,6 +191,15 @@ class Engine:
             output_kind=self._final_only,
             **extra,
         )
+
+    def check_priority(self, priority: int) -> None:
+        """Raise ConfigError if the engine takes no notice of *priority*."""
+        policy = getattr(self.llm.vllm_config.scheduler_config, "policy", "")
+        if priority and policy != "priority":
+            raise ConfigError(
+                f"sampling: priority: {priority} has no effect with the scheduling policy {policy!r}: give the judge engine_args: "
+                "{scheduling_policy: priority}"
+            )
 
     def label_ids(self, choices: tuple[str, ...]) -> dict[str, list[int]]:
         """Return the token ids of each label. Raises ConfigError if one is not a single token."""
