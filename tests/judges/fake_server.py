@@ -39,6 +39,9 @@ class FakeServer:
         self.info: dict[str, Any] | None = None
         """What /tokenizer_info answers; None: 404."""
         self.metrics: str | None = None
+        self.more_models: list[dict[str, Any]] = []
+        self.turns: list[str] = []
+        """Calls to sleep and to wake up."""
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
@@ -62,6 +65,8 @@ class FakeServer:
             app.router.add_get("/version", self._version)
             app.router.add_post("/tokenize", self._tokenize)
             app.router.add_get("/tokenizer_info", self._tokenizer_info)
+            app.router.add_post("/sleep", self._turn)
+            app.router.add_post("/wake_up", self._turn)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/classify", self._classify)
         if self.kind == "vllm":
@@ -89,10 +94,15 @@ class FakeServer:
         if (refused := self._refused(request)) is not None:
             return refused
         entry = {"max_model_len": 4096, "root": "/models/judge"} if "vllm" in self.kind else {}
-        return web.json_response({"object": "list", "data": [{"id": m, **entry} for m in self.models]})
+        data = [{"id": m, **entry} for m in self.models]
+        return web.json_response({"object": "list", "data": [*data, *self.more_models]})
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.Response(status=200 if "vllm" in self.kind else 404)
+
+    async def _turn(self, request: web.Request) -> web.Response:
+        self.turns.append(str(request.rel_url))
+        return web.Response(status=200)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(text=self.metrics or "", status=200 if self.metrics is not None else 404)

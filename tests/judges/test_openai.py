@@ -369,6 +369,14 @@ def test_a_judge_serves_loops_that_come_and_go(recwarn: pytest.WarningsRecorder)
     assert not [w for w in recwarn if "nclosed" in str(w.message)]
 
 
+async def test_an_adapter_on_a_server_is_identified_with_its_base() -> None:
+    async with FakeServer("vllm", models=("base",)) as server:
+        server.more_models = [{"id": "mine", "root": "/adapters/mine", "parent": "base"}]
+        judge = OpenAIJudge(server.url, model="mine")
+        assert (await judge.identity()).startswith("/adapters/mine on /models/judge at ")
+        await judge.close()
+
+
 async def test_which_model_is_asked() -> None:
     async with FakeServer("vllm", models=("a", "b")) as server:
         with pytest.raises(ConfigError, match="serves a, b: name the judge"):

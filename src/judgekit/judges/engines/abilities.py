@@ -91,9 +91,12 @@ async def served(server: Server, model: str | None, *, lists: bool = True) -> Ab
         raise ConfigError(f"{server.url} serves {', '.join(names)}, not {name!r}")
     entry = entries.get(name, {})
     length = entry.get("max_model_len")
+    root = str(entry.get("root") or name)
+    if isinstance(base := entry.get("parent"), str):  # a LoRA adapter
+        root = f"{root} on {identities.get(base) or (entries.get(base) or {}).get('root') or base}"
     return Abilities(
         model=name,
-        root=str(entry.get("root") or name),
+        root=root,
         context=length if isinstance(length, int) and length > 0 else None,
         identity=identities.get(name, ""),
     )

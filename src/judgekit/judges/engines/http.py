@@ -98,6 +98,10 @@ class Server:
         """POST *body*; returns the server's JSON object."""
         return await self._exchange("POST", path, body, root, headers)
 
+    async def call(self, path: str) -> None:
+        """POST to *path* below the server's root, and read nothing. Raises as `post` does."""
+        await self._exchange("POST", path, None, True, reads=False)
+
     async def page(self, path: str) -> str | None:
         """GET the text at *path* below the server's root; None if there is none."""
         import aiohttp
@@ -152,6 +156,8 @@ class Server:
         body: Mapping[str, Any] | None,
         root: bool,
         headers: Mapping[str, str] | None = None,
+        *,
+        reads: bool = True,
     ) -> dict[str, Any]:
         import aiohttp
 
@@ -174,6 +180,8 @@ class Server:
             raise lost from None
         if status >= 400:
             raise _refusal(str(self), status, told, raw)
+        if not reads:
+            return {}
         try:
             answer = json.loads(raw)  # accepts NaN, so that one such number does not spoil the other answers
         except ValueError:

@@ -27,6 +27,7 @@ from judgekit.errors import (
     ConfigError,
     JudgeError,
     JudgekitError,
+    JudgeLoading,
     JudgeRejected,
     JudgeUnavailable,
     RolloutError,
@@ -110,7 +111,8 @@ class OpenAIJudge:
     that share a prompt, a reference and criteria of the data set name their group to it, so that one replica has them in its
     prefix cache, and no POST has requests of two groups. *routing_header*: another header for that. *images*: of the conversations it judges, for a model that sees: none,
     those that come as data, or any, also at addresses, which the server fetches (a rollout may name any address that the
-    server can reach). They are sent with chat messages, so without *tokenizer*.
+    server can reach). They are sent with chat messages, so without *tokenizer*. *sleep*: the server sleeps between grading
+    phases, see `judgekit.judges.awake`.
 
     If the server refuses one request (HTTP 400, 413 or 422) again and again, and accepts an earlier one in between, the
     prompt is at fault, and RolloutError is raised. Prompts that are too long for the server are cut before.
@@ -136,6 +138,7 @@ class OpenAIJudge:
         router: str | None = None,
         routing_header: str | None = None,
         images: Images = "none",
+        sleep: bool = False,
         max_connections: int = 256,
     ) -> None:
         given = url or os.environ.get("LLM_JUDGE_SERVER_URL", "")
@@ -159,6 +162,10 @@ class OpenAIJudge:
             raise ConfigError(f"openai: logprobs is labels, constrained or top, not {logprobs!r}")
         self.logprobs = logprobs
         self.routing = routing_of(router, routing_header)
+        self.can_sleep = sleep
+        self._asleep = False
+        self._at_work = 0
+        """Requests on their way."""
         self.images = checked(images)
         if self.images != "none" and tokenizer is not None:
             raise ConfigError("openai: images are sent with chat messages: leave tokenizer out")
@@ -186,6 +193,15 @@ class OpenAIJudge:
         self._together = Coalescing(self, max_out=64 if self.routing.routed else 16, key=self._sharing)
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        if self._asleep:
+            raise JudgeLoading(f"{self} sleeps: wake it up for a grading phase with judgekit.judges.awake")
+        self._at_work += 1
+        try:
+            return await self._complete(request)
+        finally:
+            self._at_work -= 1
+
+    async def _complete(self, request: JudgeRequest) -> JudgeReply:
         abilities = await self._know()
         if request.sampling.thinking and self._encoder is not None:
             return await think_first(request, self._encoder, partial(self._generate, abilities))
@@ -233,6 +249,37 @@ class OpenAIJudge:
             await self.close()  # a judge that did not start is never closed
             raise
 
+    async def sleep(self) -> None:
+        """Let a vLLM server give its GPU's memory back once this judge's requests are done.
+
+        The server needs `--enable-sleep-mode` and VLLM_SERVER_DEV_MODE=1, and no other clients. Raises ConfigError where it
+        cannot sleep.
+        """
+        if not self.can_sleep:
+            raise ConfigError(f"{self} cannot sleep: make it with sleep=True")
+        if self._asleep:
+            return
+        self._asleep = True
+        try:
+            while self._at_work:
+                await asyncio.sleep(0.01)
+        except BaseException:  # whoever waited for it has given up
+            self._asleep = False
+            raise
+        try:  # a call that is lost may have come through: the server is taken to sleep
+            await self.server.call("/sleep?level=1&mode=wait")
+        except JudgeRejected as error:
+            self._asleep = False
+            raise ConfigError(
+                f"{self} cannot sleep ({error}): start vLLM with --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1"
+            ) from None
+
+    async def wake_up(self) -> None:
+        """Let the server take its GPU's memory again."""
+        if self._asleep:
+            await self.server.call("/wake_up")
+            self._asleep = False
+
     async def check_request(self, request: JudgeRequest) -> None:
         """Raise ConfigError if such requests cannot be answered.
 
@@ -254,7 +301,7 @@ class OpenAIJudge:
 
     async def ready(self) -> bool:
         """Whether the server says that it is healthy, and after it hung, whether it answers a request for one token."""
-        if not await self._health.healthy():
+        if self._asleep or not await self._health.healthy():
             return False
         if self._hung and self._abilities is not None:
             try:
@@ -693,6 +740,7 @@ def openai_judge(
     router: str | None = None,
     routing_header: str | None = None,
     images: Images = "none",
+    sleep: bool = False,
     max_connections: int = 256,
 ) -> Judge:
     """Make an `OpenAIJudge`, or a `Routed` over several servers of the same weights.
@@ -718,6 +766,7 @@ def openai_judge(
             router=router,
             routing_header=routing_header,
             images=images,
+            sleep=sleep,
             max_connections=max_connections,
         )
         for one in each

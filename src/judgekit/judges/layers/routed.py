@@ -123,6 +123,25 @@ class Routed:
         said = {images_of(replica.judge) for replica in self.replicas}
         return next(images for images in ("none", "data", "any") if images in said)
 
+    @property
+    def can_sleep(self) -> bool:
+        """Whether every replica can sleep."""
+        return all(getattr(replica.judge, "can_sleep", False) for replica in self.replicas)
+
+    async def sleep(self) -> None:
+        """Let all replicas sleep. Raises the first error."""
+        await self._turn("sleep")
+
+    async def wake_up(self) -> None:
+        """Wake all replicas. Raises the first error."""
+        await self._turn("wake_up")
+        await self.ready()  # who was left out meanwhile is asked at once
+
+    async def _turn(self, method: str) -> None:
+        for outcome in await together(getattr(replica.judge, method)() for replica in self.replicas):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
     async def start(self) -> None:
         """Start all replicas, side by side.
 
