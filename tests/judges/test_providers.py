@@ -16,6 +16,7 @@ from judgekit.errors import ConfigError
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JsonVerdict, LineVerdict, OpenAIJudge, Sampling
 from judgekit.judges.engines.http import base_url
+from judgekit.judges.engines.terms import Terms
 from judgekit.types import Failed, Graded, Rollout
 
 
@@ -147,6 +148,10 @@ async def test_it_can_be_said() -> None:
         judge = OpenAIJudge(url, api_key="k", max_tokens_field="max_completion_tokens")
         assert all(isinstance(g, Graded) for g in await grades(judge, verdict=JsonVerdict()))
         assert not any("max_tokens" in body for body in provider.bodies)
+        seeing = OpenAIJudge(url, api_key="k", images="data")
+        assert all(isinstance(g, Graded) for g in await grades(seeing, verdict=JsonVerdict()))
+    terms = Terms(limit="max_completion_tokens")
+    assert terms.applied({"prompt": [1], "max_tokens": 1}) == {"prompt": [1], "max_tokens": 1}
     with pytest.raises(ConfigError, match="max_tokens_field is max_tokens or max_completion_tokens"):
         OpenAIJudge("http://h", max_tokens_field="max")  # type: ignore[arg-type]
 

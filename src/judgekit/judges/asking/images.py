@@ -23,6 +23,9 @@ Images = Literal["none", "data", "any"]
 MOST_CHARS = 20 << 20
 """Longest data URL that is passed on."""
 
+IMAGE_TAGS = ("<img>", "</img>")
+"""HTML for judges of texts, and where an image is or what file it is in for some models that see."""
+
 _DATA = re.compile(r"data:image/[a-z0-9.+-]{1,32};base64,", re.IGNORECASE)
 _ADDRESS = re.compile(r"https?://[\x21-\x7e]{1,4096}")
 _KINDS = ("image_url", "input_image", "image")

@@ -208,8 +208,12 @@ async def _accepted(server: Server, path: str, body: Mapping[str, Any]) -> dict[
 
 async def check_images(server: Server, model: str) -> None:
     """Raise ConfigError if the server refuses an image."""
-    parts = [{"type": "text", "text": "0"}, {"type": "image_url", "image_url": {"url": DOT.url}}]
-    body = {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": parts}]}
+    parts = [
+        {"type": "text", "text": "Answer with 0 and nothing else."},
+        {"type": "image_url", "image_url": {"url": DOT.url}},
+    ]
+    # without a limit of the reply: by which name a server takes that is not known yet
+    body = {"model": model, "messages": [{"role": "user", "content": parts}]}
     try:
         await server.post("/chat/completions", body)
     except JudgeRejected as error:

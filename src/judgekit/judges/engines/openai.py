@@ -33,7 +33,7 @@ from judgekit.errors import (
     RolloutError,
 )
 from judgekit.execution.together import together
-from judgekit.judges.asking.images import Images, checked
+from judgekit.judges.asking.images import IMAGE_TAGS, Images, checked
 from judgekit.judges.asking.labels import label_forms, label_token_ids
 from judgekit.judges.asking.marks import thinking_kwargs
 from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
@@ -461,7 +461,8 @@ class OpenAIJudge:
         headers = self.routing.headers(like or request)
         if abilities.native:
             wanted = [i for ids in first_token.ids.values() for i in ids] if first_token is not None else []
-            body = sglang.generate_body(self._body(request, abilities), prompts, wanted)
+            completion = self._terms.applied(self._body(request, abilities))
+            body = sglang.generate_body(completion, prompts, wanted)
             answer = sglang.as_completion(
                 await self.server.post(sglang.PATH, body, root=True, headers=headers)
             )
@@ -668,6 +669,8 @@ class OpenAIJudge:
         found = await find_out(self.server, found, encoder=encoder, logprobs=self.logprobs)
         if self.images != "none":
             await check_images(self.server, found.model)
+            strings = (*found.control_strings, *IMAGE_TAGS)
+            found = msgspec.structs.replace(found, control_strings=strings)
         self._abilities, self._encoder, self._stale = found, encoder, False
         self._terms, self._settled = self._given_terms, set()
         self._labels = {}  # not cleared: a request that is being made has the old ones

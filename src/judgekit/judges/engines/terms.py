@@ -52,7 +52,9 @@ class Terms(Struct, frozen=True):
     def applied(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return *body* with the fields that the server takes, under its names."""
         made = {key: value for key, value in body.items() if key not in self.omit}
-        if self.limit != "max_tokens":
+        if (
+            self.limit != "max_tokens" and "messages" in made
+        ):  # completions of token ids know the old name only
             made[self.limit] = made.pop("max_tokens")
         if self.schema != "json_schema" and "response_format" in made:
             made["response_format"] = {"type": self.schema}
