@@ -75,7 +75,7 @@ SETTINGS: Final = (Retry, Sampling, LayerOptions)
 _LARGE: Final = 1 << 24
 """A file of more bytes, such as a model's, is known by its size and its time."""
 _OBJECT: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-_NAME_OR_PATH: Final = {"model", "rubric", "schema", "template", "tokenizer"}
+_NAME_OR_PATH: Final = {"lora", "model", "rubric", "schema", "template", "tokenizer"}
 """Parameters that take a shipped or public name, or a path."""
 
 

@@ -112,12 +112,13 @@ class JudgeTimeout(JudgeError):
 class JudgeRejected(JudgeError):
     """The engine refuses this request (too long, unknown model, bad key): asking again is no use.
 
-    `status`: the HTTP status, from a server.
+    `status`: the HTTP status, from a server. `field`: the field of the request that it names.
     """
 
-    def __init__(self, message: str, status: int | None = None) -> None:
-        super().__init__(message, status)
+    def __init__(self, message: str, status: int | None = None, field: str = "") -> None:
+        super().__init__(message, status, field)
         self.status = status
+        self.field = field
 
 
 class JudgeBudgetSpent(JudgeError):

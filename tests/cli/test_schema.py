@@ -48,7 +48,11 @@ FILES = files()
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_every_file_here_is_valid(name: str, check: Any, tmp_path: Path) -> None:
+def test_every_file_here_is_valid(
+    name: str, check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in re.findall(r"\$\{(\w+)\}", FILES[name]):
+        monkeypatch.setenv(variable, "a-value")
     path = tmp_path / "reward.yaml"
     path.write_text(FILES[name], "utf-8")
     check.validate({"graders": {"a": "final_answer"}, **read_yaml(path)})

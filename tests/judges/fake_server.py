@@ -38,6 +38,10 @@ class FakeServer:
         self.once: dict[str, list[Handler]] = {}
         self.info: dict[str, Any] | None = None
         """What /tokenizer_info answers; None: 404."""
+        self.metrics: str | None = None
+        self.more_models: list[dict[str, Any]] = []
+        self.turns: list[str] = []
+        """Calls to sleep and to wake up."""
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
@@ -56,16 +60,19 @@ class FakeServer:
         app = web.Application(client_max_size=64 << 20, middlewares=[once])
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
         if "vllm" in self.kind:
             app.router.add_get("/version", self._version)
             app.router.add_post("/tokenize", self._tokenize)
             app.router.add_get("/tokenizer_info", self._tokenizer_info)
+            app.router.add_post("/sleep", self._turn)
+            app.router.add_post("/wake_up", self._turn)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/classify", self._classify)
         if self.kind == "vllm":
             app.router.add_post("/v1/chat/completions/batch", self._batch)
             app.router.add_post("/v1/completions", self._completions)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
@@ -87,10 +94,18 @@ class FakeServer:
         if (refused := self._refused(request)) is not None:
             return refused
         entry = {"max_model_len": 4096, "root": "/models/judge"} if "vllm" in self.kind else {}
-        return web.json_response({"object": "list", "data": [{"id": m, **entry} for m in self.models]})
+        data = [{"id": m, **entry} for m in self.models]
+        return web.json_response({"object": "list", "data": [*data, *self.more_models]})
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.Response(status=200 if "vllm" in self.kind else 404)
+
+    async def _turn(self, request: web.Request) -> web.Response:
+        self.turns.append(str(request.rel_url))
+        return web.Response(status=200)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(text=self.metrics or "", status=200 if self.metrics is not None else 404)
 
     async def _version(self, request: web.Request) -> web.Response:
         return web.json_response({"version": "0.32.0"})
@@ -98,7 +113,7 @@ class FakeServer:
     async def _tokenize(self, request: web.Request) -> web.Response:
         body = await request.json()
         if "messages" in body:
-            return web.json_response({"count": sum(len(m["content"]) for m in body["messages"]) // 3})
+            return web.json_response({"count": len("".join(m["content"] for m in body["messages"])) // 3})
         text = body["prompt"]
         return web.json_response({"tokens": [TOKENS[text]] if text in TOKENS else [1, 2]})
 

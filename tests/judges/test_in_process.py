@@ -27,6 +27,9 @@ class Engine:
     def label_ids(self, choices: tuple[str, ...]) -> dict[str, list[int]]:
         return {label: [number] for number, label in enumerate(choices)}
 
+    def check_priority(self, priority: int) -> None:
+        assert priority == 0
+
     async def complete(self, request: JudgeRequest) -> JudgeReply:
         self.asked.append(request)
         if self.dead:

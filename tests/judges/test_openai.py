@@ -35,7 +35,8 @@ from judgekit.judges import (
     Turn,
     openai_judge,
 )
-from judgekit.judges.engines.openai import routing_key
+from judgekit.judges.engines.routing import ROUTERS, routing_key
+from judgekit.judges.layers.cache import request_key
 from judgekit.judges.layers.stack import LayerOptions, stacked
 
 from .fake_server import FakeServer, half_a_body, hang, nothing_at_all, says
@@ -76,6 +77,39 @@ async def test_a_server_is_asked_in_one_style_and_never_in_legacy_fields() -> No
             }
             assert len(styles) == 1
             await judge.close()
+
+
+@pytest.mark.parametrize("router", sorted(ROUTERS))
+async def test_routers_by_name(router: str) -> None:
+    rollouts = [
+        Rollout(prompt=f"p{i % 3}", ground_truth="1", response=f"r{i}", group=i % 3) for i in range(24)
+    ]
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url, router=router)
+        async with GradingRunner([JudgeGrader(judge)]) as runner:
+            await runner.run(rollouts)
+        asked = [(h, b) for h, b in server.requests if "Judge" in json.dumps(b) or "PROBLEM" in json.dumps(b)]
+        header = ROUTERS[router]
+        keys = [
+            {k.lower(): v for k, v in headers.items()}.get((header or "").lower()) for headers, _ in asked
+        ]
+        groups = [set(re.findall(r"p\d\b", json.dumps(body["messages"]))) for _, body in asked]
+        assert all(len(group) == 1 for group in groups)
+        pairs = {(key, *group) for key, group in zip(keys, groups, strict=True)}
+        assert len(pairs) == 3
+        assert all(key is None for key, _ in pairs) if header is None else len({key for key, _ in pairs}) == 3
+    with pytest.raises(ConfigError, match="no router is called 'vllm-ruter'; did you mean 'vllm-router'"):
+        OpenAIJudge("http://127.0.0.1:1", router="vllm-ruter")
+
+
+async def test_a_priority_goes_with_each_request_and_is_no_part_of_the_cache_s_key() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        urgent = ask(sampling=Sampling(priority=-2))
+        await asyncio.gather(judge.complete(urgent), judge.complete(ask()))
+        assert sorted(body.get("priority", 0) for body in server.asked()) == [-2, 0]
+        assert request_key(urgent, "") == request_key(ask(), "")
+        await judge.close()
 
 
 async def test_a_router_gets_a_key_for_each_group_and_no_post_of_two() -> None:
@@ -333,6 +367,14 @@ def test_a_judge_serves_loops_that_come_and_go(recwarn: pytest.WarningsRecorder)
     asyncio.run(both())
     assert len(found) == 3
     assert not [w for w in recwarn if "nclosed" in str(w.message)]
+
+
+async def test_an_adapter_on_a_server_is_identified_with_its_base() -> None:
+    async with FakeServer("vllm", models=("base",)) as server:
+        server.more_models = [{"id": "mine", "root": "/adapters/mine", "parent": "base"}]
+        judge = OpenAIJudge(server.url, model="mine")
+        assert (await judge.identity()).startswith("/adapters/mine on /models/judge at ")
+        await judge.close()
 
 
 async def test_which_model_is_asked() -> None:

@@ -18,6 +18,7 @@ import pytest
 from tiny_models import WORDS
 
 from judgekit import Failed, Graded, GradingRunner, JudgeRejected, JudgeUnavailable, Retry, Rollout
+from judgekit.errors import ConfigError
 from judgekit.execution.background import background_loop
 from judgekit.graders import JudgeGrader
 from judgekit.judges import (
@@ -156,6 +157,12 @@ async def test_cancelling_the_caller_ends_the_request_in_the_engine(engine: VLLM
     while requests.get_num_unfinished_requests() and time.monotonic() < deadline:
         await asyncio.sleep(0.01)
     assert requests.get_num_unfinished_requests() == 0
+
+
+async def test_a_priority_without_effect_is_refused_at_the_start(engine: VLLMJudge) -> None:
+    with pytest.raises(ConfigError, match="has no effect with the scheduling policy 'fcfs'"):
+        await engine.check_request(ask("x", sampling=Sampling(priority=1)))
+    await engine.check_request(ask("x"))
 
 
 def test_one_engine_serves_loops_that_come_and_go_and_run_sync(engine: VLLMJudge) -> None:

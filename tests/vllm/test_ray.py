@@ -85,6 +85,24 @@ def test_it_is_found_by_name_from_a_process_without_vllm(judge: RayJudge, cluste
     assert done.stdout.strip() == "['0', '1']", done.stderr[-2000:]
 
 
+async def test_only_replicas_that_were_made_for_it_sleep(judge: RayJudge) -> None:
+    assert not judge.can_sleep
+    assert RayJudge("random", sleep=True).can_sleep
+    with pytest.raises(ConfigError, match="cannot sleep: make it with sleep=True"):
+        await judge.sleep()
+
+
+async def test_a_replica_that_spans_nodes_has_bundles_of_its_own(cluster: str) -> None:
+    """Without GPUs, so that only the places are tried, and not vLLM's workers in them."""
+    judge = scripted("spans", pipeline_parallel_size=2)
+    groups = [g for g in ray.util.placement_group_table().values() if g["name"] == "judgekit:spans"]
+    assert [sorted(b["CPU"] for b in g["bundles"].values()) for g in groups] == [[1.0, 1.1]]
+    assert (await judge.complete(ask("x", choices=LABELS))).text
+    assert await judge.stop() == 1
+    states = {g["state"] for g in ray.util.placement_group_table().values() if g["name"] == "judgekit:spans"}
+    assert states == {"REMOVED"}
+
+
 async def test_loops_that_come_and_go_and_run_sync(judge: RayJudge) -> None:
     def once() -> object:
         return asyncio.run(judge.complete(ask("x", choices=LABELS))).choice_probs

@@ -185,6 +185,22 @@ async def test_a_check_up(replica: Replica) -> None:
         assert found.per_second >= 0
         assert "no verdict" in found.verdict  # a random model does not answer with a label
         assert any("min_mass" in failure for failure in found.failures)
+        assert "prefix cache hits in it: " in found.engine
+
+
+async def test_nothing_of_a_cancelled_caller_is_decoded_a_second_later(replica: Replica) -> None:
+    async with judge_for(replica, extra_body={"ignore_eos": True}) as judge:
+        writing = [asyncio.create_task(judge.complete(ask(words(9, i), max_tokens=1500))) for i in range(8)]
+        while not await _running(judge):
+            assert not all(task.done() for task in writing)
+            await asyncio.sleep(0.05)
+        for task in writing:
+            task.cancel()
+        await asyncio.wait(writing)
+        await asyncio.sleep(1)
+        load = await judge.load()
+        assert load is not None
+        assert (load.running, load.waiting) == (0, 0)
 
 
 async def test_kill_9_of_the_servers_engine_under_load(replica: Replica) -> None:

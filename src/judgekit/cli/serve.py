@@ -278,5 +278,7 @@ def check(
     say(f"verdicts    {found.verdict}")
     say(f"throughput  {found.per_second:.1f} verdicts/s in a burst of {burst}")
     say(f"prefix      {100 * found.cached:.0f} % of the prompt tokens came from the cache")
+    if found.engine:
+        say(f"engine      {found.engine}")
     if found.failures:
         raise JudgeUnavailable(f"some verdicts failed: {'; '.join(found.failures[:3])}")

@@ -7,6 +7,7 @@ from judgekit.judges.asking.verdict import ChoiceVerdict, JsonVerdict, LineVerdi
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
 from judgekit.judges.layers.routed import Routed
 from judgekit.judges.layers.routes import JudgeRoutes
+from judgekit.judges.sleeping import awake
 
 if TYPE_CHECKING:
     from judgekit.judges.engines.openai import OpenAIJudge, openai_judge
@@ -45,6 +46,7 @@ __all__ = [
     "VLLMRewardModel",
     "Verdict",
     "VerdictFormat",
+    "awake",
     "openai_judge",
     "stacked",
     "stacked_reward_model",

@@ -27,6 +27,8 @@ class Piece(Struct, frozen=True, gc=False, omit_defaults=True):
     """Pieces of one prompt with the same number above 0 share their `max_tokens`: together they have that many."""
     removed: int = 0
     """Characters that were cut from the middle of a very long text already, where `text` has a mark."""
+    image: str = ""
+    """The URL of an image in place of a text, for judges with `images`."""
 
 
 UNLIMITED = 1 << 40
@@ -57,6 +59,8 @@ class Sampling(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown
     """Whether the judge thinks before its verdict. Passed to the chat template as `enable_thinking`."""
     thinking_tokens: int = 1024
     """Maximum tokens of the thinking, beside the reply's; thinking that is longer is closed there."""
+    priority: int = 0
+    """Requests with a lower one go first, where the engine schedules by it (vLLM: `scheduling_policy: priority`). Changes no verdict."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):

@@ -195,6 +195,11 @@ class GradingRunner:
         """Whether the runner owns judges or other resources that `start` starts."""
         return bool(self._resources)
 
+    @property
+    def resources(self) -> tuple[Any, ...]:
+        """The judges and other resources that the runner owns."""
+        return self._resources
+
     async def start(self) -> None:
         """Start the judges that the runner owns and warm up its graders.
 

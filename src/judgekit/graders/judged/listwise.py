@@ -15,6 +15,7 @@ import msgspec
 from judgekit.errors import ConfigError, VerdictError
 from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared, Unreadable
 from judgekit.graders.judged.voting import ask_all, failing_alone, suspicious
+from judgekit.judges.asking.images import images_of
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import JsonVerdict, Verdict
 from judgekit.judges.base import Judge, JudgeReply, Sampling
@@ -84,12 +85,12 @@ class Listwise:
 
     async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Grade]:
         size = len(rollouts)
-        base = self._asking(2).prepare(rollouts[0])
         judge = self.judge.choose(rollouts[0]) if isinstance(self.judge, JudgeRoutes) else self.judge
-        if isinstance(base, Abstained):
-            return [base] * size
         if isinstance(judge, Abstained):
             return [judge] * size
+        base = self._asking(2).prepare(rollouts[0], images_of(judge))
+        if isinstance(base, Abstained):
+            return [base] * size
         if size > self.chunk and self.rounds < 2:
             raise ConfigError(
                 f"{self.name}: a group of {size} is ranked in chunks of {self.chunk}, and one round cannot compare across "

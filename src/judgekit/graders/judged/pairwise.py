@@ -12,6 +12,7 @@ from typing import Any
 from judgekit.errors import ConfigError
 from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared, Unreadable
 from judgekit.graders.judged.voting import ask_all, failing_alone, suspicious
+from judgekit.judges.asking.images import images_of
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
@@ -92,12 +93,12 @@ class Pairwise:
         await self._asking.check(self.judge)
 
     async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Grade]:
-        base = self._asking.prepare(rollouts[0])
         judge = self.judge.choose(rollouts[0]) if isinstance(self.judge, JudgeRoutes) else self.judge
-        if isinstance(base, Abstained):
-            return [base] * len(rollouts)
         if isinstance(judge, Abstained):
             return [judge] * len(rollouts)
+        base = self._asking.prepare(rollouts[0], images_of(judge))
+        if isinstance(base, Abstained):
+            return [base] * len(rollouts)
         pairs = schedule(len(rollouts), self.opponents, self.seed)
         games = [(i, j) for i, j in pairs if rollouts[i].response != rollouts[j].response]
         orders = [(i, j) for a, b in games for i, j in (((a, b), (b, a)) if self.both_orders else ((a, b),))]

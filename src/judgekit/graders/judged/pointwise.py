@@ -12,6 +12,7 @@ import msgspec
 
 from judgekit.errors import ConfigError, VerdictError
 from judgekit.graders.judged.voting import Combine, ask_all, combined
+from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.asking.material import (
     as_text,
     conversation,
@@ -120,12 +121,12 @@ class JudgeGrader:
         await self.asking.check(self.judge)
 
     async def grade(self, rollout: Rollout, /) -> Grade | Mapping[str, Grade]:
-        prepared = self.asking.prepare(rollout)
-        if isinstance(prepared, Abstained):
-            return prepared
         judge = self.judge.choose(rollout) if isinstance(self.judge, JudgeRoutes) else self.judge
         if isinstance(judge, Abstained):
             return judge
+        prepared = self.asking.prepare(rollout, images_of(judge))
+        if isinstance(prepared, Abstained):
+            return prepared
         if self.votes > 1:
             return self._combine(
                 await ask_all([partial(self._ask, judge, prepared, v) for v in range(self.votes)])
@@ -151,8 +152,15 @@ def _with_prompt(verdict: Verdict, request: JudgeRequest) -> Verdict:
     """Keep what the judge was asked, where the run's ledger keeps texts."""
     if not KEEP_PROMPTS.get():
         return verdict
-    prompt = [{"role": turn.role, "content": turn.text} for turn in request.turns]
+    prompt = [{"role": turn.role, "content": "".join(map(_kept, turn.pieces))} for turn in request.turns]
     return msgspec.structs.replace(verdict, metadata={**verdict.metadata, "prompt": prompt})
+
+
+def _kept(piece: Piece) -> str:
+    """A piece as the ledger keeps it: of an image its address, or a digest of its data."""
+    if not piece.image.startswith("data:"):
+        return piece.text or piece.image
+    return f"[image {hashlib.blake2b(piece.image.encode(), digest_size=8).hexdigest()}]"
 
 
 def _metadata(verdict: Verdict, reply: JudgeReply, form: VerdictFormat) -> dict[str, Any]:
@@ -170,9 +178,11 @@ def _turns(rollout: Rollout, path: str) -> Sequence[Message]:
     """The messages that a field shows, of a prompt or a trajectory that has some."""
     if path == "messages":
         return rollout.messages
-    if path in ("conversation", "prompt_text") and not isinstance(rollout.prompt, str):
+    if path not in ("conversation", "prompt_text") or isinstance(rollout.prompt, str):
+        return ()
+    if path == "conversation":
         return rollout.prompt
-    return ()
+    return [message for message in rollout.prompt if message.get("role") == "user"][-1:]
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -250,25 +260,33 @@ class Asking:
         if "RUBRIC" in template.fields and not rubric:
             raise ConfigError(f"template {template.name!r} needs a rubric: give one with rubric='…'")
 
-    def prepare(self, rollout: Rollout) -> Prepared | Abstained:
-        """Return the template's data from a rollout, or Abstained if a field is missing."""
+    def prepare(self, rollout: Rollout, images: Images = "none") -> Prepared | Abstained:
+        """Return the template's data from a rollout, or Abstained if a field is missing.
+
+        *images*: those that the judge is shown; it abstains where a conversation has others.
+        """
         data: dict[str, Material] = {}
         for field, path in self._paths.items():
             value: Any
             turns = _turns(rollout, path)
-            if (unread := unread_part(turns)) is not None:
-                return Abstained(f"there is {unread} in {{{field}}}, and the judge reads text only")
+            if (unread := unread_part(turns, images)) is not None:
+                blind = ", and the judge reads text only" if images == "none" else ""
+                return Abstained(f"there is {unread} in {{{field}}}{blind}")
             # headings are not part of the budget: few enough that they stay below it
             most = 256 if self.max_tokens is None else max(16, self.max_tokens // 32)
             if path == "conversation":
-                data[field] = conversation(turns, most=most) if turns else rollout.prompt_text
+                data[field] = conversation(turns, most=most, images=images) if turns else rollout.prompt_text
                 if not data[field]:
                     return Abstained(f"there is no prompt for {{{field}}}")
                 continue
             if path == "messages" and turns:
-                data[field] = trajectory_parts(turns, most=most)
+                data[field] = trajectory_parts(turns, most=most, images=images)
                 continue
             if path == "prompt_text":
+                shown = conversation(turns, most=most, images=images) if turns else ""
+                if not isinstance(shown, str):
+                    data[field] = shown
+                    continue
                 value = rollout.prompt_text
             else:
                 value = look_up(rollout, path, None)
@@ -293,7 +311,7 @@ class Asking:
     async def form(self, judge: Any) -> VerdictFormat:
         """Return the format for *judge*. It depends on the judge's vocabulary, never on a rollout."""
         check = getattr(judge, "check_request", None)
-        if check is None or not (self.verdict.choices or self.sampling.thinking):
+        if check is None:
             return self.verdict
         for known, form in self.forms:
             if known is judge:
@@ -304,7 +322,15 @@ class Asking:
             *([self.verdict.spare()] if isinstance(self.verdict, ChoiceVerdict) else []),
         ):
             try:
-                await check(JudgeRequest((), form.choices, sampling=self.sampling))
+                await check(
+                    JudgeRequest(
+                        (),
+                        form.choices,
+                        json_schema=form.json_schema,
+                        max_tokens=form.max_tokens,
+                        sampling=self.sampling,
+                    )
+                )
             except ConfigError as error:
                 wrong = wrong or error
             else:

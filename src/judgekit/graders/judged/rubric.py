@@ -30,6 +30,7 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Unreadable
 from judgekit.graders.judged.voting import ask_all
+from judgekit.judges.asking.images import images_of
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
@@ -179,7 +180,7 @@ class RubricGrader:
             return judge
         askings = [self._askings.get(c.id) if self.criteria_field is None else None for c in criteria]
         asked = [a or self._asking(c) for a, c in zip(askings, criteria, strict=True)]
-        prepared = asked[0].prepare(rollout)
+        prepared = asked[0].prepare(rollout, images_of(judge))
         if isinstance(prepared, Abstained):
             return prepared
 

@@ -6,7 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from judgekit.judges.asking.images import Image, Images, image_in
 from judgekit.types import Abstained, Message
+
+Part = tuple[str, str | Image]
+"""A trusted heading, and the text or the image under it."""
 
 
 def as_text(value: Any) -> str | None:
@@ -53,56 +57,91 @@ _ROLES = {
 }
 
 
-def trajectory_parts(messages: Sequence[Message], *, most: int = 256) -> list[tuple[str, str]]:
-    """Convert a trajectory to parts: a trusted heading, and the text under it.
+def trajectory_parts(messages: Sequence[Message], *, most: int = 256, images: Images = "none") -> list[Part]:
+    """Convert a trajectory to parts: a trusted heading, and the text or the image under it.
 
     Each message is a part, and so are its tool calls, so that no text can look like another message. The headings
     have a number and a known role only; names of tools and other roles are data and stand in the text. If there
     are more than *most* parts, those in the middle are left out, and the next heading says so.
 
     Messages have OpenAI's format: `content` is text or blocks, `tool_calls` have `function.name` and `arguments`
-    (a mapping, or JSON as text), tool results have `role: tool`.
+    (a mapping, or JSON as text), tool results have `role: tool`. *images*: which of their images are parts; see
+    `unread_part` first.
     """
-    parts: list[tuple[str, str]] = []
+    parts: list[Part] = []
     for number, message in enumerate(messages, 1):
         role = str(message.get("role", "?"))
-        text = whole_text(message.get("content"))
+        text, others = _pieces(message.get("content"), images)
         calls = message.get("tool_calls") or ()
         if role not in _ROLES:
             text = f"{role}: {text}"
         if name := message.get("name"):
             text = f"{name}:\n{text}"
         heading = f"[{number}] {_ROLES.get(role, 'another role')}"
-        if text or not calls:
+        if text or not (calls or others):
             parts.append((f"{heading}:\n", text))
+        for other in others:
+            what = "an image" if isinstance(other, Image) else "after the image"
+            parts.append((f"{heading}, {what}:\n", other))
         if calls:
             parts.append((f"{heading}, calls of tools:\n", "\n".join(map(_call, calls))))
     if (left_out := len(parts) - most) <= 0:
         return parts
     head, tail = parts[: (most + 1) // 2], parts[len(parts) - most // 2 :]
-    (heading, text), *rest = tail
-    return [*head, (f"[... {left_out} parts in the middle were left out ...]\n{heading}", text), *rest]
+    (heading, shown), *rest = tail
+    return [*head, (f"[... {left_out} parts in the middle were left out ...]\n{heading}", shown), *rest]
 
 
-def conversation(messages: Sequence[Message], *, most: int = 256) -> str | list[tuple[str, str]]:
+def conversation(
+    messages: Sequence[Message], *, most: int = 256, images: Images = "none"
+) -> str | list[Part]:
     """Convert a prompt to material: the text of a single user message, else all messages as `trajectory_parts`."""
     if len(messages) == 1 and messages[0].get("role") == "user":
-        return whole_text(messages[0].get("content"))
-    return trajectory_parts(messages, most=most)
+        text, others = _pieces(messages[0].get("content"), images)
+        if not others:
+            return text
+    return trajectory_parts(messages, most=most, images=images)
+
+
+def _pieces(content: Any, images: Images) -> tuple[str, list[str | Image]]:
+    """A message's text up to its first image, then its images and the texts between them."""
+    if images == "none" or isinstance(content, str) or content is None:
+        return whole_text(content), []
+    first = ""
+    rest: list[str | Image] = []
+    for block in _blocks(content):
+        found = image_in(block, images)
+        if isinstance(found, Image):
+            rest.append(found)
+        elif not rest:
+            first += _block_text(block)
+        elif isinstance(before := rest[-1], str):
+            rest[-1] = before + _block_text(block)
+        elif text := _block_text(block):
+            rest.append(text)
+    return first, rest
 
 
 _MEDIA = ("image", "audio", "video", "file", "document")
 """What types of blocks that are no text begin with, after `input_`."""
 
 
-def unread_part(messages: Sequence[Message]) -> str | None:
-    """Name the first part of a conversation that only eyes and ears can read, such as an image; None if there is none."""
+def unread_part(messages: Sequence[Message], images: Images = "none") -> str | None:
+    """Name the first part of a conversation that a judge cannot read, such as a sound; None if there is none.
+
+    *images*: those that it is shown.
+    """
     for message in messages:
         content = message.get("content")
         if isinstance(content, str) or content is None:
             continue
         for block in _blocks(content):
             if isinstance(block, Mapping):
+                found = image_in(block, images)
+                if isinstance(found, str):
+                    return found
+                if found is not None:
+                    continue
                 kind = str(block.get("type", ""))
                 if kind.removeprefix("input_").startswith(_MEDIA) or any(f"{m}_url" in block for m in _MEDIA):
                     return f"a part of the type {kind[:40]!r}"

@@ -18,8 +18,10 @@ _LEAST = 64 * _CHARS_PER_TOKEN
 
 def text_messages(
     turns: Sequence[Turn], *, control_strings: Collection[str] = (), max_chars: int | None = None
-) -> list[dict[str, str]]:
+) -> list[dict[str, Any]]:
     """Make chat messages of *turns*, with control strings broken up and over-long pieces cut.
+
+    A turn with images has a list of parts as its content, and is the user's: most servers take images in no other.
 
     *control_strings*: the model's own, see `control_strings`. *max_chars* limits all contents together: the longest
     of the pieces with a token budget are cut first, then other untrusted ones; trusted text never is. Every cut
@@ -64,7 +66,41 @@ def text_messages(
         # what is cut here was disarmed before, and a mark begins and ends with a space: nothing grows together
         texts = [shortened(text, length)[0] for text, length in zip(texts, lengths, strict=True)]
     filled = iter(texts)
+    if any(piece.image for piece in pieces):
+        return _with_images(turns, filled)
     return [{"role": turn.role, "content": "".join(next(filled) for _ in turn.pieces)} for turn in turns]
+
+
+def _with_images(turns: Sequence[Turn], texts: Iterator[str]) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    moved = False
+    for turn in turns:
+        parts: list[dict[str, Any]] = []
+        for piece in turn.pieces:
+            text = next(texts)
+            if piece.image:
+                parts.append({"type": "image_url", "image_url": {"url": piece.image}})
+            elif parts and parts[-1]["type"] == "text":
+                parts[-1]["text"] += text
+            elif text:
+                parts.append({"type": "text", "text": text})
+        if moved and turn.role == "user":  # one user turn behind another: templates want them to alternate
+            if parts and parts[0]["type"] == "text" == messages[-1]["content"][-1]["type"]:
+                messages[-1]["content"][-1]["text"] += f"\n\n{parts.pop(0)['text']}"
+            messages[-1]["content"] += parts
+            moved = False
+            continue
+        seen = any(part["type"] == "image_url" for part in parts)
+        moved = turn.role == "system" and seen
+        content = parts if seen else "".join(part["text"] for part in parts)
+        messages.append({"role": "user" if moved else turn.role, "content": content})
+    return messages
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """The text of a chat message, without its images."""
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 def control_strings(tokenizer_config: Mapping[str, Any], chat_template: str | None = None) -> tuple[str, ...]:

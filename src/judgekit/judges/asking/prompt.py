@@ -27,11 +27,12 @@ from msgspec import Struct
 
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.judges.asking.cutting import shortened
+from judgekit.judges.asking.images import Image
 from judgekit.judges.asking.verdict import LineVerdict
 from judgekit.judges.base import UNLIMITED, Piece, Role, Turn
 
-Material = str | Sequence[tuple[str, str]]
-"""Content of a data field: one text, or several, each with a trusted label before it."""
+Material = str | Sequence[tuple[str, str | Image]]
+"""Content of a data field: one text, or several texts and images, each with a trusted label before it."""
 
 MAX_FENCE = 16
 """Longest fence, in backticks. Runs in a text that are as long are shortened to one less, and marked."""
@@ -273,8 +274,10 @@ class Template:
         limits = {field: UNLIMITED if max_tokens is None else max_tokens for field in cut}
         pools = {field: number for number, field in enumerate(sorted(pooled), 1)}
 
-        def quote(field: str, text: str) -> tuple[Piece, Piece, Piece]:
+        def quote(field: str, text: str | Image) -> tuple[Piece, Piece, Piece]:
             limit, pool = limits.get(field), pools.get(field, 0)
+            if isinstance(text, Image):  # a part of its own, so that no fence is needed
+                return Piece(""), Piece("", False, limit, pool, image=text.url), Piece("")
             return quoted(text, max_tokens=limit, pool=pool, labels=labels, markers=markers)
 
         return tuple(
@@ -292,7 +295,7 @@ def _fill(
     section: _Section,
     data: Mapping[str, Material],
     words: Mapping[str, str],
-    quote: Callable[[str, str], tuple[Piece, Piece, Piece]],
+    quote: Callable[[str, str | Image], tuple[Piece, Piece, Piece]],
     name: str,
 ) -> list[Piece]:
     pieces: list[Piece] = []

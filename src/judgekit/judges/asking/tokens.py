@@ -141,6 +141,8 @@ class PromptEncoder:
         """
         skeleton = self._skeleton(turns, thinking, generation_prompt)
         pieces = [piece for turn in turns for piece in turn.pieces if not piece.trusted]
+        if any(piece.image for piece in pieces):
+            raise JudgeRejected("a prompt of token ids has no images")
         encoded = [self._piece_ids(piece) for piece in pieces]
         budgets = [
             len(ids) if p.max_tokens is None else min(len(ids), p.max_tokens)

@@ -15,8 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeUnavailable
+from judgekit.judges.asking.images import DOT
 from judgekit.judges.asking.plain import control_strings
 from judgekit.judges.asking.tokens import PromptEncoder
+from judgekit.judges.engines import sglang
 from judgekit.judges.engines.http import Server
 
 logger = logging.getLogger("judgekit")
@@ -49,6 +51,8 @@ class Abilities(Struct, frozen=True):
     """Context length in tokens; None: unknown."""
     by_ids: bool = False
     """Whether prompts are sent as token ids."""
+    native: bool = False
+    """Whether they are sent to SGLang's own endpoint."""
     logprobs: LogprobStyle = "top"
     batches: bool = False
     """Whether one POST may carry several prompts."""
@@ -58,9 +62,21 @@ class Abilities(Struct, frozen=True):
     """The model's own control strings, where the server tells them."""
 
 
-async def served(server: Server, model: str | None) -> Abilities:
-    """Return what the server's list says of *model*, or of the only model there is."""
-    entries = {str(m["id"]): m for m in await server.models()}
+async def served(server: Server, model: str | None, *, lists: bool = True) -> Abilities:
+    """Return what the server's list says of *model*, or of the only model there is.
+
+    *lists*: whether it has a list. A model that is named needs none.
+    """
+    try:
+        entries = {str(m["id"]): m for m in await server.models()} if lists else {}
+    except JudgeRejected as error:
+        if error.status in (401, 403) or model is None:
+            raise
+        lists = False
+    if not lists:
+        if model is None:
+            raise ConfigError(f"{server.url} lists no models: name the judge with model=")
+        return Abilities(model=model, root=model)
     identities = {
         name: tail
         for entry in entries
@@ -75,9 +91,12 @@ async def served(server: Server, model: str | None) -> Abilities:
         raise ConfigError(f"{server.url} serves {', '.join(names)}, not {name!r}")
     entry = entries.get(name, {})
     length = entry.get("max_model_len")
+    root = str(entry.get("root") or name)
+    if isinstance(base := entry.get("parent"), str):  # a LoRA adapter
+        root = f"{root} on {identities.get(base) or (entries.get(base) or {}).get('root') or base}"
     return Abilities(
         model=name,
-        root=str(entry.get("root") or name),
+        root=root,
         context=length if isinstance(length, int) and length > 0 else None,
         identity=identities.get(name, ""),
     )
@@ -124,6 +143,10 @@ async def _by_ids(
     server: Server, found: Abilities, ids: Sequence[int], logprobs: LogprobStyle | None
 ) -> Abilities:
     """Find out how prompts of token ids can be sent."""
+    if not found.version and logprobs in (None, "labels"):
+        path = await sglang.served_model(server)
+        if path is not None and await sglang.tells_labels(server, ids[0]):
+            return replace(found, root=path, by_ids=True, native=True, logprobs="labels")
     plain: dict[str, Any] = {"model": found.model, "max_tokens": 1, "temperature": 0.0}
     answer = await _accepted(server, "/completions", {**plain, "prompt": list(ids)})
     if answer is None or not _counted(answer, len(ids)):
@@ -181,6 +204,22 @@ async def _accepted(server: Server, path: str, body: Mapping[str, Any]) -> dict[
         if error.status in (401, 403):
             raise
         return None
+
+
+async def check_images(server: Server, model: str) -> None:
+    """Raise ConfigError if the server refuses an image."""
+    parts = [
+        {"type": "text", "text": "Answer with 0 and nothing else."},
+        {"type": "image_url", "image_url": {"url": DOT.url}},
+    ]
+    # without a limit of the reply: by which name a server takes that is not known yet
+    body = {"model": model, "messages": [{"role": "user", "content": parts}]}
+    try:
+        await server.post("/chat/completions", body)
+    except JudgeRejected as error:
+        if error.status in (401, 403):
+            raise
+        raise ConfigError(f"images: {server.url} refuses an image: {error}") from None
 
 
 def label_fields(ids: Sequence[int]) -> dict[str, Any]:

@@ -49,7 +49,8 @@ class Server:
     """A server with a `/v1` interface.
 
     *url*, *api_key* and *timeout_s* (of one request, from when it has one of *max_connections*) come from LLM_JUDGE_SERVER_URL, LLM_JUDGE_SERVER_API_KEY
-    and LLM_JUDGE_SERVER_TIMEOUT if they are not given. The key never shows in a repr, a log or an error.
+    and LLM_JUDGE_SERVER_TIMEOUT if they are not given. The key never shows in a repr, a log or an error, and neither does the
+    address's query. *key_header*: the header that carries the key; a bearer's in `Authorization`.
     """
 
     def __init__(
@@ -59,11 +60,28 @@ class Server:
         api_key: str | None = None,
         timeout_s: float | None = None,
         max_connections: int = 256,
+        key_header: str = "Authorization",
     ) -> None:
-        self.url = _base_url(url or os.environ.get("LLM_JUDGE_SERVER_URL", ""))
+        self.url, self._query = base_url(url or os.environ.get("LLM_JUDGE_SERVER_URL", ""))
+        parts = urlsplit(self.url)
+        self.root = (
+            self.url.removesuffix("/v1") if parts.path.endswith("/v1") else f"{parts.scheme}://{parts.netloc}"
+        )
+        """Where the pages are that stand beside `/v1`."""
         self._key = Secret(api_key if api_key is not None else os.environ.get("LLM_JUDGE_SERVER_API_KEY", ""))
+        self._key_header = key_header
         self.timeout_s = _timeout(timeout_s)
-        self._sessions = Sessions(self._key, self.timeout_s, max_connections)
+        self._sessions = Sessions(self._key, self.timeout_s, max_connections, key_header)
+
+    def beside(self, *, timeout_s: float, max_connections: int) -> Server:
+        """Return the same server with other connections."""
+        return Server(
+            self.url + self._query,
+            api_key=self._key.reveal(),
+            timeout_s=min(timeout_s, self.timeout_s),
+            max_connections=max_connections,
+            key_header=self._key_header,
+        )
 
     async def get(self, path: str, *, root: bool = False) -> dict[str, Any]:
         """GET the JSON object at *path* below `/v1`, or below the server's root."""
@@ -80,12 +98,16 @@ class Server:
         """POST *body*; returns the server's JSON object."""
         return await self._exchange("POST", path, body, root, headers)
 
+    async def call(self, path: str) -> None:
+        """POST to *path* below the server's root, and read nothing. Raises as `post` does."""
+        await self._exchange("POST", path, None, True, reads=False)
+
     async def page(self, path: str) -> str | None:
         """GET the text at *path* below the server's root; None if there is none."""
         import aiohttp
 
         try:
-            async with self._sessions.here().client.get(self.url.removesuffix("/v1") + path) as response:
+            async with self._sessions.here().client.get(self.root + path) as response:
                 return await response.text() if response.status == 200 else None
         except (TimeoutError, OSError, aiohttp.ClientError, UnicodeDecodeError):
             return None
@@ -95,10 +117,12 @@ class Server:
         import aiohttp
 
         try:
-            async with self._sessions.here().client.get(f"{self.url.removesuffix('/v1')}/health") as response:
+            async with self._sessions.here().client.get(f"{self.root}/health") as response:
                 if response.status != 404:
                     return response.status == 200
             return bool(await self.models())
+        except JudgeRejected:  # it lists none, and answers
+            return True
         except (JudgeError, TimeoutError, OSError, aiohttp.ClientError):
             return False
 
@@ -132,10 +156,12 @@ class Server:
         body: Mapping[str, Any] | None,
         root: bool,
         headers: Mapping[str, str] | None = None,
+        *,
+        reads: bool = True,
     ) -> dict[str, Any]:
         import aiohttp
 
-        url = (self.url.removesuffix("/v1") if root else self.url) + path
+        url = (self.root if root else self.url) + path + self._query
         data = msgspec.json.encode(body) if body is not None else None
         try:
             session = self._sessions.here()
@@ -154,6 +180,8 @@ class Server:
             raise lost from None
         if status >= 400:
             raise _refusal(str(self), status, told, raw)
+        if not reads:
+            return {}
         try:
             answer = json.loads(raw)  # accepts NaN, so that one such number does not spoil the other answers
         except ValueError:
@@ -166,11 +194,13 @@ class Server:
 class Sessions:
     """A client's connections, of each event loop that uses it. Raises ConfigError."""
 
-    def __init__(self, key: Secret, timeout_s: float, max_connections: int) -> None:
+    def __init__(
+        self, key: Secret, timeout_s: float, max_connections: int, key_header: str = "Authorization"
+    ) -> None:
         if max_connections < 1:
             raise ConfigError(f"max_connections is at least 1, not {max_connections}")
         self.max_connections = max_connections
-        self._key = key
+        self._key, self._key_header = key, key_header
         self._timeout_s = timeout_s
         self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, Session] = WeakKeyDictionary()
 
@@ -181,7 +211,9 @@ class Sessions:
         if kept is None:
             for over in [other for other in self._of if other.is_closed()]:
                 del self._of[over]
-            kept = self._of[loop] = Session(self._key, self._timeout_s, self.max_connections)
+            kept = self._of[loop] = Session(
+                self._key, self._timeout_s, self.max_connections, self._key_header
+            )
         return kept
 
     async def close(self) -> None:
@@ -194,12 +226,12 @@ class Sessions:
 class Session:
     """The connections of one event loop, closed when the loop ends or nobody holds them."""
 
-    def __init__(self, key: Secret, timeout_s: float, max_connections: int) -> None:
+    def __init__(self, key: Secret, timeout_s: float, max_connections: int, key_header: str) -> None:
         import aiohttp
 
         headers = {"Content-Type": "application/json"}
         if secret := key.reveal():
-            headers["Authorization"] = f"Bearer {secret}"
+            headers[key_header] = f"Bearer {secret}" if key_header == "Authorization" else secret
         # uvicorn closes idle connections after 5 s: drop ours earlier, to avoid a race
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0)
         self.places = asyncio.Semaphore(max_connections)
@@ -236,15 +268,19 @@ def _let_go(client: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> N
 
 def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> JudgeError:
     """Map an HTTP error status to a judge error."""
-    detail = ""
+    detail, field = "", ""
     with contextlib.suppress(ValueError, AttributeError):
         parsed = json.loads(raw)
+        if isinstance(parsed, list) and parsed:  # Gemini's
+            parsed = parsed[0]
         error = parsed.get("error", parsed)
         detail = (
             str(error.get("message") or error.get("detail") or "")[:300]
             if isinstance(error, dict)
             else str(error)[:300]
         )
+        if isinstance(error, dict) and isinstance(error.get("param"), str):
+            field = error["param"][:100]
     detail = detail or raw[:100].decode("utf-8", "replace")
     if status in (401, 403):
         return JudgeRejected(
@@ -252,7 +288,7 @@ def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> J
         )
     if status in (408, 409, 425, 429) or status >= 500:
         return JudgeUnavailable(f"{who} answered HTTP {status}: {detail}", retry_after=retry_after(headers))
-    return JudgeRejected(f"{who} answered HTTP {status}: {detail}", status)
+    return JudgeRejected(f"{who} answered HTTP {status}: {detail}", status, field)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -307,10 +343,18 @@ def server_address(url: str, example: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
-def _base_url(url: str) -> str:
+def base_url(url: str) -> tuple[str, str]:
+    """Return the address below which the interface is, and its query. `/v1` is added where the path names no version."""
     if not url:
         raise ConfigError("give the server's url=, or set LLM_JUDGE_SERVER_URL")
-    return server_address(url, "http://127.0.0.1:8000/v1").removesuffix("/v1") + "/v1"
+    address = server_address(url, "http://127.0.0.1:8000/v1")
+    query = urlsplit(url).query
+    path = urlsplit(address).path
+    return address + ("" if _VERSIONED.search(path) else "/v1"), f"?{query}" if query else ""
+
+
+_VERSIONED = re.compile(r"/v[0-9]+(?:alpha|beta)?[0-9]*(?:/|$)|/deployments/[^/]+$")
+"""Paths that are whole: OpenAI's `/v1`, Gemini's `/v1beta/openai`, others' `/v4`, Azure's deployments."""
 
 
 def _timeout(given: float | None) -> float:

@@ -14,10 +14,7 @@ import copy
 import json
 import logging
 import os
-import re
-import threading
 import time
-import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -30,26 +27,37 @@ from judgekit.errors import (
     ConfigError,
     JudgeError,
     JudgekitError,
+    JudgeLoading,
     JudgeRejected,
     JudgeUnavailable,
     RolloutError,
 )
 from judgekit.execution.together import together
+from judgekit.judges.asking.images import IMAGE_TAGS, Images, checked
 from judgekit.judges.asking.labels import label_forms, label_token_ids
 from judgekit.judges.asking.marks import thinking_kwargs
-from judgekit.judges.asking.plain import text_messages
 from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
-from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
+from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
+from judgekit.judges.engines import sglang
 from judgekit.judges.engines.abilities import (
     Abilities,
     LogprobStyle,
+    check_images,
     find_out,
+    first_logprobs,
     served,
     token_ids,
 )
+from judgekit.judges.engines.encoders import load_encoder
 from judgekit.judges.engines.first_token import FirstToken
+from judgekit.judges.engines.fitting import TOO_LONG, Messages, fitting_messages, shorter
 from judgekit.judges.engines.http import Server
+from judgekit.judges.engines.load import EngineLoad, read_load
+from judgekit.judges.engines.providers import deployment, provider_of
+from judgekit.judges.engines.replies import text_of_choice, usage_shares
+from judgekit.judges.engines.routing import routing_of
+from judgekit.judges.engines.terms import NO_LOGPROBS, SAY, LimitField, Terms, given_terms, settle
 from judgekit.judges.layers.coalescing import Coalescing
 from judgekit.judges.layers.recovery import READY_S
 from judgekit.judges.layers.routed import Routed
@@ -65,6 +73,7 @@ _OURS = frozenset(
         "messages",
         "prompt",
         "max_tokens",
+        "max_completion_tokens",
         "temperature",
         "top_p",
         "seed",
@@ -91,13 +100,19 @@ class OpenAIJudge:
 
     *url*, *api_key* and *timeout_s* come from LLM_JUDGE_SERVER_URL, LLM_JUDGE_SERVER_API_KEY and
     LLM_JUDGE_SERVER_TIMEOUT if they are not given (timeout: 60 s for one attempt, from when it has a connection).
+    *provider*: openai, azure, gemini or anthropic, for an address that is not their own. *max_tokens_field*: the field that
+    limits a reply, max_tokens or max_completion_tokens; by default the one that the server takes. *omit*: fields that requests
+    leave out (response_format, seed, temperature, top_p).
     *model*: its name on the server; None takes the only one served. *tokenizer*: folder or hub name of the model's
     tokenizer (needs transformers): prompts are sent as token ids, and a server that takes none is a ConfigError.
     *chat_template_kwargs*: for the chat template. *extra_body*: further fields of every request. *identity*: names
     the weights in caches; by default what the server tells, see `identity`. *logprobs*: how one-token verdicts
-    are read; by default found out by asking the server. *routing_header*: for a router in front of replicas, the header
-    whose value keeps requests together: all that share a prompt, a reference and criteria of the data set get one value,
-    so that one replica has them in its prefix cache.
+    are read; by default found out by asking the server. *router*: what stands in front of replicas, see `ROUTERS`: requests
+    that share a prompt, a reference and criteria of the data set name their group to it, so that one replica has them in its
+    prefix cache, and no POST has requests of two groups. *routing_header*: another header for that. *images*: of the conversations it judges, for a model that sees: none,
+    those that come as data, or any, also at addresses, which the server fetches (a rollout may name any address that the
+    server can reach). They are sent with chat messages, so without *tokenizer*. *sleep*: the server sleeps between grading
+    phases, see `judgekit.judges.awake`.
 
     If the server refuses one request (HTTP 400, 413 or 422) again and again, and accepts an earlier one in between, the
     prompt is at fault, and RolloutError is raised. Prompts that are too long for the server are cut before.
@@ -112,29 +127,48 @@ class OpenAIJudge:
         model: str | None = None,
         api_key: str | None = None,
         timeout_s: float | None = None,
+        provider: str | None = None,
+        max_tokens_field: LimitField | None = None,
+        omit: Sequence[str] = (),
         tokenizer: str | os.PathLike[str] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         extra_body: Mapping[str, Any] | None = None,
         identity: str | None = None,
         logprobs: LogprobStyle | None = None,
+        router: str | None = None,
         routing_header: str | None = None,
+        images: Images = "none",
+        sleep: bool = False,
         max_connections: int = 256,
     ) -> None:
-        self.server = Server(url, api_key=api_key, timeout_s=timeout_s, max_connections=max_connections)
-        # with connections of its own: a health check must not wait behind requests
-        self._health = Server(
-            self.server.url, api_key=api_key, timeout_s=min(READY_S, self.server.timeout_s), max_connections=2
+        given = url or os.environ.get("LLM_JUDGE_SERVER_URL", "")
+        self.provider = provider_of(given, provider)
+        self.server = Server(
+            given,
+            api_key=api_key,
+            timeout_s=timeout_s,
+            max_connections=max_connections,
+            key_header=self.provider.key_header,
         )
-        self.model = model
+        # with connections of its own: a health check must not wait behind requests
+        self._health = self.server.beside(timeout_s=READY_S, max_connections=2)
+        self._given_terms = self._terms = given_terms(max_tokens_field, omit, self.provider.without)
+        self._omit = sorted(omit)
+        self._settled: set[Any] = set()
+        """Kinds of requests whose fields the server takes."""
+        self.model = model if model is not None else deployment(self.server.url)
         self.tokenizer = os.fspath(tokenizer) if tokenizer is not None else None
         if logprobs not in (None, "labels", "constrained", "top"):
             raise ConfigError(f"openai: logprobs is labels, constrained or top, not {logprobs!r}")
         self.logprobs = logprobs
-        if routing_header is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", routing_header):
-            raise ConfigError(
-                f"openai: routing_header is the name of a header, such as X-Session-ID, not {routing_header!r}"
-            )
-        self.routing_header = routing_header
+        self.routing = routing_of(router, routing_header)
+        self.can_sleep = sleep
+        self._asleep = False
+        self._at_work = 0
+        """Requests on their way."""
+        self.images = checked(images)
+        if self.images != "none" and tokenizer is not None:
+            raise ConfigError("openai: images are sent with chat messages: leave tokenizer out")
         self._template_kwargs = dict(chat_template_kwargs or {})
         self._extra_body = dict(extra_body or {})
         if taken := sorted(_OURS & set(self._extra_body)):
@@ -156,9 +190,18 @@ class OpenAIJudge:
         self._fickle = False
         """Whether the server has refused a request that it then accepted."""
         # behind a router, a POST has one group's requests: more of them have as many in flight
-        self._together = Coalescing(self, max_out=16 if routing_header is None else 64, key=self._sharing)
+        self._together = Coalescing(self, max_out=64 if self.routing.routed else 16, key=self._sharing)
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        if self._asleep:
+            raise JudgeLoading(f"{self} sleeps: wake it up for a grading phase with judgekit.judges.awake")
+        self._at_work += 1
+        try:
+            return await self._complete(request)
+        finally:
+            self._at_work -= 1
+
+    async def _complete(self, request: JudgeRequest) -> JudgeReply:
         abilities = await self._know()
         if request.sampling.thinking and self._encoder is not None:
             return await think_first(request, self._encoder, partial(self._generate, abilities))
@@ -206,8 +249,42 @@ class OpenAIJudge:
             await self.close()  # a judge that did not start is never closed
             raise
 
+    async def sleep(self) -> None:
+        """Let a vLLM server give its GPU's memory back once this judge's requests are done.
+
+        The server needs `--enable-sleep-mode` and VLLM_SERVER_DEV_MODE=1, and no other clients. Raises ConfigError where it
+        cannot sleep.
+        """
+        if not self.can_sleep:
+            raise ConfigError(f"{self} cannot sleep: make it with sleep=True")
+        if self._asleep:
+            return
+        self._asleep = True
+        try:
+            while self._at_work:
+                await asyncio.sleep(0.01)
+        except BaseException:  # whoever waited for it has given up
+            self._asleep = False
+            raise
+        try:  # a call that is lost may have come through: the server is taken to sleep
+            await self.server.call("/sleep?level=1&mode=wait")
+        except JudgeRejected as error:
+            self._asleep = False
+            raise ConfigError(
+                f"{self} cannot sleep ({error}): start vLLM with --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1"
+            ) from None
+
+    async def wake_up(self) -> None:
+        """Let the server take its GPU's memory again."""
+        if self._asleep:
+            await self.server.call("/wake_up")
+            self._asleep = False
+
     async def check_request(self, request: JudgeRequest) -> None:
-        """Raise ConfigError if the model cannot answer such requests: with these labels in one token, or after thinking."""
+        """Raise ConfigError if such requests cannot be answered.
+
+        The labels must be tokens, a model that is to think must be able to, and the server must take the fields.
+        """
         abilities = await self._know()
         if request.sampling.thinking:
             if self._encoder is not None:
@@ -219,10 +296,12 @@ class OpenAIJudge:
                 )
         if request.choices and abilities.logprobs == "labels":
             await self._label_ids(request.choices, abilities)
+        if not abilities.version:  # vLLM takes them all
+            await self._settle(request, abilities)
 
     async def ready(self) -> bool:
         """Whether the server says that it is healthy, and after it hung, whether it answers a request for one token."""
-        if not await self._health.healthy():
+        if self._asleep or not await self._health.healthy():
             return False
         if self._hung and self._abilities is not None:
             try:
@@ -245,6 +324,10 @@ class OpenAIJudge:
         """Return what the engine has done so far, where the server's `/metrics` tell it (vLLM's do)."""
         return await self._health.work_done()
 
+    async def load(self) -> EngineLoad | None:
+        """Return how busy the engine is; None where the server's `/metrics` do not tell it."""
+        return read_load(await self._health.page("/metrics") or "")
+
     def hangs(self) -> None:
         """Note that the engine hangs, although the server may say that it is healthy."""
         self._hung = self._stale = True
@@ -253,7 +336,7 @@ class OpenAIJudge:
         """Return what the verdicts depend on: the given identity, or what the server tells.
 
         `judgekit serve` tells the weights and the engine's arguments; of another server only its address, model and
-        version are known. All with a digest of *chat_template_kwargs* and *extra_body*.
+        version are known. All with a digest of *chat_template_kwargs*, *extra_body* and *omit*.
         """
         name = self._identity
         if name is None:
@@ -261,7 +344,8 @@ class OpenAIJudge:
             name = f"{abilities.root} at {self.server.url} {abilities.version}".rstrip()
             if abilities.identity:  # the same, wherever it is served
                 name = f"{abilities.identity} {abilities.version}"
-        settings = json.dumps([self._template_kwargs, self._extra_body], sort_keys=True, default=str)
+        given = [self._template_kwargs, self._extra_body, *([self._omit] if self._omit else [])]
+        settings = json.dumps(given, sort_keys=True, default=str)
         return f"{name} {blake2b(settings.encode(), digest_size=8).hexdigest()}"
 
     async def close(self) -> None:
@@ -285,41 +369,18 @@ class OpenAIJudge:
         except JudgekitError as error:
             return error
 
-    async def _fitting(self, request: JudgeRequest, abilities: Abilities) -> list[dict[str, str]] | Exception:
+    async def _fitting(self, request: JudgeRequest, abilities: Abilities) -> Messages | Exception:
         """Make chat messages that fit the context, or the error that concerns this request alone."""
         try:
-            return await self._messages(request, abilities)
+            return await fitting_messages(
+                request.turns,
+                self.server,
+                abilities,
+                reply_tokens=_reply_tokens(request),
+                template_kwargs=self._for_template(request),
+            )
         except JudgekitError as error:
             return error
-
-    async def _messages(self, request: JudgeRequest, abilities: Abilities) -> list[dict[str, str]]:
-        """Make chat messages, and cut them until the server counts no more tokens than its context has."""
-        strings, context = abilities.control_strings, abilities.context
-        if context is None:
-            return text_messages(request.turns, control_strings=strings)
-        room = context - _reply_tokens(request)
-        # no vocabulary has longer tokens in number; without this bound, counting a huge text would take the server seconds
-        most = 64 * context
-        messages = text_messages(request.turns, control_strings=strings, max_chars=most)
-        while _most_tokens(messages) > room and abilities.version:
-            count = await self._count(messages, request, abilities)
-            if count <= room:
-                break
-            messages = _shorter(request.turns, strings, messages, 0.97 * room / count)
-        return messages
-
-    async def _count(
-        self, messages: Sequence[Mapping[str, str]], request: JudgeRequest, abilities: Abilities
-    ) -> int:
-        body = {
-            "model": abilities.model,
-            "messages": messages,
-            "chat_template_kwargs": self._for_template(request),
-        }
-        count = (await self.server.post("/tokenize", body, root=True)).get("count")
-        if not isinstance(count, int):
-            raise JudgeUnavailable(f"{self} answered /tokenize without a count")
-        return count
 
     def _for_template(self, request: JudgeRequest) -> dict[str, Any]:
         return thinking_kwargs(request.sampling.thinking, self._template_kwargs)
@@ -328,14 +389,7 @@ class OpenAIJudge:
 
     def _sharing(self, request: JudgeRequest) -> Any:
         """Return what requests have in common if they share a POST, which a router sends to one replica."""
-        return _all_but_the_prompt(request), self._route(request)
-
-    def _headers(self, request: JudgeRequest) -> dict[str, str] | None:
-        key = self._route(request)
-        return {self.routing_header: key} if self.routing_header is not None and key else None
-
-    def _route(self, request: JudgeRequest) -> str:
-        return routing_key(request) if self.routing_header is not None else ""
+        return _all_but_the_prompt(request), self.routing.key(request)
 
     async def _post(
         self, asked: Sequence[tuple[JudgeRequest, _Prompt]], abilities: Abilities
@@ -402,7 +456,18 @@ class OpenAIJudge:
         first_token = await self._first_token(request, abilities)
         if first_token is not None:
             body |= first_token.fields(by_ids=abilities.by_ids)
-        answer = await self.server.post(path, body, headers=self._headers(like or request))
+        if self._terms != _DEFAULT_TERMS:
+            body = self._terms.applied(body)
+        headers = self.routing.headers(like or request)
+        if abilities.native:
+            wanted = [i for ids in first_token.ids.values() for i in ids] if first_token is not None else []
+            completion = self._terms.applied(self._body(request, abilities))
+            body = sglang.generate_body(completion, prompts, wanted)
+            answer = sglang.as_completion(
+                await self.server.post(sglang.PATH, body, root=True, headers=headers)
+            )
+        else:
+            answer = await self.server.post(path, body, headers=headers)
         choices = answer.get("choices")
         if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
             raise JudgeUnavailable(f"{self} answered without a choice")
@@ -410,7 +475,7 @@ class OpenAIJudge:
         if len(choices) != len(asked) or set(order) != set(range(len(asked))):
             raise _OtherCount(f"{self} sent {len(choices)} choices for {len(asked)} prompt(s)")
         seconds = time.perf_counter() - start
-        shares = _shares(answer.get("usage"), len(asked))
+        shares = usage_shares(answer.get("usage"), len(asked))
         replies: list[JudgeReply | Exception] = []
         for number, ((_, prompt), share) in enumerate(zip(asked, shares, strict=True)):
             if abilities.by_ids:
@@ -429,7 +494,7 @@ class OpenAIJudge:
         model: str,
         seconds: float,
     ) -> JudgeReply:
-        text, finish_reason = _text_of(choice), str(choice.get("finish_reason"))
+        text, finish_reason = text_of_choice(choice), str(choice.get("finish_reason"))
         probs, mass = None, None
         if first_token is not None:
             probs, mass = first_token.read(choice, self)
@@ -456,16 +521,25 @@ class OpenAIJudge:
             isinstance(prompt, list)
             and prompt
             and isinstance(prompt[0], dict)
-            and _TOO_LONG.search(str(error))
+            and TOO_LONG.search(str(error))
         ):
             try:
-                shorter = _shorter(request.turns, abilities.control_strings, prompt, 0.6)
+                less = shorter(request.turns, abilities.control_strings, prompt, 0.6)
             except JudgeRejected:
+                if any(p.image and p.max_tokens is not None for turn in request.turns for p in turn.pieces):
+                    return RolloutError(f"the rollout has too many images for the judge: {error}")
                 return error
-            (reply,) = await self._post([(request, shorter)], abilities)
+            (reply,) = await self._post([(request, less)], abilities)
             return reply
         if error.status == 404:
             self._stale = True  # the server may have another model now
+        if error.status in _PROMPT_REFUSED and not abilities.version:
+            try:
+                if await self._settle(request, abilities):
+                    (reply,) = await self._post([(request, prompt)], abilities)
+                    return reply
+            except JudgekitError as second:
+                return second
         known = self._accepted.get(_all_but_the_prompt(request))
         if error.status not in _PROMPT_REFUSED or known is None or known is request:
             return error
@@ -501,6 +575,25 @@ class OpenAIJudge:
             return error
         return RolloutError(f"the judge refuses this prompt, and accepts others: {error}")
 
+    async def _settle(self, request: JudgeRequest, abilities: Abilities) -> bool:
+        """Find out which fields of such requests the server takes; whether it now is known to take others. Raises ConfigError."""
+        kind = _all_but_the_prompt(request)
+        if kind in self._settled or abilities.by_ids:
+            return False
+        before = self._terms
+        first_token = await self._first_token(request, abilities)
+        fields = first_token.fields(by_ids=False) if first_token is not None else {}
+        body = {**self._body(request, abilities), **fields, "messages": SAY}
+        terms, answer = await settle(partial(self.server.post, "/chat/completions"), body, before, self)
+        if answer is not None and first_token is not None:
+            choices = answer.get("choices")
+            if not choices or first_logprobs(choices[0]) is None:
+                raise ConfigError(NO_LOGPROBS.format(self, "it drops the field"))
+        if abilities is self._abilities:
+            self._settled.add(kind)
+            self._terms = terms
+        return terms != before
+
     def _body(self, request: JudgeRequest, abilities: Abilities) -> dict[str, Any]:
         sampling = request.sampling
         body: dict[str, Any] = {
@@ -513,6 +606,8 @@ class OpenAIJudge:
             body["top_p"] = sampling.top_p
             if sampling.seed is not None:
                 body["seed"] = sampling.seed + request.vote
+        if sampling.priority:
+            body["priority"] = sampling.priority
         body |= stops(request, self._encoder)
         if request.json_schema is not None:
             body["response_format"] = {
@@ -562,17 +657,22 @@ class OpenAIJudge:
         return search.result()
 
     async def _find_out(self) -> Abilities:
-        found = await served(self.server, self.model)
+        found = await served(self.server, self.model, lists=self.provider.lists_models)
         before = self._abilities
         encoder = self._encoder
         if self.tokenizer is not None and (
             encoder is None or before is None or found.context != before.context
         ):
             encoder = await asyncio.to_thread(
-                _load_encoder, self.tokenizer, found.context or _CONTEXT, self._template_kwargs
+                load_encoder, self.tokenizer, found.context or _CONTEXT, self._template_kwargs
             )
         found = await find_out(self.server, found, encoder=encoder, logprobs=self.logprobs)
+        if self.images != "none":
+            await check_images(self.server, found.model)
+            strings = (*found.control_strings, *IMAGE_TAGS)
+            found = msgspec.structs.replace(found, control_strings=strings)
         self._abilities, self._encoder, self._stale = found, encoder, False
+        self._terms, self._settled = self._given_terms, set()
         self._labels = {}  # not cleared: a request that is being made has the old ones
         self._fickle = False
         if found != before:
@@ -609,9 +709,10 @@ class OpenAIJudge:
             self._stale = True
 
 
+_DEFAULT_TERMS = Terms()
 _CONTEXT = 32768
 """Context length in tokens where the server does not tell it."""
-_Prompt = list[int] | list[dict[str, str]]
+_Prompt = list[int] | Messages
 _KINDS_KEPT = 64
 _PROMPT_REFUSED = (400, 413, 422)
 """Statuses that may be about the prompt."""
@@ -619,9 +720,6 @@ _COMPARISONS = 3
 """How often a prompt is refused, and another accepted in between, before the prompt is at fault."""
 _judges: WeakSet[OpenAIJudge] = WeakSet()
 """Judges whose vLLM server is known."""
-_TOO_LONG = re.compile(
-    r"too long|context length|context_length|max_model_len|maximum.{0,20}(tokens|length)", re.I
-)
 
 
 class _OtherCount(Exception):
@@ -634,12 +732,18 @@ def openai_judge(
     model: str | None = None,
     api_key: str | None = None,
     timeout_s: float | None = None,
+    provider: str | None = None,
+    max_tokens_field: LimitField | None = None,
+    omit: Sequence[str] = (),
     tokenizer: str | None = None,
     chat_template_kwargs: Mapping[str, Any] | None = None,
     extra_body: Mapping[str, Any] | None = None,
     identity: str | None = None,
     logprobs: LogprobStyle | None = None,
+    router: str | None = None,
     routing_header: str | None = None,
+    images: Images = "none",
+    sleep: bool = False,
     max_connections: int = 256,
 ) -> Judge:
     """Make an `OpenAIJudge`, or a `Routed` over several servers of the same weights.
@@ -654,65 +758,23 @@ def openai_judge(
             model=model,
             api_key=api_key,
             timeout_s=timeout_s,
+            provider=provider,
+            max_tokens_field=max_tokens_field,
+            omit=omit,
             tokenizer=tokenizer,
             chat_template_kwargs=chat_template_kwargs,
             extra_body=extra_body,
             identity=identity,
             logprobs=logprobs,
+            router=router,
             routing_header=routing_header,
+            images=images,
+            sleep=sleep,
             max_connections=max_connections,
         )
         for one in each
     ]
     return judges[0] if len(judges) == 1 else Routed(judges)
-
-
-def routing_key(request: JudgeRequest) -> str:
-    """Return a digest of what a group's requests share: the data that is not a rollout's own. Empty if there is none."""
-    shared = [p.text for turn in request.turns for p in turn.pieces if not p.trusted and p.max_tokens is None]
-    text = "\0".join(shared).encode("utf-8", "surrogatepass")
-    return blake2b(text, digest_size=8).hexdigest() if text else ""
-
-
-def _shorter(
-    turns: Sequence[Turn], strings: Sequence[str], messages: Sequence[Mapping[str, str]], share: float
-) -> list[dict[str, str]]:
-    """Make the messages again with *share* of their characters. Raises JudgeRejected where nothing is left to cut."""
-    length = sum(len(m["content"]) for m in messages)
-    made = text_messages(turns, control_strings=strings, max_chars=int(length * share))
-    if sum(len(m["content"]) for m in made) >= length:
-        raise JudgeRejected("the prompt is too long for the judge's context, also without the rollout's text")
-    return made
-
-
-def _most_tokens(messages: Sequence[Mapping[str, str]]) -> int:
-    """A bound on the messages' tokens that needs no tokenizer: one for each byte, and some for the template."""
-    texts = [m["content"] for m in messages]
-    normal = [t if t.isascii() else unicodedata.normalize("NFKC", t) for t in texts]
-    return 256 + sum(len(t) if t.isascii() else len(t.encode("utf-8", "surrogatepass")) for t in normal)
-
-
-def _text_of(choice: Mapping[str, Any]) -> str:
-    """Return the reply's text, without thinking that the server split off."""
-    message = choice.get("message")
-    text = message.get("content") if isinstance(message, dict) else choice.get("text")
-    return text if isinstance(text, str) else ""
-
-
-def _shares(usage: Any, n: int) -> list[Usage]:
-    """Split a POST's token counts evenly among its *n* requests."""
-    usage = usage if isinstance(usage, dict) else {}
-    counts = {key: _count(usage, key) for key in ("prompt_tokens", "completion_tokens")}
-    counts["cached_tokens"] = _count(usage.get("prompt_tokens_details"), "cached_tokens")
-    return [
-        Usage(calls=1, **{key: value // n + (i < value % n) for key, value in counts.items()})
-        for i in range(n)
-    ]
-
-
-def _count(usage: Any, key: str) -> int:
-    value = usage.get(key) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and value >= 0 else 0
 
 
 def _reply_tokens(request: JudgeRequest) -> int:
@@ -732,24 +794,3 @@ def _retrieved(search: asyncio.Task[Abilities]) -> None:
     """Retrieve a search's error, for nobody may wait for it any more."""
     if not search.cancelled():
         search.exception()
-
-
-_one_import = threading.Lock()
-"""transformers imports its parts on demand, which fails where two threads do it at once."""
-
-
-def _load_encoder(tokenizer: str, context: int, template_kwargs: Mapping[str, Any]) -> PromptEncoder:
-    try:
-        with _one_import:
-            from transformers import AutoTokenizer
-    except ImportError:
-        raise ConfigError(
-            "openai: prompts as token ids need transformers: install judgekit-rl[tokenizers]"
-        ) from None
-    try:
-        loaded = AutoTokenizer.from_pretrained(tokenizer)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"openai: cannot load the tokenizer {tokenizer}: {str(error).splitlines()[0]}"
-        ) from None
-    return PromptEncoder(loaded, context_tokens=context, chat_template_kwargs=template_kwargs)

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 from judgekit.errors import ConfigError, JudgeLoading, JudgeUnavailable
 from judgekit.judges.base import JudgeReply, JudgeRequest
+from judgekit.judges.engines.ray_plan import replica_plan
 from judgekit.judges.engines.wire import pack_requests, unpack_answers
 from judgekit.judges.layers.routed import Routed
 
@@ -44,12 +45,14 @@ class RayJudge:
 
     The process must be connected to the cluster (`ray.init`). Requests are routed to the replica that has
     cached their prefix, see `Routed`. If a replica dies, its pending requests raise JudgeUnavailable; a
-    `Retrying` layer retries them on another replica or on the restarted one.
+    `Retrying` layer retries them on another replica or on the restarted one. *sleep*: its engines sleep between grading phases; they
+    are started with `options={"sleep": True}`, see `judgekit.judges.awake`.
     """
 
-    def __init__(self, name: str = "judge", *, namespace: str = NAMESPACE) -> None:
+    def __init__(self, name: str = "judge", *, namespace: str = NAMESPACE, sleep: bool = False) -> None:
         self.name = name
         self.namespace = namespace
+        self.can_sleep = sleep
         self._routed: Routed | None = None
         self._kept: list[Any] = []
         """Handles that keep the actors alive as long as the process that started them."""
@@ -85,6 +88,17 @@ class RayJudge:
         """Check that the model can answer such requests. Raises ConfigError."""
         await self._router().check_request(request)
 
+    async def sleep(self) -> None:
+        """Let all replicas give their GPUs' memory back, once their running requests are done. See `judgekit.judges.awake`.
+
+        Raises ConfigError unless they were started with `options={"sleep": True}`.
+        """
+        await self._router().sleep()
+
+    async def wake_up(self) -> None:
+        """Let all replicas take it again."""
+        await self._router().wake_up()
+
     async def close(self) -> None:
         """Disconnect. Actors started with lifetime "starter" end with their process or by `stop`."""
         routed, self._routed = self._routed, None
@@ -119,8 +133,10 @@ class RayJudge:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(_await(handle.shutdown.remote()), 15)
             ray.kill(handle)
-        with contextlib.suppress(Exception):
-            ray.util.remove_placement_group(ray.util.get_placement_group(_group_name(self.name)))
+        for i in range(max(1, len(actors))):
+            with contextlib.suppress(Exception):
+                group = _group_name(self.name) + (f":{i}" if i else "")
+                ray.util.remove_placement_group(ray.util.get_placement_group(group))
         await self.close()
         self._kept = []
         return len(actors)
@@ -129,7 +145,7 @@ class RayJudge:
         return f"RayJudge({self.name!r})"
 
     def __reduce__(self) -> Any:
-        return _ray_judge, (self.name, self.namespace)
+        return _ray_judge, (self.name, self.namespace, self.can_sleep)
 
     def _router(self) -> Routed:
         if self._routed is None:
@@ -146,8 +162,8 @@ def _routed(actors: Sequence[tuple[Any, str]], namespace: str) -> Routed:
     return Routed([_Replica(handle, name, namespace) for handle, name in actors])
 
 
-def _ray_judge(name: str, namespace: str) -> RayJudge:
-    return RayJudge(name, namespace=namespace)
+def _ray_judge(name: str, namespace: str, sleep: bool = False) -> RayJudge:
+    return RayJudge(name, namespace=namespace, sleep=sleep)
 
 
 def start_ray_judge(
@@ -156,6 +172,7 @@ def start_ray_judge(
     name: str = "judge",
     replicas: int = 1,
     tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
     gpus: float | None = None,
     cpus: float = 1.0,
     lifetime: Literal["starter", "detached"] = "starter",
@@ -168,8 +185,11 @@ def start_ray_judge(
 ) -> RayJudge:
     """Start frozen engines as Ray actors, or reuse running ones of the same configuration.
 
-    *gpus*: GPUs of one replica; by default *tensor_parallel_size* if the cluster has GPUs, else none; a fraction
-    shares a GPU. Each replica has its own bundle of a placement group. *lifetime*: "starter" ends the replicas
+    *gpus*: GPUs of one replica; by default *tensor_parallel_size* times `data_parallel_size` if the cluster has GPUs, else none; a
+    fraction shares a GPU, and its engine takes nine tenths of that share of the memory unless *options* say otherwise. Each replica has
+    its own bundle of a placement group. With *pipeline_parallel_size* above 1 a replica may span nodes: it has a placement group of its
+    own with a bundle for each GPU, and vLLM's workers are Ray actors in them.
+    *lifetime*: "starter" ends the replicas
     with this process (keep the RayJudge), "detached" leaves them running until `stop`. *options*: further
     arguments of VLLMJudge. *python*: path of another environment's interpreter, the same on every node, if the
     judge and the trainer need different versions of vLLM; that environment needs judgekit, and the cluster's
@@ -178,43 +198,53 @@ def start_ray_judge(
     Raises ConfigError if the cluster has no room for them, or if actors of this name run another configuration.
     """
     ray = _ray()
-    if replicas < 1 or tensor_parallel_size < 1:
-        raise ConfigError("ray: replicas and tensor_parallel_size are at least 1")
     if ":" in name or not name:
         raise ConfigError(f"ray: a judge's name is text without a colon, not {name!r}")
     if lifetime not in ("starter", "detached"):
         raise ConfigError(f"ray: lifetime is 'starter' or 'detached', not {lifetime!r}")
-    if gpus is None:
-        gpus = float(tensor_parallel_size) if ray.cluster_resources().get("GPU", 0) else 0.0
-    if 0 < gpus < 1 and tensor_parallel_size > 1:
-        raise ConfigError("ray: a fraction of a GPU cannot hold a tensor-parallel engine")
-    if cpus < 0 or not (cpus or gpus):
-        raise ConfigError(f"ray: a replica needs CPUs (above 0) or GPUs, not cpus={cpus:g}, gpus={gpus:g}")
     arguments: dict[str, Any] = dict(options or {})
+    plan = replica_plan(
+        replicas,
+        tensor=tensor_parallel_size,
+        pipeline=pipeline_parallel_size,
+        gpus=gpus,
+        cpus=cpus,
+        has_gpus=bool(ray.cluster_resources().get("GPU", 0)),
+        engine_args=arguments.get("engine_args") or {},
+    )
     if factory == VLLM:
         arguments = {"model": os.fspath(model), "tensor_parallel_size": tensor_parallel_size, **arguments}
+        if plan.memory_share is not None:
+            arguments.setdefault("gpu_memory_utilization", plan.memory_share)
+        if plan.engine_args:
+            arguments["engine_args"] = {**plan.engine_args, **(arguments.get("engine_args") or {})}
     environment = {**(runtime_env or {}), **({"py_executable": python} if python else {})}
-    config = {"factory": factory, "options": arguments, "gpus": gpus, "replicas": replicas}
+    config = {"factory": factory, "options": arguments, "gpus": plan.gpus, "replicas": replicas}
     # config is shown to users; keep the environment out of it, because its variables may be secret
     whole = json.dumps([config, environment], sort_keys=True, default=str)
     digest = hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
 
-    judge = RayJudge(name, namespace=namespace)
+    judge = RayJudge(name, namespace=namespace, sleep=bool(arguments.get("sleep")))
     running = _actors(name, namespace)
     if running:
         _check_same(running, digest, name)
         return judge
     from judgekit.judges.engines.ray_actor import JudgeActor
 
-    bundle = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
     detached = "detached" if lifetime == "detached" else None
-    group = ray.util.placement_group(
-        [bundle] * replicas, strategy="PACK", name=_group_name(name), lifetime=detached
-    )
-    if not group.wait(place_s):
-        ray.util.remove_placement_group(group)
+    groups = [
+        ray.util.placement_group(
+            bundles, strategy="PACK", name=_group_name(name) + (f":{i}" if i else ""), lifetime=detached
+        )
+        for i, bundles in enumerate(plan.groups)
+    ]
+    if not all(group.wait(place_s) for group in groups):
+        for group in groups:
+            ray.util.remove_placement_group(group)
+        bundles = plan.groups[0][0]
+        count = f"{len(plan.groups[0])} × " if plan.spans else ""
         raise ConfigError(
-            f"ray: the cluster has no room for {replicas} × {bundle}: it has {_total(ray)}, of which {_free(ray)} are free"
+            f"ray: the cluster has no room for {replicas} × {count}{bundles}: it has {_total(ray)}, of which {_free(ray)} are free"
         )
     actor_class = ray.remote(JudgeActor)
     place = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
@@ -224,17 +254,21 @@ def start_ray_judge(
             namespace=namespace,
             lifetime=detached,
             num_cpus=cpus,
-            num_gpus=gpus,
+            num_gpus=0 if plan.spans else plan.gpus,
             max_restarts=-1,
             max_task_retries=0,
             max_concurrency=10_000,
             runtime_env=environment or None,
-            scheduling_strategy=place(group, placement_group_bundle_index=i),
+            scheduling_strategy=place(
+                groups[i] if plan.spans else groups[0],
+                placement_group_bundle_index=0 if plan.spans else i,
+                placement_group_capture_child_tasks=plan.spans,
+            ),
         ).remote(config, digest)
         for i in range(replicas)
     ]
     if detached is None:
-        judge._kept = [group, *handles]
+        judge._kept = [*groups, *handles]
     return judge
 
 
@@ -292,6 +326,18 @@ class _Replica:
 
     async def identity(self) -> str:
         return str(await self._call(self._handle.identity.remote()))
+
+    async def sleep(self) -> None:
+        """Let the actor's engine sleep."""
+        await self._turn("sleep")
+
+    async def wake_up(self) -> None:
+        await self._turn("wake_up")
+
+    async def _turn(self, method: str) -> None:
+        if self._gone:
+            await self._look_up()
+        await self._call(getattr(self._handle, method).remote())
 
     async def check_request(self, request: JudgeRequest) -> None:
         await self._call(self._handle.check_request.remote(request))

@@ -29,8 +29,7 @@ class JudgeActor:
     """One replica of a judge.
 
     *config*: `factory`, the engine's class as `module:name`, and its arguments, `options`. The engine takes part
-    in no weight synchronisation: no worker extension, no sleep mode, and no method that could change its
-    weights.
+    in no weight synchronisation: no worker extension, and no method that could change its weights.
     """
 
     def __init__(self, config: Mapping[str, Any], digest: str) -> None:
@@ -128,6 +127,15 @@ class JudgeActor:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)
 
+    async def sleep(self) -> None:
+        """Let the engine give its GPU's memory back until `wake_up`."""
+        self._settle()
+        await self._engine.sleep()
+
+    async def wake_up(self) -> None:
+        self._settle()
+        await self._engine.wake_up()
+
     async def shutdown(self) -> None:
         """Close the engine; kill the actor afterwards."""
         self._draining = True
@@ -151,7 +159,7 @@ class JudgeActor:
             # `running` costs nothing; `ready` asks the engine's process
             if not getattr(self._engine, "running", False) and not await self.ready():
                 # the caller has other replicas, and a limit for its wait
-                raise JudgeLoading("the engine of this replica is being loaded")
+                raise JudgeLoading("the engine of this replica is being loaded, or sleeps")
             result: Any = await self._engine.complete(request)
         except asyncio.CancelledError:
             raise

@@ -47,9 +47,7 @@ class HTTPRewardModel:
             raise ConfigError(f"reward model: endpoint is /classify, /pooling or /score, not {endpoint!r}")
         self.server = Server(url, api_key=api_key, timeout_s=timeout_s)
         # with connections of its own: a health check must not wait behind requests
-        self._health = Server(
-            self.server.url, api_key=api_key, timeout_s=min(READY_S, self.server.timeout_s), max_connections=2
-        )
+        self._health = self.server.beside(timeout_s=READY_S, max_connections=2)
         self.model = model
         self.endpoint = endpoint
         self._activation = activation

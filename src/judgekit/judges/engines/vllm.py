@@ -14,13 +14,13 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from judgekit.errors import ConfigError, JudgeError, JudgeUnavailable
+from judgekit.errors import ConfigError, JudgeError, JudgeLoading, JudgeUnavailable
 from judgekit.execution.background import background_loop
 from judgekit.execution.stopwatch import off_the_clock
 from judgekit.judges.base import JudgeReply, JudgeRequest, Piece, Turn
@@ -44,6 +44,8 @@ _WARM_UP = (
 
 _ANSWER_S = 5.0
 """An engine is not ready if its process takes longer than this to answer; a step of its work may take so long."""
+_DRAIN_S = 0.01
+"""Pause between two looks at whether the running requests are done."""
 _HANGS_S = 120.0
 """An engine whose process has not answered for so long hangs, and is ended and loaded again."""
 _LARGE = 1 << 20
@@ -56,6 +58,8 @@ _SAME_NUMBERS = frozenset(
         "use_tqdm_on_load",
         "gpu_memory_utilization",
         "enable_prefix_caching",
+        "enable_sleep_mode",
+        "scheduling_policy",
     )
 )
 """Engine arguments that change no verdict, or are named by the identity of the weights."""
@@ -77,6 +81,8 @@ class _InProcess:
         gpu_memory_utilization: float | None,
         chat_template_kwargs: Mapping[str, Any] | None,
         engine_args: Mapping[str, Any] | None,
+        sleep: bool,
+        lora: str | os.PathLike[str] | None = None,
         **fixed: Any,
     ) -> None:
         self.model = str(model)
@@ -95,7 +101,12 @@ class _InProcess:
             "max_model_len": max_model_len,
             "dtype": dtype,
             "gpu_memory_utilization": gpu_memory_utilization,
+            "enable_sleep_mode": sleep or None,
         }
+        self.lora = os.fspath(lora) if lora is not None else None
+        if self.lora is not None:
+            fixed |= {"enable_lora": True, "max_loras": 1, **_rank_of(self.lora)}
+        self.can_sleep = sleep
         self._args: dict[str, Any] = {
             "model": self.path,
             "tensor_parallel_size": tensor_parallel_size,
@@ -119,6 +130,11 @@ class _InProcess:
         self._ping: asyncio.Task[None] | None = None
         """A question to the engine's process."""
         self._watch: asyncio.Task[None] | None = None
+        self._asleep = False
+        self._at_work = 0
+        """Requests in the engine."""
+        self._turning = asyncio.Lock()
+        """Held while the engine falls asleep or wakes up."""
 
     async def start(self) -> None:
         """Load the model and warm the engine up; otherwise the first request does.
@@ -131,7 +147,57 @@ class _InProcess:
     @property
     def running(self) -> bool:
         """Whether the engine is loaded and has not died."""
-        return self._engine is not None and not self._engine.dead
+        return self._engine is not None and not self._engine.dead and not self._asleep
+
+    async def sleep(self) -> None:
+        """Give the GPU's memory back once the running requests are done; calls wait from now on until `wake_up`.
+
+        Raises ConfigError unless the judge was made with `sleep=True`.
+        """
+        if not self.can_sleep:
+            raise ConfigError(f"{self!r} cannot sleep: make it with sleep=True")
+        await self._on_loop(self._sleep())
+
+    async def wake_up(self) -> None:
+        """Take the GPU's memory again; loads the model if its engine has died meanwhile. Raises what `start` raises."""
+        await self._on_loop(self._wake_up())
+
+    async def _sleep(self) -> None:
+        async with self._turning:
+            if self._asleep:
+                return
+            if self._loading is not None:
+                await asyncio.wait([self._loading])
+            self._asleep = True
+            try:
+                while self._at_work:
+                    await asyncio.sleep(_DRAIN_S)
+            except BaseException:  # whoever waited for it has given up
+                self._asleep = False
+                raise
+            if self._engine is not None and not self._engine.dead:
+                await asyncio.shield(asyncio.ensure_future(self._turned(self._engine.sleep)))
+
+    async def _wake_up(self) -> None:
+        async with self._turning:
+            if self._asleep and self._engine is not None and not self._engine.dead:
+                await asyncio.shield(asyncio.ensure_future(self._turned(self._engine.wake_up)))
+            self._asleep = False
+        await self._ensure()
+
+    async def _turned(self, turn: Callable[[], Awaitable[None]]) -> None:
+        """Let the engine sleep or wake; one that fails to is ended, which frees its memory, too."""
+        try:
+            await turn()
+        except Exception as error:
+            logger.warning("%r could not %s, and is ended: %s", self, turn.__name__, error)
+            await self._end()
+
+    def _begin(self) -> None:
+        """Count a request that goes to the engine. Raises JudgeLoading while it sleeps."""
+        if self._asleep:
+            raise JudgeLoading(f"{self!r} sleeps: wake it up for a grading phase with judgekit.judges.awake")
+        self._at_work += 1
 
     async def ready(self) -> bool:
         """Whether the engine runs and its process answers; if it does not run, begin to load it. Raises ConfigError.
@@ -141,6 +207,8 @@ class _InProcess:
         return await self._on_loop(self._ready())  # type: ignore[no-any-return]
 
     async def _ready(self) -> bool:
+        if self._asleep:
+            return False
         if self._engine is not None and not self._engine.dead:
             return await self._answers(self._engine)
         if isinstance(self._failure, ConfigError):
@@ -167,7 +235,7 @@ class _InProcess:
             return
         logger.warning("the engine of %r hangs: its process is ended", self)
         engine.kill()
-        if self._loading is None:
+        if self._loading is None and not self._asleep:
             self._begin_loading()
 
     async def close(self) -> None:
@@ -198,7 +266,9 @@ class _InProcess:
         """
         if self._identity is not None:
             return self._identity
-        identity = await asyncio.to_thread(engine_identity, self.path, self._args, self._template_kwargs)
+        identity = await asyncio.to_thread(
+            engine_identity, self.path, self._args, self._template_kwargs, self.lora
+        )
         if self._engine is not None:  # before that, the hub may not have been asked for its revision yet
             self._identity = identity
         return identity
@@ -215,6 +285,8 @@ class _InProcess:
         engine = self._engine
         if engine is not None and not engine.dead:
             return engine
+        if self._asleep:
+            self._begin()
         if self._loading is None:
             if self._failure is not None and self._rests():
                 raise type(self._failure)(str(self._failure))  # a new one: callers add to it
@@ -243,6 +315,8 @@ class _InProcess:
         self._engine = engine = await loop.run_in_executor(
             None, load_engine, self._args, self._template_kwargs, self.path, loop
         )
+        if self.lora is not None:
+            engine.use_lora(self.lora)
         engine.model = await self.identity()
         await self._warm_up(engine)
         return engine
@@ -270,6 +344,7 @@ class _InProcess:
     async def _close(self) -> None:
         if self._loading is not None:
             await asyncio.wait([self._loading])
+        self._asleep = False
         self._forget_failure()
         await self._end()
 
@@ -292,7 +367,9 @@ class VLLMJudge(_InProcess):
     prompt and reply together. *dtype*, *tensor_parallel_size*, *gpu_memory_utilization* (0..1): as in vLLM;
     None leaves vLLM's default (on CPU: float32). *prefix_caching*: compute what a group's prompts have
     in common only once. *chat_template_kwargs*: for the chat template; thinking is off unless a request
-    asks for it. *engine_args*: anything else of vLLM's AsyncEngineArgs.
+    asks for it. *engine_args*: anything else of vLLM's AsyncEngineArgs (`quantization`, `data_parallel_size`, …). *lora*: folder
+    or hub name of a LoRA adapter that the judge was trained as. *sleep*: it can sleep between grading phases, for a trainer on the
+    same GPUs, see `judgekit.judges.awake`.
 
     The engine starts with the first request or `await start()`, and is restarted if it dies. `close()` stops it;
     if a judge is not closed, its engine ends with the process, even if that is killed.
@@ -309,6 +386,8 @@ class VLLMJudge(_InProcess):
         prefix_caching: bool = True,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         engine_args: Mapping[str, Any] | None = None,
+        lora: str | os.PathLike[str] | None = None,
+        sleep: bool = False,
     ) -> None:
         super().__init__(
             model,
@@ -318,6 +397,8 @@ class VLLMJudge(_InProcess):
             gpu_memory_utilization=gpu_memory_utilization,
             chat_template_kwargs=chat_template_kwargs,
             engine_args=engine_args,
+            sleep=sleep,
+            lora=lora,
             enable_prefix_caching=prefix_caching,
         )
 
@@ -332,11 +413,17 @@ class VLLMJudge(_InProcess):
         engine = await self._ensure()
         if request.sampling.thinking:
             engine.encoder.check_thinking(request.sampling.thinking_tokens)
+        engine.check_priority(request.sampling.priority)
         if request.choices:
             engine.label_ids(request.choices)
 
     async def _complete(self, request: JudgeRequest) -> JudgeReply:
-        return await (await self._ensure()).complete(request)
+        engine = await self._ensure()
+        self._begin()
+        try:
+            return await engine.complete(request)
+        finally:
+            self._at_work -= 1
 
     async def _warm_up(self, engine: Engine) -> None:
         for choices in (("0", "1"), ()):  # not every model has digits of one token
@@ -365,6 +452,7 @@ class VLLMRewardModel(_InProcess):
         gpu_memory_utilization: float | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         engine_args: Mapping[str, Any] | None = None,
+        sleep: bool = False,
     ) -> None:
         super().__init__(
             model,
@@ -374,6 +462,7 @@ class VLLMRewardModel(_InProcess):
             gpu_memory_utilization=gpu_memory_utilization,
             chat_template_kwargs=chat_template_kwargs,
             engine_args=engine_args,
+            sleep=sleep,
             runner="pooling",
         )
 
@@ -381,7 +470,12 @@ class VLLMRewardModel(_InProcess):
         return await self._on_loop(self._reward(turns))  # type: ignore[no-any-return]
 
     async def _reward(self, turns: Sequence[Turn]) -> tuple[float, Usage]:
-        return await (await self._ensure()).reward(turns)
+        engine = await self._ensure()
+        self._begin()
+        try:
+            return await engine.reward(turns)
+        finally:
+            self._at_work -= 1
 
     async def _warm_up(self, engine: Engine) -> None:
         try:
@@ -392,12 +486,36 @@ class VLLMRewardModel(_InProcess):
             logger.info("%r: the warm-up request failed: %s: %s", self, type(error).__name__, error)
 
 
-def engine_identity(model: str, args: Mapping[str, Any], template_kwargs: Mapping[str, Any]) -> str:
-    """Return the identity of the weights, with a digest of the engine's arguments and of the chat template's."""
+def engine_identity(
+    model: str, args: Mapping[str, Any], template_kwargs: Mapping[str, Any], lora: str | None = None
+) -> str:
+    """Return the identity of the weights and of an adapter's, with a digest of the engine's arguments and the chat template's."""
     rest = {key: value for key, value in args.items() if key not in _SAME_NUMBERS}
     text = json.dumps([rest, template_kwargs], sort_keys=True, default=str)
     weights = weights_identity(model, args.get("revision"))
+    if lora is not None:
+        weights += f"+{weights_identity(lora)}"
     return f"{weights}+{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+
+
+def _rank_of(lora: str) -> dict[str, int]:
+    """Return `max_lora_rank` for an adapter in a folder, where it is known. Raises ConfigError if there is none."""
+    folder = Path(lora).expanduser()
+    if not folder.is_dir() and lora.count("/") == 1 and not lora.startswith((".", "~", "/")):
+        return {}  # a hub name: vLLM takes up to 16, unless engine_args say otherwise
+    try:
+        rank = json.loads((folder / "adapter_config.json").read_text())["r"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigError(
+            f"vllm: no LoRA adapter at {lora}: give a folder with an adapter_config.json"
+        ) from None
+    ranks = (8, 16, 32, 64, 128, 256, 320, 512)
+    fitting = [most for most in ranks if isinstance(rank, int) and rank <= most]
+    if not fitting:
+        raise ConfigError(
+            f"vllm: the LoRA adapter at {lora} has the rank {rank!r}, and vLLM takes up to {ranks[-1]}"
+        )
+    return {"max_lora_rank": fitting[0]}
 
 
 def weights_identity(model: str, revision: str | None = None) -> str:

@@ -54,6 +54,8 @@ class Engine:
         self._numbers = itertools.count()
         self.watchdog: Watchdog | None = None
         self._died = False
+        self._lora: dict[str, Any] = {}
+        """What requests carry if the judge is a LoRA adapter."""
         self._mapped: set[str] = set()
         """Shared memory of its processes, as far as it was looked at."""
         try:
@@ -71,6 +73,23 @@ class Engine:
         """Return once the engine's process has taken note, between two of its steps."""
         with contextlib.suppress(*self._dead_errors):
             await self.llm.is_sleeping()
+
+    async def sleep(self) -> None:
+        """Move the weights to the host's memory and drop the caches; nothing must be running."""
+        waits = {"mode": "wait"} if "mode" in inspect.signature(self.llm.sleep).parameters else {}
+        await self.llm.sleep(level=1, **waits)
+
+    async def wake_up(self) -> None:
+        """Undo `sleep`. Raises JudgeUnavailable if the engine sleeps on."""
+        await self.llm.wake_up()
+        if await self.llm.is_sleeping():
+            raise JudgeUnavailable(f"the engine of {self.model} sleeps on")
+
+    def use_lora(self, adapter: str) -> None:
+        """Answer all requests with a LoRA adapter."""
+        from vllm.lora.request import LoRARequest
+
+        self._lora = {"lora_request": LoRARequest("judge", 1, adapter)}
 
     def kill(self) -> None:
         """End the engine's processes at once, for they do not answer."""
@@ -95,7 +114,10 @@ class Engine:
         try:
             params = self._params(request, labels)
             name = f"judgekit-{next(self._numbers)}"
-            async for item in self.llm.generate(self._tokens_input(ids), params, name):
+            asked = self.llm.generate(
+                self._tokens_input(ids), params, name, priority=request.sampling.priority, **self._lora
+            )
+            async for item in asked:
                 out = item
         except self._dead_errors as error:
             self._died = True
@@ -188,6 +210,15 @@ class Engine:
             output_kind=self._final_only,
             **extra,
         )
+
+    def check_priority(self, priority: int) -> None:
+        """Raise ConfigError if the engine takes no notice of *priority*."""
+        policy = getattr(self.llm.vllm_config.scheduler_config, "policy", "")
+        if priority and policy != "priority":
+            raise ConfigError(
+                f"sampling: priority: {priority} has no effect with the scheduling policy {policy!r}: give the judge engine_args: "
+                "{scheduling_policy: priority}"
+            )
 
     def label_ids(self, choices: tuple[str, ...]) -> dict[str, list[int]]:
         """Return the token ids of each label. Raises ConfigError if one is not a single token."""
@@ -282,6 +313,7 @@ def _start(
 
     model = str(args["model"])
     if current_platform.is_cpu():
+        args.pop("enable_sleep_mode", None)  # there, sleeping only stops the work
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         args = {"dtype": "float32", "enforce_eager": True, "block_size": 32, **args}
 

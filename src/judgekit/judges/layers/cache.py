@@ -187,7 +187,7 @@ def request_key(request: JudgeRequest, identity: str) -> bytes:
     parts: list[Any] = [
         identity,
         [
-            (turn.role, [(p.text, p.trusted, p.max_tokens, p.pool) for p in turn.pieces])
+            (turn.role, [(p.text, p.trusted, p.max_tokens, p.pool, *p.image.split()) for p in turn.pieces])
             for turn in request.turns
         ],
         request.choices,

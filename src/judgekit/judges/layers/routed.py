@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
 from judgekit.execution.together import together
+from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 from judgekit.judges.layers.recovery import HangGuard, is_ready
 
@@ -116,6 +117,31 @@ class Routed:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
 
+    @property
+    def images(self) -> Images:
+        """The images that every replica is shown."""
+        said = {images_of(replica.judge) for replica in self.replicas}
+        return next(images for images in ("none", "data", "any") if images in said)
+
+    @property
+    def can_sleep(self) -> bool:
+        """Whether every replica can sleep."""
+        return all(getattr(replica.judge, "can_sleep", False) for replica in self.replicas)
+
+    async def sleep(self) -> None:
+        """Let all replicas sleep. Raises the first error."""
+        await self._turn("sleep")
+
+    async def wake_up(self) -> None:
+        """Wake all replicas. Raises the first error."""
+        await self._turn("wake_up")
+        await self.ready()  # who was left out meanwhile is asked at once
+
+    async def _turn(self, method: str) -> None:
+        for outcome in await together(getattr(replica.judge, method)() for replica in self.replicas):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
     async def start(self) -> None:
         """Start all replicas, side by side.
 
@@ -211,4 +237,4 @@ def shared_prefix(request: JudgeRequest) -> bytes:
     """Return what a request shares with its group: everything before its last untrusted piece."""
     pieces = [piece for turn in request.turns for piece in turn.pieces]
     last = max((i for i, piece in enumerate(pieces) if not piece.trusted), default=len(pieces))
-    return "".join(piece.text for piece in pieces[:last]).encode("utf-8", "surrogatepass")
+    return "".join(piece.image or piece.text for piece in pieces[:last]).encode("utf-8", "surrogatepass")

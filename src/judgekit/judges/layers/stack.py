@@ -17,6 +17,7 @@ import msgspec
 
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
 from judgekit.execution.limits import Limiter, Retry, RetryBudget
+from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.reward_models import RewardModel
 from judgekit.judges.layers.cache import Cached, DiskCache
@@ -321,6 +322,11 @@ class Stack:
             await outlasting(self._recovery, start)
             if self._recovery is not None:
                 self._recovery.answered()
+
+    @property
+    def images(self) -> Images:
+        """The images that the engine is shown."""
+        return images_of(self.engine)
 
     async def check_request(self, request: JudgeRequest) -> None:
         """Let the engine check that it can answer such requests, if it has `check_request`. Raises ConfigError."""

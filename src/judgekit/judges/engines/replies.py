@@ -1,0 +1,31 @@
+"""Reads texts and token counts from a server's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from judgekit.types import Usage
+
+
+def text_of_choice(choice: Mapping[str, Any]) -> str:
+    """Return the reply's text, without thinking that the server split off."""
+    message = choice.get("message")
+    text = message.get("content") if isinstance(message, dict) else choice.get("text")
+    return text if isinstance(text, str) else ""
+
+
+def usage_shares(usage: Any, n: int) -> list[Usage]:
+    """Split a POST's token counts evenly among its *n* requests."""
+    usage = usage if isinstance(usage, dict) else {}
+    counts = {key: _count(usage, key) for key in ("prompt_tokens", "completion_tokens")}
+    counts["cached_tokens"] = _count(usage.get("prompt_tokens_details"), "cached_tokens")
+    return [
+        Usage(calls=1, **{key: value // n + (i < value % n) for key, value in counts.items()})
+        for i in range(n)
+    ]
+
+
+def _count(usage: Any, key: str) -> int:
+    value = usage.get(key) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and value >= 0 else 0
