@@ -37,7 +37,8 @@ class Provider:
         self.path, self.refuses, self.ignores, self.lists, self.key = path, refuses or {}, ignores, lists, key
         self.most_top, self.query = most_top, dict(query or {})
         self.bodies: list[dict[str, Any]] = []
-        self.problems: list[str] = []
+        self.busy = 0
+        """Requests to refuse with HTTP 429."""
         self.reply = '{"code": "%s", "reason": "so", "score": 1}'
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -49,8 +50,10 @@ class Provider:
         if request.path == f"{self.path}/models" and self.lists:
             return web.json_response({"data": [{"id": "m"}]})
         if request.path != f"{self.path}/chat/completions":
-            self.problems.append(request.path)
             return web.json_response({"error": {"message": "not found"}}, status=404)
+        if self.busy:
+            self.busy -= 1
+            return web.json_response({"error": {"message": "slow down"}}, status=429)
         body = await request.json()
         self.bodies.append(body)
         for field, said in self.refuses.items():
@@ -140,6 +143,15 @@ async def test_it_is_found_out_at_the_first_refusal_too_and_never_paid() -> None
         count = len(provider.bodies)
         assert isinstance(await grader.grade(ROLLOUTS[1]), Graded)
         assert len(provider.bodies) == count + 1
+
+
+async def test_a_provider_that_is_busy_at_the_start_is_asked_again_by_the_run() -> None:
+    provider = Provider(refuses={"max_tokens": REASONING["max_tokens"]})
+    provider.busy = 1
+    async with serving(provider) as url:
+        judge = OpenAIJudge(url, api_key="k")
+        assert all(isinstance(g, Graded) for g in await grades(judge, verdict=JsonVerdict()))
+        assert provider.busy == 0
 
 
 async def test_it_can_be_said() -> None:

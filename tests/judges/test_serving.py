@@ -154,6 +154,17 @@ async def test_a_server_whose_engine_is_stuck_is_started_again(caplog: pytest.Lo
     assert f"the server on port {stuck.port} hangs: its engine has done no work for 1 s" in caplog.text
 
 
+async def test_a_server_that_sleeps_does_not_hang() -> None:
+    """It answers nothing while a trainer has its GPU, and must not be started again there."""
+    asleep, stuck = stand_in("asleep"), stand_in("stuck")
+    async with supervise([asleep, stuck], start_timeout_s=30, hang_timeout_s=1):
+        with anyio.fail_after(40):
+            while stuck.starts < 2:
+                await anyio.sleep(0.05)
+        await anyio.sleep(1)
+        assert asleep.starts == 1
+
+
 async def test_a_server_that_hangs_while_it_is_started_again_is_ended(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ async def test_a_judge_that_slept_judges_as_before(random_model: Path) -> None:
     try:
         before = await asyncio.gather(*(layered.complete(r) for r in requests))
         for _ in range(2):
+            await judge.wake_up()  # the phase before ended asleep
             writing = [asyncio.create_task(judge.complete(ask(words(9, i), max_tokens=64))) for i in range(4)]
             while judge._at_work + sum(one.done() for one in writing) < 4:
                 await asyncio.sleep(0.01)

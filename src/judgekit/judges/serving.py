@@ -380,9 +380,10 @@ async def _until_stuck(replica: Replica, hang_timeout_s: float) -> str:
         while True:
             await anyio.sleep(hang_timeout_s / 4)
             before = await server.work_done()
-            if before is None or await _answers(server, replica.model):
+            # a request would wait in a sleeping engine; one that fell asleep meanwhile is not stuck either
+            if before is None or await server.sleeping() or await _answers(server, replica.model):
                 continue
-            if await server.work_done() == before:
+            if await server.work_done() == before and not await server.sleeping():
                 return f"{replica} hangs: its engine has done no work for {hang_timeout_s:g} s, with a request waiting"
 
 

@@ -102,6 +102,13 @@ class Server:
         """POST to *path* below the server's root, and read nothing. Raises as `post` does."""
         await self._exchange("POST", path, None, True, reads=False)
 
+    async def sleeping(self) -> bool:
+        """Whether vLLM says that its engine sleeps; servers say so with VLLM_SERVER_DEV_MODE=1 only."""
+        try:
+            return (await self.get("/is_sleeping", root=True)).get("is_sleeping") is True
+        except JudgeError:
+            return False
+
     async def page(self, path: str) -> str | None:
         """GET the text at *path* below the server's root; None if there is none."""
         import aiohttp

@@ -29,6 +29,7 @@ from judgekit.errors import (
     JudgekitError,
     JudgeLoading,
     JudgeRejected,
+    JudgeTimeout,
     JudgeUnavailable,
     RolloutError,
 )
@@ -275,9 +276,11 @@ class OpenAIJudge:
             ) from None
 
     async def wake_up(self) -> None:
-        """Let the server take its GPU's memory again."""
+        """Let the server take its GPU's memory again. Raises JudgeUnavailable if it sleeps on."""
         if self._asleep:
             await self.server.call("/wake_up")
+            if await self.server.sleeping():
+                raise JudgeUnavailable(f"{self} sleeps on")
             self._asleep = False
 
     async def check_request(self, request: JudgeRequest) -> None:
@@ -297,7 +300,13 @@ class OpenAIJudge:
         if request.choices and abilities.logprobs == "labels":
             await self._label_ids(request.choices, abilities)
         if not abilities.version:  # vLLM takes them all
-            await self._settle(request, abilities)
+            try:
+                await self._settle(request, abilities)
+            except (
+                JudgeUnavailable,
+                JudgeTimeout,
+            ) as error:  # no answer settles nothing, and a refusal in the run will
+                logger.info("%s: what fields it takes is not known yet: %s", self, error)
 
     async def ready(self) -> bool:
         """Whether the server says that it is healthy, and after it hung, whether it answers a request for one token."""

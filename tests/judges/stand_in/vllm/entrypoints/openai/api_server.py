@@ -2,6 +2,7 @@
 
 STAND_IN=broken: exits while it starts. STAND_IN=slow: never answers. STAND_IN=never: ignores SIGTERM, too.
 STAND_IN=stuck: healthy, with an engine that does nothing. STAND_IN=busy: with one that works, and never for us.
+STAND_IN=asleep: as stuck, and says that it sleeps.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """A request, which waits for ever where the engine is stuck."""
-        while mode in ("stuck", "busy"):
+        while mode in ("stuck", "busy", "asleep"):
             time.sleep(0.1)
         self.do_GET()
 
@@ -29,6 +30,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/metrics":
             done = time.time() if mode == "busy" else 7
             body = f'# HELP\nvllm:generation_tokens_total{{a="b"}} {done}\nvllm:time {time.time()}\n'.encode()
+        if self.path == "/is_sleeping":
+            body = json.dumps({"is_sleeping": mode == "asleep"}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
