@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from judgekit.errors import JudgeLoading
-from judgekit.judges import VLLMJudge, awake, stacked
+from judgekit.judges import OpenAIJudge, VLLMJudge, awake, stacked
+from judgekit.judges.serving import http_replicas, supervise
 
 from .test_engine import LABELS, ask, words
+from .test_servers import KEY, free_port
 
 
 def make_adapter(folder: Path, base: Path, *, seed: int = 0) -> Path:
@@ -68,6 +70,28 @@ async def test_a_judge_that_slept_judges_as_before(random_model: Path) -> None:
             for a, b in zip(before, after, strict=True):
                 assert b.choice_probs == pytest.approx(a.choice_probs, rel=1e-3)
     finally:
+        await judge.close()
+
+
+async def test_the_real_server_sleeps_and_is_not_taken_for_one_that_hangs(random_model: Path) -> None:
+    (made,) = http_replicas(
+        str(random_model), port=free_port(), api_key=KEY, engine_args={"max-model-len": 2048}
+    )
+    made.env["VLLM_SERVER_DEV_MODE"] = "1"
+    request = ask(words(20), choices=LABELS)
+    async with supervise([made], start_timeout_s=300, hang_timeout_s=8):
+        judge = OpenAIJudge(f"http://127.0.0.1:{made.port}", api_key=KEY, sleep=True)
+        layered = stacked(judge)
+        before = await layered.complete(request)
+        await judge.sleep()
+        assert await judge.server.sleeping()
+        waiting = asyncio.create_task(layered.complete(request))
+        await asyncio.sleep(20)  # longer than a server may hang
+        assert made.starts == 1
+        assert not waiting.done()
+        async with awake(layered):
+            assert (await waiting).choice_probs == pytest.approx(before.choice_probs, rel=1e-3)
+        assert await judge.server.sleeping()
         await judge.close()
 
 

@@ -14,6 +14,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from collections import OrderedDict
 from queue import SimpleQueue
 from typing import Any
@@ -262,10 +263,8 @@ class DiskCache:
             self._local.connection = None
 
     def _write(self) -> None:
-        try:
-            connection = self._connection()
-        except (OSError, sqlite3.Error) as error:
-            logger.warning("cache: cannot use %s, so nothing is kept there: %s", self.path, error)
+        connection = self._open_patiently()
+        if connection is None:
             return
         try:
             ended = False
@@ -279,6 +278,18 @@ class DiskCache:
                     connection.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?)", rows)
         finally:
             connection.close()
+
+    def _open_patiently(self) -> sqlite3.Connection | None:
+        """Open the writer's connection. SQLite's own timeout does not cover the moment in which a new file gets its mode."""
+        for last in (*([False] * 20), True):
+            try:
+                return self._connection()
+            except (OSError, sqlite3.Error) as error:
+                if last or "locked" not in str(error):
+                    logger.warning("cache: cannot use %s, so nothing is kept there: %s", self.path, error)
+                    break
+                time.sleep(0.05)
+        return None
 
     def _connection(self) -> sqlite3.Connection:
         self._check_process()
