@@ -42,7 +42,7 @@ unit: env-core
 
 test-vllm: env-vllm
 	$(VLLM) $(PYTEST) tests/vllm
-	$(VLLM) $(PYTEST) tests/judges/test_openai_faults.py
+	$(VLLM) $(PYTEST) tests/judges/test_openai_faults.py tests/judges/test_sglang.py
 
 .PHONY: test-ray
 test-ray: env-verl
