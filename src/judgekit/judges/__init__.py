@@ -10,7 +10,8 @@ from judgekit.judges.layers.routes import JudgeRoutes
 from judgekit.judges.sleeping import awake
 
 if TYPE_CHECKING:
-    from judgekit.judges.engines.openai import OpenAIJudge, openai_judge
+    from judgekit.judges.engines.openai import OpenAIJudge
+    from judgekit.judges.engines.openai_servers import openai_judge
     from judgekit.judges.engines.ray import RayJudge, start_ray_judge
     from judgekit.judges.engines.reward_models import HTTPRewardModel, RewardModel
     from judgekit.judges.engines.vllm import VLLMJudge, VLLMRewardModel
@@ -63,7 +64,7 @@ _LATER = {
     "RewardModel": "engines.reward_models",
     "VLLMJudge": "engines.vllm",
     "VLLMRewardModel": "engines.vllm",
-    "openai_judge": "engines.openai",
+    "openai_judge": "engines.openai_servers",
     "stacked": "layers.stack",
     "stacked_reward_model": "layers.stack",
     "start_ray_judge": "engines.ray",

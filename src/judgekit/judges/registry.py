@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from judgekit.judges.asking.verdict import ChoiceVerdict, JsonVerdict, LineVerdict, VerdictFormat
 
 ENGINES: Mapping[str, str] = {
-    "openai": "judgekit.judges.engines.openai:openai_judge",
+    "openai": "judgekit.judges.engines.openai_servers:openai_judge",
     "ray": "judgekit.judges.engines.ray:RayJudge",
     "reward_model": "judgekit.judges.engines.vllm:VLLMRewardModel",
     "reward_model_http": "judgekit.judges.engines.reward_models:HTTPRewardModel",

@@ -27,7 +27,6 @@ from judgekit.errors import (
     ConfigError,
     JudgeError,
     JudgekitError,
-    JudgeLoading,
     JudgeRejected,
     JudgeTimeout,
     JudgeUnavailable,
@@ -39,7 +38,7 @@ from judgekit.judges.asking.labels import label_forms, label_token_ids
 from judgekit.judges.asking.marks import thinking_kwargs
 from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
-from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
+from judgekit.judges.base import JudgeReply, JudgeRequest
 from judgekit.judges.engines import sglang
 from judgekit.judges.engines.abilities import (
     Abilities,
@@ -58,10 +57,10 @@ from judgekit.judges.engines.load import EngineLoad, read_load
 from judgekit.judges.engines.providers import deployment, provider_of
 from judgekit.judges.engines.replies import text_of_choice, usage_shares
 from judgekit.judges.engines.routing import routing_of
+from judgekit.judges.engines.server_sleep import ServerSleep
 from judgekit.judges.engines.terms import NO_LOGPROBS, SAY, LimitField, Terms, given_terms, settle
 from judgekit.judges.layers.coalescing import Coalescing
 from judgekit.judges.layers.recovery import READY_S
-from judgekit.judges.layers.routed import Routed
 from judgekit.types import Usage
 
 logger = logging.getLogger("judgekit")
@@ -163,10 +162,7 @@ class OpenAIJudge:
             raise ConfigError(f"openai: logprobs is labels, constrained or top, not {logprobs!r}")
         self.logprobs = logprobs
         self.routing = routing_of(router, routing_header)
-        self.can_sleep = sleep
-        self._asleep = False
-        self._at_work = 0
-        """Requests on their way."""
+        self._turns = ServerSleep(self.server, sleep)
         self.images = checked(images)
         if self.images != "none" and tokenizer is not None:
             raise ConfigError("openai: images are sent with chat messages: leave tokenizer out")
@@ -194,13 +190,8 @@ class OpenAIJudge:
         self._together = Coalescing(self, max_out=64 if self.routing.routed else 16, key=self._sharing)
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
-        if self._asleep:
-            raise JudgeLoading(f"{self} sleeps: wake it up for a grading phase with judgekit.judges.awake")
-        self._at_work += 1
-        try:
+        with self._turns:
             return await self._complete(request)
-        finally:
-            self._at_work -= 1
 
     async def _complete(self, request: JudgeRequest) -> JudgeReply:
         abilities = await self._know()
@@ -250,38 +241,18 @@ class OpenAIJudge:
             await self.close()  # a judge that did not start is never closed
             raise
 
-    async def sleep(self) -> None:
-        """Let a vLLM server give its GPU's memory back once this judge's requests are done.
+    @property
+    def can_sleep(self) -> bool:
+        """Whether it was made to sleep between grading phases."""
+        return self._turns.able
 
-        The server needs `--enable-sleep-mode` and VLLM_SERVER_DEV_MODE=1, and no other clients. Raises ConfigError where it
-        cannot sleep.
-        """
-        if not self.can_sleep:
-            raise ConfigError(f"{self} cannot sleep: make it with sleep=True")
-        if self._asleep:
-            return
-        self._asleep = True
-        try:
-            while self._at_work:
-                await asyncio.sleep(0.01)
-        except BaseException:  # whoever waited for it has given up
-            self._asleep = False
-            raise
-        try:  # a call that is lost may have come through: the server is taken to sleep
-            await self.server.call("/sleep?level=1&mode=wait")
-        except JudgeRejected as error:
-            self._asleep = False
-            raise ConfigError(
-                f"{self} cannot sleep ({error}): start vLLM with --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1"
-            ) from None
+    async def sleep(self) -> None:
+        """Let the server give its GPU's memory back, see `ServerSleep`."""
+        await self._turns.sleep()
 
     async def wake_up(self) -> None:
         """Let the server take its GPU's memory again. Raises JudgeUnavailable if it sleeps on."""
-        if self._asleep:
-            await self.server.call("/wake_up")
-            if await self.server.sleeping():
-                raise JudgeUnavailable(f"{self} sleeps on")
-            self._asleep = False
+        await self._turns.wake_up()
 
     async def check_request(self, request: JudgeRequest) -> None:
         """Raise ConfigError if such requests cannot be answered.
@@ -310,7 +281,7 @@ class OpenAIJudge:
 
     async def ready(self) -> bool:
         """Whether the server says that it is healthy, and after it hung, whether it answers a request for one token."""
-        if self._asleep or not await self._health.healthy():
+        if self._turns.asleep or not await self._health.healthy():
             return False
         if self._hung and self._abilities is not None:
             try:
@@ -733,57 +704,6 @@ _judges: WeakSet[OpenAIJudge] = WeakSet()
 
 class _OtherCount(Exception):
     """The server sent more or fewer choices than it was asked for: which is whose cannot be known."""
-
-
-def openai_judge(
-    url: str | Sequence[str] | None = None,
-    *,
-    model: str | None = None,
-    api_key: str | None = None,
-    timeout_s: float | None = None,
-    provider: str | None = None,
-    max_tokens_field: LimitField | None = None,
-    omit: Sequence[str] = (),
-    tokenizer: str | None = None,
-    chat_template_kwargs: Mapping[str, Any] | None = None,
-    extra_body: Mapping[str, Any] | None = None,
-    identity: str | None = None,
-    logprobs: LogprobStyle | None = None,
-    router: str | None = None,
-    routing_header: str | None = None,
-    images: Images = "none",
-    sleep: bool = False,
-    max_connections: int = 256,
-) -> Judge:
-    """Make an `OpenAIJudge`, or a `Routed` over several servers of the same weights.
-
-    *url*: one address, or several, in a list or separated by commas (as in LLM_JUDGE_SERVER_URL).
-    """
-    given = url if url is not None else os.environ.get("LLM_JUDGE_SERVER_URL", "")
-    each = [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
-    judges = [
-        OpenAIJudge(
-            one,
-            model=model,
-            api_key=api_key,
-            timeout_s=timeout_s,
-            provider=provider,
-            max_tokens_field=max_tokens_field,
-            omit=omit,
-            tokenizer=tokenizer,
-            chat_template_kwargs=chat_template_kwargs,
-            extra_body=extra_body,
-            identity=identity,
-            logprobs=logprobs,
-            router=router,
-            routing_header=routing_header,
-            images=images,
-            sleep=sleep,
-            max_connections=max_connections,
-        )
-        for one in each
-    ]
-    return judges[0] if len(judges) == 1 else Routed(judges)
 
 
 def _reply_tokens(request: JudgeRequest) -> int:
