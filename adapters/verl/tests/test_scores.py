@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError, MissingRewardError
+from judgekit.judges.engines.terms import SAY
 from judgekit.trainers import run_blocking
 from judgekit_verl import compute_score, compute_score_batched, compute_score_blocking, scores
 from judgekit_verl.scores import _runner
@@ -23,6 +24,7 @@ class Written:
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
+        """Of the requests about rollouts: a judge first asks without one which fields a server takes."""
         self.reply = "It is right.\n{line}"
         self.score = "0.5"
 
@@ -33,7 +35,8 @@ class Written:
 
         async def chat(request: web.Request) -> web.Response:
             body = await request.json()
-            self.bodies.append(body)
+            if body["messages"] != SAY:
+                self.bodies.append(body)
             text = "\n".join(m["content"] for m in body["messages"])
             lines = re.findall(r"REWARD[^\n]*: <score>", text)
             line = (lines[-1] if lines else "REWARD: <score>").replace("<score>", self.score)
