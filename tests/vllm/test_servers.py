@@ -191,12 +191,14 @@ async def test_a_check_up(replica: Replica) -> None:
 async def test_nothing_of_a_cancelled_caller_is_decoded_a_second_later(replica: Replica) -> None:
     async with judge_for(replica, extra_body={"ignore_eos": True}) as judge:
         writing = [asyncio.create_task(judge.complete(ask(words(9, i), max_tokens=1500))) for i in range(8)]
-        while not await _running(judge):
-            assert not all(task.done() for task in writing)
-            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.3)
+        _signal_engine_of(replica, signal.SIGSTOP)  # none ends before it is cancelled, however fast the engine is
+        assert not any(task.done() for task in writing)
         for task in writing:
             task.cancel()
         await asyncio.wait(writing)
+        await asyncio.sleep(0.2)  # the server has seen that nobody listens
+        _signal_engine_of(replica, signal.SIGCONT)
         await asyncio.sleep(1)
         load = await judge.load()
         assert load is not None
@@ -213,18 +215,16 @@ async def test_kill_9_of_the_servers_engine_under_load(replica: Replica) -> None
             r.reward
             for r in await GradingRunner({"judge": JudgeGrader(patient, verdict=verdict)}).run(rollouts)
         ]
-        # a random model may end at once
-        writer = OpenAIJudge(f"http://127.0.0.1:{replica.port}", api_key=KEY, extra_body={"ignore_eos": True})
+        writer = OpenAIJudge(f"http://127.0.0.1:{replica.port}", api_key=KEY)
+        await writer.start()
+        _signal_engine_of(replica, signal.SIGSTOP)  # none can be answered before the kill
         writing = [asyncio.create_task(writer.complete(ask(words(9, i), max_tokens=1500))) for i in range(32)]
-        while not await _running(judge):
-            assert not all(task.done() for task in writing)
-            await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
         starts = replica.starts
-        _kill_engine_of(replica)
+        _signal_engine_of(replica, signal.SIGKILL)
         found = await asyncio.gather(*writing, return_exceptions=True)
         await writer.close()
-        assert any(isinstance(f, JudgeUnavailable) for f in found), [repr(f)[:200] for f in found]
-        assert all(isinstance(f, JudgeUnavailable | JudgeReply) for f in found)
+        assert all(isinstance(f, JudgeUnavailable) for f in found), [repr(f)[:200] for f in found]
         now = await GradingRunner({"judge": JudgeGrader(judge, verdict=verdict)}).run(rollouts)
         for result in now:  # down, or already up again
             grade = result.grades["judge"]
@@ -242,21 +242,12 @@ async def test_kill_9_of_the_servers_engine_under_load(replica: Replica) -> None
         assert replica.starts == starts + 1
 
 
-async def _running(judge: OpenAIJudge) -> bool:
-    """Whether the server's engine works on requests."""
-    page = await judge.server.page("/metrics") or ""
-    return any(
-        line.startswith("vllm:num_requests_running{") and float(line.rpartition(" ")[2]) > 0
-        for line in page.splitlines()
-    )
-
-
-def _kill_engine_of(replica: Replica) -> None:
+def _signal_engine_of(replica: Replica, signum: signal.Signals) -> None:
     assert replica.pid is not None
     for pid in descendants(replica.pid):
         with contextlib.suppress(OSError):
             if b"EngineCore" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, signum)
 
 
 async def test_a_server_that_does_not_start_is_said(tmp_path: Path) -> None:
