@@ -6,11 +6,13 @@ import asyncio
 import pickle
 import threading
 import time
+import weakref
 from typing import Any
 
 import pytest
 
 from judgekit import ConfigError, JudgeUnavailable, Retry
+from judgekit.execution.heap import freeze_heap
 from judgekit.execution.limits import Limiter, RetryBudget
 from judgekit.judges.layers.pressure import Breaker, RateLimit
 
@@ -196,3 +198,39 @@ def test_wrong_numbers_are_said() -> None:
         with pytest.raises(ConfigError):
             build()
     assert Retry(attempts=1, wait_initial_s=0, wait_max_s=0, budget=0).attempts == 1
+
+
+async def test_more_places_let_those_who_wait_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    limiter = Limiter(1)
+    await limiter.acquire()
+    waiting = [asyncio.create_task(limiter.acquire()) for _ in range(2)]
+    await asyncio.sleep(0)
+    limiter.resize(2)
+    done, left = await asyncio.wait(waiting, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
+    assert (len(done), len(left), limiter.held) == (1, 1, 2)
+    limiter.resize(1)
+    limiter.release()
+    await asyncio.sleep(0.05)
+    assert limiter.held == 1  # those above the new number leave, and nobody takes their place
+    limiter.release()
+    await asyncio.wait(left, timeout=0.5)
+    assert limiter.held == 1
+
+
+def test_a_frozen_heap_has_no_garbage_in_it() -> None:
+    import gc
+
+    class Held:
+        pass
+
+    gone: list[bool] = []
+    held = Held()
+    held.itself = held  # type: ignore[attr-defined]
+    weakref.finalize(held, gone.append, True)
+    del held
+    try:
+        freeze_heap()
+        assert gone == [True]
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from judgekit import ConfigError
+from judgekit import ConfigError, JudgekitError
 from judgekit.ledger.files import check_targets, whole_file
 
 
@@ -87,3 +88,11 @@ def test_an_error_leaves_the_file_as_it_was(full: Path, tmp_path: Path) -> None:
         write_half()
     assert full.read_text() == "what was there\n"
     assert os.listdir(tmp_path) == ["full.jsonl"]
+
+
+def test_an_error_of_the_file_system_that_is_no_full_disk_stays_itself(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError), whole_file(tmp_path / "out"):
+        raise PermissionError(errno.EPERM, "not allowed")
+    with pytest.raises(JudgekitError, match="No space left"), whole_file(tmp_path / "out"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert list(tmp_path.iterdir()) == []

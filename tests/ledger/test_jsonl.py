@@ -10,7 +10,7 @@ import pytest
 
 from judgekit import ConfigError, Graded
 from judgekit.ledger.files import whole_file
-from judgekit.ledger.jsonl import json_line
+from judgekit.ledger.jsonl import encoded, json_line
 
 
 def test_a_line_of_json_takes_any_value() -> None:
@@ -44,3 +44,9 @@ def test_a_file_that_fails_leaves_the_old_one_and_nothing_else(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(ConfigError, match="cannot write .*out.txt/x: "), whole_file(path / "x"):
         pass
+
+
+def test_numbers_at_the_edge_of_64_bits() -> None:
+    for value in (2**64 - 1, -(2**63)):
+        assert json.loads(encoded({"x": value, "odd": "\ud800"}))["x"] == value
+    assert json.loads(encoded({"x": 2**64}))["x"] == float(2**64)

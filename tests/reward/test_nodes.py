@@ -15,6 +15,7 @@ from judgekit import (
     Fallback,
     Gate,
     Graded,
+    GradingRunner,
     Max,
     Min,
     Product,
@@ -22,6 +23,7 @@ from judgekit import (
     Score,
     Switch,
     Weighted,
+    grader,
 )
 from judgekit.reward.explain import explain
 from judgekit.reward.nodes import Node, as_node, equal_weights, score_names, walk
@@ -203,3 +205,19 @@ def test_names_come_once_and_in_order() -> None:
     ]
     mean = equal_weights(("a", "b"))
     assert value(mean, 0.5, 1.0) == 0.75
+
+
+def test_a_clipped_score_drops_out_as_the_score_does() -> None:
+    given = grader(lambda response: 0.5)
+    nothing = grader(lambda response: None)
+    clipped = Clip(Score("nothing", if_missing="renormalise"), 0.0, 1.0)
+    runner = GradingRunner(
+        {"given": given, "nothing": nothing}, Weighted({"given": 0.4, "clipped": (0.6, clipped)})
+    )
+    (result,) = runner.run_sync([Rollout(response="x")])
+    assert (result.reward, result.status) == (pytest.approx(0.5), "scored")
+    (kept,) = GradingRunner(
+        {"given": given, "nothing": nothing},
+        Weighted({"given": 0.4, "clipped": (0.6, Clip("nothing", 0.0, 1.0))}),
+    ).run_sync([Rollout(response="x")])
+    assert kept.reward is None

@@ -12,6 +12,7 @@ import pytest
 
 from judgekit import (
     Abstained,
+    ConfigError,
     DataError,
     Failed,
     Gate,
@@ -252,3 +253,26 @@ async def test_a_resumed_run_hides_no_rollout_that_it_did_not_grade(tmp_path: Pa
     await resumed(runner, path, batch()[:4])
     reading = read_ledger(path)
     assert (len(reading.entries), reading.replaced) == (24, 4)
+
+
+async def test_grades_of_another_version_are_not_mixed(tmp_path: Path) -> None:
+    judge = Judge()
+    judge.down = True
+    await GradingRunner({"judge": judge}, ledger=Ledger(tmp_path / "l.jsonl", texts=True)).run(batch())
+    newer = Judge()
+    newer.version = "2"
+    with pytest.raises(ConfigError, match="are of version 1 .* this grader is 2 .*: they cannot be mixed"):
+        FailedOnce(read_ledger(tmp_path / "l.jsonl"), GradingRunner({"judge": newer}))
+    FailedOnce(read_ledger(tmp_path / "l.jsonl"), GradingRunner({"judge": Judge()}))
+
+
+async def test_a_separate_runner_has_a_ledger_and_metrics_of_its_own(tmp_path: Path) -> None:
+    whole = GradingRunner({"judge": Judge()}, ledger=Ledger(tmp_path / "whole.jsonl"))
+    part = whole.separate(Ledger(tmp_path / "part.jsonl"))
+    await part.run(batch())
+    assert part.ledger is not None
+    assert part.ledger.flush() is True
+    assert len(read_ledger(tmp_path / "part.jsonl").entries) == len(batch())
+    assert read_ledger(tmp_path / "part.jsonl").replaced == 0
+    assert not (tmp_path / "whole.jsonl").exists()
+    assert (whole.metrics.counts.rollouts, part.metrics.counts.rollouts) == (0, len(batch()))

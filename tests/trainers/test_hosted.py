@@ -13,7 +13,8 @@ import pytest
 
 from judgekit import ConfigError, Failed, FailureRateError, GradingRunner, Rollout, grader, group_grader
 from judgekit.trainers import Counts, RewardConfig, check_failure_rate, hosted_runner, share_limits
-from judgekit.trainers.hosted import DEADLINE_S
+from judgekit.trainers.hosted import DEADLINE_S, without_fill
+from judgekit.trainers.versions import host_version
 
 HINT = "turn on the group hook"
 
@@ -195,3 +196,29 @@ def test_the_judges_limits_are_divided_by_the_processes() -> None:
     judge = {"engine": "openai", "layers": {"max_concurrency": 100, "requests_per_minute": 8.0}}
     share_limits(judge, 8)
     assert judge["layers"] == {"max_concurrency": 13, "requests_per_minute": 1.0}
+
+
+def test_a_fill_is_taken_from_a_rollout_that_is_alone() -> None:
+    @grader
+    def down(response: str) -> float:
+        if response == "bad":
+            raise ConnectionError("down")
+        return 0.7
+
+    runner = GradingRunner({"down": down}, missing_reward="neutral")
+    good, bad = runner.run_sync([Rollout(response=text, group=0) for text in ("good", "bad")])
+    assert (bad.status, bad.reward) == ("neutral", 0.7)
+    assert without_fill(good) is good
+    assert (without_fill(bad).status, without_fill(bad).reward) == ("masked", None)
+
+
+def test_the_oldest_version_is_taken() -> None:
+    import msgspec
+
+    words = {"adapter": "judgekit-x", "name": "X", "lacks": "has no hook"}
+    found = tuple(map(int, re.findall(r"[0-9]+", msgspec.__version__)[:2]))
+    assert host_version("msgspec", found, **words) == found
+    with pytest.raises(ConfigError, match="has no hook; judgekit-x needs 999.0 or later"):
+        host_version("msgspec", (999, 0), **words)
+    with pytest.raises(ConfigError, match="X is not installed here: pip install no-such-package"):
+        host_version("no-such-package", (1,), **words)

@@ -9,6 +9,7 @@ import pytest
 
 from judgekit import FailureRateError, GradingRunner, RewardResult, Rollout, grader
 from judgekit.trainers import Counts, StepCounts
+from judgekit.trainers.steps import STEPLESS
 
 
 @grader
@@ -87,3 +88,19 @@ def test_a_step_that_goes_on_is_reported_once_for_what_there_is(caplog: pytest.L
         steps.begin(2)
     assert caplog.text.count("4 rollouts graded") == 1
     assert steps.rollouts == 0
+
+
+def test_a_trainer_without_steps_is_told_every_so_many_rollouts(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "judgekit")
+    counts = StepCounts(None)
+    some = Counts()
+    for result in results(["good"] * (STEPLESS - 1)):
+        some.add(result)
+    counts.add_stepless(some)
+    assert counts.rollouts == STEPLESS - 1
+    assert caplog.messages == []
+    one = Counts()
+    one.add(results(["good"])[0])
+    counts.add_stepless(one)
+    assert counts.rollouts == 0
+    assert caplog.messages == [f"{STEPLESS} rollouts graded"]

@@ -192,7 +192,9 @@ async def test_nothing_of_a_cancelled_caller_is_decoded_a_second_later(replica: 
     async with judge_for(replica, extra_body={"ignore_eos": True}) as judge:
         writing = [asyncio.create_task(judge.complete(ask(words(9, i), max_tokens=1500))) for i in range(8)]
         await asyncio.sleep(0.3)
-        _signal_engine_of(replica, signal.SIGSTOP)  # none ends before it is cancelled, however fast the engine is
+        _signal_engine_of(
+            replica, signal.SIGSTOP
+        )  # none ends before it is cancelled, however fast the engine is
         assert not any(task.done() for task in writing)
         for task in writing:
             task.cancel()
