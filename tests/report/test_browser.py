@@ -23,6 +23,7 @@ from judgekit.report.signals import signals
 from judgekit.report.view import View
 
 from .ledgers import EVIL, some, write
+from .test_table import append, entry
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -247,6 +248,58 @@ def test_hostile_rollouts_run_nothing_and_hide_nothing(browser: Any, tmp_path: P
         assert page.locator("img, iframe, a, object").count() == 0
         assert page.locator("script").count() == 3
         assert opened.requests == [out.as_uri()]
+
+
+def test_odd_shapes_are_shown_whole(browser: Any, tmp_path: Path) -> None:
+    """Nothing of a rollout is left out, whatever its shape, and no part of it hides another."""
+    odd: list[Any] = [
+        {"role": "assistant", "content": None, "tool_calls": {"secret": "S1"}},
+        {"role": "assistant", "content": "", "tool_calls": "S2"},
+        {"from": "human", "value": "S3"},
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "t", "url": "u", "more": "S4"}],
+            "reasoning": "S5",
+        },
+        {"role": "assistant", "content": {"x": "S6"}, "name": {"y": "S7"}, "reasoning_content": ["S8"]},
+    ]
+    path = tmp_path / "l.jsonl"
+    cases = [{"input": "S9", "output": "1"}]
+    append(
+        path, entry(0, messages=odd, ground_truth=cases, response="e" + "\u200b" * 200_000 + "e" * 300_000)
+    )
+    append(path, entry(1, reward=1e17, raw_reward=1e17, response="x"))
+    out = tmp_path / "l.html"
+    write_report(path, out)
+    with Opened(browser, out.as_uri()) as opened:
+        opened.tab("Rollouts")
+        opened.page.locator("#search").fill("e")
+        opened.page.locator(".row").first.click()
+        opened.page.locator(".detail h3", has_text="reference").wait_for()
+        text = opened.page.locator(".detail").text_content()
+        assert [f"S{i}" for i in range(1, 10) if f"S{i}" not in text] == []
+        assert "U+200B × " in text
+
+
+def test_arrow_keys_walk_and_a_click_after_a_note_counts(browser: Any, tmp_path: Path) -> None:
+    ledger = write(tmp_path / "l.jsonl", some(40))
+    with Served(ledger) as served, Opened(browser, served.url) as opened:
+        page = opened.page
+        opened.tab("Rollouts")
+        page.locator(".grid").focus()
+        for _ in range(4):
+            page.keyboard.press("ArrowDown")
+        assert page.locator(".row[aria-selected=true]").get_attribute("data-line") == "3"
+        page.locator(".detail h3", has_text="response").wait_for()
+        page.get_by_label("Note").fill("my note")
+        box = page.locator(".detail").get_by_role("button", name="bad").bounding_box()
+        page.mouse.move(box["x"] + 5, box["y"] + 5)
+        page.mouse.down()
+        page.wait_for_timeout(150)
+        page.mouse.up()
+        page.locator(".detail button[aria-pressed=true]", has_text="bad").wait_for()
+        (mark,) = read_marks(ledger).values()
+        assert (mark.mark, mark.note) == ("bad", "my note")
 
 
 class Served(threading.Thread):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import random
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -113,6 +114,28 @@ def test_rare_failures_are_in_the_sample(tmp_path: Path) -> None:
     shown = Page(page_of(path, rows=60)).rollouts
     assert rows <= set(shown)
     assert len(shown) == 60
+
+
+def test_rollouts_without_a_prompt_are_sampled_too(tmp_path: Path) -> None:
+    """They are one group, larger than any page."""
+    path = tmp_path / "l.jsonl"
+    append(path, *(entry(i, group=None, response=f"text {i}") for i in range(300)))
+    shown = sorted(Page(page_of(path, rows=40)).rollouts)
+    assert 5 <= len(shown) <= 40
+    assert shown[-1] > 250
+
+
+def test_large_rollouts_leave_room_for_some(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    rng = random.Random(0)
+    text = lambda: "".join(rng.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=19_000))  # noqa: E731
+    append(
+        path,
+        *(entry(i, response=text(), messages=[{"role": "user", "content": text()}] * 3) for i in range(200)),
+    )
+    page = page_of(path)
+    assert len(Page(page).rollouts) > 50
+    assert len(page) < 5_500_000
 
 
 def test_rows_0_keeps_no_text(tmp_path: Path) -> None:

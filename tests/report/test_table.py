@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from judgekit import DataError, Failed, Graded, Ledger, Rollout, read_ledger
+from judgekit import DataError, Failed, Graded, Ledger, Rollout, Usage, read_ledger
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.schema import RESUMES, Entry
 from judgekit.report import table as module
@@ -149,6 +149,42 @@ def test_rows_that_were_replaced_are_hidden(tmp_path: Path) -> None:
     append(path, entry(7, run="r"), entry(7, run="third", tags={RESUMES: ["r", "later"]}))
     table.read()
     assert_is(table, path)
+
+
+def test_a_run_that_resumes_another_may_come_first_in_a_folder(tmp_path: Path) -> None:
+    append(tmp_path / "a.jsonl", entry(0, run="new", tags={RESUMES: ["old"]}), entry(1, run="new"))
+    append(tmp_path / "b.jsonl", entry(0, run="old"), entry(1, run="old"))
+    (tmp_path / "b.marks.jsonl").write_text('{"run": "old", "index": 0, "mark": "good"}\n')
+    (tmp_path / ".marks.jsonl").write_text('{"run": "old", "index": 0, "mark": "good"}\n')
+    table = Table(tmp_path)
+    table.read()
+    assert table.hidden == {2}
+    assert_is(table, tmp_path)
+
+
+def test_what_an_unfinished_line_used_is_counted_once(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    append(path, entry(0, status="unfinished", reward=None, raw_reward=None, usage=Usage(3, 100, 50, 3)))
+    append(path, entry(0, usage=Usage(4, 120, 60, 4)))
+    table = Table(path)
+    table.read()
+    assert table.usage == Usage(4, 120, 60, 4)
+
+
+def test_odd_lines_are_torn_or_said(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    append(path, entry(0, tags={RESUMES: 5, "step": 10**30}))
+    deep = encoded(entry(1, extra={"x": 0})).replace(b'"x":0', b'"x":' + b"[" * 5000 + b"]" * 5000)
+    with open(path, "ab") as file:
+        file.write(deep)
+    append(path, entry(2))
+    table = Table(path)
+    assert table.read() >= 2
+    assert table.texts["id"][-1] == "2"
+    with open(path, "ab") as file:
+        file.write(encoded(entry(3)).replace(b'"graded"', b'"guessed"'))
+    with pytest.raises(DataError, match="line 4: not a line"):
+        table.read()
 
 
 def test_blocks_put_together_are_the_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,9 +46,8 @@ def report(
     from judgekit.report.page import render, whole_table
     from judgekit.report.signals import signals, to_json
 
-    target = to or ledger.absolute().with_suffix(".html")
-    if to is None and not ledger.is_absolute():
-        target = ledger.parent / target.name
+    name = f"{ledger.resolve().name}.html" if ledger.is_dir() else f"{ledger.stem}.html"
+    target = to or ledger.parent / name
     check_targets([target], inputs=[ledger], force=force)
     if json_summary and target == STDOUT:
         raise ConfigError("--json and --out - both write to standard output: give --out a file")

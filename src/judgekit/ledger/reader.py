@@ -60,10 +60,10 @@ def read_ledger(path: str | os.PathLike[str], *, strict: bool = True, replaced: 
 
 
 def ledger_files(path: Path) -> list[Path]:
-    """Return the files of a ledger: itself, or all of a folder. Raises DataError for a folder without any."""
+    """Return the files of a ledger: itself, or all of a folder but those with marks. Raises DataError if there is none."""
     if not path.is_dir():
         return [path]
-    files = sorted(path.glob("*.jsonl"))
+    files = [file for file in sorted(path.glob("[!.]*.jsonl")) if not file.name.endswith(".marks.jsonl")]
     if not files:
         raise DataError(f"{path} holds no ledger: there is no file *.jsonl in it")
     return files

@@ -33,7 +33,7 @@ class Mark(Struct, frozen=True, omit_defaults=True):
 
 def marks_path(ledger: str | os.PathLike[str]) -> Path:
     """Where the marks of a ledger are: beside a file; beside a folder, too, whose files are all ledgers."""
-    ledger = Path(ledger)
+    ledger = Path(ledger).resolve()
     return ledger.parent / f"{ledger.name if ledger.is_dir() else ledger.stem}.marks.jsonl"
 
 

@@ -68,7 +68,8 @@ def render(
     These are taken by whole groups over the whole range of rewards, a quarter of them of groups with failures; fewer where
     the page would grow beyond some 5 MB.
     """
-    blocks = [table.block(number) for number in range(table.blocks)]
+    chosen = _sample(table, rows)
+    blocks = [_previewed(table.block(number), set(chosen)) for number in range(table.blocks)]
     data = {
         "facts": table.facts(),
         "signals": to_json(signals),
@@ -77,19 +78,18 @@ def render(
     }
     texts, chunks = [], []
     room = _BYTES - len(_packed({**data, "blocks": blocks}))
-    chosen = _sample(table, rows)
     for i in range(0, len(chosen), _CHUNK):
-        texts.append(_packed([cut(table.rollout(row)) for row in chosen[i : i + _CHUNK]]))
-        room -= len(texts[-1])
-        if room < 0:
-            texts.pop()
-            break
-        chunks.append(chosen[i : i + _CHUNK])
+        chunk = chosen[i : i + _CHUNK]
+        while chunk and room > 0:
+            text = _packed([cut(table.rollout(row)) for row in chunk])
+            if len(text) <= room:
+                room -= len(text)
+                texts.append(text)
+                chunks.append(chunk)
+                break
+            chunk = chunk[: len(chunk) // 2]
     with_texts = {row for chunk in chunks for row in chunk}
-    for block in blocks:
-        block["preview"] = [
-            text if block["start"] + i in with_texts else "" for i, text in enumerate(block["preview"])
-        ]
+    blocks = [_previewed(block, with_texts) for block in blocks]
     islands = [
         ("data", _packed({**data, "blocks": blocks, "chunks": chunks})),
         *((f"chunk-{i}", text) for i, text in enumerate(texts)),
@@ -137,8 +137,11 @@ def _sample(table: Table, rows: int) -> list[int]:
     for row in table.shown():
         groups[table.codes["run"][row], table.codes["group"][row]].append(row)
     failed = [key for key, members in groups.items() if any(_failed(table, row) for row in members)]
-    chosen: dict[tuple[int, int], None] = {}
+    chosen: dict[tuple[int, int], Sequence[int]] = {}
     quarter = int(rows * _FAILED_SHARE)
+    for key, members in groups.items():
+        if len(members) > max(quarter, 1):  # rollouts without a prompt are one group, of any size
+            groups[key] = members[:: -(-len(members) // max(quarter, 1))]
     left = _take(chosen, failed, groups, quarter)
     by_reward = sorted(
         (key for key in groups if key not in chosen), key=lambda key: _mean(table, groups[key])
@@ -146,11 +149,11 @@ def _sample(table: Table, rows: int) -> list[int]:
     _take(chosen, by_reward, groups, rows - quarter + left)
     keys = list(chosen)
     random.Random(0).shuffle(keys)  # so that what the page has no room for is not all of one kind
-    return [row for key in keys for row in groups[key]]
+    return [row for key in keys for row in chosen[key]]
 
 
 def _take(
-    chosen: dict[tuple[int, int], None],
+    chosen: dict[tuple[int, int], Sequence[int]],
     keys: Sequence[tuple[int, int]],
     groups: Mapping[tuple[int, int], Sequence[int]],
     room: int,
@@ -161,9 +164,18 @@ def _take(
     spaced = [keys[round(i * (len(keys) - 1) / max(1, count - 1))] for i in range(count)] if keys else []
     for key in dict.fromkeys([*spaced, *keys]):
         if len(groups[key]) <= room:
-            chosen[key] = None
+            chosen[key] = groups[key]
             room -= len(groups[key])
     return room
+
+
+def _previewed(block: dict[str, Any], rows: set[int]) -> dict[str, Any]:
+    """The block with the previews of *rows* only."""
+    first = block["start"]
+    return {
+        **block,
+        "preview": [text if first + i in rows else "" for i, text in enumerate(block["preview"])],
+    }
 
 
 def _mean(table: Table, rows: Sequence[int]) -> float:

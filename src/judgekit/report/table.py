@@ -11,7 +11,7 @@ import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -35,7 +35,7 @@ _NONE = -1
 
 
 class _Grade(Struct):
-    kind: str
+    kind: Literal["graded", "abstained", "skipped", "failed"]
     score: float = math.nan
     error: str = ""
     cause: str = "infrastructure"
@@ -91,7 +91,7 @@ class GraderColumn:
     def __init__(self, rows: int) -> None:
         self.score = array("d", [math.nan]) * rows
         self.state = array("b", [_ABSENT]) * rows
-        self.error = array("h", [_NONE]) * rows
+        self.error = array("l", [_NONE]) * rows
         self.judged = False
         """Whether a judge was asked for a grade."""
 
@@ -128,13 +128,15 @@ class Table:
         self.texts: dict[str, list[str]] = {"id": [], "preview": []}
         self.graders: dict[str, GraderColumn] = {}
         self.usage = Usage()
-        self._places: tuple[array[int], array[int], array[int]] = (array("h"), array("q"), array("l"))
+        self._places: tuple[array[int], array[int], array[int]] = (array("l"), array("q"), array("q"))
         self._files: dict[Path, int] = {}
         self._lines: dict[Path, int] = {}
         self._paths: list[Path] = []
-        self._unfinished: dict[tuple[str, int], int] = {}
+        self._unfinished: dict[tuple[str, int], tuple[int, Usage]] = {}
         self.identities = array("q")
         """A hash of what tells a row's rollout from others, also in another ledger."""
+        self._resumed: set[tuple[str, int]] = set()
+        """Runs and identities of rows whose place a later run took."""
         self._rows_of: dict[int, list[int]] = {}
         """Rows by identity: only of a ledger with resumed runs."""
         self._identified = 0
@@ -176,24 +178,20 @@ class Table:
                     offset = self._files[path]
                     self._files[path] += len(line)
                     self.read_bytes += len(line)
-                    added = bool(line.strip()) and self._add(line, path)
+                    added = bool(line.strip()) and self._add(line, path, (number, offset, len(line)))
                     self._lines[path] += 1
                     if added:
-                        files, offsets, lengths = self._places
-                        files.append(number)
-                        offsets.append(offset)
-                        lengths.append(len(line))
                         yield
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror}") from None
 
-    def _add(self, line: bytes, path: Path) -> bool:
+    def _add(self, line: bytes, path: Path, place: tuple[int, int, int]) -> bool:
         try:
             row = _decoder.decode(line)
         except msgspec.ValidationError as error:
             number = 1 + self._lines[path]
             raise DataError(f"{path}, line {number}: not a line of a judgekit ledger ({error})") from None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.torn.append(1 + self._lines[path])
             return False
         if isinstance(row, Spec):
@@ -220,7 +218,7 @@ class Table:
             ("reward", row.reward),
             ("raw", row.raw_reward),
             ("time", row.time),
-            ("step", step if isinstance(step, int | float) else None),
+            ("step", step if isinstance(step, int | float) and abs(step) < 1e15 else None),
             ("length", row.response_tokens if row.response_tokens is not None else row.response_chars),
             ("seconds", row.wall_s),
             ("tokens", row.usage.prompt_tokens + row.usage.completion_tokens),
@@ -251,21 +249,28 @@ class Table:
             column.judged = column.judged or (grade.usage is not None and grade.usage.calls > 0)
             if grade.kind == "failed":
                 column.error[at] = self.names["error"].code((grade.error, grade.cause))
+        for numbers, number in zip(self._places, place, strict=True):
+            numbers.append(number)
         self.usage += row.usage
-        self.rows += 1
+        self.rows += 1  # last: what reads the table meanwhile sees whole rows
         return True
 
     def _replace(self, row: _Row, at: int) -> None:
         """Hide the rows that this one takes the place of, as `read_ledger` leaves them out."""
-        earlier = self._unfinished.pop((row.run, row.index), None)
+        earlier, counted = self._unfinished.pop((row.run, row.index), (None, Usage()))
         if earlier is not None:
             self.hidden.add(earlier)
+            self.usage = _less(self.usage, counted)  # the later line has it as well
         if row.status == "unfinished":
-            self._unfinished[row.run, row.index] = at
-        self.identities.append(hash((row.id, encoded(row.group), row.rollout_digest)))
-        resumed = {self.names["run"].code(run) for run in row.tags.get(RESUMES, ())}
-        if resumed:
-            self._hide(self.identities[at], resumed)
+            self._unfinished[row.run, row.index] = at, row.usage
+        identity = hash((row.id, encoded(row.group), row.rollout_digest))
+        self.identities.append(identity)
+        if (row.run, identity) in self._resumed:  # the files of a folder come in any order
+            self.hidden.add(at)
+        resumes = row.tags.get(RESUMES)
+        if isinstance(resumes, list) and resumes:
+            self._resumed.update((str(run), identity) for run in resumes)
+            self._hide(identity, {self.names["run"].code(str(run)) for run in resumes})
 
     def _hide(self, identity: int, runs: set[int]) -> None:
         for at in range(self._identified, self.rows):
@@ -354,6 +359,15 @@ def _spec(spec: Spec) -> dict[str, Any]:
 def _exact(column: array[float]) -> list[Any]:
     """The numbers with nine significant digits; None for NaN and infinities, which JSON has not."""
     return [(int(x) if x.is_integer() else float(f"{x:.9g}")) if math.isfinite(x) else None for x in column]
+
+
+def _less(usage: Usage, part: Usage) -> Usage:
+    return Usage(
+        usage.calls - part.calls,
+        usage.prompt_tokens - part.prompt_tokens,
+        usage.cached_tokens - part.cached_tokens,
+        usage.completion_tokens - part.completion_tokens,
+    )
 
 
 def _label(group: Any) -> str:

@@ -50,6 +50,8 @@ class View:
         self.token = secrets.token_urlsafe(16)
         self.caught_up = asyncio.Event()
         """Whether all that was in the ledger has been read."""
+        self.problem = ""
+        """Why nothing more is read."""
         self.port = 0
         self._lock = asyncio.Lock()
         self._signals: tuple[int, list[dict[str, Any]]] = (-1, [])
@@ -85,7 +87,7 @@ class View:
                     f"cannot serve on port {port}: {error.strerror}; give --port another"
                 ) from None
             self.port = runner.addresses[0][1]
-            async with anyio.create_task_group() as tasks:  # a ledger that cannot be read on ends the block
+            async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._read)
                 yield f"http://127.0.0.1:{self.port}/#{self.token}"
                 tasks.cancel_scope.cancel()
@@ -95,9 +97,14 @@ class View:
     async def _read(self) -> None:
         while True:
             async with self._lock:
-                added = self.table.read(_SLICE)
-                if self.before is not None:
-                    added += self.before.read(_SLICE)
+                try:
+                    added = self.table.read(_SLICE)
+                    if self.before is not None:
+                        added += self.before.read(_SLICE)
+                except DataError as error:  # what was read stays on the page
+                    self.problem = f"nothing more is read: {error}"
+                    self.caught_up.set()
+                    return
             if added:
                 await asyncio.sleep(0)
             else:
@@ -123,7 +130,7 @@ class View:
 
     async def _state(self, request: web.Request) -> web.Response:
         try:
-            marks, problem = marks_of(self.table), ""
+            marks, problem = marks_of(self.table), self.problem
         except DataError as error:
             marks, problem = [], str(error)
         return _json(
@@ -132,12 +139,24 @@ class View:
                 "blocks": self.table.blocks,
                 "caught_up": self.caught_up.is_set(),
                 "read": self.table.read_bytes,
-                "size": self.table.size,
+                "size": max(self.table.read_bytes, self._size()),
                 "marks": marks,
                 "problem": problem,
                 "compares": self.before is not None,
             }
         )
+
+    def _size(self) -> int:
+        try:
+            return self.table.size
+        except (OSError, DataError):
+            return 0
+
+    def _line(self, row: int) -> dict[str, Any]:
+        try:
+            return self.table.rollout(row)
+        except (OSError, msgspec.DecodeError) as error:
+            raise web.HTTPGone(text=f"this rollout's line is not in the ledger any more: {error}") from None
 
     async def _block(self, request: web.Request) -> web.Response:
         number = int(request.match_info["number"])
@@ -152,7 +171,7 @@ class View:
         return row
 
     async def _rollout(self, request: web.Request) -> web.Response:
-        return _json(cut(self.table.rollout(self._row(request.match_info["row"])), _LONGEST))
+        return _json(cut(self._line(self._row(request.match_info["row"])), _LONGEST))
 
     async def _search(self, request: web.Request) -> web.Response:
         found = await asyncio.to_thread(matching_rows, self.table, request.query.get("text", ""))
@@ -180,7 +199,7 @@ class View:
             given = msgspec.json.decode(await request.read(), type=_Given)
         except msgspec.DecodeError as error:
             raise web.HTTPBadRequest(text=str(error)) from None
-        rollout = self.table.rollout(self._row(given.row))
+        rollout = self._line(self._row(given.row))
         mark = Mark(rollout["run"], rollout["index"], given.mark, given.note, rollout.get("id", ""))
         try:
             write_mark(self.table.path, mark)

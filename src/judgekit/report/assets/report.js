@@ -16,7 +16,8 @@ const el = (tag, options = {}, ...children) => {
   return add(node, ...children);
 };
 const add = (node, ...children) => {
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  // one by one: a text may have more pieces than a call takes arguments
+  for (const child of children.flat(Infinity)) if (child !== null && child !== undefined && child !== false) node.append(child);
   return node;
 };
 const $ = (id) => document.getElementById(id);
@@ -24,16 +25,18 @@ const $ = (id) => document.getElementById(id);
 // Controls, bidirectional marks, zero-width and tag characters, lone surrogates, fillers: what a reader cannot see.
 const HIDDEN = /[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u00AD\u034F\u061C\u115F\u1160\u17B4\u17B5\u180B-\u180F\u200B-\u200F\u2028-\u202E\u2060-\u206F\u2800\u3164\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFFB\u{1D173}-\u{1D17A}\u{E0000}-\u{E0FFF}]|\p{Surrogate}/gu;
 const codepoint = (c) => "U+" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-const isEmojiStyle = (text, at, c) => c === "\uFE0F" && at > 0 && /\p{Emoji}$/u.test(text.slice(Math.max(0, at - 2), at));
+const isEmojiStyle = (text, at, c) => c === "\uFE0F" && at > 0 && /\p{Extended_Pictographic}$/u.test(text.slice(Math.max(0, at - 2), at));
 // A plain string with hidden characters named, for cells, titles and labels.
 const plain = (text) => String(text).replace(HIDDEN, (c, at, whole) => (isEmojiStyle(whole, at, c) ? c : `⟨${codepoint(c)}⟩`));
 // Nodes for *text*: hidden characters as labelled boxes, what was searched for marked.
 const visible = (text, needle = "") => {
   const nodes = [];
+  let marks = 0;
   const words = (part) => {
     let at = 0;
     const lower = needle && part.toLowerCase();
-    while (needle) {
+    while (needle && marks < 1000) {
+      marks++;
       const found = lower.length === part.length ? lower.indexOf(needle, at) : -1;
       if (found < 0) break;
       nodes.push(part.slice(at, found), el("mark", {}, part.slice(found, found + needle.length)));
@@ -41,13 +44,22 @@ const visible = (text, needle = "") => {
     }
     nodes.push(part.slice(at));
   };
-  let from = 0;
+  let from = 0, run = null; // equal ones in a row stand as one box with their number
+  const close = () => {
+    if (run) nodes.push(el("span", { class: "hidden-char", title: "not visible" }, codepoint(run.character) + (run.times > 1 ? ` × ${run.times}` : "")));
+    run = null;
+  };
   for (const match of text.matchAll(HIDDEN)) {
     if (isEmojiStyle(text, match.index, match[0])) continue;
-    words(text.slice(from, match.index));
-    nodes.push(el("span", { class: "hidden-char", title: "a character that is not visible" }, codepoint(match[0])));
+    if (run?.character === match[0] && match.index === from) run.times++;
+    else {
+      close();
+      if (match.index > from) words(text.slice(from, match.index));
+      run = { character: match[0], times: 1 };
+    }
     from = match.index + match[0].length;
   }
+  close();
   words(text.slice(from));
   return nodes;
 };
@@ -132,7 +144,7 @@ const fileSource = {
     store.comparison = data.comparison ?? null;
     data.blocks.forEach(addBlock);
     data.chunks.forEach((rows, chunk) => rows.forEach((row, at) => this.places.set(row, [chunk, at])));
-    for (const [key, mark] of Object.entries(this.own())) store.marks.set(key, mark);
+    for (const [key, mark] of Object.entries(this.own())) if (mark.mark || mark.note) store.marks.set(key, mark); else store.marks.delete(key);
   },
   chunk(number) {
     if (!this.chunks.has(number)) this.chunks.set(number, unpack(`chunk-${number}`));
@@ -200,14 +212,19 @@ const ticks = (low, high, wanted = 4) => {
   const unit = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((m) => m * unit).find((s) => s >= raw);
   const found = [];
-  for (let x = Math.ceil(low / step) * step; x <= high + step * 1e-6; x += step) found.push(Math.abs(x) < step * 1e-6 ? 0 : x);
+  for (let i = 0; i <= 2 * wanted; i++) { // counted: beyond 2^53 a sum may not grow
+    const x = (Math.ceil(low / step) + i) * step;
+    if (x > high + step * 1e-6) break;
+    found.push(Math.abs(x) < step * 1e-6 ? 0 : x);
+  }
   return found;
 };
 const W = 320, H = 130, LEFT = 40, BOTTOM = 18;
 const span = (values) => {
   let low = Infinity, high = -Infinity;
   for (const x of values) { if (x < low) low = x; if (x > high) high = x; }
-  return low === high ? [low - 0.5, high + 0.5] : [low, high];
+  const around = Math.max(0.5, Math.abs(low) / 10);
+  return low === high ? [low - around, high + around] : [low, high];
 };
 const frame = (label, [x0, x1], [y0, y1]) => {
   const x = (v) => LEFT + ((v - x0) / (x1 - x0)) * (W - LEFT - 6);
@@ -299,7 +316,7 @@ const overview = (main) => {
         [...causes].sort((a, b) => b[1] - a[1]).map(([code, n]) => el("button", { type: "button", onclick: () => toRollouts({ grader, error: String(code) }) },
           plain(`${store.names.error[code][0]} (${store.names.error[code][1]}) × ${count(n)}`)))];
     }), [7]));
-  const toReward = (from, to) => toRollouts({ rewardMin: from, rewardMax: to });
+  const toReward = (from, to) => toRollouts({ status: "scored", rewardMin: from, rewardMax: to });
   add(main, el("h2", {}, "Scores"), el("div", { class: "figures" },
     histogram("reward of the scored", rows.map(scoredReward).filter(known), toReward),
     [...store.graders].map(([grader, column]) => histogram(plain(grader), scores(column)))));
@@ -384,7 +401,7 @@ const calibration = (rows) => {
 };
 
 const trees = () => [el("h2", {}, "How it was graded"), ...store.facts.specs.map((spec) => el("div", {},
-  el("pre", {}, ...visible(JSON.stringify(spec.reward, null, 2))),
+  el("pre", {}, visible(JSON.stringify(spec.reward, null, 2))),
   el("p", {}, plain(`transform ${spec.transform}; missing rewards: ${JSON.stringify(spec.missing_reward)}; `),
     plain(Object.entries(spec.graders).map(([g, { version, range }]) => `${g} ${version} ${JSON.stringify(range)}`).join(", ")))))];
 
@@ -517,6 +534,7 @@ const rollouts = (main) => {
   const update = () => {
     const all = columns().filter((c) => !(c.wide && state.row !== null));
     state.rows = sorted(matches(), all);
+    const before = table?.box, focused = before !== undefined && document.activeElement === before;
     const top = table?.label === "Rollouts" ? table.box.scrollTop : null; // a person may be reading: keep the place
     total.textContent = `${count(state.rows.length)} of ${count(store.rows - store.hidden.size)}`
       + (f.only ? ` · ${plain(f.only.words)}` : "") + (f.group ? " · one group" : "");
@@ -526,8 +544,12 @@ const rollouts = (main) => {
     });
     pane = state.row !== null ? (pane ?? el("section", { class: "detail", "aria-label": "Rollout", tabindex: -1 })) : null;
     panes.className = pane ? "panes open" : "panes";
-    panes.replaceChildren(table.box, ...(pane ? [pane] : []));
+    // an opened rollout is not moved: it would lose its place, and whoever reads it theirs
+    if (before?.parentNode === panes) before.replaceWith(table.box); else panes.replaceChildren(table.box);
+    if (pane && pane.parentNode !== panes) panes.append(pane);
+    for (const other of [...panes.children]) if (other !== table.box && other !== pane) other.remove();
     table.place(top);
+    if (focused) table.box.focus({ preventScroll: true });
     if (pane && !pane.firstChild) fill(state.row);
   };
   let timer = null;
@@ -557,24 +579,34 @@ const openRollout = (row) => {
 };
 const closeRollout = () => { state.row = null; pane = null; $("main").update?.(); table?.box.focus(); };
 
+const TURN = ["role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content"];
+const MEDIA = /^(input_)?(image|audio|video|file)(_url)?$/;
+const asJson = (value) => el("pre", {}, visible(JSON.stringify(value, null, 2) ?? "", needle()));
 const conversation = (value) => {
-  if (typeof value === "string") return el("pre", {}, ...visible(value, needle()));
-  if (!Array.isArray(value)) return el("pre", {}, ...visible(JSON.stringify(value, null, 2), needle()));
+  if (typeof value === "string") return el("pre", {}, visible(value, needle()));
+  if (!Array.isArray(value)) return el("pre", {}, visible(JSON.stringify(value, null, 2), needle()));
   return value.map((turn) => {
-    if (!turn || typeof turn !== "object") return el("pre", {}, ...visible(String(turn), needle()));
-    const role = String(turn.role ?? "");
+    if (typeof turn === "string") return el("pre", {}, visible(turn, needle()));
+    if (!turn || typeof turn !== "object" || typeof turn.role !== "string") return asJson(turn);
+    const { role } = turn, rest = Object.fromEntries(Object.entries(turn).filter(([key, item]) => item !== null && (!TURN.includes(key) || (key === "name" && typeof item === "object"))));
+    const calls = Array.isArray(turn.tool_calls) ? turn.tool_calls : turn.tool_calls ? [turn.tool_calls] : [];
+    const text = (item) => (typeof item === "string" ? el("pre", {}, visible(item, needle())) : asJson(item));
     const parts = Array.isArray(turn.content) ? turn.content : [turn.content];
-    return el("div", { class: `turn ${["assistant", "tool"].includes(role) ? role : ""}` }, el("h3", {}, plain(role + (turn.name ? ` ${turn.name}` : ""))),
-      turn.reasoning_content ? el("details", {}, el("summary", {}, "thinking"), el("pre", {}, ...visible(String(turn.reasoning_content), needle()))) : null,
+    return el("div", { class: `turn ${["assistant", "tool"].includes(role) ? role : ""}` }, el("h3", {}, plain(role + (typeof turn.name === "string" ? ` ${turn.name}` : ""))),
+      turn.reasoning_content ? el("details", {}, el("summary", {}, "thinking"), text(turn.reasoning_content)) : null,
       parts.filter((part) => part !== null && part !== undefined && part !== "").map((part) => {
-        if (typeof part === "string") return el("pre", {}, ...visible(part, needle()));
-        if (typeof part.text === "string") return el("pre", {}, ...visible(part.text, needle()));
+        if (typeof part === "string") return el("pre", {}, visible(part, needle()));
+        if (typeof part !== "object") return text(String(part));
+        const more = Object.keys(part).some((key) => !["type", "text"].includes(key));
+        if (typeof part.text === "string" && !more) return text(part.text);
+        if (!MEDIA.test(part.type)) return asJson(part);
         const where = part.image_url?.url ?? part.image_url ?? part.image ?? part.input_audio?.data ?? part.video_url?.url ?? part.url;
-        if (where === undefined) return el("pre", {}, ...visible(JSON.stringify(part, null, 2), needle()));
+        if (typeof where !== "string") return asJson(part);
         return el("p", {}, el("span", { class: "chip" }, plain(part.type ?? "part")), ` ${plain(String(where).slice(0, 120))}${String(where).length > 120 ? "…" : ""} (not loaded)`);
       }),
-      (turn.tool_calls ?? []).map((call) => el("div", {}, el("span", { class: "chip" }, `calls ${plain(call?.function?.name ?? "")}`),
-        el("pre", {}, ...visible(typeof call?.function?.arguments === "string" ? call.function.arguments : JSON.stringify(call?.function?.arguments ?? call, null, 2), needle())))),
+      calls.map((call) => el("div", {}, el("span", { class: "chip" }, `calls ${plain(call?.function?.name ?? "")}`),
+        el("pre", {}, visible(typeof call?.function?.arguments === "string" ? call.function.arguments : JSON.stringify(call?.function?.arguments ?? call, null, 2), needle())))),
+      Object.keys(rest).length ? asJson(rest) : null,
       turn.tool_call_id ? el("p", {}, el("small", {}, plain(`answers ${turn.tool_call_id}`))) : null);
   });
 };
@@ -594,7 +626,7 @@ const fill = async (row) => {
   if (state.row !== row || pane !== target) return;
   const marked = markOf(row);
   const members = groups().get(groupKey(row)) ?? [];
-  const button = (mark) => el("button", { type: "button", "aria-pressed": marked?.mark === mark ? "true" : "false", onclick: () => setMark(row, marked?.mark === mark ? "" : mark) }, mark);
+  const button = (mark) => el("button", { type: "button", "data-mark": mark, "aria-pressed": marked?.mark === mark ? "true" : "false", onclick: () => setMark(row, markOf(row)?.mark === mark ? "" : mark) }, mark);
   const section = (title, value) => (value === null || value === undefined || value === "" || (Array.isArray(value) && !value.length) || (typeof value === "object" && !Object.keys(value).length) ? null
     : [el("h3", {}, title), conversation(value)]);
   target.replaceChildren();
@@ -605,7 +637,7 @@ const fill = async (row) => {
       el("span", { class: `chip ${name("status", row)}` }, name("status", row)),
       members.length > 1 ? el("button", { type: "button", onclick: () => openGroup(groupKey(row)) }, `group of ${members.length}`) : null,
       button("good"), button("bad"),
-      el("input", { class: "note", "aria-label": "Note", placeholder: "note", value: marked?.note ?? "", onchange: (e) => setMark(row, marked?.mark ?? "", e.target.value) })),
+      el("input", { class: "note", "aria-label": "Note", placeholder: "note", value: marked?.note ?? "", onchange: (e) => setMark(row, markOf(row)?.mark ?? "", e.target.value) })),
     rollout === null ? el("p", { class: "empty" }, "The texts of this rollout are not in this file. ", el("code", {}, `judgekit view ${plain(store.facts.title)}`), " shows all of them.") : [
       rollout.contributions && Object.keys(rollout.contributions).length
         ? el("p", {}, plain(Object.entries(rollout.contributions).filter(([k, v]) => v || k !== "residual").map(([k, v]) => `${k} ${short(v)}`).join(" + ")), known(rollout.raw_reward) ? ` = ${short(rollout.raw_reward)}` : "") : null,
@@ -634,7 +666,8 @@ const setMark = async (row, mark, note = markOf(row)?.note ?? "") => {
   const made = { run: name("run", row), index: store.numbers.index[row], id: store.id[row], mark, note };
   try { await source.mark(row, made); } catch (error) { say(String(error.message ?? error)); return; }
   if (mark || note) store.marks.set(keyOf(row), made); else store.marks.delete(keyOf(row));
-  fill(row);
+  // nothing else is drawn anew: a person may be about to click
+  if (state.row === row) pane?.querySelectorAll("[data-mark]").forEach((one) => one.setAttribute("aria-pressed", one.dataset.mark === mark ? "true" : "false"));
 };
 
 // ---------------------------------------------------------------- groups: members side by side
@@ -767,7 +800,11 @@ const refreshed = () => {
   grouped = null;
   heading();
   if (state.tab === "Rollouts") { if (!$("main").contains(document.activeElement) || document.activeElement === table?.box) $("main").update(); }
-  else if (state.tab === "Overview") show("Overview");
+  else if (state.tab === "Overview" && !$("main").contains(document.activeElement) && !$("main").querySelector("details[open]") && !String(getSelection())) {
+    const top = $("main").scrollTop;
+    show("Overview");
+    $("main").scrollTop = top;
+  }
 };
 
 const theme = (value) => {
