@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -59,6 +61,31 @@ def test_view_serves_until_it_is_ended(files: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_the_browser_s_arguments_hold_no_secret(files: Path) -> None:
+    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl")
+    browser = files / "browser"
+    browser.write_text('#!/bin/sh\necho "$1" > opened; cat "${1#file://}" >> opened\n')
+    browser.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "judgekit", "view", "l.jsonl"],
+        cwd=files, stdout=subprocess.PIPE, text=True, env={**os.environ, "BROWSER": str(browser)},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[1]
+        opened = files / "opened"
+        deadline = time.monotonic() + 20
+        while not (opened.exists() and url in opened.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        argument, page = opened.read_text().split("\n", 1)
+        assert argument.startswith("file://")
+        assert url in page
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert not Path(argument.removeprefix("file://")).exists()
 
 
 def test_replay_with_other_weights(files: Path) -> None:

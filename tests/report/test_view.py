@@ -159,6 +159,7 @@ async def test_a_port_in_use_is_said(tmp_path: Path) -> None:
     [
         ("needle", [1]), ("NEEDLE", [1]), ("a \"quoted\"", [2]), ("line\nbreak", [3]), ("Größe", [4]), ("back\\slash", [5]),
         ("reward", [6]), ("graded", []), ("scored", []), ("", list(range(8))), ("in the prompt", [7]), ("response", []),
+        ("GRÖSSE", []), ("größe", [4]), ("DIE GRÖß", [4]), ("1.0", []), ("0.5", []), ("q42", []), ("5", [5]),
     ],
 )  # fmt: skip
 def test_search_finds_texts_and_not_the_format(tmp_path: Path, text: str, rows: list[int]) -> None:

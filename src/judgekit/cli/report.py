@@ -89,6 +89,7 @@ def view(
 
     The page is served on 127.0.0.1 only. On a machine elsewhere: ssh -L PORT:127.0.0.1:PORT, with --port PORT.
     """
+    import tempfile
     import webbrowser
 
     from judgekit.errors import DataError
@@ -102,9 +103,13 @@ def view(
     async def serve() -> None:
         async with View(ledger, against=against, limits=given).served(port) as url:
             say(f"{ledger}: {url}   (Ctrl-C ends)")
-            if browser:
-                await anyio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True)
-            await anyio.sleep_forever()
+            with tempfile.TemporaryDirectory(prefix="judgekit-") as folder:  # which only its owner can read
+                if browser:
+                    # a browser's arguments are seen by all users of the machine: the address goes in a file
+                    page = Path(folder) / "view.html"
+                    page.write_text(f'<meta http-equiv="refresh" content="0;url={url}">')
+                    await anyio.to_thread.run_sync(webbrowser.open, page.as_uri(), abandon_on_cancel=True)
+                await anyio.sleep_forever()
 
     run(serve, signal.SIGTERM)
 

@@ -217,12 +217,13 @@ class _Given(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def matching_rows(table: Table, text: str) -> list[int]:
-    """Rows whose line holds *text*: prompts, responses, reasons, ids; upper and lower case of ASCII letters are alike."""
-    needle = encoded(text).strip()[1:-1]
-    if not needle:
+    """Rows whose line holds *text*, in upper or lower case: prompts, responses, reasons, ids."""
+    if not text:
         return list(range(table.rows))
-    pattern = re.compile(re.escape(needle), re.IGNORECASE)
-    ambiguous = pattern.search(_STRUCTURE) is not None
+    # bytes have cases in ASCII only: of other letters, what was typed and both cases of all of it are looked for
+    needles = dict.fromkeys(encoded(form).strip()[1:-1] for form in (text, text.lower(), text.upper()))
+    pattern = re.compile(b"|".join(map(re.escape, needles)), re.IGNORECASE)
+    ambiguous = pattern.search(_STRUCTURE) is not None or all(map(_NUMERIC.fullmatch, needles))
     found: list[int] = []
     for path, rows, starts, ends in table.lines():
         with open(path, "rb") as file:
@@ -261,14 +262,14 @@ def _holds(value: Any, pattern: re.Pattern[bytes]) -> bool:
     if isinstance(value, list):
         return any(_holds(item, pattern) for item in value)
     if isinstance(value, dict):
-        return any(
-            _holds(item, pattern)
-            for key, item in value.items()
-            if key not in ("type", "kind", "status", "spec")
-        )
+        return any(_holds(item, pattern) for key, item in value.items() if key not in _OWN)
     return False
 
 
+_NUMERIC = re.compile(rb"[0-9a-f.+-]+", re.IGNORECASE)
+"""What may stand in a time, a score or a digest."""
+_OWN = frozenset(("type", "kind", "status", "spec", "run", "response_digest", "rollout_digest"))
+"""Fields whose texts are the ledger's own."""
 _STRUCTURE = encoded(
     {
         "type rollout kind graded abstained skipped failed infrastructure scored neutral excluded masked constant": 0,

@@ -23,7 +23,7 @@ const add = (node, ...children) => {
 const $ = (id) => document.getElementById(id);
 
 // Controls, bidirectional marks, zero-width and tag characters, lone surrogates, fillers: what a reader cannot see.
-const HIDDEN = /[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u00AD\u034F\u061C\u115F\u1160\u17B4\u17B5\u180B-\u180F\u200B-\u200F\u2028-\u202E\u2060-\u206F\u2800\u3164\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFFB\u{1D173}-\u{1D17A}\u{E0000}-\u{E0FFF}]|\p{Surrogate}/gu;
+const HIDDEN = /[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u00AD\u034F\u061C\u115F\u1160\u17B4\u17B5\u180B-\u180F\u200B-\u200F\u2028-\u202E\u2060-\u206F\u2800\u3164\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFFB\u{1D173}-\u{1D17A}\u{E0000}-\u{E0FFF}\p{Cf}\p{Default_Ignorable_Code_Point}]|\p{Surrogate}/gu;
 const codepoint = (c) => "U+" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
 const isEmojiStyle = (text, at, c) => c === "\uFE0F" && at > 0 && /\p{Extended_Pictographic}$/u.test(text.slice(Math.max(0, at - 2), at));
 // A plain string with hidden characters named, for cells, titles and labels.
@@ -154,8 +154,8 @@ const fileSource = {
     const place = this.places.get(row);
     return place ? (await this.chunk(place[0]))[place[1]] : null;
   },
-  async search(text) {
-    const found = [];
+  async search(given) {
+    const found = [], text = given.toLowerCase();
     const holds = (value) => (typeof value === "string" ? value.toLowerCase().includes(text)
       : value && typeof value === "object" && Object.entries(value).some(([key, item]) => !["type", "kind", "status", "spec"].includes(key) && holds(item)));
     for (const [row, [chunk, at]] of this.places) if (holds((await this.chunk(chunk))[at])) found.push(row);
@@ -557,7 +557,7 @@ const rollouts = (main) => {
     f.text = text;
     clearTimeout(timer);
     timer = setTimeout(async () => {
-      const wanted = text.trim().toLowerCase();
+      const wanted = text.trim();
       const hits = wanted ? await source.search(wanted) : null;
       if (f.text !== text) return;
       state.hits = hits;
