@@ -147,16 +147,22 @@ async def test_a_flood_is_cut_and_judged(engine: VLLMJudge) -> None:
 async def test_cancelling_the_caller_ends_the_request_in_the_engine(engine: VLLMJudge) -> None:
     assert engine._engine is not None
     requests = engine._engine.llm.output_processor
-    tasks = [asyncio.create_task(engine.complete(ask(words(20, i), max_tokens=1500))) for i in range(4)]
-    while requests.get_num_unfinished_requests() < 4:
-        await asyncio.sleep(0.01)
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-    deadline = time.monotonic() + 20
-    while requests.get_num_unfinished_requests() and time.monotonic() < deadline:
-        await asyncio.sleep(0.01)
-    assert requests.get_num_unfinished_requests() == 0
+    await engine.complete(ask("x", choices=LABELS))
+    _signal_engine(engine, signal.SIGSTOP)  # none can be answered before it is cancelled
+    try:
+        tasks = [asyncio.create_task(engine.complete(ask(words(20, i), max_tokens=1500))) for i in range(4)]
+        while requests.get_num_unfinished_requests() < 4:
+            await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        deadline = time.monotonic() + 20
+        while requests.get_num_unfinished_requests() and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        assert requests.get_num_unfinished_requests() == 0
+    finally:
+        _signal_engine(engine, signal.SIGCONT)
+    assert (await engine.complete(ask("x", choices=LABELS))).choice_probs
 
 
 async def test_a_priority_without_effect_is_refused_at_the_start(engine: VLLMJudge) -> None:
@@ -186,6 +192,7 @@ async def test_kill_9_of_the_engine_under_load_fails_what_was_asked_and_it_is_re
     await judge.start()
     try:
         requests = [ask(words(20, i), max_tokens=400) for i in range(8)]
+        _signal_engine(judge, signal.SIGSTOP)  # none can be answered before the kill
         calls = [asyncio.create_task(judge.complete(r)) for r in requests]
         await asyncio.sleep(0.3)
         _kill_engine(judge)

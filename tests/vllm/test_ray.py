@@ -114,16 +114,20 @@ async def test_loops_that_come_and_go_and_run_sync(judge: RayJudge) -> None:
 async def test_cancelling_the_caller_ends_the_request_in_the_actor(judge: RayJudge) -> None:
     """Awaiting less does not cancel anything remotely: the client has to say so."""
     client = RayJudge("random")
-    tasks = [asyncio.create_task(client.complete(ask(words(20, i), max_tokens=1800))) for i in range(4)]
-    while (await client.status())[0]["in_flight"] < 4:
-        await asyncio.sleep(0.05)
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-    deadline = time.monotonic() + 20
-    while (await client.status())[0]["in_flight"] and time.monotonic() < deadline:
-        await asyncio.sleep(0.05)
-    assert (await client.status())[0]["in_flight"] == 0
+    await client.complete(ask("x", choices=LABELS))
+    engine = _engine_of((await client.status())[0])
+    try:
+        tasks = await _calls_on_a_stopped_engine(client, engine)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        deadline = time.monotonic() + 20
+        while (await client.status())[0]["in_flight"] and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+        assert (await client.status())[0]["in_flight"] == 0
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    assert (await client.complete(ask("x", choices=LABELS))).choice_probs
     await client.close()
 
 

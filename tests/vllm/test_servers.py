@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -188,23 +189,26 @@ async def test_a_check_up(replica: Replica) -> None:
         assert "prefix cache hits in it: " in found.engine
 
 
-async def test_nothing_of_a_cancelled_caller_is_decoded_a_second_later(replica: Replica) -> None:
+async def test_nothing_of_a_cancelled_caller_is_decoded_further(replica: Replica) -> None:
+    """The engine is stopped before it is asked, so that nothing ends early on a fast or a busy machine."""
+    calls, tokens = 8, 1500
     async with judge_for(replica, extra_body={"ignore_eos": True}) as judge:
-        writing = [asyncio.create_task(judge.complete(ask(words(9, i), max_tokens=1500))) for i in range(8)]
-        await asyncio.sleep(0.3)
-        _signal_engine_of(
-            replica, signal.SIGSTOP
-        )  # none ends before it is cancelled, however fast the engine is
-        assert not any(task.done() for task in writing)
-        for task in writing:
-            task.cancel()
-        await asyncio.wait(writing)
-        await asyncio.sleep(0.2)  # the server has seen that nobody listens
-        _signal_engine_of(replica, signal.SIGCONT)
+        await judge.start()
+        written = await _tokens_written(judge)
+        with _stopped_engine_of(replica):
+            writing = [
+                asyncio.create_task(judge.complete(ask(words(9, i), max_tokens=tokens))) for i in range(calls)
+            ]
+            await asyncio.sleep(2)  # they have reached the server
+            assert not any(task.done() for task in writing), writing
+            for task in writing:
+                task.cancel()
+            await asyncio.wait(writing)
+            await asyncio.sleep(1)  # the server has seen that nobody listens
         await asyncio.sleep(1)
-        load = await judge.load()
-        assert load is not None
-        assert (load.running, load.waiting) == (0, 0)
+        while (load := await judge.load()) is None or load.running or load.waiting:
+            await asyncio.sleep(0.1)
+        assert await _tokens_written(judge) - written < calls * tokens / 4
 
 
 async def test_kill_9_of_the_servers_engine_under_load(replica: Replica) -> None:
@@ -219,11 +223,14 @@ async def test_kill_9_of_the_servers_engine_under_load(replica: Replica) -> None
         ]
         writer = OpenAIJudge(f"http://127.0.0.1:{replica.port}", api_key=KEY)
         await writer.start()
-        _signal_engine_of(replica, signal.SIGSTOP)  # none can be answered before the kill
-        writing = [asyncio.create_task(writer.complete(ask(words(9, i), max_tokens=1500))) for i in range(32)]
-        await asyncio.sleep(1)
         starts = replica.starts
-        _signal_engine_of(replica, signal.SIGKILL)
+        with _stopped_engine_of(replica):  # none can be answered before the kill
+            writing = [
+                asyncio.create_task(writer.complete(ask(words(9, i), max_tokens=1500))) for i in range(32)
+            ]
+            await asyncio.sleep(2)
+            assert not any(task.done() for task in writing), writing
+            _signal_engine_of(replica, signal.SIGKILL)
         found = await asyncio.gather(*writing, return_exceptions=True)
         await writer.close()
         assert all(isinstance(f, JudgeUnavailable) for f in found), [repr(f)[:200] for f in found]
@@ -242,6 +249,23 @@ async def test_kill_9_of_the_servers_engine_under_load(replica: Replica) -> None
             assert all(isinstance(r.grades["judge"], Graded) for r in later)
             assert [r.reward for r in later] == pytest.approx(expected, rel=1e-3)
         assert replica.starts == starts + 1
+
+
+async def _tokens_written(judge: OpenAIJudge) -> float:
+    """Return the tokens that the server's engine has decoded since its start."""
+    page = await judge._health.page("/metrics") or ""
+    counts = re.findall(r"^vllm:generation_tokens_total\{[^}]*\} (\S+)", page, re.MULTILINE)
+    assert counts
+    return sum(map(float, counts))
+
+
+@contextlib.contextmanager
+def _stopped_engine_of(replica: Replica) -> Iterator[None]:
+    _signal_engine_of(replica, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _signal_engine_of(replica, signal.SIGCONT)
 
 
 def _signal_engine_of(replica: Replica, signum: signal.Signals) -> None:
