@@ -139,14 +139,15 @@ def start_time(pid: int) -> int | None:
 
 def descendants(pid: int) -> set[int]:
     """Return the ids of all descendants of *pid* (on Linux; elsewhere none)."""
+    children: dict[int, list[int]] = {}
+    # by each process's parent: lists of a thread's children miss those of a thread that ends meanwhile
+    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
+            children.setdefault(int(file.read().rpartition(b")")[2].split()[1]), []).append(int(name))
     found: set[int] = set()
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return found
-    for task in tasks:
-        # a thread that ends meanwhile must not hide what the others have started
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
-            for child in map(int, file.read().split()):
-                found |= {child} | descendants(child)
+    new = [pid]
+    while new:
+        of = [child for parent in new for child in children.get(parent, ())]
+        found.update(of)
+        new = of
     return found
