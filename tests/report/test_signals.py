@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from judgekit import Failed, Graded, Usage
-from judgekit.report.signals import Limits, Signal, formatting, repetition, signals
+from judgekit.metrics import Signal, SignalLimits
+from judgekit.metrics.signals import formatting, repetition
+from judgekit.report.signals import signals
 from judgekit.report.table import Table
 
 from .test_table import append, entry
@@ -35,7 +37,7 @@ def found(
     append(path, *made)
     table = Table(path)
     table.read()
-    told = signals(table, Limits(**limits))
+    told = signals(table, SignalLimits(**limits))
     assert [s.raised for s in told] == sorted((s.raised for s in told), reverse=True)
     return {f"{s.name} {s.subject}".strip(): s for s in told}
 
@@ -77,7 +79,7 @@ def test_a_run_that_has_it_raises_it(
     told = found(tmp_path / "l", row)
     assert name in raised(told)
     field = name.split()[0]
-    assert told[name].limit == getattr(Limits(), field)
+    assert told[name].limit == getattr(SignalLimits(), field)
     beyond = {"disagreement": -1.0}.get(field, 1.0)
     assert name not in raised(found(tmp_path / "m", row, **{field: beyond}))
 

@@ -212,16 +212,26 @@ async def test_judge_calls_are_spans() -> None:
 
 def test_the_documentation_has_every_name() -> None:
     counts = Counts()
-    grades = {"g": Failed("VerdictError"), "h": Graded(0.5)}
-    for reward in (0.0, 0.5):
-        made = RewardResult(
-            index=0, group=0, reward=reward, status="scored", raw_reward=reward, contributions={}, grades=grades, usage=Usage(1, 1, 1, 1)
+    made = []
+    for i in range(64):
+        grades = {
+            "g": Failed("VerdictError"),
+            "h": Graded(i / 64, usage=Usage(1, 1, 1, 1)),
+            "r": Graded(i / 64),
+        }
+        made.append(
+            RewardResult(
+                index=0, group=0, reward=i / 64, status="scored", raw_reward=i / 64, contributions={}, grades=grades, usage=Usage(1, 1, 1, 1)
+            )
         )  # fmt: skip
-        counts.add(made, length=1, bounds=(0.0, 1.0))
-    counts.add_group([made])
+    rollouts = [Rollout(response="x" * i) for i in range(64)]
+    for result, rollout in zip(made, rollouts, strict=True):
+        counts.add(result, rollout, bounds=(0.0, 1.0))
+    counts.add_group(made, rollouts)
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     documented = {name for row in rows for name in re.findall("`([^`]+)`", row)}
     latencies = {"GRADER/p50_s", "GRADER/p95_s", "GRADER/queue_wait_p95_s"}
-    figures = {re.sub("^[gh]/", "GRADER/", name) for name in counts.figures("")}
+    pairs = {"h/correlation_with/r": "JUDGE/correlation_with/RULE"}
+    figures = {pairs.get(name) or re.sub("^[ghr]/", "GRADER/", name) for name in counts.figures("")}
     assert documented == figures | latencies

@@ -13,12 +13,16 @@ import typer
 
 from judgekit.cli.console import out, run, say
 from judgekit.errors import ConfigError
+from judgekit.metrics import SignalLimits
 
 Ledger = Annotated[Path, typer.Argument(help="A ledger written by judgekit: a file or a folder.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 LimitsFile = Annotated[
     Path | None,
-    typer.Option("--limits", help="A YAML file with limits of signals, such as length: 0.4."),
+    typer.Option(
+        "--limits",
+        help="A YAML file with limits of signals, such as length: 0.4, or a reward.yaml with runner: {signals: …}.",
+    ),
 ]
 
 
@@ -186,17 +190,19 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def _limits(path: Path | None) -> Any:
-    """The limits in a YAML file; None without one. Raises ConfigError for a name or a value that is none."""
+def _limits(path: Path | None) -> SignalLimits | None:
+    """The limits in a YAML file, or in a reward.yaml; None without one. Raises ConfigError for a name or a value that is none."""
     import msgspec
 
-    from judgekit.report.signals import Limits
     from judgekit.strict_yaml import read_yaml
 
     if path is None:
         return None
+    found = read_yaml(path)
+    if isinstance(found, dict) and "graders" in found:
+        found = (found.get("runner") or {}).get("signals", {})
     try:
-        return msgspec.convert(read_yaml(path), Limits)
+        return msgspec.convert(found, SignalLimits)
     except msgspec.ValidationError as error:
-        known = ", ".join(Limits.__struct_fields__)
+        known = ", ".join(SignalLimits.__struct_fields__)
         raise ConfigError(f"{path}: {error}; limits are {known}") from None

@@ -56,7 +56,7 @@ def _known(value: float) -> float | None:
 
 def _told(counts: Any) -> set[str]:
     """Warnings whose figures stand elsewhere in the summary."""
-    return set(counts.line().split("; "))
+    return set(counts.trouble())
 
 
 def scored(results: Sequence[RewardResult]) -> list[float]:

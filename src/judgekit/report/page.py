@@ -23,8 +23,9 @@ import msgspec
 from judgekit.errors import DataError
 from judgekit.ledger.files import whole_file
 from judgekit.ledger.jsonl import encoded
+from judgekit.metrics import Signal, SignalLimits
 from judgekit.report.marks import read_marks
-from judgekit.report.signals import Limits, Signal, signals, to_json
+from judgekit.report.signals import signals, to_json
 from judgekit.report.table import Table
 
 ROWS = 5000
@@ -44,7 +45,7 @@ def write_report(
     path: str | os.PathLike[str],
     *,
     rows: int = ROWS,
-    limits: Limits | None = None,
+    limits: SignalLimits | None = None,
 ) -> None:
     """Write the page about *ledger* to *path*, with the texts of *rows* rollouts; see `render`.
 

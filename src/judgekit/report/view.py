@@ -23,10 +23,11 @@ from aiohttp import web
 
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
+from judgekit.metrics import SignalLimits
 from judgekit.report.compare import comparison
 from judgekit.report.marks import Mark, write_mark
 from judgekit.report.page import cut, marks_of, shell
-from judgekit.report.signals import Limits, signals, to_json
+from judgekit.report.signals import signals, to_json
 from judgekit.report.table import Table
 
 _SLICE = 200
@@ -43,7 +44,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class View:
     """Serves one ledger: `async with View(path).served() as url`. *against*: an earlier ledger to compare with."""
 
-    def __init__(self, ledger: Path, *, against: Path | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, ledger: Path, *, against: Path | None = None, limits: SignalLimits | None = None
+    ) -> None:
         self.table = Table(ledger)
         self.before = Table(against) if against is not None else None
         self.limits = limits

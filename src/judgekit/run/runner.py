@@ -23,7 +23,7 @@ from judgekit.execution.pool import ProcessPool, default_pool
 from judgekit.graders.protocol import AnyGrader, check_grader
 from judgekit.ledger.schema import GraderSpec, Spec
 from judgekit.ledger.writer import Ledger
-from judgekit.metrics import Metrics
+from judgekit.metrics import SIGNAL_LIMITS, Metrics, SignalLimits
 from judgekit.reward.explain import explain_result
 from judgekit.reward.nodes import Node, Weighted, as_node, equal_weights
 from judgekit.reward.transforms import TransformName
@@ -68,6 +68,7 @@ class GradingRunner:
         missing_reward: MissingReward = "exclude",
         max_failure_rate: float | None = None,
         retry: Retry = NO_RETRY,
+        signals: SignalLimits = SIGNAL_LIMITS,
         ledger: Ledger | None = None,
         pool: ProcessPool | None = None,
         progress: bool = False,
@@ -82,6 +83,7 @@ class GradingRunner:
             missing_reward=missing_reward,
             max_failure_rate=max_failure_rate,
             retry=retry,
+            signals=signals,
         )
         self.graders = _named(graders)
         self._resources = tuple(resources)
@@ -100,7 +102,7 @@ class GradingRunner:
         tree = RewardTree(root, ranges)
         for problem in tree.warnings:
             logger.warning("reward: %s", problem)
-        metrics = Metrics(tree.bounds())
+        metrics = Metrics(tree.bounds(), signals)
         for grader in bound:
             for way in (grader, grader.pooled) if grader.pooled else (grader,):
                 way.timings = [metrics.timings(key) for key in grader.keys]
@@ -233,6 +235,7 @@ class GradingRunner:
         """
         plan = self._plan
         settings = msgspec.structs.replace(plan.settings, **changes)
+        plan.metrics.limits = settings.signals
         limits = plan.limits
         if shared:
             common = Limiter(settings.max_concurrency)
@@ -245,7 +248,7 @@ class GradingRunner:
 
     def separate(self, ledger: Ledger | None) -> GradingRunner:
         """This runner with a ledger and metrics of its own, for one part of a larger job: the same graders and resources."""
-        return self._with(ledger=ledger, metrics=Metrics(self._plan.tree.bounds()))
+        return self._with(ledger=ledger, metrics=Metrics(self._plan.tree.bounds(), self.settings.signals))
 
     def _with(self, **changes: Any) -> GradingRunner:
         made: GradingRunner = object.__new__(GradingRunner)
