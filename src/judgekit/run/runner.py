@@ -246,6 +246,16 @@ class GradingRunner:
         spec = _spec(list(plan.by_name.values()), plan.tree, settings)
         return self._with(settings=settings, limits=limits, spec=spec)
 
+    def with_calls(self, wrap: Callable[[BoundGrader], Callable[..., Any]]) -> GradingRunner:
+        """This runner, which calls what *wrap* returns for a grader in place of the grader's own `call`, to watch it."""
+        plan = self._plan
+        made = {name: grader.calling(wrap(grader)) for name, grader in plan.by_name.items()}
+        return self._with(
+            graders=tuple(made[grader.name] for grader in plan.graders),
+            by_key={key: made[grader.name] for key, grader in plan.by_key.items()},
+            by_name=made,
+        )
+
     def separate(self, ledger: Ledger | None) -> GradingRunner:
         """This runner with a ledger and metrics of its own, for one part of a larger job: the same graders and resources."""
         return self._with(ledger=ledger, metrics=Metrics(self._plan.tree.bounds(), self.settings.signals))
