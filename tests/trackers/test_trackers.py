@@ -154,6 +154,11 @@ def test_prometheus(graded: Any) -> None:
         r.usage.cached_tokens for r in results
     )
     assert "# TYPE judgekit_score_mean gauge" in page
+    raised = {
+        grader: registry.get_sample_value("judgekit_signal_raised", {"signal": "missing", "subject": grader})
+        for grader in ("judge", "length")
+    }
+    assert raised == {"judge": 1.0, "length": 0.0}
 
 
 def test_prometheus_before_anything_was_graded() -> None:
