@@ -289,7 +289,7 @@ async def test_evaluations_and_the_calls_in_them_are_spans() -> None:
 
 
 def test_the_documentation_has_every_name() -> None:
-    counts = Counts()
+    counts = Counts(bounds=(0.0, 1.0))
     made = []
     for i in range(64):
         grades: dict[str, Grade] = {
@@ -304,7 +304,7 @@ def test_the_documentation_has_every_name() -> None:
         )  # fmt: skip
     rollouts = [Rollout(response="x" * i) for i in range(64)]
     for result, rollout in zip(made, rollouts, strict=True):
-        counts.add(result, rollout, bounds=(0.0, 1.0))
+        counts.add(result, rollout)
     counts.add_group(made, rollouts)
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]

@@ -46,10 +46,9 @@ class Bridge:
 
     async def _grade(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:
         (results,) = await self._runner.run_groups([rollouts])
-        counts = Counts(self._runner.settings.signals)
-        bounds = self._runner.reward.bounds()
+        counts = Counts(self._runner.settings.signals, self._runner.reward.bounds())
         for result, rollout in zip(results, rollouts, strict=True):
-            counts.add(result, rollout, bounds=bounds)
+            counts.add(result, rollout)
         if len(results) > 1:
             counts.add_group(results, rollouts)
         self._steps.add_stepless(counts)

@@ -101,11 +101,15 @@ class GraderCounts:
 class Counts:
     """What became of some rollouts. Can be pickled and merged, so that processes can add theirs up.
 
-    *limits*: of `signals`; counts that are merged into others bring theirs along.
+    *limits*: of `signals`. *bounds*: the lowest and highest reward that there is. Counts that are merged into others
+    bring theirs along.
     """
 
-    def __init__(self, limits: SignalLimits | None = None) -> None:
+    def __init__(
+        self, limits: SignalLimits | None = None, bounds: tuple[float, float] = (-math.inf, math.inf)
+    ) -> None:
         self.limits = limits
+        self.bounds = bounds
         self.graders: dict[str, GraderCounts] = {}
         self.statuses: Counter[str] = Counter()
         self.policies: Counter[str] = Counter()
@@ -120,18 +124,10 @@ class Counts:
         """Of (response length, raw reward) of scored rollouts."""
         self.at_low = 0
         self.at_high = 0
-        self.bounded = False
-        """Whether it is known which rewards are the lowest and highest."""
         self.evidence = Evidence()
 
-    def add(
-        self,
-        result: RewardResult,
-        rollout: Rollout | None = None,
-        *,
-        bounds: tuple[float, float] = (-math.inf, math.inf),
-    ) -> None:
-        """Count a result. *rollout*: what was graded, for all that needs its text. *bounds*: lowest and highest reward that there is."""
+    def add(self, result: RewardResult, rollout: Rollout | None = None) -> None:
+        """Count a result. *rollout*: what was graded, for all that needs its text."""
         self.statuses[result.status] += 1
         for name, grade in result.grades.items():
             counts = self.graders.get(name)
@@ -145,10 +141,10 @@ class Counts:
         raw = result.raw_reward
         if raw is not None:
             self.rewards.add(0 if rollout is None else length_of(rollout), raw)
-            if bounds[0] > -math.inf:
-                self.bounded = True
-                self.at_low += raw <= bounds[0]
-                self.at_high += raw >= bounds[1] > bounds[0]
+            if raw <= self.bounds[0]:
+                self.at_low += 1
+            elif raw >= self.bounds[1]:
+                self.at_high += 1
         if rollout is not None:
             ALLOWANCE.look(self.evidence, result, rollout)
 
@@ -177,9 +173,15 @@ class Counts:
         self.rewards.merge(other.rewards)
         self.at_low += other.at_low
         self.at_high += other.at_high
-        self.bounded |= other.bounded
         self.evidence.merge(other.evidence)
         self.limits = self.limits or other.limits
+        if not self._bounded:
+            self.bounds = other.bounds
+
+    @property
+    def _bounded(self) -> bool:
+        """Whether it is known which rewards are the lowest and the highest."""
+        return self.bounds[0] > -math.inf
 
     @property
     def rollouts(self) -> int:
@@ -208,7 +210,7 @@ class Counts:
         if self.evidence.length.n < LEAST <= n and self.rewards.xx:
             yield correlated("length_overall", self.rewards, limits.length_overall)
         yield from flat(self.flat_groups, self.groups, limits)
-        if self.bounded:
+        if self._bounded:
             yield from saturated("highest", self.at_high, n, limits)
             yield from saturated("lowest", self.at_low, n, limits)
         for name, counts in self.graders.items():
@@ -246,7 +248,7 @@ class Counts:
             out["reward_std"] = self.rewards.std_y
             if self.rewards.xx:
                 out["reward_length_correlation"] = self.rewards.correlation
-            if self.bounded:
+            if self._bounded:
                 out["reward_at_low_rate"] = self.at_low / n
                 out["reward_at_high_rate"] = self.at_high / n
         evidence = self.evidence

@@ -34,12 +34,15 @@ class Metrics:
         self._bounds = bounds
         self.limits = limits
         """Of signals."""
-        self._told = Counts(limits)
+        self._told = self._counts()
         """What the log has heard of, since the last reset."""
-        self._news = Counts(self.limits)
+        self._news = self._counts()
         """What it has not."""
         self._tell_at = 0.0
         self._timings: dict[str, tuple[deque[float], deque[float]]] = {}
+
+    def _counts(self) -> Counts:
+        return Counts(self.limits, self._bounds)
 
     def timings(self, name: str) -> tuple[deque[float], deque[float]]:
         """Latest durations of a grader's evaluations, and of their waits for a place, in seconds."""
@@ -49,10 +52,10 @@ class Metrics:
     def add(self, result: RewardResult, rollout: Rollout) -> None:
         """Count a result."""
         with self._lock:
-            self._news.add(result, rollout, bounds=self._bounds)
+            self._news.add(result, rollout)
 
     def add_group(
-        self, rollouts: Sequence[Rollout], rewards: Sequence[float], *, flat: bool, empty: bool
+        self, rollouts: Iterable[Rollout], rewards: Sequence[float], *, flat: bool, empty: bool
     ) -> None:
         """Count a group, by its valid members and their rewards before the transform."""
         with self._lock:
@@ -71,7 +74,7 @@ class Metrics:
             self._tell_at = clock + _TELL_S
             lines = list(self._news.warnings())
             self._told.merge(self._news)
-            self._news = Counts(self.limits)
+            self._news = self._counts()
         for line in lines:
             logger.warning("%s", line)
 
@@ -82,7 +85,7 @@ class Metrics:
             return self._all()
 
     def _all(self) -> Counts:
-        total = Counts(self.limits)
+        total = self._counts()
         total.merge(self._told)
         total.merge(self._news)
         return total
@@ -99,8 +102,8 @@ class Metrics:
         with self._lock:
             counts, timings = self._all(), {name: tuple(map(list, t)) for name, t in self._timings.items()}
             if reset:
-                self._told = Counts(self.limits)
-                self._news = Counts(self.limits)
+                self._told = self._counts()
+                self._news = self._counts()
                 for pair in self._timings.values():
                     for values in pair:
                         values.clear()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -23,6 +23,8 @@ from judgekit.types import Graded, RewardResult, Rollout
 LEAST = 64
 """Rewards below which a correlation or a share says nothing."""
 LEAST_GROUPS = 16
+_PASS = 15
+"""Rollouts that are not looked at, once there is no time left, before the clock is asked again."""
 _READ = 8000
 """Characters of a response that are looked at while a run goes on."""
 
@@ -217,6 +219,7 @@ class Allowance:
         self.burst_s = burst_s
         self._left = burst_s
         self._at = time.monotonic()
+        self._pass = 0
 
     def look(self, evidence: Evidence, result: RewardResult, rollout: Rollout) -> None:
         """Look at a rollout if there is time left."""
@@ -225,7 +228,7 @@ class Allowance:
             self._left -= time.monotonic() - at
 
     def look_at_group(
-        self, evidence: Evidence, rollouts: Sequence[Rollout], rewards: Sequence[float]
+        self, evidence: Evidence, rollouts: Iterable[Rollout], rewards: Sequence[float]
     ) -> None:
         """Look at a group's valid members if there is time left."""
         if (at := self._time()) is not None:
@@ -234,10 +237,16 @@ class Allowance:
 
     def _time(self) -> float | None:
         """The time now; None if none is left to spend."""
+        if self._pass:  # asking the clock costs more than counting
+            self._pass -= 1
+            return None
         at = time.monotonic()
         self._left = min(self.burst_s, self._left + self.share * (at - self._at))
         self._at = at
-        return at if self._left > 0 else None
+        if self._left > 0:
+            return at
+        self._pass = _PASS
+        return None
 
 
 ALLOWANCE = Allowance()

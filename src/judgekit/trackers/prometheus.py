@@ -66,7 +66,10 @@ def families(counts: Counts) -> Iterator[Family]:
         "judgekit_signal_raised",
         "gauge",
         "Whether a signal of a hacked or exhausted reward is beyond its limit, over all rollouts since the start.",
-        [({"signal": found.name, "subject": found.subject}, float(found.raised)) for found in counts.signals()],
+        [
+            ({"signal": found.name, "subject": found.subject}, float(found.raised))
+            for found in counts.signals()
+        ],
     )
     usage = counts.usage
     yield Family("judgekit_judge_calls_total", "counter", "Calls of judges.", [({}, usage.calls)])

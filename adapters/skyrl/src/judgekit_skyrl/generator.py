@@ -63,8 +63,8 @@ class _Session:
 
         result = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(meet(), self._loop))
         runner = self._collector(env_id).runner
-        counts = self.counts.setdefault(env_id, Counts(runner.settings.signals))
-        counts.add(result, rollout, bounds=runner.reward.bounds())
+        counts = self.counts.setdefault(env_id, Counts(runner.settings.signals, runner.reward.bounds()))
+        counts.add(result, rollout)
         members = self._graded[env_id, instance]
         members.append((result, rollout))
         if len(members) == size:

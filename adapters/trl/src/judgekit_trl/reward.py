@@ -128,11 +128,10 @@ class RewardFunction:
 
         Raises FailureRateError.
         """
-        counts = Counts(self._runner.settings.signals)
-        bounds = self._runner.reward.bounds()
+        counts = Counts(self._runner.settings.signals, self._runner.reward.bounds())
         for results, rollouts in zip(graded, groups, strict=True):
             for result, one in zip(results, rollouts, strict=True):
-                counts.add(result, one, bounds=bounds)
+                counts.add(result, one)
             counts.add_group(results, rollouts)
         if ends:
             self._steps.add(counts)

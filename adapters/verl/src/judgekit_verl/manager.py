@@ -243,10 +243,9 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
                 self._step_counts().fatal.remote(f"{type(error).__name__}: {error}")
             raise
         if self.hook:
-            counts = Counts(self.runner.settings.signals)
-            bounds = self.runner.reward.bounds()
+            counts = Counts(self.runner.settings.signals, self.runner.reward.bounds())
             for result, rollout in zip(results, rollouts, strict=True):
-                counts.add(result, rollout, bounds=bounds)
+                counts.add(result, rollout)
             if grouped:
                 counts.add_group(results, rollouts)
             await self._step_counts().add.remote(counts, training)  # before the rewards are used
