@@ -82,7 +82,7 @@ class Results:
         raw = [state.ev.value for state in valid if state.ev.value is not None]
         lone = len(raw) < 2 and self.relative
         self.plan.metrics.add_group(
-            [state.rollout for state in valid],
+            (state.rollout for state in valid),
             raw,
             flat=len(raw) >= 2 and is_flat(raw),
             empty=lone or not raw,
