@@ -16,8 +16,6 @@ import pytest
 
 from judgekit import ConfigError, Failed, Graded, GradingRunner, RewardResult, Rollout, Usage, grader
 from judgekit.metrics import Counts, GraderCounts, Metrics, Moments, SignalLimits, signals
-from judgekit.metrics import counts as counts_module
-from judgekit.metrics import metrics as metrics_module
 
 
 def failing(name: str, error: str) -> GradingRunner:
@@ -169,14 +167,6 @@ def test_the_groups_of_unreadable_verdicts_are_bounded() -> None:
 
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
-
-
-@pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every rollout is looked at, however busy the machine."""
-    monkeypatch.setattr(signals, "ALLOWANCE", signals.Allowance(share=1e6, burst_s=1e6))
-    monkeypatch.setattr(counts_module, "ALLOWANCE", signals.ALLOWANCE)
-    monkeypatch.setattr(metrics_module, "ALLOWANCE", signals.ALLOWANCE)
 
 
 @grader(name="rule")
