@@ -91,6 +91,17 @@ async def test_nobody_without_the_token_and_no_other_host_reads(tmp_path: Path) 
         token = {"Authorization": f"Bearer {client.token}"}
         await client.get("api/state", 403, headers={**token, "Host": "evil.example"})
         await client.get("", 403, headers={"Host": f"evil.example:{client.base.split(':')[2]}"})
+        assert "l.jsonl" not in await client.get("", headers={})  # not even which ledger it is
+
+
+async def test_a_token_in_no_encoding_is_a_wrong_one(tmp_path: Path) -> None:
+    path = write(tmp_path / "l.jsonl", some(4))
+    async with opened(path) as client:
+        host = client.base.removeprefix("http://").strip("/")
+        reader, writer = await asyncio.open_connection(*host.split(":"))
+        writer.write(b"GET /api/state HTTP/1.1\r\nAuthorization: Bearer \xff\xfe\r\nHost: " + host.encode() + b"\r\n\r\n")
+        assert b"403" in await reader.readline()
+        writer.close()
 
 
 async def test_marks_are_written_beside_the_ledger(tmp_path: Path) -> None:

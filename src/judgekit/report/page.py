@@ -13,6 +13,7 @@ import hashlib
 import html
 import os
 import random
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -121,14 +122,9 @@ def shell(title: str, *, connect: bool, islands: Iterable[tuple[str, str]] = ())
     data = "\n".join(
         f'<script type="application/octet-stream" id="{name}">{text}</script>' for name, text in islands
     )
-    return (
-        _asset("report.html")
-        .replace("{{policy}}", policy)
-        .replace("{{title}}", html.escape(title))
-        .replace("{{style}}", style)
-        .replace("{{script}}", script)
-        .replace("{{data}}", data)
-    )
+    parts = {"policy": policy, "title": html.escape(title), "style": style, "script": script, "data": data}
+    # at once: a title or a script may have such a name in it
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("report.html"))
 
 
 def _sample(table: Table, rows: int) -> list[int]:

@@ -116,7 +116,9 @@ class View:
         if request.host not in (f"127.0.0.1:{self.port}", f"localhost:{self.port}"):
             raise web.HTTPForbidden(text="this page is only served under 127.0.0.1")
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if request.path != "/" and not secrets.compare_digest(token.encode(), self.token.encode()):
+        if request.path != "/" and not secrets.compare_digest(
+            token.encode("utf-8", "surrogateescape"), self.token.encode()
+        ):
             raise web.HTTPForbidden(text="open the address that judgekit view printed, with all behind the #")
         response = await handler(request)
         response.headers["Cache-Control"] = "no-store"
@@ -126,7 +128,7 @@ class View:
         return response
 
     async def _page(self, request: web.Request) -> web.Response:
-        return web.Response(text=shell(self.table.path.name, connect=True), content_type="text/html")
+        return web.Response(text=shell("ledger", connect=True), content_type="text/html")
 
     async def _state(self, request: web.Request) -> web.Response:
         try:

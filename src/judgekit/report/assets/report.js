@@ -787,6 +787,7 @@ const heading = () => {
   const { facts } = store, statuses = new Map();
   for (const row of shownRows()) statuses.set(name("status", row), (statuses.get(name("status", row)) ?? 0) + 1);
   $("title").textContent = plain(facts.title);
+  document.title = `${plain(facts.title)} · judgekit`; // a server's page has none: anyone may ask for it
   const usage = facts.usage ?? {};
   $("facts").textContent = [
     `${count(store.rows - store.hidden.size)} rollouts in ${count(groups().size)} groups`,
