@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,66 @@ def test_a_run_that_resumes_another_may_come_first_in_a_folder(tmp_path: Path) -
     table.read()
     assert table.hidden == {2}
     assert_is(table, tmp_path)
+
+
+def unfinished(index: int, **changed: Any) -> Entry:
+    return entry(index, status="unfinished", reward=None, raw_reward=None, **changed)
+
+
+@pytest.mark.parametrize(
+    ("lines", "counts"),
+    [
+        ([entry(0, reward=0.1), entry(0, reward=0.2)], [0.2]),
+        ([entry(0, reward=0.2, time=2.0), entry(0, reward=0.1)], [0.2]),
+        ([entry(0, reward=0.1), unfinished(0)], [0.1]),
+        ([unfinished(0, time=9.0), entry(0, reward=0.1), entry(1, reward=0.3), entry(1, reward=0.4)], [0.1, 0.4]),
+        ([entry(0, reward=0.1), unfinished(0, run="new", tags={RESUMES: ["r"]})], [0.1]),
+        ([unfinished(0, run="new", tags={RESUMES: ["r"]}), unfinished(0), entry(0, reward=0.1)], [0.1]),
+        ([unfinished(0, run="new", tags={RESUMES: ["r"]}), unfinished(0)], [None]),
+        ([entry(0, reward=0.1, tags={RESUMES: "r"}), entry(1, reward=0.2, tags={RESUMES: ["r"]})], [0.1, 0.2]),
+        ([entry(i % 3, run=f"r{i % 2}", reward=i / 10) for i in range(9)], [0.3, 0.4, 0.5, 0.6, 0.7, 0.8]),
+    ],
+)  # fmt: skip
+def test_the_later_finished_line_of_a_rollout_counts_for_both_readers(
+    tmp_path: Path, lines: list[Entry], counts: list[float | None]
+) -> None:
+    path = tmp_path / "l.jsonl"
+    append(path, *lines)
+    assert [e.reward for e in read_ledger(path).entries] == counts
+    table = Table(path)
+    table.read()
+    assert_is(table, path)
+
+
+def test_the_files_of_a_folder_in_another_order_tell_the_same(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    for case in range(40):
+        lines = [
+            (unfinished if rng.random() < 0.4 else entry)(
+                rng.randrange(3), run=run, time=float(at), rollout_digest="d",
+                tags={RESUMES: ["a"]} if run == "b" else {RESUMES: ["a", "b"]} if run == "c" else {},
+            )
+            for at, run in enumerate(rng.choices("abc", k=8))
+        ]  # fmt: skip
+        told = []
+        for order in (lines, lines[::-1], rng.sample(lines, len(lines))):
+            folder = _made(tmp_path / f"{case}-{len(told)}")
+            for name, line in enumerate(order):
+                append(folder / f"{name}.jsonl", line)
+            table = Table(folder)
+            table.read()
+            assert_is(table, folder)
+            told.append(sorted(e.time for e in read_ledger(folder).entries))
+        assert told[0] == told[1] == told[2]
+
+
+def test_a_copy_of_a_line_used_nothing_more(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    one = entry(0, usage=Usage(4, 120, 60, 4))
+    append(path, one, one, unfinished(0, usage=Usage(1, 9, 0, 1)))
+    table = Table(path)
+    table.read()
+    assert table.usage == Usage(4, 120, 60, 4)
 
 
 def test_what_an_unfinished_line_used_is_counted_once(tmp_path: Path) -> None:

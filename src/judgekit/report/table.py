@@ -19,7 +19,8 @@ from msgspec import Struct
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.reader import ledger_files
-from judgekit.ledger.schema import FORMAT, RESUMES, Spec
+from judgekit.ledger.schema import FORMAT, Spec
+from judgekit.ledger.standing import Standing
 from judgekit.ledger.writer import flush_ledgers
 from judgekit.types import Usage, content_text
 
@@ -114,8 +115,6 @@ class Table:
         """Numbers (from 1) of lines that were skipped, each in its file."""
         self.rows = 0
         self.read_bytes = 0
-        self.hidden: set[int] = set()
-        """Rows that a later line took the place of."""
         self.numbers: dict[str, array[float]] = {
             key: array("d")
             for key in ("index", "reward", "raw", "time", "step", "length", "seconds", "tokens", "calls")
@@ -132,14 +131,9 @@ class Table:
         self._files: dict[Path, int] = {}
         self._lines: dict[Path, int] = {}
         self._paths: list[Path] = []
-        self._unfinished: dict[tuple[str, int], tuple[int, Usage]] = {}
-        self.identities = array("q")
-        """A hash of what tells a row's rollout from others, also in another ledger."""
-        self._resumed: set[tuple[str, int]] = set()
-        """Runs and identities of rows whose place a later run took."""
-        self._rows_of: dict[int, list[int]] = {}
-        """Rows by identity: only of a ledger with resumed runs."""
-        self._identified = 0
+        self._standing = Standing()
+        self._unfinished: dict[int, Usage] = {}
+        """What was used for rows that a later line may take the place of, which has it as well."""
         self._starts: list[dict[str, int]] = []
         """Sizes of `names` and `graders` at each block's first row."""
 
@@ -206,7 +200,6 @@ class Table:
             self._starts.append(
                 {key: len(names.values) for key, names in self.names.items()} | {"graders": len(self.graders)}
             )
-        self._replace(row, at)
         group = encoded(row.group)
         if group not in self.names["group"]:
             self.names["group"].code(
@@ -251,36 +244,35 @@ class Table:
                 column.error[at] = self.names["error"].code((grade.error, grade.cause))
         for numbers, number in zip(self._places, place, strict=True):
             numbers.append(number)
-        self.usage += row.usage
+        self._count(row, at)
         self.rows += 1  # last: what reads the table meanwhile sees whole rows
         return True
 
-    def _replace(self, row: _Row, at: int) -> None:
-        """Hide the rows that this one takes the place of, as `read_ledger` leaves them out."""
-        earlier, counted = self._unfinished.pop((row.run, row.index), (None, Usage()))
-        if earlier is not None:
-            self.hidden.add(earlier)
-            self.usage = _less(self.usage, counted)  # the later line has it as well
+    def _count(self, row: _Row, at: int) -> None:
+        """Let the row take its place among the lines of its rollout; what was used for them is counted once."""
+        other = self._standing.add(row)
+        if other is not None:
+            if at in self._standing.repeated or other not in self._unfinished:
+                return
+            self.usage = _less(self.usage, self._unfinished.pop(other))
+        self.usage += row.usage
         if row.status == "unfinished":
-            self._unfinished[row.run, row.index] = at, row.usage
-        identity = hash((row.id, encoded(row.group), row.rollout_digest))
-        self.identities.append(identity)
-        if (row.run, identity) in self._resumed:  # the files of a folder come in any order
-            self.hidden.add(at)
-        resumes = row.tags.get(RESUMES)
-        if isinstance(resumes, list) and resumes:
-            self._resumed.update((str(run), identity) for run in resumes)
-            self._hide(identity, {self.names["run"].code(str(run)) for run in resumes})
+            self._unfinished[at] = row.usage
 
-    def _hide(self, identity: int, runs: set[int]) -> None:
-        for at in range(self._identified, self.rows):
-            self._rows_of.setdefault(self.identities[at], []).append(at)
-        self._identified = self.rows
-        self.hidden.update(at for at in self._rows_of.get(identity, ()) if self.codes["run"][at] in runs)
+    @property
+    def identities(self) -> Sequence[int]:
+        """For each row a hash of what tells its rollout from others, also in another ledger."""
+        return self._standing.rollouts
+
+    @property
+    def hidden(self) -> set[int]:
+        """Rows that do not count, as `read_ledger` leaves them out."""
+        return self._standing.repeated | self._standing.replaced
 
     def shown(self) -> Iterator[int]:
         """Rows that count."""
-        return (at for at in range(self.rows) if at not in self.hidden)
+        hidden = self.hidden
+        return (at for at in range(self.rows) if at not in hidden)
 
     def place(self, row: int) -> Place:
         files, offsets, lengths = self._places
