@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import random
+from array import array
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ from judgekit import DataError, Failed, Graded, Ledger, Rollout, Usage, read_led
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.schema import RESUMES, Entry
 from judgekit.report import table as module
-from judgekit.report.table import STATES, Table
+from judgekit.report.table import STATES, LedgerChanged, Table
+from judgekit.report.view import matching_rows
 
 from .ledgers import some, write
 
@@ -108,6 +112,104 @@ def test_it_reads_on_where_it_stopped(tmp_path: Path) -> None:
     assert_is(table, path)
     assert STATES[table.graders["a"].state[3]] == "absent"
     assert STATES[table.graders["b"].state[0]] == "absent"
+
+
+def _replaced(path: Path) -> None:
+    append(other := path.with_name("other"), *(entry(i, run="new") for i in range(9)))
+    other.rename(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: os.truncate(path, 500),
+        lambda path: os.truncate(path, 0),
+        lambda path: path.write_bytes(encoded(entry(7, run="new"))),
+        lambda path: path.write_bytes(b"".join(encoded(entry(i, run="new")) for i in range(9))),
+        _replaced,
+    ],
+)
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_a_ledger_that_is_not_what_was_read_is_noticed(
+    tmp_path: Path, change: Callable[[Path], None], in_folder: bool
+) -> None:
+    folder = _made(tmp_path / "runs")
+    path = folder / "l.jsonl"
+    append(path, *(entry(i) for i in range(4)))
+    table = Table(folder if in_folder else path)
+    table.read()
+    append(path, entry(4))
+    os.utime(path, (1, 1))
+    assert (table.read(), table.read()) == (1, 0)
+    change(path)
+    with pytest.raises(LedgerChanged):
+        table.read()
+    with pytest.raises(LedgerChanged):
+        table.rollout(3)
+
+
+def test_a_file_that_left_its_folder_is_noticed(tmp_path: Path) -> None:
+    for name in "ab":
+        append(tmp_path / f"{name}.jsonl", entry(0, run=name))
+    table = Table(tmp_path)
+    table.read()
+    (tmp_path / "a.jsonl").unlink()
+    with pytest.raises(LedgerChanged, match="a.jsonl is not there any more"):
+        table.read()
+
+
+def test_what_cannot_be_read_is_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    append(path, entry(0))
+    table = Table(path)
+    table.read()
+    whole = path.read_bytes()
+    with open(path, "ab") as file:
+        file.write(b"[1]\n")
+    for _ in range(2):
+        with pytest.raises(DataError, match="line 2: not a line"):
+            table.read()
+    path.rename(tmp_path / "away")
+    with pytest.raises(DataError, match="No such file"):
+        table.read()
+    (tmp_path / "away").rename(path)
+    os.truncate(path, len(whole))
+    append(path, entry(1))
+    assert table.read() == 1
+    assert_is(table, path)
+
+
+def test_a_folder_of_many_files_is_read_and_searched_in_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few rows are read at once: each file is opened once, each row's place is looked at once."""
+    for name in range(60):
+        append(tmp_path / f"{name:02}.jsonl", *(entry(i, run=str(name), response="needle") for i in range(5)))
+    opened: list[Path] = []
+    looked: list[Any] = []
+    monkeypatch.setattr(
+        module, "open", lambda path, mode: opened.append(path) or open(path, mode), raising=False
+    )
+    follow = Table._follow
+    monkeypatch.setattr(
+        Table, "_follow", lambda self, path, file: looked.append(path) or follow(self, path, file)
+    )
+    table = Table(tmp_path)
+    while table.read(7):
+        pass
+    assert (len(opened), len(looked)) == (60, 120)
+    assert_is(table, tmp_path)
+
+    class Counted(array):  # type: ignore[type-arg]
+        def __getitem__(self, at: Any) -> Any:
+            places.append(at)
+            return super().__getitem__(at)
+
+    places: list[Any] = []
+    table._places = (Counted("l", table._places[0]), *table._places[1:])
+    assert matching_rows(table, "needle") == list(range(300))
+    assert matching_rows(table, "needle", 290) == list(range(290, 300))
+    assert len(places) <= 300 + 10
 
 
 def test_the_last_line_counts_without_its_end_where_nobody_writes(tmp_path: Path) -> None:

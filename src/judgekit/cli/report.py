@@ -63,7 +63,7 @@ def report(
         if one.raised:
             say(f"signal  {one.text}")
     if json_summary:
-        rows_of = Counter(table.names["status"].values[table.codes["status"][row]] for row in table.shown())
+        rows_of = Counter(map(table.status, table.shown()))
         told: dict[str, Any] = {
             "report": str(target),
             "rollouts": rows_of.total(),
@@ -156,12 +156,17 @@ def _print(found: dict[str, Any]) -> None:
     from rich.table import Table
 
     sides = Table(box=None, pad_edge=False)
-    for column in ("", "ledger", "rollouts", "mean reward", "missing"):
+    for column in ("", "ledger", "rollouts", "mean raw reward", "missing", "unfinished"):
         sides.add_column(column, justify="left" if column in ("", "ledger") else "right")
     for which in ("before", "after"):
         side = found[which]
         sides.add_row(
-            which, side["ledger"], str(side["rollouts"]), _number(side["reward_mean"]), str(side["missing"])
+            which,
+            side["ledger"],
+            str(side["rollouts"]),
+            _number(side["reward_mean"]),
+            str(side["missing"]),
+            str(side["unfinished"]),
         )
     out.print(sides)
     if not found["pairs"]:

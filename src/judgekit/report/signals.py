@@ -74,7 +74,7 @@ def signals(table: Table, limits: Limits | None = None) -> list[Signal]:
 def _of_groups(table: Table, rows: Sequence[int], limits: Limits) -> Iterator[Signal]:
     reward, length, group, run = (
         table.numbers["raw"],
-        table.numbers["length"],
+        table.lengths,
         table.codes["group"],
         table.codes["run"],
     )
@@ -84,7 +84,7 @@ def _of_groups(table: Table, rows: Sequence[int], limits: Limits) -> Iterator[Si
     groups = [m for m in members.values() if len(m) > 1]
     n, value = _within(groups, length, reward)
     if n >= _LEAST:
-        yield _correlated("length", value, limits.length, n, "length")
+        yield _correlated("length", value, limits.length, n, f"length in {table.length}")
     if len(groups) >= 16:
         flat = sum(len({reward[row] for row in m}) == 1 for m in groups) / len(groups)
         yield Signal(
