@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from judgekit import Failed, Graded, Rollout
+from judgekit import Failed, Graded, Rollout, Usage
 from judgekit.report.compare import comparison
 from judgekit.report.marks import read_marks
 from judgekit.report.page import render, whole_table, write_report
 from judgekit.report.signals import signals
 from judgekit.report.view import View
+from judgekit.types import Price
 
 from .ledgers import EVIL, some, write
 from .test_table import append, entry, unfinished
@@ -477,6 +478,20 @@ def test_a_reward_and_the_raw_one_are_told_apart(browser: Any, tmp_path: Path) -
         assert first == "reward 0.500 raw 1.0000 scored advantage +0.500 open"
 
 
+def test_costs_are_shown_where_prices_are_known(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    grade = Graded(0.5, usage=Usage(1, 200_000, 0, 50_000))
+    append(path, *(entry(i, tags={"step": i}, usage=grade.usage, grades={"a": grade}) for i in range(4)))
+    for price, cost in ((None, None), (Price(1.0, 4.0), "1.60 US dollars")):
+        write_report(path, tmp_path / "l.html", price=price)
+        with Opened(browser, (tmp_path / "l.html").as_uri()) as opened:
+            used = opened.page.locator("table", has_text="written")
+            cells = ["a", "4", "800,000", "0", "200,000", *([cost] if cost else [])]
+            sync_api.expect(used.locator("td")).to_have_text(cells)
+            assert opened.page.get_by_text("US dollars in a step").count() == (cost is not None)
+            assert ("US dollars" in opened.page.locator("#facts").inner_text()) == (cost is not None)
+
+
 CLIPPED_BY = """() => {
   const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
@@ -514,9 +529,9 @@ def test_towers_of_combining_marks_stay_in_their_own_place(browser: Any, tmp_pat
         page.locator(".member").first.wait_for()
         found["members"] = page.evaluate(CLIPPED_BY)
     own = {"button", "select", "td", "cell", "li", "figcaption", "pre", "p", "h3", "b", "span"}
-    assert {name: [box for box in boxes if box not in own] for name, boxes in found.items()} == dict.fromkeys(
-        found, []
-    )
+    assert {name: [box for box in boxes if box not in own] for name, boxes in found.items()} == {
+        name: [] for name in found
+    }
     assert all(found.values())
 
 

@@ -187,9 +187,12 @@ def test_a_folder_of_many_files_is_read_and_searched_in_one_pass(
         append(tmp_path / f"{name:02}.jsonl", *(entry(i, run=str(name), response="needle") for i in range(5)))
     opened: list[Path] = []
     looked: list[Any] = []
-    monkeypatch.setattr(
-        module, "open", lambda path, mode: opened.append(path) or open(path, mode), raising=False
-    )
+
+    def opens(path: Path, mode: str) -> Any:
+        opened.append(path)
+        return path.open(mode)
+
+    monkeypatch.setattr(module, "open", opens, raising=False)
     follow = Table._follow
     monkeypatch.setattr(
         Table, "_follow", lambda self, path, file: looked.append(path) or follow(self, path, file)

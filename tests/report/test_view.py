@@ -112,7 +112,7 @@ async def test_an_answer_that_was_begun_before_a_replacement_is_not_given(
     path = tmp_path / "l.jsonl"
     append(path, *(entry(i) for i in range(5)))
     begun, over = threading.Event(), threading.Event()
-    monkeypatch.setattr(module, "matching_rows", lambda *given: begun.set() or over.wait(20) and [4])
+    monkeypatch.setattr(module, "matching_rows", lambda *given: begun.set() or (over.wait(20) and [4]))
     async with opened(path) as client:
         await client.caught_up(5)
         searching = asyncio.create_task(client.get("api/search?text=x", 409))

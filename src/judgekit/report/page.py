@@ -24,9 +24,11 @@ import msgspec
 from judgekit.errors import DataError
 from judgekit.ledger.files import whole_file
 from judgekit.ledger.jsonl import encoded
+from judgekit.report.costs import costs
 from judgekit.report.marks import read_marks
 from judgekit.report.signals import Limits, Signal, signals, to_json
 from judgekit.report.table import Table
+from judgekit.types import Price
 
 ROWS = 5000
 """Rollouts whose texts a report holds."""
@@ -46,13 +48,14 @@ def write_report(
     *,
     rows: int = ROWS,
     limits: Limits | None = None,
+    price: Price | None = None,
 ) -> None:
     """Write the page about *ledger* to *path*, with the texts of *rows* rollouts; see `render`.
 
     Raises DataError if the ledger cannot be read or has no rollouts.
     """
     table = whole_table(ledger)
-    page = render(table, signals(table, limits), rows=rows)
+    page = render(table, signals(table, limits), rows=rows, price=price)
     with whole_file(path) as file:
         file.write(page)
 
@@ -63,8 +66,11 @@ def render(
     *,
     rows: int = ROWS,
     comparison: Mapping[str, Any] | None = None,
+    price: Price | None = None,
 ) -> str:
     """Make the page. All rollouts are in its figures and its table, the texts of *rows* can be read in it.
+
+    *price*: of judges whose price the ledger does not hold.
 
     These are taken by whole groups over the whole range of rewards, a quarter of them of groups with failures; fewer where
     the page would grow beyond some 5 MB.
@@ -74,6 +80,7 @@ def render(
     data = {
         "facts": table.facts(),
         "signals": to_json(signals),
+        "costs": costs(table, price),
         "marks": marks_of(table),
         "comparison": comparison,
     }

@@ -56,6 +56,7 @@ class _Row(Struct, tag_field="type", tag="rollout"):
     raw_reward: float | None
     status: str
     grades: dict[str, _Grade]
+    spec: str = ""
     id: str = ""
     tags: dict[str, Any] = {}
     usage: Usage = Usage()
@@ -105,6 +106,16 @@ class Place(NamedTuple):
     path: Path
     offset: int
     length: int
+
+
+class Spent(NamedTuple):
+    """What a judge's usage is counted by."""
+
+    step: float | None
+    grader: str
+    spec: str
+    told: bool
+    """Whether the judge told how many tokens it used."""
 
 
 class LedgerChanged(DataError):
@@ -158,7 +169,9 @@ class Table:
         """The way through all files that is under way: each is opened once in it, however few rows are read at once."""
         self._end = False
         self._standing = Standing()
-        self._unfinished: dict[int, Usage] = {}
+        self.spent: dict[Spent, Usage] = {}
+        """What judges used."""
+        self._unfinished: dict[int, tuple[Usage, list[tuple[Spent, Usage]]]] = {}
         """What was used for rows that a later line may take the place of, which has it as well."""
         self._starts: list[dict[str, int]] = []
         """Sizes of `names` and `graders` at each block's first row."""
@@ -253,12 +266,14 @@ class Table:
                 group, {"id": _label(row.group), "prompt": _shortened(_prompt(row.prompt))}
             )
         step = next((row.tags[tag] for tag in STEP_TAGS if tag in row.tags), None)
+        if not isinstance(step, int | float) or abs(step) >= 1e15:
+            step = None
         for key, figure in (
             ("index", row.index),
             ("reward", row.reward),
             ("raw", row.raw_reward),
             ("time", row.time),
-            ("step", step if isinstance(step, int | float) and abs(step) < 1e15 else None),
+            ("step", step),
             ("response_tokens", row.response_tokens),
             ("response_chars", row.response_chars),
             ("seconds", row.wall_s),
@@ -294,20 +309,30 @@ class Table:
                 column.error[at] = self.names["error"].code((grade.error, grade.cause))
         for numbers, number in zip(self._places, (file.number, file.offset, len(line)), strict=True):
             numbers.append(number)
-        self._count(row, at)
+        self._count(row, at, step)
         self.rows += 1  # last: what reads the table meanwhile sees whole rows
         return True
 
-    def _count(self, row: _Row, at: int) -> None:
+    def _count(self, row: _Row, at: int, step: float | None) -> None:
         """Let the row take its place among the lines of its rollout; what was used for them is counted once."""
         other = self._standing.add(row)
         if other is not None:
             if at in self._standing.repeated or other not in self._unfinished:
                 return
-            self.usage = _less(self.usage, self._unfinished.pop(other))
+            usage, spent = self._unfinished.pop(other)
+            self.usage = _less(self.usage, usage)
+            for key, part in spent:
+                self.spent[key] = _less(self.spent[key], part)
+        spent = [
+            (Spent(step, name, row.spec, (used.prompt_tokens or used.completion_tokens) > 0), used)
+            for name, grade in row.grades.items()
+            if (used := grade.usage) is not None and used.calls
+        ]
         self.usage += row.usage
+        for key, part in spent:
+            self.spent[key] = self.spent.get(key, Usage()) + part
         if row.status == "unfinished":
-            self._unfinished[at] = row.usage
+            self._unfinished[at] = row.usage, spent
 
     @property
     def identities(self) -> Sequence[int]:

@@ -24,10 +24,12 @@ from aiohttp import web
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.report.compare import comparison
+from judgekit.report.costs import costs
 from judgekit.report.marks import Mark, write_mark
 from judgekit.report.page import cut, marks_of, shell
 from judgekit.report.signals import Limits, signals, to_json
 from judgekit.report.table import LedgerChanged, Table
+from judgekit.types import Price
 
 _SLICE = 200
 """Rows that are read between two looks at the requests: some 3 ms."""
@@ -41,12 +43,23 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class View:
-    """Serves one ledger: `async with View(path).served() as url`. *against*: an earlier ledger to compare with."""
+    """Serves one ledger: `async with View(path).served() as url`. *against*: an earlier ledger to compare with.
 
-    def __init__(self, ledger: Path, *, against: Path | None = None, limits: Limits | None = None) -> None:
+    *price*: of judges whose price the ledger does not hold.
+    """
+
+    def __init__(
+        self,
+        ledger: Path,
+        *,
+        against: Path | None = None,
+        limits: Limits | None = None,
+        price: Price | None = None,
+    ) -> None:
         self.table = Table(ledger)
         self.before = Table(against) if against is not None else None
         self.limits = limits
+        self.price = price
         self.token = secrets.token_urlsafe(16)
         self.caught_up = asyncio.Event()
         """Whether all that was in the ledger has been read."""
@@ -74,6 +87,7 @@ class View:
                 web.get("/api/rollout/{row:[0-9]+}", self._rollout),
                 web.get("/api/search", self._search),
                 web.get("/api/signals", self._told),
+                web.get("/api/costs", self._costs),
                 web.get("/api/comparison", self._comparison),
                 web.post("/api/mark", self._mark),
             ]
@@ -214,6 +228,9 @@ class View:
                     to_json(await asyncio.to_thread(signals, self.table, self.limits)),
                 )
         return _json(self._signals[1])
+
+    async def _costs(self, request: web.Request) -> web.Response:
+        return _json(costs(self.table, self.price))
 
     async def _comparison(self, request: web.Request) -> web.Response:
         if self.before is None:

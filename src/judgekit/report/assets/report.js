@@ -68,6 +68,7 @@ const fixed = (x, digits = 3) => (known(x) ? (Math.abs(x) >= 1e5 ? x.toExponenti
 const short = (x) => (known(x) ? String(+x.toPrecision(4)) : "–");
 const count = (n) => n.toLocaleString("en");
 const share = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)} %` : "–");
+const dollars = (x) => (known(x) ? `${x && x < 0.01 ? +x.toPrecision(2) : x.toFixed(2)} US dollars` : "–");
 const mean = (xs) => (xs.length ? xs.reduce((a, b) => a + b, 0) / xs.length : NaN);
 const deviation = (xs) => { const m = mean(xs); return xs.length ? Math.sqrt(mean(xs.map((x) => (x - m) ** 2))) : NaN; };
 
@@ -77,11 +78,11 @@ const STATES = ["graded", "abstained", "skipped", "failed", "absent"];
 const store = {
   generation: null, rows: 0, facts: { hidden: [], specs: [], usage: {}, judges: [] },
   numbers: {}, codes: {}, id: [], preview: [], names: {}, graders: new Map(),
-  hidden: new Set(), marks: new Map(), signals: [], comparison: null,
+  hidden: new Set(), marks: new Map(), signals: [], costs: { graders: {}, steps: [] }, comparison: null,
 };
 // Another ledger stands where the page's was: no row number means what it meant.
 const forget = (generation) => {
-  Object.assign(store, { generation, rows: 0, numbers: {}, codes: {}, id: [], preview: [], names: {}, graders: new Map(), hidden: new Set(), signals: [], comparison: null });
+  Object.assign(store, { generation, rows: 0, numbers: {}, codes: {}, id: [], preview: [], names: {}, graders: new Map(), hidden: new Set(), signals: [], costs: { graders: {}, steps: [] }, comparison: null });
   Object.assign(state, { rows: [], row: null, groupKey: null, hits: null });
   Object.assign(state.filter, { error: "", only: null, group: null });
   grouped = pane = null;
@@ -150,6 +151,7 @@ const fileSource = {
     const data = await unpack("data");
     setFacts(data.facts); setMarks(data.marks);
     store.signals = data.signals;
+    store.costs = data.costs;
     store.comparison = data.comparison ?? null;
     data.blocks.forEach(addBlock);
     data.chunks.forEach((rows, chunk) => rows.forEach((row, at) => this.places.set(row, [chunk, at])));
@@ -215,6 +217,7 @@ const serverSource = {
     if (now.caught_up && (grown || !this.told)) {
       this.told = true;
       store.signals = await this.fetch("/api/signals");
+      store.costs = await this.fetch("/api/costs");
       if (now.compares) store.comparison = await this.fetch("/api/comparison");
       return true;
     }
@@ -338,6 +341,7 @@ const overview = (main) => {
         [...causes].sort((a, b) => b[1] - a[1]).map(([code, n]) => el("button", { type: "button", onclick: () => toRollouts({ grader, error: String(code) }) },
           plain(`${store.names.error[code][0]} (${store.names.error[code][1]}) × ${count(n)}`)))];
     }), [7]));
+  if (Object.keys(store.costs.graders).length) add(main, el("h2", {}, "What the judges used"), costTable());
   const toReward = (from, to) => toRollouts({ status: "scored", rewardMin: from, rewardMax: to });
   add(main, el("h2", {}, "Scores"), el("div", { class: "figures" },
     histogram("reward of the scored", rows.map(scoredReward).filter(known), toReward),
@@ -350,6 +354,15 @@ const overview = (main) => {
     scatter(`raw reward against length in ${store.facts.length}`, rows, lengths(), store.numbers.raw, openRollout),
     scatter("raw reward against seconds", rows, store.numbers.seconds, store.numbers.raw, openRollout)));
   add(main, ...againstRules(rows), ...calibration(rows), ...trees());
+};
+
+// Tokens, and money where the price of all of them is known.
+const costTable = () => {
+  const graders = Object.entries(store.costs.graders), lines = graders.length > 1 ? [...graders, ["in all", store.costs]] : graders;
+  const priced = graders.some(([, used]) => known(used.usd));
+  return [dataTable(["grader", "calls", "prompt tokens", "of them cached", "written", ...(priced ? ["cost"] : [])], lines.map(([grader, used]) =>
+    [plain(grader), count(used.calls), count(used.prompt_tokens), count(used.cached_tokens), count(used.completion_tokens), ...(priced ? [dollars(used.usd)] : [])])),
+  graders.every(([, used]) => known(used.usd)) ? null : el("p", {}, el("small", {}, "A cost is shown where the price is known: layers: {price: …} of the judge in reward.yaml, or --price-in and --price-out."))];
 };
 
 const overSteps = (rows) => {
@@ -385,6 +398,10 @@ const overSteps = (rows) => {
     per("share of groups with equal rewards", flat),
     per(`response length in ${store.facts.length}`, (members) => mean(members.map((row) => lengths()[row]).filter(known))),
     store.facts.usage.calls ? per("judge tokens per rollout", of("tokens")) : null,
+    curve("judge tokens in a step", store.costs.steps.map((used) => [used.step, used.prompt_tokens + used.completion_tokens])),
+    curve("US dollars in a step", store.costs.steps.map((used) => [used.step, used.usd])),
+    ...Object.keys(store.costs.graders).length < 2 ? [] : Object.keys(store.costs.graders).map((grader) =>
+      curve(`${plain(grader)}: US dollars in a step`, store.costs.steps.map((used) => [used.step, used.graders[grader]?.usd]))),
     per("seconds of grading per rollout", of("seconds")),
   ].filter(Boolean);
 };
@@ -835,7 +852,7 @@ const heading = () => {
   $("facts").textContent = [
     `${count(store.rows - store.hidden.size)} rollouts in ${count(groups().size)} groups`,
     [...statuses].map(([status, n]) => `${count(n)} ${status}`).join(", "),
-    usage.calls ? `${count(usage.calls)} judge calls, ${count(usage.prompt_tokens ?? 0)} prompt tokens (${share(usage.cached_tokens ?? 0, usage.prompt_tokens ?? 0)} from the prefix cache), ${count(usage.completion_tokens ?? 0)} written` : "",
+    usage.calls ? `${count(usage.calls)} judge calls, ${count(usage.prompt_tokens ?? 0)} prompt tokens (${share(usage.cached_tokens ?? 0, usage.prompt_tokens ?? 0)} from the prefix cache), ${count(usage.completion_tokens ?? 0)} written${known(store.costs.usd) ? `, ${dollars(store.costs.usd)}` : ""}` : "",
     facts.skipped ? `${facts.skipped} torn lines skipped` : "",
   ].filter(Boolean).join("; ");
 };
