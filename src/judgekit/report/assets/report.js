@@ -85,7 +85,7 @@ const forget = (generation) => {
   Object.assign(store, { generation, rows: 0, numbers: {}, codes: {}, id: [], preview: [], names: {}, graders: new Map(), hidden: new Set(), signals: [], costs: { graders: {}, steps: [] }, comparison: null });
   Object.assign(state, { rows: [], row: null, groupKey: null, hits: null });
   Object.assign(state.filter, { error: "", only: null, group: null });
-  grouped = pane = null;
+  grouped = pane = looking = null;
 };
 const fit = (list, length, fill) => { while (list.length < length) list.push(fill); list.length = length; };
 
@@ -543,16 +543,20 @@ const grid = ({ label, columns: all, lines, selected, onselect, sort, onsort }) 
 
 let table = null;
 let pane = null;
+let looking = null;
 // Searches all rows, or only those that came since the same was searched for.
 const lookFor = async (again = false) => {
+  if (again && looking === state.filter.text) return; // which goes on with them
+  looking = state.filter.text;
   const { text } = state.filter, wanted = text.trim(), searched = store.rows;
   const before = again && state.hits?.text === text ? state.hits : { rows: [], searched: 0 };
   let found = null;
-  try { if (wanted) found = await source.search(wanted, before.searched); } catch (error) { say(String(error.message ?? error)); return; }
+  try { if (wanted) found = await source.search(wanted, before.searched); } catch (error) { say(String(error.message ?? error)); return; } finally { if (looking === text) looking = null; }
   if (state.filter.text !== text) return;
   state.hits = found && { text, searched, rows: new Set([...before.rows, ...found]) };
   $("main").update?.();
   if (pane && !again) fill(state.row);
+  if (found && searched < store.rows) lookFor(true);
 };
 const rollouts = (main) => {
   main.className = "split";
@@ -919,7 +923,7 @@ const start = async () => {
   while (source.live) {
     await new Promise((resolve) => setTimeout(resolve, source.caughtUp ? 2000 : 200));
     if (document.hidden) continue;
-    try { if (await source.refresh()) refreshed(); } catch (error) { say(`The server does not answer: ${error.message ?? error}`); }
+    try { if (await source.refresh()) refreshed(); } catch (error) { say(error instanceof TypeError ? `The server does not answer: ${error.message}` : error.message); }
   }
 };
 start();
