@@ -50,7 +50,7 @@ def write_report(
     limits: Limits | None = None,
     price: Price | None = None,
 ) -> None:
-    """Write the page about *ledger* to *path*, with the texts of *rows* rollouts; see `render`.
+    """Write the page about *ledger* to *path*, with the texts of *rows* rollouts; *price* as in `render`.
 
     Raises DataError if the ledger cannot be read or has no rollouts.
     """
