@@ -64,6 +64,7 @@ async def test_it_serves_what_the_report_has(tmp_path: Path) -> None:
         assert (await client.get("api/rollout/7"))["id"] == block["id"][7]
         assert state["facts"]["judges"] == ["judge"]
         assert {signal["name"] for signal in await client.get("api/signals")} >= {"missing", "flat_groups"}
+        assert (await client.get("api/costs"))["calls"] == state["facts"]["usage"]["calls"] > 0
         await client.get("api/rollout/80", 404)
         await client.get("api/block/1", 404)
         await client.get("api/comparison", 404)
