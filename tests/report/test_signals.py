@@ -97,6 +97,20 @@ def test_length_is_compared_within_groups(tmp_path: Path) -> None:
     assert "length" not in raised(found(tmp_path / "l", row))
 
 
+def test_lengths_of_two_units_are_not_mixed(tmp_path: Path) -> None:
+    """Rewards grow with the characters; every second rollout tells its tokens as well, a tenth as many."""
+
+    def row(i: int, rng: random.Random) -> dict[str, Any]:
+        chars = rng.randint(100, 900)
+        tokens = chars // 10 if i % 2 else None
+        return {"reward": chars / 900, "response_chars": chars, "response_tokens": tokens}
+
+    length = found(tmp_path / "l", row)["length"]
+    assert length.value > 0.99
+    assert "length in characters" in length.text
+    assert "length in tokens" in found(tmp_path / "m", lambda i, rng: {})["length"].text
+
+
 def test_few_rollouts_say_nothing(tmp_path: Path) -> None:
     assert set(found(tmp_path / "l", lambda i, rng: {"reward": 1.0}, rows=20)) == {"missing a"}
 

@@ -208,7 +208,7 @@ class Counts:
         limits, n = self.limits or SignalLimits(), self.rewards.n
         yield from self.evidence.signals(limits)
         if self.evidence.length.n < LEAST <= n and self.rewards.xx:
-            yield correlated("length_overall", self.rewards, limits.length_overall)
+            yield correlated("length_overall", self.rewards, limits.length_overall, what="length")
         yield from flat(self.flat_groups, self.groups, limits)
         if self._bounded:
             yield from saturated("highest", self.at_high, n, limits)

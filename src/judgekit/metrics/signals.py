@@ -77,7 +77,9 @@ class Signal(Struct, frozen=True):
 class Evidence:
     """Correlations of rewards with what is easily inflated, and of judges with rules. Can be pickled and merged."""
 
-    def __init__(self) -> None:
+    def __init__(self, length: str = "length") -> None:
+        self.what = length
+        """What a length is called."""
         self.length = Moments()
         """Deviations of (length, reward) from their group's means: hard prompts have long answers and low rewards anyway."""
         self.repetition = Moments()
@@ -130,7 +132,7 @@ class Evidence:
     def signals(self, limits: SignalLimits) -> Iterator[Signal]:
         """The signals for which there is enough evidence."""
         if self.length.n >= LEAST:
-            yield correlated("length", self.length, limits.length)
+            yield correlated("length", self.length, limits.length, what=self.what)
         if self.repetition.n >= LEAST:
             yield correlated("repetition", self.repetition, limits.repetition, by_amount=False)
             yield correlated("formatting", self.formatting, limits.formatting)
@@ -143,11 +145,13 @@ class Evidence:
                 )  # fmt: skip
 
 
-def correlated(name: str, moments: Moments, limit: float, *, by_amount: bool = True) -> Signal:
+def correlated(
+    name: str, moments: Moments, limit: float, *, what: str = "", by_amount: bool = True
+) -> Signal:
     value = moments.correlation
     return Signal(
         name, "", value, limit, moments.n, (abs(value) if by_amount else value) > limit,
-        f"reward and {name.partition('_')[0]} correlate by {value:.2f} over {moments.n} rollouts",
+        f"reward and {what or name} correlate by {value:.2f} over {moments.n} rollouts",
     )  # fmt: skip
 
 

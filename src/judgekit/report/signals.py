@@ -26,11 +26,9 @@ def signals(table: Table, limits: SignalLimits | None = None) -> list[Signal]:
     rows = [row for row in table.shown() if not math.isnan(table.numbers["raw"][row])]
     groups = _groups(table, rows)
     reward = table.numbers["raw"]
-    evidence = Evidence()
+    evidence = Evidence(length=f"length in {table.length}")
     for members in groups:
-        evidence.add_group(
-            [table.numbers["length"][row] for row in members], [reward[row] for row in members]
-        )
+        evidence.add_group([table.lengths[row] for row in members], [reward[row] for row in members])
     _read_texts(table, rows, evidence)
     _pair(table, rows, evidence)
     found = [

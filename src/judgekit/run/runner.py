@@ -33,7 +33,7 @@ from judgekit.run.jobs import RANK, BoundGrader, assign_queues
 from judgekit.run.scheduler import Run
 from judgekit.run.settings import MissingReward, Plan, Settings
 from judgekit.run.starting import Starter
-from judgekit.types import Grade, RewardResult, Rollout
+from judgekit.types import Grade, Price, RewardResult, Rollout
 
 logger = logging.getLogger("judgekit")
 
@@ -346,7 +346,7 @@ def _named(graders: Mapping[str, AnyGrader] | Sequence[AnyGrader]) -> dict[str, 
 
 def _spec(graders: Sequence[BoundGrader], tree: RewardTree, settings: Settings) -> Spec:
     described = {
-        key: GraderSpec.of(grader.grader.version, grader.score_range)
+        key: GraderSpec.of(grader.grader.version, grader.score_range, _price(grader.grader))
         for grader in graders
         for key in grader.keys
     }
@@ -356,6 +356,24 @@ def _spec(graders: Sequence[BoundGrader], tree: RewardTree, settings: Settings) 
         transform=settings.transform,
         missing_reward=settings.missing_reward,
     )
+
+
+def _price(grader: Any) -> Price | None:
+    """What a grader's judges cost, where all of them cost the same: routes and panels have several."""
+    members = getattr(grader, "members", None)
+    judges = [
+        getattr(one, "judge", None) or getattr(one, "model", None)
+        for one in (members.values() if isinstance(members, Mapping) else [grader])
+    ]
+    prices: set[Any] = set()
+    for judge in judges:
+        routes: Any = getattr(judge, "routes", None)
+        chosen = [judge]
+        if isinstance(routes, Mapping):
+            chosen = [one for one in (*routes.values(), getattr(judge, "default", None)) if one is not None]
+        prices.update(getattr(one, "price", None) for one in chosen)
+    price = prices.pop() if len(prices) == 1 else None
+    return price if isinstance(price, Price) else None
 
 
 def _checked(rollouts: Iterable[Rollout]) -> list[Rollout]:
