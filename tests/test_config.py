@@ -16,6 +16,7 @@ from judgekit.config import RewardConfig, load_config, load_runner
 from judgekit.graders import FinalAnswer, JudgeGrader
 from judgekit.graders.judged.rubric import shipped_rubrics
 from judgekit.judges import ChoiceVerdict
+from judgekit.metrics import SignalLimits
 from judgekit.strict_yaml import read_yaml
 from judgekit.testing import ScriptedJudge
 
@@ -79,7 +80,7 @@ FULL = """
       local: {engine: "tests.test_config:scripted", answer: B, layers: {max_concurrency: 2, cache: {entries: 10}}}
     reward:
       gate: {if: "correct >= 1", then: {weighted: {judge: 0.5, polite: 0.25, long: 0.25}}, otherwise: 0}
-    runner: {max_concurrency: 3, timeout_s: 5, missing_reward: neutral, transform: none, retry: {attempts: 2}}
+    runner: {max_concurrency: 3, timeout_s: 5, missing_reward: neutral, transform: none, retry: {attempts: 2}, signals: {length: 0.4}}
     ledger: {path: LEDGER, texts: true}
 """
 
@@ -98,6 +99,7 @@ def test_everything_in_one_file(tmp_path: Path) -> None:
         "neutral",
     )
     assert runner.settings.retry.attempts == 2
+    assert runner.settings.signals == SignalLimits(length=0.4)
     judge = runner.graders["judge"]
     assert isinstance(judge, JudgeGrader)
     assert isinstance(judge.verdict, ChoiceVerdict)
@@ -266,6 +268,14 @@ SCRIPTED = "judges: {j: {engine: 'tests.test_config:scripted', layers: LAYERS}}"
         (
             "runner: {retry: {attempts: true}}",
             "runner.retry.attempts: expected a whole number, got true or false",
+        ),
+        (
+            "runner: {signals: {lenght: 0.4}}",
+            "runner.signals: there is no key 'lenght'; did you mean 'length'",
+        ),
+        (
+            "runner: {signals: {length: 40}}",
+            "the limit of the signal 'length' is a number from -1 to 1, not 40",
         ),
         ("runner: {retry: 3}", "runner.retry: expected a mapping, got a whole number"),
         ("runner: {retry: {attempts: 0}}", "runner.retry: retry: attempts is at least 1"),

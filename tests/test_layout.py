@@ -24,7 +24,7 @@ ALLOWED = {
     "data": {"ledger", "run", "config", "execution"},
     "bridges": {"trainers"},
     "report": {"ledger"},
-    "trackers": {"run", "judges"},
+    "trackers": {"run", "judges", "graders"},
     "trainers": {"run", "execution", "config", "ledger"},
     "service": {"trackers", "data", "run", "execution", "trainers", "ledger", "graders", "judges"},
     "cli": {

@@ -9,11 +9,13 @@ import random
 import statistics
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from judgekit import Failed, GradingRunner, Rollout, grader
-from judgekit.metrics import Counts, GraderCounts, Metrics, Moments
+from judgekit import ConfigError, Failed, Graded, GradingRunner, RewardResult, Rollout, Usage, grader
+from judgekit.metrics import Counts, GraderCounts, Metrics, Moments, SignalLimits, signals
 
 
 def failing(name: str, error: str) -> GradingRunner:
@@ -57,7 +59,7 @@ def test_merged_parts_are_the_whole() -> None:
     scores = [GraderCounts(), GraderCounts()]
     for i, (x, y) in enumerate(pairs):
         halves[i % 3 == 0].add(x, y)
-        scores[i % 3 == 0].add(graded(y))
+        scores[i % 3 == 0].add(Graded(y))
     halves[0].merge(halves[1])
     scores[0].merge(scores[1])
     ys = [y for _, y in pairs]
@@ -65,12 +67,6 @@ def test_merged_parts_are_the_whole() -> None:
     assert halves[0].std_y == pytest.approx(statistics.pstdev(ys), rel=1e-6)
     assert scores[0].std == pytest.approx(statistics.pstdev(ys), rel=1e-6)
     assert halves[0].correlation == pytest.approx(statistics.correlation([x for x, _ in pairs], ys), abs=1e-6)
-
-
-def graded(score: float) -> object:
-    from judgekit import Graded
-
-    return Graded(score)
 
 
 def test_nothing_is_lost_between_two_resets() -> None:
@@ -111,7 +107,7 @@ def test_a_host_with_one_run_per_rollout_is_told_once(
 ) -> None:
     """1,024 failing runs of one rollout: the first is told, the others together, not a line for each."""
     now = time.monotonic()
-    monkeypatch.setattr("judgekit.metrics.time.monotonic", lambda: now)
+    monkeypatch.setattr("judgekit.metrics.metrics.time.monotonic", lambda: now)
     runner = failing("judge", "Down").with_settings(shared=True)
     with caplog.at_level(logging.WARNING, logger="judgekit"):
         for rollout in rollouts(100):
@@ -168,3 +164,155 @@ def test_the_groups_of_unreadable_verdicts_are_bounded() -> None:
     counts.merge(more)
     assert len(counts.unreadable) == 10_001
     assert sum(counts.unreadable.values()) == 20_200
+
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+
+
+@grader(name="rule")
+def rule(extra: dict[str, Any]) -> float:
+    return extra["score"]  # type: ignore[no-any-return]
+
+
+@grader(name="judge")
+async def judge(extra: dict[str, Any]) -> Graded:
+    score = extra["score"]
+    return Graded(1 - score if extra["opposed"] else score, usage=Usage())  # from a cache: no calls
+
+
+def step(row: Callable[[int, random.Random], dict[str, Any]], groups: int = 20) -> list[Rollout]:
+    """Groups of four with random scores and texts, but for what *row* says."""
+    rng = random.Random(7)
+    made = []
+    for i in range(4 * groups):
+        given = {
+            "response": " ".join(rng.choices(WORDS, k=40)),
+            "tokens": rng.randint(10, 90),
+            "score": rng.random(),
+            **row(i, rng),
+        }
+        extra = {"score": given["score"], "opposed": given.get("opposed", False)}
+        made.append(
+            Rollout(response=given["response"], group=i // 4, response_tokens=given["tokens"], extra=extra)
+        )
+    return made
+
+
+SIGNS: list[tuple[str, str, Callable[[int, random.Random], dict[str, Any]]]] = [
+    ("length", "reward_length_correlation_in_groups", lambda i, rng: {"score": (n := rng.randint(10, 90)) / 90, "tokens": n}),
+    ("repetition", "reward_repetition_correlation", lambda i, rng: {"score": (n := rng.randint(0, 20)) / 20, "response": " ".join(["a b c d e f"] * n + rng.choices(WORDS, k=60))}),
+    ("formatting", "reward_formatting_correlation", lambda i, rng: {"score": (n := rng.randint(0, 20)) / 20, "response": "- a point\n" * n + "word " * 90}),
+    ("flat_groups", "flat_group_rate", lambda i, rng: {"score": i // 4 % 2}),
+    ("saturation", "reward_at_high_rate", lambda i, rng: {"score": 1.0 if i % 16 else 0.5}),
+    ("saturation", "reward_at_low_rate", lambda i, rng: {"score": 0.0 if i % 16 else 0.5}),
+    ("disagreement", "judge/correlation_with/rule", lambda i, rng: {"opposed": True}),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.parametrize(("name", "figure", "row"), SIGNS)
+def test_a_step_that_shows_it_raises_a_signal(
+    name: str,
+    figure: str,
+    row: Callable[[int, random.Random], dict[str, Any]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """In the metrics, and as one line in the log; and only beyond the limit that was set."""
+    runner = GradingRunner([rule, judge], {"rule": 1.0, "judge": 0})
+    with caplog.at_level(logging.WARNING, logger="judgekit"):
+        runner.run_sync(step(row))
+    raised = {signal.name for signal in runner.metrics.counts.signals() if signal.raised}
+    assert name in raised
+    (line,) = [m for m in caplog.messages if m.startswith("signals: ")]
+    summary = runner.metrics.summary()
+    assert summary["judgekit/signals_raised"] >= 1
+    assert figure.removeprefix("judgekit/") in {key.removeprefix("judgekit/") for key in summary}
+    counted = pickle.loads(pickle.dumps(runner.metrics.counts))  # another process's
+    total = Counts()
+    total.merge(counted)
+    assert line in total.line()
+    assert total.unusual
+    limits = SignalLimits(**{name: -1.0 if name == "disagreement" else 1.0})
+    patient = GradingRunner(runner.graders, runner.reward.root, signals=limits)
+    patient.run_sync(step(row))
+    assert name not in {signal.name for signal in patient.metrics.counts.signals() if signal.raised}
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_plain_step_raises_none() -> None:
+    runner = GradingRunner([rule, judge])
+    runner.run_sync(step(lambda i, rng: {}))
+    counts = runner.metrics.counts
+    assert [signal.text for signal in counts.signals() if signal.raised] == []
+    assert {signal.name for signal in counts.signals()} == {
+        "length",
+        "repetition",
+        "formatting",
+        "flat_groups",
+        "saturation",
+        "disagreement",
+        "missing",
+    }
+    assert not counts.unusual
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_length_is_compared_within_groups_where_they_are_known() -> None:
+    """Hard prompts have long answers and low rewards; rollouts that come alone have a laxer limit."""
+
+    def row(i: int, rng: random.Random) -> dict[str, Any]:
+        hard = i // 4 % 2
+        return {"tokens": 500 * hard + rng.randint(1, 9), "score": (1 - hard) * 0.9 + 0.05 * rng.random()}
+
+    together, alone = GradingRunner([rule]), GradingRunner([rule])
+    together.run_sync(step(row))
+    for rollout in step(row):
+        alone.run_sync([rollout])
+    assert "length" not in {signal.name for signal in together.metrics.counts.signals() if signal.raised}
+    (found,) = [s for s in alone.metrics.counts.signals() if s.name.startswith("length")]
+    assert (found.name, found.raised, found.limit) == ("length_overall", True, 0.8)
+
+
+def test_what_is_not_known_is_no_figure() -> None:
+    """Counts of results alone know no lengths, texts or bounds: they say nothing of them."""
+    counts = Counts()
+    for result in GradingRunner([rule]).run_sync(step(lambda i, rng: {})):
+        counts.add(result)
+    assert not [key for key in counts.figures() if "correlation" in key or "reward_at" in key]
+
+
+def test_looking_stops_when_its_time_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("judgekit.metrics.signals.time.monotonic", lambda: now)
+    allowance = signals.Allowance(share=0.01, burst_s=0.05)
+    looked: list[str] = []
+
+    class Slow(signals.Evidence):
+        def add(self, result: RewardResult, response: str) -> None:
+            nonlocal now
+            now += 0.02
+            looked.append(response)
+
+    (result,) = GradingRunner([rule]).run_sync(step(lambda i, rng: {})[:1])
+    for _ in range(100):
+        allowance.look(Slow(), result, Rollout(response="x" * 10_000))
+    assert len(looked) == 3  # and after them the clock is asked but now and then
+    assert {len(response) for response in looked} == {8000}
+    now += 10
+    for _ in range(16):
+        allowance.look(Slow(), result, Rollout(response=""))
+    assert 3 < len(looked) <= 6
+
+
+@pytest.mark.parametrize("value", [2, True, "0.4", None, math.nan])
+def test_a_limit_that_is_none_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match="the limit of the signal 'length' is a number from -1 to 1"):
+        SignalLimits(length=value)
+    with pytest.raises(ConfigError, match="signals is a SignalLimits"):
+        GradingRunner([rule], signals={"length": 0.4})  # type: ignore[arg-type]
+
+
+def test_enormous_rewards_leave_the_figures_readable() -> None:
+    big = GradingRunner([rule], {"rule": 1e200})
+    big.run_sync(step(lambda i, rng: {}))
+    assert all(math.isfinite(value) for value in big.metrics.summary().values())

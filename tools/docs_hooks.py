@@ -175,6 +175,10 @@ What `import judgekit` gives, and the modules that one imports by name.
     options:
       heading_level: 2
 
+::: judgekit.metrics.signals
+    options:
+      heading_level: 2
+
 ::: judgekit.report.signals
     options:
       heading_level: 2

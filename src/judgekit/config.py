@@ -61,6 +61,7 @@ from judgekit.judges.layers.stack import (
 )
 from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.ledger.writer import Ledger
+from judgekit.metrics import SignalLimits
 from judgekit.reward.spec import parse
 from judgekit.run.runner import GradingRunner
 from judgekit.run.settings import Settings
@@ -70,7 +71,7 @@ logger = logging.getLogger("judgekit")
 
 RUNNER_KEYS: Final = Settings.__struct_fields__
 """Parameters of GradingRunner that the section `runner` may set."""
-SETTINGS: Final = (Retry, Sampling, LayerOptions)
+SETTINGS: Final = (Retry, Sampling, LayerOptions, SignalLimits)
 """Parameters of these types are written as mappings of their fields."""
 _LARGE: Final = 1 << 24
 """A file of more bytes, such as a model's, is known by its size and its time."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from judgekit.errors import DataError
+from judgekit.errors import ConfigError, DataError
 
 Message = Mapping[str, Any]
 """A chat message in OpenAI form: role, content, and tool_calls or tool_call_id where it has them."""
@@ -98,6 +98,30 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
             self.cached_tokens + other.cached_tokens,
             self.completion_tokens + other.completion_tokens,
         )
+
+
+class Price(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a judge costs, in US dollars per million tokens."""
+
+    input: float
+    output: float
+    cached_input: float | None = None
+    """Of input tokens from the provider's prompt cache; None: as much as others."""
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cached_input"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < float("inf"):
+                raise ConfigError(
+                    f"price: {name} is US dollars per million tokens, at least 0, not {value!r}"
+                )
+
+    def usd(self, usage: Usage) -> float:
+        """The cost of *usage*, in US dollars."""
+        cached = self.input if self.cached_input is None else self.cached_input
+        fresh = max(usage.prompt_tokens - usage.cached_tokens, 0)
+        millionths = fresh * self.input + usage.cached_tokens * cached + usage.completion_tokens * self.output
+        return millionths / 1e6
 
 
 class Graded(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="graded"):

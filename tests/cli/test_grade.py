@@ -168,7 +168,7 @@ def test_a_warning_about_the_batch_stands_once_below_the_table(files: Path) -> N
     done = run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    (place,) = [i for i, line in enumerate(lines) if "are the highest possible" in line]
+    (place,) = [i for i, line in enumerate(lines) if "rewards are the highest one" in line]
     assert lines[place].startswith("warning: ")
     assert place > next(i for i, line in enumerate(lines) if line.startswith("grader"))
 

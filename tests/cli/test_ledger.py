@@ -11,8 +11,11 @@ import time
 import urllib.request
 from pathlib import Path
 
+import pytest
+
+from ..report.ledgers import some, write
 from ..report.pages import Page
-from .command import CONFIG, run
+from .command import CONFIG, refused, run
 
 
 def test_report_alone(files: Path) -> None:
@@ -99,3 +102,17 @@ def test_replay_with_other_weights(files: Path) -> None:
     assert [row["reward"] for row in rows] == [1.0, 0.0, None]
     assert rows[0]["contributions"] == {"correct": 0.5, "brief": 0.5, "residual": 0.0}
     assert [row["was"] for row in rows] == [1.0, 0.0, None]
+
+
+def test_a_report_tells_costs_where_a_price_is_known(files: Path) -> None:
+    write(files / "l.jsonl", some(4))
+    told = json.loads(run(files, "report", "l.jsonl", "--json").stdout)["costs"]
+    assert (told["prompt_tokens"], told["usd"]) == (6000, None)
+    options = ("--price-in", "1", "--price-out", "100", "--price-cached", "0.5", "--json", "--force")
+    told = json.loads(run(files, "report", "l.jsonl", *options).stdout)["costs"]
+    assert told["graders"]["judge"]["usd"] == told["usd"] == pytest.approx(0.003 + 0.0015 + 0.004)
+    refused(
+        run(files, "report", "l.jsonl", "--price-in", "1", "--force"),
+        "give --price-in and --price-out",
+        files,
+    )

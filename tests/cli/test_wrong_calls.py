@@ -63,7 +63,7 @@ ARGUMENTS = [
     ("report l.jsonl --rows x", "Invalid value for '--rows'"),
     ("report l.jsonl --json --out -", "--json and --out - both write to standard output"),
     ("report l.jsonl --limits none.yaml", "cannot read none.yaml: No such file"),
-    ("report l.jsonl --limits reward.yaml", "reward.yaml: Object contains unknown field"),
+    ("report l.jsonl --limits limits.yaml", "limits.yaml: Object contains unknown field"),
     ("view", "Missing argument 'ledger' (judgekit view -h"),
     ("view none --no-browser", "cannot read none: there is no such file"),
     ("view l.jsonl --no-browser --against none", "cannot read none: there is no such file"),
@@ -216,6 +216,7 @@ def crowded(files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "range.yaml": "graders: {correct: {use: soft_overlong, max_length: 9, cache: 3}}\n",
         "its-own.yaml": f"{CONFIG}ledger: {{path: its-own.yaml}}\n",
         "the-input.yaml": f"{CONFIG}ledger: {{path: rollouts.jsonl}}\n",
+        "limits.yaml": "lenght: 0.4\n",
         "kept.yaml": f"{CONFIG}ledger: {{path: kept.jsonl}}\n",
         "rewarded": CONFIG,
     }

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
+from pathlib import Path
 
 import pytest
 from aiohttp import web
+from anyio import run_process
 
 from judgekit.cli.checkup import check_up
 from judgekit.judges import OpenAIJudge
@@ -52,10 +56,36 @@ async def test_check_shows_the_queue_and_the_cache(allowed: bool) -> None:
         if allowed:
             assert (
                 found.engine
-                == "at most 7 requests running and 5 waiting in the burst; prefix cache hits since its start: 75 %"
+                == "at most 7 requests running and 5 waiting; prefix cache hits since its start: 75 %"
             )
         else:
             assert found.engine == ""
+
+
+async def test_grading_tells_how_busy_the_engine_was(tmp_path: Path) -> None:
+    """In the summary for scripts and in the table; a server that tells nothing is no line."""
+    rows = [{"prompt": "p", "response": str(i), "ground_truth": "4"} for i in range(4)]
+    (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    async with FakeServer("vllm") as server:
+        settings = f"graders: {{j: {{use: judge, judge: j}}}}\njudges: {{j: {{engine: openai, url: '{server.url}'}}}}\n"
+        (tmp_path / "reward.yaml").write_text(settings)
+        for page in (VLLM, ""):
+            server.metrics = page
+            told = await run_process(
+                [sys.executable, "-m", "judgekit", "grade", "reward.yaml", "rollouts.jsonl", "--json"],
+                cwd=tmp_path,
+            )
+            shown = await run_process(
+                [sys.executable, "-m", "judgekit", "grade", "reward.yaml", "rollouts.jsonl"], cwd=tmp_path
+            )
+            engines = json.loads(told.stdout)["engines"]
+            line = b"at most 7 requests running and 5 waiting; prefix cache hits since its start: 75 %"
+            assert (line in shown.stdout.replace(b"\n", b" ")) is bool(page)
+            if page:
+                assert [(e["running_peak"], e["waiting_peak"]) for e in engines] == [(7, 5)]
+                assert server.url.removesuffix("/v1") in engines[0]["engine"]
+            else:
+                assert engines == []
 
 
 async def test_a_caller_that_leaves_ends_its_connection() -> None:

@@ -31,10 +31,10 @@ from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, OpenAIJudge, Piece, Turn
 from judgekit.judges.engines.http import retry_after
 from judgekit.judges.layers.pressure import AdaptiveLimit
-from judgekit.judges.layers.spending import Budget, Price, Spending, TokenRate
+from judgekit.judges.layers.spending import Budget, Spending, TokenRate
 from judgekit.judges.layers.stack import LayerOptions, Limited, stacked
 from judgekit.testing import ScriptedJudge
-from judgekit.types import Usage
+from judgekit.types import Price, Usage
 from tests.judges.fake_server import FakeServer
 
 ROLLOUTS = [Rollout(prompt="2+2?", ground_truth="4", response=f"{n}", group=n) for n in range(10)]
@@ -118,7 +118,6 @@ async def test_a_judge_that_tells_no_tokens_cannot_have_a_budget_of_them() -> No
         ("budget: {}", "give usd, tokens or requests"),
         ("budget: {tokens: 0}", "tokens is a number above 0"),
         ("budget: {eur: 5}", "eur"),
-        ("price: {input: 1, output: 1}", "a price is for a budget"),
         ("budget: {usd: 1}, price: {input: -1, output: 1}", "at least 0"),
         ("budget: {usd: 1}, price: {input: 1}", "output"),
         ("tokens_per_minute: 0", "tokens_per_minute is a number above 0"),

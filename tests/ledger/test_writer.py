@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from judgekit import DataError, Graded, GradingRunner, Ledger, Rollout, grader, read_ledger
@@ -227,9 +228,9 @@ def test_closing_while_others_write_loses_nothing(tmp_path: Path) -> None:
     closing = [threading.Thread(target=close_all_the_time) for _ in range(2)]
     for thread in closing:
         thread.start()
-    for _ in range(500):
+    for i in range(500):
         for one in made:
-            ledger.write(one)
+            ledger.write(msgspec.structs.replace(one, index=i))
     over.set()
     for thread in closing:
         thread.join()
@@ -413,7 +414,7 @@ def test_a_whole_last_line_gets_no_empty_one_after_it(tmp_path: Path) -> None:
     path = tmp_path / "l"
     for whole in (True, False):
         ledger = Ledger(path)
-        ledger.write(entry(ledger))
+        ledger.write(entry(ledger, str(whole)))
         ledger.close()
         text = path.read_text()
         assert "\n\n" not in text

@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 
-from judgekit import Rollout
+from judgekit import Failed, Graded, Rollout, Usage
 from judgekit.report.compare import comparison
 from judgekit.report.marks import read_marks
 from judgekit.report.page import render, whole_table, write_report
 from judgekit.report.signals import signals
 from judgekit.report.view import View
+from judgekit.types import Price
 
 from .ledgers import EVIL, some, write
-from .test_table import append, entry
+from .test_table import append, entry, unfinished
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -370,6 +371,188 @@ def test_the_place_is_kept_while_rows_arrive(browser: Any, tmp_path: Path) -> No
         opened.tab("Overview")
         opened.tab("Rollouts")  # the opened rollout is in view
         sync_api.expect(page.locator(".row[aria-selected=true]")).to_be_in_viewport()
+
+
+def test_a_replaced_ledger_is_shown_anew(browser: Any, tmp_path: Path) -> None:
+    ledger = write(tmp_path / "l.jsonl", some(40))
+    with Served(ledger) as served, Opened(browser, served.url) as opened:
+        page = opened.page
+        opened.tab("Rollouts")
+        page.locator("#search").fill("question 3")
+        opened.expect(".filters output", "4 of 40")
+        page.locator(".row").nth(2).click()
+        page.locator(".detail h3", has_text="response").wait_for()
+        other = write(tmp_path / "other", some(24, step=9, response="Other words. "))
+        other.rename(ledger)
+        opened.expect("#facts", "24 ")
+        opened.expect(".filters output", "4 of 24")
+        assert page.locator(".detail").count() == 0
+        assert page.locator("#search").input_value() == "question 3"
+        page.locator(".row").nth(2).click()
+        page.locator(".detail").get_by_text("Other words.").first.wait_for()
+        ledger.write_text("")
+        opened.expect("#facts", "0 ")
+        assert page.locator(".row").count() == 0
+        write(ledger, some(8))
+        opened.expect(".filters output", "0 of 8")
+
+
+def test_a_search_finds_what_arrives_later(browser: Any, tmp_path: Path) -> None:
+    ledger = write(tmp_path / "l.jsonl", some(40))
+    with Served(ledger) as served, Opened(browser, served.url) as opened:
+        opened.tab("Rollouts")
+        opened.page.locator("#search").fill("question 1")
+        opened.expect(".filters output", "4 of 40")
+        write(ledger, some(8, step=9))
+        opened.expect(".filters output", "8 of 48")
+        assert opened.page.evaluate("document.activeElement.id") == "search"
+
+
+def test_groups_follow_each_other_as_they_are_listed(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    means = [0.5, 0.9, 0.1, 0.7]
+    append(
+        path,
+        *(
+            entry(i, group=f"g{i // 2}", id="", reward=means[i // 2], raw_reward=means[i // 2])
+            for i in range(8)
+        ),
+    )
+    write_report(path, tmp_path / "l.html")
+    with Opened(browser, (tmp_path / "l.html").as_uri()) as opened:
+        page = opened.page
+        opened.tab("Groups")
+        page.locator(".head").get_by_text("mean").click()
+        sync_api.expect(page.locator(".row .cell:first-child")).to_have_text(["g1", "g3", "g0", "g2"])
+        page.locator(".row").first.click()
+        for step in ("g1", "j", "g3", "j", "g0", "button", "g2", "k", "g0"):
+            if step == "button":
+                page.get_by_role("button", name="next →").click()
+            elif step in "jk":
+                page.keyboard.press(step)
+            else:
+                page.locator(".row-of b", has_text=step).wait_for()
+
+
+def test_of_a_huge_group_some_are_shown_and_it_says_so(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    append(path, *(entry(i, group=None, reward=i / 1000, raw_reward=i / 1000) for i in range(1001)))
+    append(path, entry(0, run="other", group="other"))
+    write_report(path, tmp_path / "l.html", rows=0)
+    with Opened(browser, (tmp_path / "l.html").as_uri()) as opened:
+        opened.tab("Groups")
+        opened.page.locator(".row").first.click()
+        opened.page.get_by_text("60 of them are shown, evenly over their rewards; 941 are not.").wait_for()
+        rewards = [float(text) for text in opened.page.locator(".member .big").all_inner_texts()]
+        assert (len(rewards), rewards[0], rewards[-1]) == (60, 1.0, 0.0)
+        opened.page.get_by_role("button", name="all in the table").click()
+        assert opened.shown() == 1001
+
+
+def test_unfinished_rollouts_are_not_missing_ones(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    for step in (1, 2):
+        append(path, entry(0, run=f"r{step}", tags={"step": step}))
+        append(path, *(unfinished(i, run=f"r{step}", group=0, tags={"step": step}) for i in (1, 2, 3)))
+    write_report(path, tmp_path / "l.html")
+    with Opened(browser, (tmp_path / "l.html").as_uri()) as opened:
+        missing = opened.page.locator("figcaption", has_text="share of rewards missing")
+        assert missing.inner_text().endswith("0 → 0")
+        opened.tab("Groups")
+        cells = opened.page.locator(".row").first.locator(".cell")
+        sync_api.expect(cells).to_have_text(["0", "4", "0.500", "0.000", "0", "3", ""])
+
+
+def test_a_reward_and_the_raw_one_are_told_apart(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    append(
+        path,
+        *(entry(i, group=0, reward=i - 0.5, raw_reward=float(i), grades={"a": Graded(i)}) for i in (0, 1)),
+    )
+    write_report(path, tmp_path / "l.html")
+    with Opened(browser, (tmp_path / "l.html").as_uri()) as opened:
+        opened.tab("Groups")
+        opened.page.locator(".row").first.click()
+        opened.page.get_by_text("2 members, mean raw reward 0.500").wait_for()
+        first = " ".join(opened.page.locator(".member .row-of").first.inner_text().split())
+        assert first == "reward 0.500 raw 1.0000 scored advantage +0.500 open"
+
+
+def test_costs_are_shown_where_prices_are_known(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    grade = Graded(0.5, usage=Usage(1, 200_000, 0, 50_000))
+    append(path, *(entry(i, tags={"step": i}, usage=grade.usage, grades={"a": grade}) for i in range(4)))
+    for price, cost in ((None, None), (Price(1.0, 4.0), "1.60 US dollars")):
+        write_report(path, tmp_path / "l.html", price=price)
+        with Opened(browser, (tmp_path / "l.html").as_uri()) as opened:
+            used = opened.page.locator("table", has_text="written")
+            cells = ["a", "4", "800,000", "0", "200,000", *([cost] if cost else [])]
+            sync_api.expect(used.locator("td")).to_have_text(cells)
+            assert opened.page.get_by_text("US dollars in a step").count() == (cost is not None)
+            assert ("US dollars" in opened.page.locator("#facts").inner_text()) == (cost is not None)
+
+
+CLIPPED_BY = """() => {
+  const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    if (!walker.currentNode.data.includes("\u0301\u0301")) continue;
+    let box = walker.currentNode.parentElement;
+    const visible = (box) => { const style = getComputedStyle(box); return style.overflowY === "visible" || style.display === "inline"; };
+    while (visible(box)) box = box.parentElement;
+    found.push(box.matches(".cell") ? "cell" : box.tagName.toLowerCase());
+  }
+  return [...new Set(found)].sort();
+}"""
+"""Which boxes cut off what sticks out of a text with two acute accents."""
+
+
+def test_towers_of_combining_marks_stay_in_their_own_place(browser: Any, tmp_path: Path) -> None:
+    tower = "x" + "\u0301" * 60
+    path = tmp_path / "l.jsonl"
+    grades = {"a": Graded(0.5, reason=tower), tower: Failed(tower, tower)}
+    given = {"prompt": [{"role": tower, "content": tower}], "group": tower, "id": tower, "data_source": tower}
+    append(path, *(entry(i, response=tower, grades=grades, tags={"step": i}, **given) for i in range(3)))
+    write_report(path, tmp_path / "l.html")
+    with Opened(browser, (tmp_path / "l.html").as_uri()) as opened:
+        page = opened.page
+        found = {"overview": page.evaluate(CLIPPED_BY)}
+        opened.tab("Rollouts")
+        page.locator(".row").first.wait_for()
+        found["rollouts"] = page.evaluate(CLIPPED_BY)
+        page.locator(".row").first.click()
+        page.locator(".detail h3", has_text="response").wait_for()
+        found["rollout"] = page.evaluate(CLIPPED_BY)
+        opened.tab("Groups")
+        page.locator(".row").first.wait_for()
+        found["groups"] = page.evaluate(CLIPPED_BY)
+        page.locator(".row").first.click()
+        page.locator(".member").first.wait_for()
+        found["members"] = page.evaluate(CLIPPED_BY)
+    own = {"button", "select", "td", "cell", "li", "figcaption", "pre", "p", "h3", "b", "span"}
+    assert {name: [box for box in boxes if box not in own] for name, boxes in found.items()} == {
+        name: [] for name in found
+    }
+    assert all(found.values())
+
+
+def test_a_saved_selection_is_not_named_like_a_ledger(browser: Any, report: Path) -> None:
+    with Opened(browser, report.as_uri()) as opened:
+        opened.tab("Rollouts")
+        with opened.page.expect_download() as waiting:
+            opened.page.get_by_role("button", name="JSONL", exact=True).click()
+        assert waiting.value.suggested_filename == "after.selection.ndjson"
+
+
+def test_marks_that_another_page_of_the_report_wrote_are_shown(browser: Any, report: Path) -> None:
+    """Also those of the page before a reload, which a browser may pass on late."""
+    with Opened(browser, report.as_uri()) as opened:
+        other = opened.context.new_page()
+        other.goto(report.as_uri())
+        other.wait_for_selector("html[data-ready]")
+        opened.tab("Rollouts")
+        opened.page.locator(".row").first.click()
+        opened.page.locator(".detail").get_by_role("button", name="good").click()
+        other.get_by_text("Graders against your marks").wait_for()
 
 
 def test_an_address_without_its_token_says_what_to_do(browser: Any, tmp_path: Path) -> None:

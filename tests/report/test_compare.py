@@ -11,7 +11,7 @@ from judgekit.ledger.jsonl import encoded
 from judgekit.report.compare import comparison
 from judgekit.report.page import whole_table
 
-from .test_table import append, entry
+from .test_table import append, entry, unfinished
 
 
 def test_it_pairs_rollouts_and_says_what_moved(tmp_path: Path) -> None:
@@ -50,6 +50,16 @@ def test_it_pairs_rollouts_and_says_what_moved(tmp_path: Path) -> None:
     }
     assert found["before"]["missing"] == 1
     encoded(found)
+
+
+def test_unfinished_rollouts_are_neither_missing_nor_changed(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+    append(before, entry(0), entry(1), entry(2, status="masked", reward=None, raw_reward=None))
+    append(after, entry(0, run="l"), unfinished(1, run="l"))
+    found = comparison(whole_table(before), whole_table(after))
+    assert (found["pairs"], found["rewards_changed"]) == (1, 0)
+    assert (found["before"]["missing"], found["before"]["unfinished"]) == (1, 0)
+    assert (found["after"]["missing"], found["after"]["unfinished"]) == (0, 1)
 
 
 def test_different_rollouts_have_no_pairs(tmp_path: Path) -> None:

@@ -65,6 +65,14 @@ def test_the_page_runs_and_loads_nothing_but_its_own(tmp_path: Path) -> None:
     assert "&lt;b&gt;.jsonl" in page
 
 
+@pytest.mark.parametrize("name", ["{{data}}", "{{script}}", "{{policy}} {{none}}"])
+def test_a_name_that_looks_like_a_part_of_the_page_is_a_name(tmp_path: Path, name: str) -> None:
+    page = page_of(write(tmp_path / f"{name}.jsonl", some(4)))
+    assert f"<title>{name}.jsonl · judgekit</title>" in page
+    assert Page(page).facts["rows"] == 4
+    assert page.count('id="data"') == page.count('"use strict"') == 1
+
+
 def test_all_rollouts_are_in_it_with_their_texts(tmp_path: Path) -> None:
     path = write(tmp_path / "l.jsonl", some(12))
     found = Page(page_of(path))

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from judgekit import Failed, Graded, Usage
-from judgekit.report.signals import Limits, Signal, formatting, repetition, signals
+from judgekit.metrics import Signal, SignalLimits
+from judgekit.metrics.signals import formatting, repetition
+from judgekit.report.signals import signals
 from judgekit.report.table import Table
 
 from .test_table import append, entry
@@ -35,7 +37,7 @@ def found(
     append(path, *made)
     table = Table(path)
     table.read()
-    told = signals(table, Limits(**limits))
+    told = signals(table, SignalLimits(**limits))
     assert [s.raised for s in told] == sorted((s.raised for s in told), reverse=True)
     return {f"{s.name} {s.subject}".strip(): s for s in told}
 
@@ -77,7 +79,7 @@ def test_a_run_that_has_it_raises_it(
     told = found(tmp_path / "l", row)
     assert name in raised(told)
     field = name.split()[0]
-    assert told[name].limit == getattr(Limits(), field)
+    assert told[name].limit == getattr(SignalLimits(), field)
     beyond = {"disagreement": -1.0}.get(field, 1.0)
     assert name not in raised(found(tmp_path / "m", row, **{field: beyond}))
 
@@ -93,6 +95,20 @@ def test_length_is_compared_within_groups(tmp_path: Path) -> None:
         }
 
     assert "length" not in raised(found(tmp_path / "l", row))
+
+
+def test_lengths_of_two_units_are_not_mixed(tmp_path: Path) -> None:
+    """Rewards grow with the characters; every second rollout tells its tokens as well, a tenth as many."""
+
+    def row(i: int, rng: random.Random) -> dict[str, Any]:
+        chars = rng.randint(100, 900)
+        tokens = chars // 10 if i % 2 else None
+        return {"reward": chars / 900, "response_chars": chars, "response_tokens": tokens}
+
+    length = found(tmp_path / "l", row)["length"]
+    assert length.value > 0.99
+    assert "length in characters" in length.text
+    assert "length in tokens" in found(tmp_path / "m", lambda i, rng: {})["length"].text
 
 
 def test_few_rollouts_say_nothing(tmp_path: Path) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import random
+from array import array
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,8 @@ from judgekit import DataError, Failed, Graded, Ledger, Rollout, Usage, read_led
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.schema import RESUMES, Entry
 from judgekit.report import table as module
-from judgekit.report.table import STATES, Table
+from judgekit.report.table import STATES, LedgerChanged, Table
+from judgekit.report.view import matching_rows
 
 from .ledgers import some, write
 
@@ -109,6 +114,107 @@ def test_it_reads_on_where_it_stopped(tmp_path: Path) -> None:
     assert STATES[table.graders["b"].state[0]] == "absent"
 
 
+def _replaced(path: Path) -> None:
+    append(other := path.with_name("other"), *(entry(i, run="new") for i in range(9)))
+    other.rename(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: os.truncate(path, 500),
+        lambda path: os.truncate(path, 0),
+        lambda path: path.write_bytes(encoded(entry(7, run="new"))),
+        lambda path: path.write_bytes(b"".join(encoded(entry(i, run="new")) for i in range(9))),
+        _replaced,
+    ],
+)
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_a_ledger_that_is_not_what_was_read_is_noticed(
+    tmp_path: Path, change: Callable[[Path], None], in_folder: bool
+) -> None:
+    folder = _made(tmp_path / "runs")
+    path = folder / "l.jsonl"
+    append(path, *(entry(i) for i in range(4)))
+    table = Table(folder if in_folder else path)
+    table.read()
+    append(path, entry(4))
+    os.utime(path, (1, 1))
+    assert (table.read(), table.read()) == (1, 0)
+    change(path)
+    with pytest.raises(LedgerChanged):
+        table.read()
+    with pytest.raises(LedgerChanged):
+        table.rollout(3)
+
+
+def test_a_file_that_left_its_folder_is_noticed(tmp_path: Path) -> None:
+    for name in "ab":
+        append(tmp_path / f"{name}.jsonl", entry(0, run=name))
+    table = Table(tmp_path)
+    table.read()
+    (tmp_path / "a.jsonl").unlink()
+    with pytest.raises(LedgerChanged, match="a.jsonl is not there any more"):
+        table.read()
+
+
+def test_what_cannot_be_read_is_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    append(path, entry(0))
+    table = Table(path)
+    table.read()
+    whole = path.read_bytes()
+    with open(path, "ab") as file:
+        file.write(b"[1]\n")
+    for _ in range(2):
+        with pytest.raises(DataError, match="line 2: not a line"):
+            table.read()
+    path.rename(tmp_path / "away")
+    with pytest.raises(DataError, match="No such file"):
+        table.read()
+    (tmp_path / "away").rename(path)
+    os.truncate(path, len(whole))
+    append(path, entry(1))
+    assert table.read() == 1
+    assert_is(table, path)
+
+
+def test_a_folder_of_many_files_is_read_and_searched_in_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few rows are read at once: each file is opened once, each row's place is looked at once."""
+    for name in range(60):
+        append(tmp_path / f"{name:02}.jsonl", *(entry(i, run=str(name), response="needle") for i in range(5)))
+    opened: list[Path] = []
+    looked: list[Any] = []
+
+    def opens(path: Path, mode: str) -> Any:
+        opened.append(path)
+        return path.open(mode)
+
+    monkeypatch.setattr(module, "open", opens, raising=False)
+    follow = Table._follow
+    monkeypatch.setattr(
+        Table, "_follow", lambda self, path, file: looked.append(path) or follow(self, path, file)
+    )
+    table = Table(tmp_path)
+    while table.read(7):
+        pass
+    assert (len(opened), len(looked)) == (60, 120)
+    assert_is(table, tmp_path)
+
+    class Counted(array):  # type: ignore[type-arg]
+        def __getitem__(self, at: Any) -> Any:
+            places.append(at)
+            return super().__getitem__(at)
+
+    places: list[Any] = []
+    table._places = (Counted("l", table._places[0]), *table._places[1:])
+    assert matching_rows(table, "needle") == list(range(300))
+    assert matching_rows(table, "needle", 290) == list(range(290, 300))
+    assert len(places) <= 300 + 10
+
+
 def test_the_last_line_counts_without_its_end_where_nobody_writes(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
     path.write_bytes(encoded(entry(0)) + encoded(entry(1)).rstrip())
@@ -160,6 +266,66 @@ def test_a_run_that_resumes_another_may_come_first_in_a_folder(tmp_path: Path) -
     table.read()
     assert table.hidden == {2}
     assert_is(table, tmp_path)
+
+
+def unfinished(index: int, **changed: Any) -> Entry:
+    return entry(index, status="unfinished", reward=None, raw_reward=None, **changed)
+
+
+@pytest.mark.parametrize(
+    ("lines", "counts"),
+    [
+        ([entry(0, reward=0.1), entry(0, reward=0.2)], [0.2]),
+        ([entry(0, reward=0.2, time=2.0), entry(0, reward=0.1)], [0.2]),
+        ([entry(0, reward=0.1), unfinished(0)], [0.1]),
+        ([unfinished(0, time=9.0), entry(0, reward=0.1), entry(1, reward=0.3), entry(1, reward=0.4)], [0.1, 0.4]),
+        ([entry(0, reward=0.1), unfinished(0, run="new", tags={RESUMES: ["r"]})], [0.1]),
+        ([unfinished(0, run="new", tags={RESUMES: ["r"]}), unfinished(0), entry(0, reward=0.1)], [0.1]),
+        ([unfinished(0, run="new", tags={RESUMES: ["r"]}), unfinished(0)], [None]),
+        ([entry(0, reward=0.1, tags={RESUMES: "r"}), entry(1, reward=0.2, tags={RESUMES: ["r"]})], [0.1, 0.2]),
+        ([entry(i % 3, run=f"r{i % 2}", reward=i / 10) for i in range(9)], [0.3, 0.4, 0.5, 0.6, 0.7, 0.8]),
+    ],
+)  # fmt: skip
+def test_the_later_finished_line_of_a_rollout_counts_for_both_readers(
+    tmp_path: Path, lines: list[Entry], counts: list[float | None]
+) -> None:
+    path = tmp_path / "l.jsonl"
+    append(path, *lines)
+    assert [e.reward for e in read_ledger(path).entries] == counts
+    table = Table(path)
+    table.read()
+    assert_is(table, path)
+
+
+def test_the_files_of_a_folder_in_another_order_tell_the_same(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    for case in range(40):
+        lines = [
+            (unfinished if rng.random() < 0.4 else entry)(
+                rng.randrange(3), run=run, time=float(at), rollout_digest="d",
+                tags={RESUMES: ["a"]} if run == "b" else {RESUMES: ["a", "b"]} if run == "c" else {},
+            )
+            for at, run in enumerate(rng.choices("abc", k=8))
+        ]  # fmt: skip
+        told = []
+        for order in (lines, lines[::-1], rng.sample(lines, len(lines))):
+            folder = _made(tmp_path / f"{case}-{len(told)}")
+            for name, line in enumerate(order):
+                append(folder / f"{name}.jsonl", line)
+            table = Table(folder)
+            table.read()
+            assert_is(table, folder)
+            told.append(sorted(e.time for e in read_ledger(folder).entries))
+        assert told[0] == told[1] == told[2]
+
+
+def test_a_copy_of_a_line_used_nothing_more(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    one = entry(0, usage=Usage(4, 120, 60, 4))
+    append(path, one, one, unfinished(0, usage=Usage(1, 9, 0, 1)))
+    table = Table(path)
+    table.read()
+    assert table.usage == Usage(4, 120, 60, 4)
 
 
 def test_what_an_unfinished_line_used_is_counted_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -63,6 +64,7 @@ async def test_it_serves_what_the_report_has(tmp_path: Path) -> None:
         assert (await client.get("api/rollout/7"))["id"] == block["id"][7]
         assert state["facts"]["judges"] == ["judge"]
         assert {signal["name"] for signal in await client.get("api/signals")} >= {"missing", "flat_groups"}
+        assert (await client.get("api/costs"))["calls"] == state["facts"]["usage"]["calls"] > 0
         await client.get("api/rollout/80", 404)
         await client.get("api/block/1", 404)
         await client.get("api/comparison", 404)
@@ -82,6 +84,47 @@ async def test_it_follows_a_run_that_still_writes(tmp_path: Path, monkeypatch: p
         assert (await client.get("api/block/0"))["rows"] == 3
 
 
+async def test_a_ledger_that_was_replaced_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_POLL_S", 0.01)
+    path = tmp_path / "l.jsonl"
+    append(path, *(entry(i, response="needle") for i in range(5)))
+    async with opened(path) as client:
+        first = (await client.caught_up(5))["generation"]
+        old = {"Authorization": f"Bearer {client.token}", "Generation": str(first)}
+        assert await client.get("api/search?text=needle&from=3", headers=old) == [3, 4]
+        path.unlink()
+        while "No such file" not in (await client.get("api/state"))["problem"]:
+            await asyncio.sleep(0.01)
+        assert (await client.get("api/block/0", headers=old))["rows"] == 5  # what was read stays on the page
+        append(path, *(entry(i, run="new") for i in range(3)))
+        state = await client.caught_up(3)
+        assert (state["generation"], state["problem"]) == (first + 1, "")
+        for what in ("block/0", "rollout/0", "search?text=x", "signals"):
+            assert "read anew" in await client.get(f"api/{what}", 409, headers=old)
+        assert (await client.get("api/rollout/0"))["run"] == "new"
+
+
+async def test_an_answer_that_was_begun_before_a_replacement_is_not_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_POLL_S", 0.01)
+    path = tmp_path / "l.jsonl"
+    append(path, *(entry(i) for i in range(5)))
+    begun, over = threading.Event(), threading.Event()
+    monkeypatch.setattr(module, "matching_rows", lambda *given: begun.set() or (over.wait(20) and [4]))
+    async with opened(path) as client:
+        await client.caught_up(5)
+        searching = asyncio.create_task(client.get("api/search?text=x", 409))
+        await asyncio.to_thread(begun.wait, 20)
+        path.unlink()
+        append(path, entry(0, run="new"))
+        await client.caught_up(1)
+        over.set()
+        assert "read anew" in await searching
+
+
 async def test_nobody_without_the_token_and_no_other_host_reads(tmp_path: Path) -> None:
     path = write(tmp_path / "l.jsonl", some(4))
     async with opened(path) as client:
@@ -91,6 +134,21 @@ async def test_nobody_without_the_token_and_no_other_host_reads(tmp_path: Path) 
         token = {"Authorization": f"Bearer {client.token}"}
         await client.get("api/state", 403, headers={**token, "Host": "evil.example"})
         await client.get("", 403, headers={"Host": f"evil.example:{client.base.split(':')[2]}"})
+        assert "l.jsonl" not in await client.get("", headers={})  # not even which ledger it is
+
+
+async def test_a_token_in_no_encoding_is_a_wrong_one(tmp_path: Path) -> None:
+    path = write(tmp_path / "l.jsonl", some(4))
+    async with opened(path) as client:
+        host = client.base.removeprefix("http://").strip("/")
+        reader, writer = await asyncio.open_connection(*host.split(":"))
+        writer.write(
+            b"GET /api/state HTTP/1.1\r\nAuthorization: Bearer \xff\xfe\r\nHost: "
+            + host.encode()
+            + b"\r\n\r\n"
+        )
+        assert b"403" in await reader.readline()
+        writer.close()
 
 
 async def test_marks_are_written_beside_the_ledger(tmp_path: Path) -> None:

@@ -762,12 +762,12 @@ async def test_metrics_are_a_flat_dict_of_finite_floats() -> None:
 async def test_warnings_about_what_looks_wrong(caplog: pytest.LogCaptureFixture) -> None:
     longer = grader(lambda response: len(response) / 1000)  # type: ignore[misc]
     await GradingRunner({"longer": longer}).run([Rollout(response="x" * i, group=i // 4) for i in range(100)])
-    assert "a length in disguise" in caplog.text
+    assert "signals: reward and length correlate by 1.00 over 100 rollouts" in caplog.text
     caplog.clear()
     same = grader(lambda response: 1.0)  # type: ignore[misc]
     await GradingRunner({"same": same}).run(numbered(80))
-    assert "are the highest possible" in caplog.text
-    assert "20 of 20 groups have equal rewards" in caplog.text
+    assert "100.0% of 80 rewards are the highest one" in caplog.text
+    assert "100.0% of 20 groups have equal rewards" in caplog.text
 
 
 async def test_make_groups_is_grouped_by_its_id() -> None:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from judgekit import Failed, Graded, GradingRunner, JudgeUnavailable, RewardResult, Rollout, Usage
-from judgekit.judges import JudgeRequest, Piece, Turn
+from judgekit import (
+    Failed,
+    Grade,
+    Graded,
+    GradingRunner,
+    JudgeUnavailable,
+    RewardResult,
+    Rollout,
+    Usage,
+    grader,
+)
+from judgekit.graders import JudgeGrader
+from judgekit.judges import JudgeRequest, Piece, Turn, stacked
 from judgekit.metrics import Counts
 from judgekit.testing import ScriptedJudge
 from judgekit.trackers import (
@@ -21,6 +33,7 @@ from judgekit.trackers import (
     WandbTracker,
     sample,
     trace_results,
+    traced,
 )
 
 from ..report.ledgers import TREE, judge, length, some
@@ -141,6 +154,11 @@ def test_prometheus(graded: Any) -> None:
         r.usage.cached_tokens for r in results
     )
     assert "# TYPE judgekit_score_mean gauge" in page
+    raised = {
+        grader: registry.get_sample_value("judgekit_signal_raised", {"signal": "missing", "subject": grader})
+        for grader in ("judge", "length")
+    }
+    assert raised == {"judge": 1.0, "length": 0.0}
 
 
 def test_prometheus_before_anything_was_graded() -> None:
@@ -210,18 +228,88 @@ async def test_judge_calls_are_spans() -> None:
     assert not failed.status.is_ok
 
 
-def test_the_documentation_has_every_name() -> None:
-    counts = Counts()
-    grades = {"g": Failed("VerdictError"), "h": Graded(0.5)}
-    for reward in (0.0, 0.5):
-        made = RewardResult(
-            index=0, group=0, reward=reward, status="scored", raw_reward=reward, contributions={}, grades=grades, usage=Usage(1, 1, 1, 1)
+@grader
+def brief(response: str) -> float:
+    return float(len(response) < 10)
+
+
+@grader(name="broken", where="thread")
+def broken(response: str) -> float:
+    raise ValueError(response)
+
+
+class Best:
+    """Grades a group."""
+
+    name, version, score_range = "best", "1", (0.0, 1.0)
+
+    async def grade_group(self, rollouts: Sequence[Rollout]) -> list[float]:
+        return [0.5 for _ in rollouts]
+
+
+async def test_evaluations_and_the_calls_in_them_are_spans() -> None:
+    """Of every kind of grader, below the run; a failure has its error's name, and nobody's text is told."""
+    spans = Spans()
+    runner = GradingRunner(
+        {
+            "judge": JudgeGrader(stacked(ScriptedJudge("1"))),
+            "brief": brief,
+            "broken": broken,
+            "best": Best(),
+        },
+        {"judge": 1.0, "brief": 0, "broken": 0, "best": 0},
+    )
+    rollouts = [
+        Rollout(prompt="p", response="secret", ground_truth="4", group="g", id=str(i)) for i in range(2)
+    ]
+    watched = traced(runner, provider=spans.provider)
+    with trace_results(provider=spans.provider) as told:
+        told(results := await watched.run(rollouts))
+    assert [r.reward for r in results] == [r.reward for r in await runner.run(rollouts)] == [1.0, 1.0]
+    found = {
+        name: [s for s in spans.finished() if s.name == name] for name in {s.name for s in spans.finished()}
+    }
+    (run,), calls = (
+        found["judgekit.run"],
+        [s for name, of in found.items() if name.startswith("chat") for s in of],
+    )
+    assert {name: len(of) for name, of in found.items() if name.startswith("evaluate")} == {
+        "evaluate judge": 2,
+        "evaluate brief": 2,
+        "evaluate broken": 2,
+        "evaluate best": 1,
+    }
+    for span in (span for name, of in found.items() if name.startswith("evaluate") for span in of):
+        assert span.parent.span_id == run.context.span_id
+        assert span.attributes["judgekit.group"] == "g"
+    assert {span.parent.span_id for span in calls} == {s.context.span_id for s in found["evaluate judge"]}
+    assert [s.attributes["gen_ai.evaluation.score.value"] for s in found["evaluate judge"]] == [1.0, 1.0]
+    assert {s.attributes["error.type"] for s in found["evaluate broken"]} == {"ValueError"}
+    assert "secret" not in "".join(span.to_json() for span in spans.finished())
+
+
+def test_the_documentation_has_every_name(unhurried: None) -> None:
+    counts = Counts(bounds=(0.0, 1.0))
+    made = []
+    for i in range(64):
+        grades: dict[str, Grade] = {
+            "g": Failed("VerdictError"),
+            "h": Graded(i / 64, usage=Usage(1, 1, 1, 1)),
+            "r": Graded(i / 64),
+        }
+        made.append(
+            RewardResult(
+                index=0, group=0, reward=i / 64, status="scored", raw_reward=i / 64, contributions={}, grades=grades, usage=Usage(1, 1, 1, 1)
+            )
         )  # fmt: skip
-        counts.add(made, length=1, bounds=(0.0, 1.0))
-    counts.add_group([made])
+    rollouts = [Rollout(response="x" * i) for i in range(64)]
+    for result, rollout in zip(made, rollouts, strict=True):
+        counts.add(result, rollout)
+    counts.add_group(made, rollouts)
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     documented = {name for row in rows for name in re.findall("`([^`]+)`", row)}
     latencies = {"GRADER/p50_s", "GRADER/p95_s", "GRADER/queue_wait_p95_s"}
-    figures = {re.sub("^[gh]/", "GRADER/", name) for name in counts.figures("")}
+    pairs = {"h/correlation_with/r": "JUDGE/correlation_with/RULE"}
+    figures = {pairs.get(name) or re.sub("^[ghr]/", "GRADER/", name) for name in counts.figures("")}
     assert documented == figures | latencies

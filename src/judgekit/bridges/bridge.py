@@ -46,9 +46,11 @@ class Bridge:
 
     async def _grade(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:
         (results,) = await self._runner.run_groups([rollouts])
-        counts = Counts()
-        for result in results:
-            counts.add(result)
+        counts = Counts(self._runner.settings.signals, self._runner.reward.bounds())
+        for result, rollout in zip(results, rollouts, strict=True):
+            counts.add(result, rollout)
+        if len(results) > 1:
+            counts.add_group(results, rollouts)
         self._steps.add_stepless(counts)
         return results if len(results) > 1 else [without_fill(result) for result in results]
 

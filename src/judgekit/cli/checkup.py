@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import anyio
 import msgspec
 
+from judgekit.cli.load import watched
 from judgekit.graders.judged.pointwise import JudgeGrader
 from judgekit.judges.base import Judge
-from judgekit.judges.engines.load import EngineLoad
 from judgekit.types import Graded, Rollout, Usage
 
 
@@ -54,20 +53,17 @@ async def check_up(judge: Judge, *, burst: int = 64, per_group: int = 8) -> Chec
     right, wrong = await grade("3 rows of 8 are 24.\n#### 24"), await grade("3 and 8 are 11.\n#### 11")
     shown = [f"{g.score:.3f}" if isinstance(g, Graded) else "no verdict" for g in (right, wrong)]
     grades: list[Any] = []
-    seen = _Seen(judge)
-    await seen.look()
-    start = time.perf_counter()
 
     async def one(i: int) -> None:
         problem = f"{PADDING * 3}Shelf {i // per_group}. {SHORT}"
         grades.append(await grade(f"3 * 8 = {i}\n#### {i}", problem))
 
-    async with anyio.create_task_group() as tasks:
-        for i in range(burst):
-            tasks.start_soon(one, i)
-        tasks.start_soon(seen.watch, lambda: len(grades) == burst)
-    seconds = time.perf_counter() - start
-    await seen.look()
+    async with watched([judge]) as (seen,):
+        start = time.perf_counter()
+        async with anyio.create_task_group() as tasks:
+            for i in range(burst):
+                tasks.start_soon(one, i)
+        seconds = time.perf_counter() - start
     usage = sum((g.usage for g in grades if isinstance(g, Graded) and g.usage is not None), Usage())
     return CheckUp(
         model,
@@ -77,31 +73,3 @@ async def check_up(judge: Judge, *, burst: int = 64, per_group: int = 8) -> Chec
         list(dict.fromkeys(failures)),
         str(seen),
     )
-
-
-class _Seen:
-    """What a judge's engine says of its load, at several times."""
-
-    def __init__(self, judge: Any) -> None:
-        self._load = getattr(judge, "load", None)
-        self._found: list[EngineLoad] = []
-
-    async def look(self) -> bool:
-        load = await self._load() if self._load is not None else None
-        if load is not None:
-            self._found.append(load)
-        return load is not None
-
-    async def watch(self, over: Callable[[], bool]) -> None:
-        while self._found and not over() and await self.look():
-            await anyio.sleep(0.1)
-
-    def __str__(self) -> str:
-        if not self._found:
-            return ""
-        first, last = self._found[0], self._found[-1]
-        during, always = last.hit_rate(first), last.hit_rate()
-        hits = f"in it: {during:.0%}" if during is not None else f"since its start: {always or 0:.0%}"
-        running, waiting = max(f.running for f in self._found), max(f.waiting for f in self._found)
-        told = f"at most {running} requests running and {waiting} waiting in the burst"
-        return told if during is always is None else f"{told}; prefix cache hits {hits.replace('%', ' %')}"

@@ -17,6 +17,7 @@ from judgekit.errors import ConfigError
 from judgekit.execution.heap import freeze_heap
 
 if TYPE_CHECKING:
+    from judgekit.cli.load import LoadWatch
     from judgekit.ledger.writer import Ledger
     from judgekit.run.resume import Known
     from judgekit.run.runner import GradingRunner
@@ -101,6 +102,7 @@ def grade(
         if value is not None:
             raise ConfigError(f"{option} is for --ray")
     from judgekit.cli import summary
+    from judgekit.cli.load import watched
     from judgekit.cli.logs import diverted
     from judgekit.config import load_config, load_runner
     from judgekit.data import read_rollouts
@@ -134,19 +136,21 @@ def grade(
     before = runner.ledger is not None and _holds_something(runner.ledger.path)
     excess: FailureRateError | None = None
 
-    async def work() -> tuple[Sequence[RewardResult], float]:
+    async def work() -> tuple[Sequence[RewardResult], float, list[LoadWatch]]:
         nonlocal excess
         try:
             await runner.start()
             freeze_heap()
             start = time.perf_counter()
-            try:
-                results: Sequence[RewardResult] = await runner.run(
-                    batch, tags=tags, known=known.grades if known is not None else ()
-                )
-            except FailureRateError as error:  # the alarm costs the exit code, not the results
-                excess, results = error, error.results
-            return results, time.perf_counter() - start
+            async with watched(runner.resources, every_s=1.0) as loads:
+                try:
+                    results: Sequence[RewardResult] = await runner.run(
+                        batch, tags=tags, known=known.grades if known is not None else ()
+                    )
+                except FailureRateError as error:  # the alarm costs the exit code, not the results
+                    excess, results = error, error.results
+                seconds = time.perf_counter() - start
+            return results, seconds, loads
         finally:
             with anyio.CancelScope(shield=True):  # SIGTERM still ends the judges and flushes the ledger
                 await runner.close()
@@ -157,14 +161,14 @@ def grade(
         say(f"grading {len(batch)} rollouts with {', '.join(runner.graders)} …")
         with diverted("metrics") as warnings:  # the summary shows them, below its table
             # Ctrl-C is left to asyncio, whose second one also stops a rule that blocks the loop
-            results, seconds = run(work, signal.SIGTERM, ended=lambda: _saved(runner.ledger))
+            results, seconds, loads = run(work, signal.SIGTERM, ended=lambda: _saved(runner.ledger))
         write(batch, results)
     if json_summary:
-        told = summary.as_json(runner.metrics, results, warnings, seconds)
+        told = summary.as_json(runner.metrics, results, warnings, seconds, loads)
         told["known_rollouts"] = known.rollouts if known is not None else 0
         sys.stdout.write(json_line(told))
     else:
-        summary.print_summary(runner.metrics, results, warnings, seconds)
+        summary.print_summary(runner.metrics, results, warnings, seconds, loads)
     say()
     if to not in (None, STDOUT):
         say(f"graded rollouts  {to}")

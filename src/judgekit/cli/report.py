@@ -13,12 +13,29 @@ import typer
 
 from judgekit.cli.console import out, run, say
 from judgekit.errors import ConfigError
+from judgekit.metrics import SignalLimits
 
 Ledger = Annotated[Path, typer.Argument(help="A ledger written by judgekit: a file or a folder.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 LimitsFile = Annotated[
     Path | None,
-    typer.Option("--limits", help="A YAML file with limits of signals, such as length: 0.4."),
+    typer.Option(
+        "--limits",
+        help="A YAML file with limits of signals, such as length: 0.4, or a reward.yaml with runner: {signals: …}.",
+    ),
+]
+PriceIn = Annotated[
+    float | None,
+    typer.Option(
+        help="US dollars per million prompt tokens, of judges whose price the ledger does not hold.", min=0
+    ),
+]
+PriceOut = Annotated[float | None, typer.Option(help="… per million tokens that they write.", min=0)]
+PriceCached = Annotated[
+    float | None,
+    typer.Option(
+        help="… per million prompt tokens from the prompt cache; by default as much as others.", min=0
+    ),
 ]
 
 
@@ -35,20 +52,26 @@ def report(
         ),
     ] = 5000,
     limits: LimitsFile = None,
+    price_in: PriceIn = None,
+    price_out: PriceOut = None,
+    price_cached: PriceCached = None,
     force: Force = False,
     json_summary: Annotated[
-        bool, typer.Option("--json", help="Print statuses and signals as JSON, and all else to stderr.")
+        bool,
+        typer.Option("--json", help="Print statuses, signals and costs as JSON, and all else to stderr."),
     ] = False,
 ) -> None:
     """Write a self-contained HTML page about a ledger."""
     from judgekit.ledger.files import STDOUT, check_targets, whole_file
     from judgekit.ledger.jsonl import json_line
+    from judgekit.report.costs import costs
     from judgekit.report.page import render, whole_table
     from judgekit.report.signals import signals, to_json
 
     name = f"{ledger.resolve().name}.html" if ledger.is_dir() else f"{ledger.stem}.html"
     target = to or ledger.parent / name
     check_targets([target], inputs=[ledger], force=force)
+    price = _price(price_in, price_out, price_cached)
     if json_summary and target == STDOUT:
         raise ConfigError("--json and --out - both write to standard output: give --out a file")
     if json_summary or target == STDOUT:
@@ -56,20 +79,21 @@ def report(
     table = whole_table(ledger)
     found = signals(table, _limits(limits))
     with whole_file(target) as file:
-        file.write(render(table, found, rows=rows))
+        file.write(render(table, found, rows=rows, price=price))
     if table.torn:
         say(f"warning: {ledger}: skipped {len(table.torn)} line(s), the first is line {table.torn[0]}")
     for one in found:
         if one.raised:
             say(f"signal  {one.text}")
     if json_summary:
-        rows_of = Counter(table.names["status"].values[table.codes["status"][row]] for row in table.shown())
+        rows_of = Counter(map(table.status, table.shown()))
         told: dict[str, Any] = {
             "report": str(target),
             "rollouts": rows_of.total(),
             "statuses": dict(rows_of),
             "skipped_lines": len(table.torn),
             "signals": to_json(found),
+            "costs": costs(table, price),
         }
         sys.stdout.write(json_line(told))
     elif target != STDOUT:
@@ -83,6 +107,9 @@ def view(
     ] = None,
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: any free one.", min=0, max=65535)] = 0,
     limits: LimitsFile = None,
+    price_in: PriceIn = None,
+    price_out: PriceOut = None,
+    price_cached: PriceCached = None,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
 ) -> None:
     """Look at a ledger of any size in the browser, live while a run writes to it.
@@ -98,10 +125,10 @@ def view(
     for path in (ledger, against):
         if path is not None and not path.exists():
             raise DataError(f"cannot read {path}: there is no such file")
-    given = _limits(limits)
+    given, price = _limits(limits), _price(price_in, price_out, price_cached)
 
     async def serve() -> None:
-        async with View(ledger, against=against, limits=given).served(port) as url:
+        async with View(ledger, against=against, limits=given, price=price).served(port) as url:
             say(f"{ledger}: {url}   (Ctrl-C ends)")
             with tempfile.TemporaryDirectory(prefix="judgekit-") as folder:  # which only its owner can read
                 if browser:
@@ -156,12 +183,17 @@ def _print(found: dict[str, Any]) -> None:
     from rich.table import Table
 
     sides = Table(box=None, pad_edge=False)
-    for column in ("", "ledger", "rollouts", "mean reward", "missing"):
+    for column in ("", "ledger", "rollouts", "mean raw reward", "missing", "unfinished"):
         sides.add_column(column, justify="left" if column in ("", "ledger") else "right")
     for which in ("before", "after"):
         side = found[which]
         sides.add_row(
-            which, side["ledger"], str(side["rollouts"]), _number(side["reward_mean"]), str(side["missing"])
+            which,
+            side["ledger"],
+            str(side["rollouts"]),
+            _number(side["reward_mean"]),
+            str(side["missing"]),
+            str(side["unfinished"]),
         )
     out.print(sides)
     if not found["pairs"]:
@@ -186,17 +218,30 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def _limits(path: Path | None) -> Any:
-    """The limits in a YAML file; None without one. Raises ConfigError for a name or a value that is none."""
+def _price(given_in: float | None, given_out: float | None, cached: float | None) -> Any:
+    """The price in the options; None without them."""
+    from judgekit.types import Price
+
+    if given_in is None and given_out is None and cached is None:
+        return None
+    if given_in is None or given_out is None:
+        raise ConfigError("a price has two parts: give --price-in and --price-out")
+    return Price(given_in, given_out, cached)
+
+
+def _limits(path: Path | None) -> SignalLimits | None:
+    """The limits in a YAML file, or in a reward.yaml; None without one. Raises ConfigError for a name or a value that is none."""
     import msgspec
 
-    from judgekit.report.signals import Limits
     from judgekit.strict_yaml import read_yaml
 
     if path is None:
         return None
+    found = read_yaml(path)
+    if isinstance(found, dict) and "graders" in found:
+        found = (found.get("runner") or {}).get("signals", {})
     try:
-        return msgspec.convert(read_yaml(path), Limits)
+        return msgspec.convert(found, SignalLimits)
     except msgspec.ValidationError as error:
-        known = ", ".join(Limits.__struct_fields__)
+        known = ", ".join(SignalLimits.__struct_fields__)
         raise ConfigError(f"{path}: {error}; limits are {known}") from None

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 from judgekit.cli.console import one_line, out, say
 
 if TYPE_CHECKING:
+    from judgekit.cli.load import LoadWatch
     from judgekit.metrics import Metrics
     from judgekit.types import RewardResult
 
 
 def as_json(
-    metrics: Metrics, results: Sequence[RewardResult], warnings: Sequence[str], seconds: float
+    metrics: Metrics,
+    results: Sequence[RewardResult],
+    warnings: Sequence[str],
+    seconds: float,
+    loads: Sequence[LoadWatch] = (),
 ) -> dict[str, Any]:
     """The summary for scripts. Figures that are not known are null; times are in seconds."""
     counts = metrics.counts
@@ -45,6 +50,7 @@ def as_json(
             key: sum(getattr(u, key) for u in usage)
             for key in ("calls", "prompt_tokens", "cached_tokens", "completion_tokens")
         },
+        "engines": [told for load in loads if (told := load.as_json()) is not None],
         "problems": list(problems(results)),
         "warnings": [text for text in warnings if text not in _told(counts)],
     }
@@ -56,7 +62,7 @@ def _known(value: float) -> float | None:
 
 def _told(counts: Any) -> set[str]:
     """Warnings whose figures stand elsewhere in the summary."""
-    return set(counts.line().split("; "))
+    return set(counts.trouble())
 
 
 def scored(results: Sequence[RewardResult]) -> list[float]:
@@ -65,7 +71,11 @@ def scored(results: Sequence[RewardResult]) -> list[float]:
 
 
 def print_summary(
-    metrics: Metrics, results: Sequence[RewardResult], warnings: Sequence[str], seconds: float
+    metrics: Metrics,
+    results: Sequence[RewardResult],
+    warnings: Sequence[str],
+    seconds: float,
+    loads: Sequence[LoadWatch] = (),
 ) -> None:
     """Print a table of the graders, the rewards' histogram, and what went wrong."""
     counts = metrics.counts
@@ -95,6 +105,8 @@ def print_summary(
         )
         for line in histogram(rewards, width=max(1, min(40, out.width - 28))):
             say(line)
+    for load in filter(str, loads):
+        say(f"{load.name}: {load}")
     for line in problems(results):
         say(line)
     for text in warnings:

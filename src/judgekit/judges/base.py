@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -128,3 +129,7 @@ class Judge(Protocol):
     """
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply: ...
+
+
+WRAPPER: ContextVar[Callable[[Judge], Judge] | None] = ContextVar("judgekit_wrapper", default=None)
+"""What a grader puts around a judge before it asks it, such as a tracer; None: nothing."""

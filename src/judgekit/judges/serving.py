@@ -79,6 +79,8 @@ class Replica:
         self._write = write
         self._process: anyio.abc.Process | None = None
         self._last_lines: deque[str] = deque(maxlen=400)
+        self._all_read: anyio.Event | None = None
+        """Set at the end of its output."""
 
     @property
     def url(self) -> str:
@@ -98,6 +100,7 @@ class Replica:
         """Run the server while the block runs; on exit, end every process of its session."""
         self.starts += 1
         self._last_lines.clear()
+        self._all_read = anyio.Event()
         self._process = process = await anyio.open_process(
             self.command,
             stdin=subprocess.DEVNULL,
@@ -134,12 +137,21 @@ class Replica:
                 for line in lines:
                     self._take(line)
         self._take(rest)
+        if self._all_read is not None:
+            self._all_read.set()
 
     def _take(self, raw: bytes) -> None:
         if line := raw.decode("utf-8", "replace").rstrip():
             self._last_lines.append(line)
             if self._write is not None:
                 self._write(line)
+
+    async def exit_message(self) -> str:
+        """`last_error_lines` of a server that has ended: what it wrote at last may not have been read yet."""
+        with anyio.move_on_after(1.0):  # who inherited its output may hold it open
+            if self._all_read is not None:
+                await self._all_read.wait()
+        return self.last_error_lines()
 
     def last_error_lines(self, count: int = 3) -> str:
         """The last distinct output lines that name an error; without any, the last line."""
@@ -357,7 +369,7 @@ async def _watch(replica: Replica, hang_timeout_s: float) -> str:
         while replica.running:
             await anyio.sleep(_POLL_S)
         tasks.cancel_scope.cancel()
-    return why if replica.running else f"{replica} has exited ({replica.last_error_lines()})"
+    return why if replica.running else f"{replica} has exited ({await replica.exit_message()})"
 
 
 async def _until_unhealthy(replica: Replica, hang_timeout_s: float) -> str:
@@ -426,7 +438,7 @@ async def wait_healthy(replica: Replica, timeout_s: float) -> None:
         while True:
             healthy = await server.healthy()
             if not replica.running:  # looked at last: another program on its port may be the one that answers
-                raise JudgeUnavailable(f"{replica} did not start: {replica.last_error_lines()}{where}")
+                raise JudgeUnavailable(f"{replica} did not start: {await replica.exit_message()}{where}")
             if healthy:
                 return
             now = time.monotonic()

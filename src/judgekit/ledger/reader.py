@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import numbered_lines
-from judgekit.ledger.schema import FORMAT, RESUMES, Entry, Line, Spec, logger
+from judgekit.ledger.schema import FORMAT, Entry, Line, Spec, logger
+from judgekit.ledger.standing import Standing
 from judgekit.ledger.writer import flush_ledgers
 
 
@@ -23,7 +24,7 @@ class Reading(Struct):
     """Numbers (from 1) of lines that were skipped, each in its file: incomplete ones, left by a process that was
     killed while it wrote, and foreign ones."""
     replaced: int = 0
-    """Entries that were left out, because a later run took the place of theirs."""
+    """Entries that were left out, because one of another run, which resumes theirs, stands in their place."""
 
     def runs(self) -> list[list[int]]:
         """Return the indices of the entries run by run, each run's in the order of its input."""
@@ -36,10 +37,10 @@ class Reading(Struct):
 def read_ledger(path: str | os.PathLike[str], *, strict: bool = True, replaced: bool = False) -> Reading:
     """Read a whole ledger: a file, or all files of a folder; skipped lines are listed in `torn` and logged.
 
-    Of a rollout that was written down before it was finished, only the last line counts.
+    Of several lines of one rollout the later finished one counts (`Standing`).
 
     Lines that a ledger of this process has not written yet are waited for. *strict*: a line that is JSON but not a
-    ledger's is an error; else it is skipped. *replaced*: also give the entries of runs that a later one resumed. Raises
+    ledger's is an error; else it is skipped. *replaced*: also give those of runs that another one resumed. Raises
     DataError if the file cannot be read.
     """
     folder = Path(path)
@@ -47,15 +48,13 @@ def read_ledger(path: str | os.PathLike[str], *, strict: bool = True, replaced: 
     reading = Reading({}, [], [])
     for file in ledger_files(folder):
         _read(file, reading, strict)
-    if any(entry.status == "unfinished" for entry in reading.entries):
-        last = {(entry.run, entry.index): entry for entry in reading.entries}
-        reading.entries = [entry for entry in reading.entries if last[entry.run, entry.index] is entry]
-    if not replaced and any(RESUMES in entry.tags for entry in reading.entries):
-        # rollout by rollout: the later run may have been of some of them only, or have ended early as well
-        later = {(run, entry.rollout) for entry in reading.entries for run in entry.tags.get(RESUMES, ())}
-        kept = [entry for entry in reading.entries if (entry.run, entry.rollout) not in later]
-        reading.replaced = len(reading.entries) - len(kept)
-        reading.entries = kept
+    standing = Standing()
+    for entry in reading.entries:
+        standing.add(entry)
+    left_out = standing.repeated if replaced else standing.repeated | standing.replaced
+    if left_out:
+        reading.entries = [entry for at, entry in enumerate(reading.entries) if at not in left_out]
+        reading.replaced = len(left_out - standing.repeated)
     return reading
 
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from judgekit.ledger.jsonl import encoded
-from judgekit.types import Grade, Rollout, Status, Usage
+from judgekit.types import Grade, Price, Rollout, Status, Usage
 from judgekit.version import __version__
 
 logger = logging.getLogger("judgekit")
@@ -47,7 +47,7 @@ class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
     def of(
         cls, graders: Mapping[str, GraderSpec], *, reward: Any, transform: str, missing_reward: Any
     ) -> Spec:
-        """Describe how rollouts are graded; the digest is of what their grades and rewards depend on."""
+        """Describe how rollouts are graded; the digest is of what their grades, rewards and costs depend on."""
         body = msgspec.json.encode([graders, reward, transform, missing_reward], order="deterministic")
         return cls(
             digest=blake2b(body, digest_size=6).hexdigest(),
@@ -59,17 +59,19 @@ class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
         )
 
 
-class GraderSpec(Struct, frozen=True):
+class GraderSpec(Struct, frozen=True, omit_defaults=True):
     """One grader of a spec."""
 
     version: str
     score_range: tuple[Any, Any]
     """Lowest and highest score; infinities are the texts "-inf" and "inf", since JSON has no such numbers."""
+    price: Price | None = None
+    """What its judge's tokens cost, where that is known."""
 
     @classmethod
-    def of(cls, version: str, bounds: tuple[float, float]) -> GraderSpec:
+    def of(cls, version: str, bounds: tuple[float, float], price: Price | None = None) -> GraderSpec:
         low, high = (x if math.isfinite(x) else str(x) for x in bounds)
-        return cls(version, (low, high))
+        return cls(version, (low, high), price)
 
     def bounds(self) -> tuple[float, float]:
         low, high = self.score_range

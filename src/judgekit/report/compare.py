@@ -53,26 +53,31 @@ def comparison(before: Table, after: Table) -> dict[str, Any]:
 
 
 def _pairs(before: Table, after: Table) -> list[tuple[int, int]]:
-    """Rows of the same rollout; equal ones (a file with copies) in the order of their rows."""
+    """Finished rows of the same rollout; equal ones (a file with copies) in the order of their rows."""
     rows: dict[int, list[int]] = defaultdict(list)
-    for row in before.shown():
+    for row in _finished(before):
         rows[before.identities[row]].append(row)
     found = []
-    for other in after.shown():
+    for other in _finished(after):
         waiting = rows.get(after.identities[other])
         if waiting:
             found.append((waiting.pop(0), other))
     return found
 
 
+def _finished(table: Table) -> list[int]:
+    return [row for row in table.shown() if table.status(row) != "unfinished"]
+
+
 def _side(table: Table) -> dict[str, Any]:
-    shown = list(table.shown())
-    rewards = [x for row in shown if (x := table.numbers["raw"][row]) == x]
+    shown, finished = list(table.shown()), _finished(table)
+    rewards = [x for row in finished if (x := table.numbers["raw"][row]) == x]
     return {
         "ledger": table.path.name,
         "rollouts": len(shown),
         "reward_mean": math.fsum(rewards) / len(rewards) if rewards else None,
-        "missing": len(shown) - len(rewards),
+        "missing": len(finished) - len(rewards),
+        "unfinished": len(shown) - len(finished),
     }
 
 

@@ -13,6 +13,7 @@ import hashlib
 import html
 import os
 import random
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -23,9 +24,12 @@ import msgspec
 from judgekit.errors import DataError
 from judgekit.ledger.files import whole_file
 from judgekit.ledger.jsonl import encoded
+from judgekit.metrics import Signal, SignalLimits
+from judgekit.report.costs import costs
 from judgekit.report.marks import read_marks
-from judgekit.report.signals import Limits, Signal, signals, to_json
+from judgekit.report.signals import signals, to_json
 from judgekit.report.table import Table
+from judgekit.types import Price
 
 ROWS = 5000
 """Rollouts whose texts a report holds."""
@@ -44,14 +48,15 @@ def write_report(
     path: str | os.PathLike[str],
     *,
     rows: int = ROWS,
-    limits: Limits | None = None,
+    limits: SignalLimits | None = None,
+    price: Price | None = None,
 ) -> None:
-    """Write the page about *ledger* to *path*, with the texts of *rows* rollouts; see `render`.
+    """Write the page about *ledger* to *path*, with the texts of *rows* rollouts; *price* as in `render`.
 
     Raises DataError if the ledger cannot be read or has no rollouts.
     """
     table = whole_table(ledger)
-    page = render(table, signals(table, limits), rows=rows)
+    page = render(table, signals(table, limits), rows=rows, price=price)
     with whole_file(path) as file:
         file.write(page)
 
@@ -62,8 +67,11 @@ def render(
     *,
     rows: int = ROWS,
     comparison: Mapping[str, Any] | None = None,
+    price: Price | None = None,
 ) -> str:
     """Make the page. All rollouts are in its figures and its table, the texts of *rows* can be read in it.
+
+    *price*: of judges whose price the ledger does not hold.
 
     These are taken by whole groups over the whole range of rewards, a quarter of them of groups with failures; fewer where
     the page would grow beyond some 5 MB.
@@ -73,6 +81,7 @@ def render(
     data = {
         "facts": table.facts(),
         "signals": to_json(signals),
+        "costs": costs(table, price),
         "marks": marks_of(table),
         "comparison": comparison,
     }
@@ -121,14 +130,9 @@ def shell(title: str, *, connect: bool, islands: Iterable[tuple[str, str]] = ())
     data = "\n".join(
         f'<script type="application/octet-stream" id="{name}">{text}</script>' for name, text in islands
     )
-    return (
-        _asset("report.html")
-        .replace("{{policy}}", policy)
-        .replace("{{title}}", html.escape(title))
-        .replace("{{style}}", style)
-        .replace("{{script}}", script)
-        .replace("{{data}}", data)
-    )
+    parts = {"policy": policy, "title": html.escape(title), "style": style, "script": script, "data": data}
+    # at once: a title or a script may have such a name in it
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("report.html"))
 
 
 def _sample(table: Table, rows: int) -> list[int]:

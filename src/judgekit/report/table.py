@@ -10,8 +10,10 @@ import math
 import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +21,8 @@ from msgspec import Struct
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.reader import ledger_files
-from judgekit.ledger.schema import FORMAT, RESUMES, Spec
+from judgekit.ledger.schema import FORMAT, Spec
+from judgekit.ledger.standing import Standing
 from judgekit.ledger.writer import flush_ledgers
 from judgekit.types import Usage, content_text
 
@@ -53,6 +56,7 @@ class _Row(Struct, tag_field="type", tag="rollout"):
     raw_reward: float | None
     status: str
     grades: dict[str, _Grade]
+    spec: str = ""
     id: str = ""
     tags: dict[str, Any] = {}
     usage: Usage = Usage()
@@ -104,6 +108,34 @@ class Place(NamedTuple):
     length: int
 
 
+class Spent(NamedTuple):
+    """What a judge's usage is counted by."""
+
+    step: float | None
+    grader: str
+    spec: str
+    told: bool
+    """Whether the judge told how many tokens it used."""
+
+
+class LedgerChanged(DataError):
+    """What was read of a ledger is not in it any more: it was cut, replaced or written anew."""
+
+
+class _File:
+    """A file of a ledger, and how far it was read."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.identity = (0, 0)
+        """Device and inode."""
+        self.offset = self.lines = 0
+        self.last = (0, b"")
+        """Length and digest of the last line that was read: a file that was written anew has another one there."""
+        self.seen: tuple[Any, ...] = ()
+        """What the file was when it was last read to its end."""
+
+
 class Table:
     """The columns of one ledger, a file or a folder of files. Rows are only ever added; not safe for threads."""
 
@@ -114,13 +146,15 @@ class Table:
         """Numbers (from 1) of lines that were skipped, each in its file."""
         self.rows = 0
         self.read_bytes = 0
-        self.hidden: set[int] = set()
-        """Rows that a later line took the place of."""
         self.numbers: dict[str, array[float]] = {
             key: array("d")
-            for key in ("index", "reward", "raw", "time", "step", "length", "seconds", "tokens", "calls")
-        }
+            for key in (
+                "index", "reward", "raw", "time", "step", "response_tokens", "response_chars", "seconds", "tokens", "calls",
+            )
+        }  # fmt: skip
         """NaN where a row has no such number."""
+        self.length: Literal["tokens", "characters"] = "tokens"
+        """In what responses are measured: characters, all of them, where one does not tell its tokens."""
         self.codes: dict[str, array[int]] = {
             key: array("l") for key in ("group", "source", "status", "finish", "run", "phase")
         }
@@ -129,17 +163,16 @@ class Table:
         self.graders: dict[str, GraderColumn] = {}
         self.usage = Usage()
         self._places: tuple[array[int], array[int], array[int]] = (array("l"), array("q"), array("q"))
-        self._files: dict[Path, int] = {}
-        self._lines: dict[Path, int] = {}
+        self._files: dict[Path, _File] = {}
         self._paths: list[Path] = []
-        self._unfinished: dict[tuple[str, int], tuple[int, Usage]] = {}
-        self.identities = array("q")
-        """A hash of what tells a row's rollout from others, also in another ledger."""
-        self._resumed: set[tuple[str, int]] = set()
-        """Runs and identities of rows whose place a later run took."""
-        self._rows_of: dict[int, list[int]] = {}
-        """Rows by identity: only of a ledger with resumed runs."""
-        self._identified = 0
+        self._pass: Iterator[None] | None = None
+        """The way through all files that is under way: each is opened once in it, however few rows are read at once."""
+        self._end = False
+        self._standing = Standing()
+        self.spent: dict[Spent, Usage] = {}
+        """What judges used."""
+        self._unfinished: dict[int, tuple[Usage, list[tuple[Spent, Usage]]]] = {}
+        """What was used for rows that a later line may take the place of, which has it as well."""
         self._starts: list[dict[str, int]] = []
         """Sizes of `names` and `graders` at each block's first row."""
 
@@ -152,47 +185,68 @@ class Table:
         """Read on, *rows* rows at most; returns how many were added.
 
         *end*: nobody writes to the ledger; else a last line without its end waits for the rest. Raises DataError if the
-        ledger cannot be read, or has a line that is JSON but not a ledger's.
+        ledger cannot be read, or has a line that is JSON but not a ledger's; LedgerChanged if it is not what was read.
         """
-        flush_ledgers(self.path)
-        added = 0
-        for file in ledger_files(self.path):
-            for _ in self._follow(file, end):
-                added += 1
-                if added == rows:
-                    return added
+        self._end = end
+        if self._pass is None:
+            flush_ledgers(self.path)
+            self._pass = self._through()
+        added = -1
+        try:
+            added = sum(1 for _ in islice(self._pass, rows))
+        finally:
+            if added != rows:
+                self._pass = None
         return added
 
-    def _follow(self, path: Path, end: bool) -> Iterator[None]:
+    def _through(self) -> Iterator[None]:
+        """Add the rows that are new, file by file."""
+        files = ledger_files(self.path)
+        if gone := self._files.keys() - set(files):
+            raise LedgerChanged(f"{min(gone)} is not there any more")
+        for path in files:
+            if path not in self._files:
+                self._files[path] = _File(len(self._paths))
+                self._paths.append(path)
+            try:
+                yield from self._follow(path, self._files[path])
+            except OSError as error:
+                raise DataError(f"cannot read {path}: {error.strerror}") from None
+
+    def _follow(self, path: Path, file: _File) -> Iterator[None]:
         """Add the rows of a file behind what was read of it."""
-        if path not in self._files:
-            self._files[path] = self._lines[path] = 0
-            self._paths.append(path)
-        number = self._paths.index(path)
-        try:
-            with open(path, "rb") as file:
-                file.seek(self._files[path])
-                for line in file:
-                    if not (end or line.endswith(b"\n")):
-                        return
-                    offset = self._files[path]
-                    self._files[path] += len(line)
+        status = os.stat(path)
+        seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, self._end)
+        if seen == file.seen:
+            return
+        last = b""
+        with open(path, "rb") as opened:
+            _to_where_it_was(path, file, opened)
+            try:
+                for line in opened:
+                    if not (self._end or line.endswith(b"\n")):
+                        break
+                    added = bool(line.strip()) and self._add(line, path, file)
+                    file.offset += len(line)
+                    file.lines += 1
                     self.read_bytes += len(line)
-                    added = bool(line.strip()) and self._add(line, path, (number, offset, len(line)))
-                    self._lines[path] += 1
+                    last = line
                     if added:
                         yield
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {error.strerror}") from None
+            finally:
+                if last:
+                    file.last = len(last), _digest(last)
+        file.seen = seen
 
-    def _add(self, line: bytes, path: Path, place: tuple[int, int, int]) -> bool:
+    def _add(self, line: bytes, path: Path, file: _File) -> bool:
         try:
             row = _decoder.decode(line)
         except msgspec.ValidationError as error:
-            number = 1 + self._lines[path]
-            raise DataError(f"{path}, line {number}: not a line of a judgekit ledger ({error})") from None
+            raise DataError(
+                f"{path}, line {file.lines + 1}: not a line of a judgekit ledger ({error})"
+            ) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self.torn.append(1 + self._lines[path])
+            self.torn.append(file.lines + 1)
             return False
         if isinstance(row, Spec):
             if row.format > FORMAT:
@@ -206,25 +260,29 @@ class Table:
             self._starts.append(
                 {key: len(names.values) for key, names in self.names.items()} | {"graders": len(self.graders)}
             )
-        self._replace(row, at)
         group = encoded(row.group)
         if group not in self.names["group"]:
             self.names["group"].code(
                 group, {"id": _label(row.group), "prompt": _shortened(_prompt(row.prompt))}
             )
         step = next((row.tags[tag] for tag in STEP_TAGS if tag in row.tags), None)
+        if not isinstance(step, int | float) or abs(step) >= 1e15:
+            step = None
         for key, figure in (
             ("index", row.index),
             ("reward", row.reward),
             ("raw", row.raw_reward),
             ("time", row.time),
-            ("step", step if isinstance(step, int | float) and abs(step) < 1e15 else None),
-            ("length", row.response_tokens if row.response_tokens is not None else row.response_chars),
+            ("step", step),
+            ("response_tokens", row.response_tokens),
+            ("response_chars", row.response_chars),
             ("seconds", row.wall_s),
             ("tokens", row.usage.prompt_tokens + row.usage.completion_tokens),
             ("calls", row.usage.calls),
         ):
             self.numbers[key].append(math.nan if figure is None else figure)
+        if row.response_tokens is None:
+            self.length = "characters"
         for key, value in (
             ("group", group),
             ("source", row.data_source),
@@ -249,58 +307,89 @@ class Table:
             column.judged = column.judged or (grade.usage is not None and grade.usage.calls > 0)
             if grade.kind == "failed":
                 column.error[at] = self.names["error"].code((grade.error, grade.cause))
-        for numbers, number in zip(self._places, place, strict=True):
+        for numbers, number in zip(self._places, (file.number, file.offset, len(line)), strict=True):
             numbers.append(number)
-        self.usage += row.usage
+        self._count(row, at, step)
         self.rows += 1  # last: what reads the table meanwhile sees whole rows
         return True
 
-    def _replace(self, row: _Row, at: int) -> None:
-        """Hide the rows that this one takes the place of, as `read_ledger` leaves them out."""
-        earlier, counted = self._unfinished.pop((row.run, row.index), (None, Usage()))
-        if earlier is not None:
-            self.hidden.add(earlier)
-            self.usage = _less(self.usage, counted)  # the later line has it as well
+    def _count(self, row: _Row, at: int, step: float | None) -> None:
+        """Let the row take its place among the lines of its rollout; what was used for them is counted once."""
+        other = self._standing.add(row)
+        if other is not None:
+            if at in self._standing.repeated or other not in self._unfinished:
+                return
+            usage, spent = self._unfinished.pop(other)
+            self.usage = _less(self.usage, usage)
+            for key, part in spent:
+                self.spent[key] = _less(self.spent[key], part)
+        spent = [
+            (Spent(step, name, row.spec, (used.prompt_tokens or used.completion_tokens) > 0), used)
+            for name, grade in row.grades.items()
+            if (used := grade.usage) is not None and used.calls
+        ]
+        self.usage += row.usage
+        for key, part in spent:
+            self.spent[key] = self.spent.get(key, Usage()) + part
         if row.status == "unfinished":
-            self._unfinished[row.run, row.index] = at, row.usage
-        identity = hash((row.id, encoded(row.group), row.rollout_digest))
-        self.identities.append(identity)
-        if (row.run, identity) in self._resumed:  # the files of a folder come in any order
-            self.hidden.add(at)
-        resumes = row.tags.get(RESUMES)
-        if isinstance(resumes, list) and resumes:
-            self._resumed.update((str(run), identity) for run in resumes)
-            self._hide(identity, {self.names["run"].code(str(run)) for run in resumes})
+            self._unfinished[at] = row.usage, spent
 
-    def _hide(self, identity: int, runs: set[int]) -> None:
-        for at in range(self._identified, self.rows):
-            self._rows_of.setdefault(self.identities[at], []).append(at)
-        self._identified = self.rows
-        self.hidden.update(at for at in self._rows_of.get(identity, ()) if self.codes["run"][at] in runs)
+    @property
+    def identities(self) -> Sequence[int]:
+        """For each row a hash of what tells its rollout from others, also in another ledger."""
+        return self._standing.rollouts
+
+    @property
+    def hidden(self) -> set[int]:
+        """Rows that do not count, as `read_ledger` leaves them out."""
+        return self._standing.repeated | self._standing.replaced
+
+    def status(self, row: int) -> str:
+        status: str = self.names["status"].values[self.codes["status"][row]]
+        return status
+
+    @property
+    def lengths(self) -> Sequence[float]:
+        """The length of each row's response, in one unit (`length`)."""
+        return self.numbers["response_tokens" if self.length == "tokens" else "response_chars"]
 
     def shown(self) -> Iterator[int]:
         """Rows that count."""
-        return (at for at in range(self.rows) if at not in self.hidden)
+        hidden = self.hidden
+        return (at for at in range(self.rows) if at not in hidden)
 
     def place(self, row: int) -> Place:
         files, offsets, lengths = self._places
         return Place(self._paths[files[row]], offsets[row], lengths[row])
 
-    def lines(self) -> Iterator[tuple[Path, list[int], list[int], list[int]]]:
-        """For each file: its path, its rows, and the offsets at which their lines begin and end."""
+    def lines(self, first: int = 0) -> Iterator[tuple[Path, list[int], list[int], list[int]]]:
+        """For each file: its path, its rows from *first*, and the offsets at which their lines begin and end."""
         files, offsets, lengths = self._places
-        for number, path in enumerate(self._paths):
-            rows = [row for row in range(self.rows) if files[row] == number]
-            if rows:
-                yield path, rows, [offsets[r] for r in rows], [offsets[r] + lengths[r] for r in rows]
+        by_file: dict[int, list[int]] = {}
+        for row in range(first, self.rows):
+            by_file.setdefault(files[row], []).append(row)
+        for number, rows in by_file.items():
+            yield (
+                self._paths[number],
+                rows,
+                [offsets[r] for r in rows],
+                [offsets[r] + lengths[r] for r in rows],
+            )
 
     def rollout(self, row: int) -> dict[str, Any]:
-        """Read a row's whole line."""
+        """Read a row's whole line. Raises LedgerChanged where another one stands there now."""
         place = self.place(row)
         with open(place.path, "rb") as file:
             file.seek(place.offset)
-            line: dict[str, Any] = msgspec.json.decode(file.read(place.length))
-        return line
+            line = file.read(place.length)
+        known = self.names["run"].values[self.codes["run"][row]], self.numbers["index"][row]
+        try:
+            found: dict[str, Any] = msgspec.json.decode(line)
+            if (found["run"], found["index"]) == known:
+                return found
+        except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError):
+            pass
+        raise LedgerChanged(f"{place.path} has another line there")
 
     @property
     def blocks(self) -> int:
@@ -338,6 +427,7 @@ class Table:
             "rows": self.rows,
             "hidden": sorted(self.hidden),
             "skipped": len(self.torn),
+            "length": self.length,
             "usage": msgspec.to_builtins(self.usage),
             "judges": [name for name, column in self.graders.items() if column.judged],
             "specs": [_spec(spec) for spec in self.specs.values()],
@@ -354,6 +444,22 @@ def _spec(spec: Spec) -> dict[str, Any]:
             for name, grader in spec.graders.items()
         },
     }
+
+
+def _to_where_it_was(path: Path, file: _File, opened: BinaryIO) -> None:
+    """Go on behind what was read of a file. Raises LedgerChanged where that is not what stands there."""
+    status = os.fstat(opened.fileno())
+    identity = status.st_dev, status.st_ino
+    if file.offset:
+        length, digest = file.last
+        opened.seek(file.offset - length)
+        if identity != file.identity or _digest(opened.read(length)) != digest:
+            raise LedgerChanged(f"{path} was cut, replaced or written anew")
+    file.identity = identity
+
+
+def _digest(line: bytes) -> bytes:
+    return blake2b(line, digest_size=16).digest()
 
 
 def _exact(column: array[float]) -> list[Any]:

@@ -23,11 +23,14 @@ from aiohttp import web
 
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
+from judgekit.metrics import SignalLimits
 from judgekit.report.compare import comparison
+from judgekit.report.costs import costs
 from judgekit.report.marks import Mark, write_mark
 from judgekit.report.page import cut, marks_of, shell
-from judgekit.report.signals import Limits, signals, to_json
-from judgekit.report.table import Table
+from judgekit.report.signals import signals, to_json
+from judgekit.report.table import LedgerChanged, Table
+from judgekit.types import Price
 
 _SLICE = 200
 """Rows that are read between two looks at the requests: some 3 ms."""
@@ -41,12 +44,23 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class View:
-    """Serves one ledger: `async with View(path).served() as url`. *against*: an earlier ledger to compare with."""
+    """Serves one ledger: `async with View(path).served() as url`. *against*: an earlier ledger to compare with.
 
-    def __init__(self, ledger: Path, *, against: Path | None = None, limits: Limits | None = None) -> None:
+    *price*: of judges whose price the ledger does not hold.
+    """
+
+    def __init__(
+        self,
+        ledger: Path,
+        *,
+        against: Path | None = None,
+        limits: SignalLimits | None = None,
+        price: Price | None = None,
+    ) -> None:
         self.table = Table(ledger)
         self.before = Table(against) if against is not None else None
         self.limits = limits
+        self.price = price
         self.token = secrets.token_urlsafe(16)
         self.caught_up = asyncio.Event()
         """Whether all that was in the ledger has been read."""
@@ -55,6 +69,8 @@ class View:
         self.port = 0
         self._lock = asyncio.Lock()
         self._signals: tuple[int, list[dict[str, Any]]] = (-1, [])
+        self.generation = 0
+        """How often the ledger was read anew: rows of one generation are not those of another."""
 
     @contextlib.asynccontextmanager
     async def served(self, port: int = 0) -> AsyncIterator[str]:
@@ -72,6 +88,7 @@ class View:
                 web.get("/api/rollout/{row:[0-9]+}", self._rollout),
                 web.get("/api/search", self._search),
                 web.get("/api/signals", self._told),
+                web.get("/api/costs", self._costs),
                 web.get("/api/comparison", self._comparison),
                 web.post("/api/mark", self._mark),
             ]
@@ -96,37 +113,66 @@ class View:
 
     async def _read(self) -> None:
         while True:
+            added = 0
             async with self._lock:
                 try:
                     added = self.table.read(_SLICE)
                     if self.before is not None:
                         added += self.before.read(_SLICE)
-                except DataError as error:  # what was read stays on the page
+                    self.problem = ""
+                except LedgerChanged:
+                    self._begin_again()
+                    continue
+                except DataError as error:  # what was read stays on the page, and it is tried again
                     self.problem = f"nothing more is read: {error}"
-                    self.caught_up.set()
-                    return
             if added:
                 await asyncio.sleep(0)
             else:
                 self.caught_up.set()
                 await asyncio.sleep(_POLL_S)
 
+    def _begin_again(self) -> None:
+        """Forget what was read; a search that is under way ends on the old table."""
+        self.generation += 1
+        self.caught_up.clear()
+        self._signals = (-1, [])
+        self.table = Table(self.table.path)
+        if self.before is not None:
+            self.before = Table(self.before.path)
+
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.host not in (f"127.0.0.1:{self.port}", f"localhost:{self.port}"):
             raise web.HTTPForbidden(text="this page is only served under 127.0.0.1")
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if request.path != "/" and not secrets.compare_digest(token.encode(), self.token.encode()):
+        if request.path != "/" and not secrets.compare_digest(
+            token.encode("utf-8", "surrogateescape"), self.token.encode()
+        ):
             raise web.HTTPForbidden(text="open the address that judgekit view printed, with all behind the #")
-        response = await handler(request)
+        if request.path in ("/", "/api/state"):
+            response = await handler(request)
+        else:
+            response = await self._of_generation(request, handler)
         response.headers["Cache-Control"] = "no-store"
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["X-Frame-Options"] = "DENY"
         response.headers["Referrer-Policy"] = "no-referrer"
         return response
 
+    async def _of_generation(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer about rows: only of the generation that the page has, before and after."""
+        asked = request.headers.get("Generation", str(self.generation))
+        try:
+            if asked == str(self.generation):
+                response = await handler(request)
+                if asked == str(self.generation):
+                    return response
+        except (OSError, DataError) as error:
+            raise web.HTTPGone(text=f"what was read is not in the ledger any more: {error}") from None
+        raise web.HTTPConflict(text="the ledger was replaced: it is read anew")
+
     async def _page(self, request: web.Request) -> web.Response:
-        return web.Response(text=shell(self.table.path.name, connect=True), content_type="text/html")
+        return web.Response(text=shell("ledger", connect=True), content_type="text/html")
 
     async def _state(self, request: web.Request) -> web.Response:
         try:
@@ -135,6 +181,7 @@ class View:
             marks, problem = [], str(error)
         return _json(
             {
+                "generation": self.generation,
                 "facts": self.table.facts(),
                 "blocks": self.table.blocks,
                 "caught_up": self.caught_up.is_set(),
@@ -152,12 +199,6 @@ class View:
         except (OSError, DataError):
             return 0
 
-    def _line(self, row: int) -> dict[str, Any]:
-        try:
-            return self.table.rollout(row)
-        except (OSError, msgspec.DecodeError) as error:
-            raise web.HTTPGone(text=f"this rollout's line is not in the ledger any more: {error}") from None
-
     async def _block(self, request: web.Request) -> web.Response:
         number = int(request.match_info["number"])
         if number >= self.table.blocks:
@@ -171,10 +212,12 @@ class View:
         return row
 
     async def _rollout(self, request: web.Request) -> web.Response:
-        return _json(cut(self._line(self._row(request.match_info["row"])), _LONGEST))
+        return _json(cut(self.table.rollout(self._row(request.match_info["row"])), _LONGEST))
 
     async def _search(self, request: web.Request) -> web.Response:
-        found = await asyncio.to_thread(matching_rows, self.table, request.query.get("text", ""))
+        given = request.query.get("from", "")
+        first = int(given) if given.isdecimal() else 0
+        found = await asyncio.to_thread(matching_rows, self.table, request.query.get("text", ""), first)
         return _json(found)
 
     async def _told(self, request: web.Request) -> web.Response:
@@ -186,6 +229,9 @@ class View:
                     to_json(await asyncio.to_thread(signals, self.table, self.limits)),
                 )
         return _json(self._signals[1])
+
+    async def _costs(self, request: web.Request) -> web.Response:
+        return _json(costs(self.table, self.price))
 
     async def _comparison(self, request: web.Request) -> web.Response:
         if self.before is None:
@@ -199,7 +245,7 @@ class View:
             given = msgspec.json.decode(await request.read(), type=_Given)
         except msgspec.DecodeError as error:
             raise web.HTTPBadRequest(text=str(error)) from None
-        rollout = self._line(self._row(given.row))
+        rollout = self.table.rollout(self._row(given.row))
         mark = Mark(rollout["run"], rollout["index"], given.mark, given.note, rollout.get("id", ""))
         try:
             write_mark(self.table.path, mark)
@@ -216,16 +262,16 @@ class _Given(msgspec.Struct, forbid_unknown_fields=True):
     note: str = ""
 
 
-def matching_rows(table: Table, text: str) -> list[int]:
-    """Rows whose line holds *text*, in upper or lower case: prompts, responses, reasons, ids."""
+def matching_rows(table: Table, text: str, first_row: int = 0) -> list[int]:
+    """Rows from *first_row* whose line holds *text*, in upper or lower case: prompts, responses, reasons, ids."""
     if not text:
-        return list(range(table.rows))
+        return list(range(first_row, table.rows))
     # bytes have cases in ASCII only: of other letters, what was typed and both cases of all of it are looked for
     needles = dict.fromkeys(encoded(form).strip()[1:-1] for form in (text, text.lower(), text.upper()))
     pattern = re.compile(b"|".join(map(re.escape, needles)), re.IGNORECASE)
     ambiguous = pattern.search(_STRUCTURE) is not None or all(map(_NUMERIC.fullmatch, needles))
     found: list[int] = []
-    for path, rows, starts, ends in table.lines():
+    for path, rows, starts, ends in table.lines(first_row):
         with open(path, "rb") as file:
             first = 0
             while first < len(rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import time
@@ -76,6 +77,12 @@ class BoundGrader:
             return False
         self._slow = -(1 << 62)  # reported
         return True
+
+    def calling(self, call: Callable[..., Any]) -> BoundGrader:
+        """This grader, with *call* in place of its own."""
+        made = copy.copy(self)
+        made.call = call
+        return made
 
     def too_big(self, state: RolloutState) -> bool:
         """Whether this rollout would hold up the event loop for too long."""

@@ -81,7 +81,12 @@ class Results:
         valid = [state for state in group.members if state.ev.value is not None]
         raw = [state.ev.value for state in valid if state.ev.value is not None]
         lone = len(raw) < 2 and self.relative
-        self.plan.metrics.add_group(flat=len(raw) >= 2 and is_flat(raw), empty=lone or not raw)
+        self.plan.metrics.add_group(
+            (state.rollout for state in valid),
+            raw,
+            flat=len(raw) >= 2 and is_flat(raw),
+            empty=lone or not raw,
+        )
         if self.fills:
             self._settle(group, valid, raw, lone)
         group.members = []  # members and group refer to each other: do not leave them to the collector

@@ -23,7 +23,7 @@ from judgekit.execution.pool import ProcessPool, default_pool
 from judgekit.graders.protocol import AnyGrader, check_grader
 from judgekit.ledger.schema import GraderSpec, Spec
 from judgekit.ledger.writer import Ledger
-from judgekit.metrics import Metrics
+from judgekit.metrics import SIGNAL_LIMITS, Metrics, SignalLimits
 from judgekit.reward.explain import explain_result
 from judgekit.reward.nodes import Node, Weighted, as_node, equal_weights
 from judgekit.reward.transforms import TransformName
@@ -33,7 +33,7 @@ from judgekit.run.jobs import RANK, BoundGrader, assign_queues
 from judgekit.run.scheduler import Run
 from judgekit.run.settings import MissingReward, Plan, Settings
 from judgekit.run.starting import Starter
-from judgekit.types import Grade, RewardResult, Rollout
+from judgekit.types import Grade, Price, RewardResult, Rollout
 
 logger = logging.getLogger("judgekit")
 
@@ -68,6 +68,7 @@ class GradingRunner:
         missing_reward: MissingReward = "exclude",
         max_failure_rate: float | None = None,
         retry: Retry = NO_RETRY,
+        signals: SignalLimits = SIGNAL_LIMITS,
         ledger: Ledger | None = None,
         pool: ProcessPool | None = None,
         progress: bool = False,
@@ -82,6 +83,7 @@ class GradingRunner:
             missing_reward=missing_reward,
             max_failure_rate=max_failure_rate,
             retry=retry,
+            signals=signals,
         )
         self.graders = _named(graders)
         self._resources = tuple(resources)
@@ -100,7 +102,7 @@ class GradingRunner:
         tree = RewardTree(root, ranges)
         for problem in tree.warnings:
             logger.warning("reward: %s", problem)
-        metrics = Metrics(tree.bounds())
+        metrics = Metrics(tree.bounds(), signals)
         for grader in bound:
             for way in (grader, grader.pooled) if grader.pooled else (grader,):
                 way.timings = [metrics.timings(key) for key in grader.keys]
@@ -233,6 +235,7 @@ class GradingRunner:
         """
         plan = self._plan
         settings = msgspec.structs.replace(plan.settings, **changes)
+        plan.metrics.limits = settings.signals
         limits = plan.limits
         if shared:
             common = Limiter(settings.max_concurrency)
@@ -243,9 +246,19 @@ class GradingRunner:
         spec = _spec(list(plan.by_name.values()), plan.tree, settings)
         return self._with(settings=settings, limits=limits, spec=spec)
 
+    def with_calls(self, wrap: Callable[[BoundGrader], Callable[..., Any]]) -> GradingRunner:
+        """This runner, which calls what *wrap* returns for a grader in place of the grader's own `call`, to watch it."""
+        plan = self._plan
+        made = {name: grader.calling(wrap(grader)) for name, grader in plan.by_name.items()}
+        return self._with(
+            graders=tuple(made[grader.name] for grader in plan.graders),
+            by_key={key: made[grader.name] for key, grader in plan.by_key.items()},
+            by_name=made,
+        )
+
     def separate(self, ledger: Ledger | None) -> GradingRunner:
         """This runner with a ledger and metrics of its own, for one part of a larger job: the same graders and resources."""
-        return self._with(ledger=ledger, metrics=Metrics(self._plan.tree.bounds()))
+        return self._with(ledger=ledger, metrics=Metrics(self._plan.tree.bounds(), self.settings.signals))
 
     def _with(self, **changes: Any) -> GradingRunner:
         made: GradingRunner = object.__new__(GradingRunner)
@@ -333,7 +346,7 @@ def _named(graders: Mapping[str, AnyGrader] | Sequence[AnyGrader]) -> dict[str, 
 
 def _spec(graders: Sequence[BoundGrader], tree: RewardTree, settings: Settings) -> Spec:
     described = {
-        key: GraderSpec.of(grader.grader.version, grader.score_range)
+        key: GraderSpec.of(grader.grader.version, grader.score_range, _price(grader.grader))
         for grader in graders
         for key in grader.keys
     }
@@ -343,6 +356,24 @@ def _spec(graders: Sequence[BoundGrader], tree: RewardTree, settings: Settings) 
         transform=settings.transform,
         missing_reward=settings.missing_reward,
     )
+
+
+def _price(grader: Any) -> Price | None:
+    """What a grader's judges cost, where all of them cost the same: routes and panels have several."""
+    members = getattr(grader, "members", None)
+    judges = [
+        getattr(one, "judge", None) or getattr(one, "model", None)
+        for one in (members.values() if isinstance(members, Mapping) else [grader])
+    ]
+    prices: set[Any] = set()
+    for judge in judges:
+        routes: Any = getattr(judge, "routes", None)
+        chosen = [judge]
+        if isinstance(routes, Mapping):
+            chosen = [one for one in (*routes.values(), getattr(judge, "default", None)) if one is not None]
+        prices.update(getattr(one, "price", None) for one in chosen)
+    price = prices.pop() if len(prices) == 1 else None
+    return price if isinstance(price, Price) else None
 
 
 def _checked(rollouts: Iterable[Rollout]) -> list[Rollout]:

@@ -12,7 +12,7 @@ from judgekit.execution.limits import NO_RETRY, Limiter, Retry, RetryBudget
 from judgekit.execution.pool import ProcessPool
 from judgekit.ledger.schema import Spec
 from judgekit.ledger.writer import Ledger
-from judgekit.metrics import Metrics
+from judgekit.metrics import SIGNAL_LIMITS, Metrics, SignalLimits
 from judgekit.reward.conditions import is_finite
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
@@ -43,6 +43,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     FailureRateError; at least 16 evaluations are assumed."""
     retry: Retry = NO_RETRY
     """For graders that raise retryable errors; judges retry in their own layer."""
+    signals: SignalLimits = SIGNAL_LIMITS
+    """From where what looks like a hacked or exhausted reward is told; see `judgekit.metrics.signals`."""
 
     def __post_init__(self) -> None:
         if type(self.max_concurrency) is not int or self.max_concurrency < 1:
@@ -64,6 +66,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         rate = self.max_failure_rate
         if rate is not None and not (is_finite(rate) and 0 <= rate < 1):
             raise ConfigError(f"max_failure_rate is a share from 0 to below 1, not {rate!r}")
+        if not isinstance(self.signals, SignalLimits):
+            raise ConfigError(
+                f"signals is a SignalLimits, such as SignalLimits(length=0.4), not {self.signals!r}"
+            )
 
 
 class Plan(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ For loops of your own. verl, SkyRL and TRL log the same figures through their tr
 No module here imports the package it writes to before it is used: `pip install 'judgekit-rl[trackers]'` has them all.
 """
 
-from judgekit.trackers.opentelemetry import TracedJudge, trace_results
+from judgekit.trackers.opentelemetry import TracedJudge, trace_results, traced
 from judgekit.trackers.prometheus import MetricsCollector
 from judgekit.trackers.steps import MLflowTracker, TensorBoardTracker, WandbTracker, sample
 
@@ -22,4 +22,5 @@ __all__ = [
     "WandbTracker",
     "sample",
     "trace_results",
+    "traced",
 ]

@@ -1,6 +1,6 @@
 """Spans and events for OpenTelemetry, with the names of its conventions for generative AI.
 
-    judge = TracedJudge(judge)                    # a span for each call of a judge
+    runner = traced(load_runner("reward.yaml"))   # a span for each evaluation, and in it one for each call of a judge
     with trace_results() as told:                 # a span for the run
         told(await runner.run(rollouts))          # a span for each group, an event for each grade in it
 
@@ -10,13 +10,85 @@ Texts are in none of them: prompts and responses may be large and private; the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
-from judgekit.types import Abstained, Failed, Graded, RewardResult
+from judgekit.graders.protocol import as_grade
+from judgekit.judges.base import WRAPPER, Judge, JudgeReply, JudgeRequest
+from judgekit.run.jobs import BoundGrader
+from judgekit.run.runner import GradingRunner
+from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout
 from judgekit.version import __version__
+
+
+def traced(runner: GradingRunner, *, provider: Any = None) -> GradingRunner:
+    """Return a runner that grades as *runner* does, with a span for each evaluation and each call of a judge.
+
+    An evaluation in a worker process (`where="process"`) has no span.
+    """
+    tracer = _tracer(provider)
+    return runner.with_calls(lambda grader: _evaluations(tracer, grader))
+
+
+def _evaluations(tracer: Any, grader: BoundGrader) -> Callable[[Any], Any]:
+    """Return the grader's call, within a span named `evaluate NAME`."""
+    call = grader.call
+
+    @contextmanager
+    def span_of(group: Any) -> Iterator[Any]:
+        given = {"gen_ai.evaluation.name": grader.name, "judgekit.group": str(group)[:200]}
+        with _span(tracer, f"evaluate {grader.name}", given) as span:
+            token = WRAPPER.set(lambda judge: TracedJudge(judge, tracer=tracer))
+            try:
+                yield span
+            finally:
+                WRAPPER.reset(token)
+
+    def told(span: Any, value: Any) -> Any:
+        if not grader.outputs:
+            _describe(span, as_grade(value, grader.score_range))
+        return value
+
+    async def group(rollouts: Sequence[Rollout]) -> Any:
+        with span_of(rollouts[0].group):
+            return await call(rollouts)
+
+    async def later(rollout: Rollout) -> Any:
+        with span_of(rollout.group) as span:
+            return told(span, await call(rollout))
+
+    def in_place(rollout: Rollout) -> Any:
+        with span_of(rollout.group) as span:
+            value = call(rollout)
+            return value if inspect.isawaitable(value) else told(span, value)
+
+    ways: dict[str, Callable[[Any], Any]] = {"group": group, "async": later}
+    return ways.get(grader.mode, in_place)
+
+
+def _describe(span: Any, grade: Grade) -> None:
+    if isinstance(grade, Graded):
+        span.set_attribute("gen_ai.evaluation.score.value", float(grade.score))
+    elif isinstance(grade, Failed):
+        span.set_attribute("error.type", grade.error)
+
+
+@contextmanager
+def _span(tracer: Any, name: str, attributes: Mapping[str, Any], **options: Any) -> Iterator[Any]:
+    """A span that tells an exception's type, and nothing of the texts that it may quote."""
+    from opentelemetry.trace import Status, StatusCode
+
+    with tracer.start_as_current_span(
+        name, attributes=attributes, record_exception=False, set_status_on_exception=False, **options
+    ) as span:
+        try:
+            yield span
+        except BaseException as error:
+            span.set_attribute("error.type", type(error).__name__)
+            span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+            raise
 
 
 class TracedJudge:
@@ -25,15 +97,15 @@ class TracedJudge:
     Put it around the judge that a grader asks: the span then has the call's waits, retries and cache, too.
     """
 
-    def __init__(self, inner: Judge, *, provider: Any = None) -> None:
+    def __init__(self, inner: Judge, *, provider: Any = None, tracer: Any = None) -> None:
         self.inner = inner
-        self._tracer = _tracer(provider)
+        self._tracer = tracer or _tracer(provider)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
-        from opentelemetry.trace import SpanKind, Status, StatusCode
+        from opentelemetry.trace import SpanKind
 
         sampling = request.sampling
         given = {
@@ -45,19 +117,8 @@ class TracedJudge:
             "judgekit.asker": request.asker,
             "judgekit.vote": request.vote,
         }
-        with self._tracer.start_as_current_span(
-            "chat",
-            kind=SpanKind.CLIENT,
-            attributes=given,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                reply = await self.inner.complete(request)
-            except BaseException as error:
-                span.set_attribute("error.type", type(error).__name__)
-                span.set_status(Status(StatusCode.ERROR, str(error)[:200]))
-                raise
+        with _span(self._tracer, "chat", given, kind=SpanKind.CLIENT) as span:
+            reply = await self.inner.complete(request)
             span.update_name(f"chat {reply.model}")
             span.set_attributes(
                 {

@@ -62,6 +62,15 @@ def families(counts: Counts) -> Iterator[Family]:
         "Mean score of a grader since the start.",
         [({"grader": name}, grader.mean) for name, grader in graders if grader.graded],
     )
+    yield Family(
+        "judgekit_signal_raised",
+        "gauge",
+        "Whether a signal of a hacked or exhausted reward is beyond its limit, over all rollouts since the start.",
+        [
+            ({"signal": found.name, "subject": found.subject}, float(found.raised))
+            for found in counts.signals()
+        ],
+    )
     usage = counts.usage
     yield Family("judgekit_judge_calls_total", "counter", "Calls of judges.", [({}, usage.calls)])
     yield Family(

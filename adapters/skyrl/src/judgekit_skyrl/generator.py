@@ -38,7 +38,7 @@ class _Session:
         self.counts: dict[str, Counts] = {}
         self.excluded: set[tuple[Hashable, Any]] = set()
         """Rollouts to leave out of the training, by prompt and repetition."""
-        self._results: dict[tuple[str, Hashable], list[RewardResult]] = defaultdict(list)
+        self._graded: dict[tuple[str, Hashable], list[tuple[RewardResult, Rollout]]] = defaultdict(list)
         self._collectors: dict[str, GroupCollector] = {}
         self._loop = background_loop()
         self._closed = False
@@ -62,13 +62,14 @@ class _Session:
             )
 
         result = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(meet(), self._loop))
-        counts = self.counts.setdefault(env_id, Counts())
-        counts.add(result, length=rollout.response_tokens or len(rollout.response))
-        members = self._results[env_id, instance]
-        members.append(result)
+        runner = self._collector(env_id).runner
+        counts = self.counts.setdefault(env_id, Counts(runner.settings.signals, runner.reward.bounds()))
+        counts.add(result, rollout)
+        members = self._graded[env_id, instance]
+        members.append((result, rollout))
         if len(members) == size:
-            counts.add_group(members)
-            del self._results[env_id, instance]
+            counts.add_group([result for result, _ in members], [rollout for _, rollout in members])
+            del self._graded[env_id, instance]
         return result
 
     def leave(self, env_id: str, instance: Hashable) -> None:

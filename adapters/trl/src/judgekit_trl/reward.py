@@ -128,12 +128,11 @@ class RewardFunction:
 
         Raises FailureRateError.
         """
-        counts = Counts()
-        bounds = self._runner.reward.bounds()
+        counts = Counts(self._runner.settings.signals, self._runner.reward.bounds())
         for results, rollouts in zip(graded, groups, strict=True):
             for result, one in zip(results, rollouts, strict=True):
-                counts.add(result, length=one.response_tokens or len(one.response), bounds=bounds)
-            counts.add_group(results)
+                counts.add(result, one)
+            counts.add_group(results, rollouts)
         if ends:
             self._steps.add(counts)
             self._steps.end()

@@ -24,6 +24,8 @@ from judgekit_verl.versions import DROPS_NONE, verl_version
 
 logger = logging.getLogger("judgekit")
 
+_Graded = tuple[list[Rollout], list[RewardResult]]
+
 GROUP = "judgekit_group"
 """Key in a DataProto's meta_info: its rows belong to one prompt."""
 
@@ -145,7 +147,8 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             return {}
         if isinstance(data, Complete):
             if self._given is not None:
-                return {"group": await self._by_function(await self._arrived(data), training=data.training)}
+                given = [rollout for rollout, _ in await self._arrived(data)]
+                return {"group": await self._by_function(given, training=data.training)}
             answers = await self._answers(
                 self._finish(data), len(data.sessions), grouped=True, training=data.training
             )
@@ -169,27 +172,28 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         answers = await self._answers(grading, len(rows), grouped=grouped, training=training)
         return {"group": self._left_out(answers, v1=False)} if grouped else answers[0]
 
-    async def _run(self, rollouts: list[Rollout], tags: Mapping[str, Any]) -> list[RewardResult]:
+    async def _run(self, rollouts: list[Rollout], tags: Mapping[str, Any]) -> _Graded:
         (results,) = await self.runner.run_groups([rollouts], tags=tags)
-        return results
+        return rollouts, results
 
     def _begin(self, member: Arrived) -> None:
         """Start grading this member by itself; nothing here waits for the others."""
         if self._given is not None:  # which takes groups that are whole
-            self._member(member.group, member.session).set_result(member.rollout)
+            self._member(member.group, member.session).set_result((member.rollout, None))
             return
         coroutine = self._groups().arrive(member.group, member.rollout, size=member.size, tags=member.tags)
-        self._member(member.group, member.session).set_result(
-            asyncio.get_running_loop().create_task(coroutine)
-        )
+        grading = asyncio.get_running_loop().create_task(coroutine)
+        self._member(member.group, member.session).set_result((member.rollout, grading))
 
-    async def _finish(self, group: Complete) -> list[RewardResult]:
+    async def _finish(self, group: Complete) -> _Graded:
         for _ in range(group.size - len(group.sessions)):
             self._groups().leave(group.group, size=group.size)
-        return list(await asyncio.gather(*await self._arrived(group)))
+        members = await self._arrived(group)
+        results = await asyncio.gather(*(grading for _, grading in members))
+        return [rollout for rollout, _ in members], results
 
-    async def _arrived(self, group: Complete) -> list[Any]:
-        """What `_begin` made of each member."""
+    async def _arrived(self, group: Complete) -> list[tuple[Rollout, Any]]:
+        """Each member's rollout, and the task that grades it unless a function of the user's does."""
         try:
             return [await self._member(group.group, session) for session in group.sessions]
         finally:
@@ -223,10 +227,10 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         return answers
 
     async def _answers(
-        self, grading: Awaitable[list[RewardResult]], count: int, *, grouped: bool, training: bool
+        self, grading: Awaitable[_Graded], count: int, *, grouped: bool, training: bool
     ) -> list[dict[str, Any]]:
         try:
-            results = await grading
+            rollouts, results = await grading
         except MissingRewardError:
             if self.hook:
                 counts = Counts()
@@ -239,11 +243,11 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
                 self._step_counts().fatal.remote(f"{type(error).__name__}: {error}")
             raise
         if self.hook:
-            counts = Counts()
-            for result in results:
-                counts.add(result)
+            counts = Counts(self.runner.settings.signals, self.runner.reward.bounds())
+            for result, rollout in zip(results, rollouts, strict=True):
+                counts.add(result, rollout)
             if grouped:
-                counts.add_group(results)
+                counts.add_group(results, rollouts)
             await self._step_counts().add.remote(counts, training)  # before the rewards are used
         answers = [self._answer(result) for result in results]
         if self._filter_metric is not None:

@@ -22,7 +22,7 @@ from judgekit.judges.asking.material import (
 )
 from judgekit.judges.asking.prompt import Material, Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, Verdict, VerdictFormat
-from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
+from judgekit.judges.base import WRAPPER, Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
 from judgekit.types import KEEP_PROMPTS, Abstained, Grade, Graded, Message, Rollout, Usage, look_up
 
@@ -382,6 +382,8 @@ class Asking:
         Raises VerdictError if the second reply contains no verdict either, and the judge's own errors.
         """
         request, form = self.request(prepared, vote, await self.form(judge))
+        if (wrapped := WRAPPER.get()) is not None:
+            judge = wrapped(judge)
         reply = await judge.complete(request)
         usage = reply.usage
         try:

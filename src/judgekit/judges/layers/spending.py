@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from judgekit.errors import ConfigError, JudgeBudgetSpent
 from judgekit.judges.layers.recovery import not_asking
-from judgekit.types import Usage
+from judgekit.types import Price, Usage
 
 logger = logging.getLogger("judgekit")
 
@@ -20,30 +20,6 @@ _WARN_AT = 0.8
 """Share of a budget at which it is said that it will end."""
 _CHARS_PER_TOKEN = 4
 """Before the first reply."""
-
-
-class Price(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a judge costs, in US dollars per million tokens."""
-
-    input: float
-    output: float
-    cached_input: float | None = None
-    """Of input tokens from the provider's prompt cache; None: as much as others."""
-
-    def __post_init__(self) -> None:
-        for name in ("input", "output", "cached_input"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < float("inf"):
-                raise ConfigError(
-                    f"price: {name} is US dollars per million tokens, at least 0, not {value!r}"
-                )
-
-    def usd(self, usage: Usage) -> float:
-        """The cost of *usage*, in US dollars."""
-        cached = self.input if self.cached_input is None else self.cached_input
-        fresh = max(usage.prompt_tokens - usage.cached_tokens, 0)
-        millionths = fresh * self.input + usage.cached_tokens * cached + usage.completion_tokens * self.output
-        return millionths / 1e6
 
 
 class Budget(Struct, frozen=True, forbid_unknown_fields=True):

@@ -23,8 +23,8 @@ from judgekit.judges.engines.reward_models import RewardModel
 from judgekit.judges.layers.cache import Cached, DiskCache
 from judgekit.judges.layers.pressure import AdaptiveLimit, Breaker, RateLimit
 from judgekit.judges.layers.recovery import HangGuard, Recovery, outlasting
-from judgekit.judges.layers.spending import Budget, Price, Spending, TokenRate
-from judgekit.types import Usage
+from judgekit.judges.layers.spending import Budget, Spending, TokenRate
+from judgekit.types import Price, Usage
 
 
 class Limited:
@@ -224,7 +224,7 @@ class LayerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     budget: Budget | None = None
     """What this process may spend in all."""
     price: Price | None = None
-    """What tokens cost, for a budget in US dollars."""
+    """What tokens cost, for a budget in US dollars and for reports."""
     attempt_timeout_s: float | None = None
     """Seconds for one attempt, from when it has its slot."""
     retry: Retry | None = Retry()
@@ -236,8 +236,6 @@ class LayerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cache: CacheOptions | None = None
 
     def __post_init__(self) -> None:
-        if self.price is not None and self.budget is None:
-            raise ConfigError("a price is for a budget: give budget: {usd: …}, too")
         if not self.restart_wait_s >= 0:
             raise ConfigError(
                 f"restart_wait_s is a number of seconds, at least 0, not {self.restart_wait_s!r}"
@@ -268,7 +266,7 @@ def stacked(engine: Judge, options: LayerOptions | None = None) -> Stack:
     disk = DiskCache(cache.path) if cache is not None and cache.path is not None else None
     entries = cache.entries if cache else 0
     cached = Cached(judge, entries=entries, disk=disk, identify=engine, recovery=recovery)
-    return Stack(cached, engine, recovery)
+    return Stack(cached, engine, recovery, options.price)
 
 
 def stacked_reward_model(model: RewardModel, options: LayerOptions | None = None) -> RewardModelStack:
@@ -276,7 +274,7 @@ def stacked_reward_model(model: RewardModel, options: LayerOptions | None = None
     options = options or LayerOptions()
     if options.cache is not None:
         raise ConfigError("a reward model has no cache")
-    return RewardModelStack(*_protected(_Asked(model), model, options), model)
+    return RewardModelStack(*_protected(_Asked(model), model, options), model, options.price)
 
 
 def _protected(inner: Any, engine: Any, options: LayerOptions) -> tuple[Any, Recovery | None]:
@@ -306,10 +304,13 @@ def _protected(inner: Any, engine: Any, options: LayerOptions) -> tuple[Any, Rec
 class Stack:
     """Layers with their engine, which it starts and closes."""
 
-    def __init__(self, outer: Judge, engine: Any, recovery: Recovery | None = None) -> None:
+    def __init__(
+        self, outer: Judge, engine: Any, recovery: Recovery | None = None, price: Price | None = None
+    ) -> None:
         self.outer = outer
         self.engine = engine
         self._recovery = recovery
+        self.price = price
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         return await self.outer.complete(request)
@@ -360,10 +361,11 @@ class _Asked:
 class RewardModelStack:
     """Layers with their reward model, which it starts and closes."""
 
-    def __init__(self, outer: Any, recovery: Recovery | None, model: Any) -> None:
+    def __init__(self, outer: Any, recovery: Recovery | None, model: Any, price: Price | None = None) -> None:
         self.outer = outer
         self.model = model
         self._recovery = recovery
+        self.price = price
 
     async def reward(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
         return await self.outer.complete(turns)  # type: ignore[no-any-return]

@@ -68,6 +68,7 @@ const fixed = (x, digits = 3) => (known(x) ? (Math.abs(x) >= 1e5 ? x.toExponenti
 const short = (x) => (known(x) ? String(+x.toPrecision(4)) : "–");
 const count = (n) => n.toLocaleString("en");
 const share = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)} %` : "–");
+const dollars = (x) => (known(x) ? `${x && x < 0.01 ? +x.toPrecision(2) : x.toFixed(2)} US dollars` : "–");
 const mean = (xs) => (xs.length ? xs.reduce((a, b) => a + b, 0) / xs.length : NaN);
 const deviation = (xs) => { const m = mean(xs); return xs.length ? Math.sqrt(mean(xs.map((x) => (x - m) ** 2))) : NaN; };
 
@@ -75,9 +76,16 @@ const deviation = (xs) => { const m = mean(xs); return xs.length ? Math.sqrt(mea
 
 const STATES = ["graded", "abstained", "skipped", "failed", "absent"];
 const store = {
-  rows: 0, facts: { hidden: [], specs: [], usage: {}, judges: [] },
+  generation: null, rows: 0, facts: { hidden: [], specs: [], usage: {}, judges: [] },
   numbers: {}, codes: {}, id: [], preview: [], names: {}, graders: new Map(),
-  hidden: new Set(), marks: new Map(), signals: [], comparison: null,
+  hidden: new Set(), marks: new Map(), signals: [], costs: { graders: {}, steps: [] }, comparison: null,
+};
+// Another ledger stands where the page's was: no row number means what it meant.
+const forget = (generation) => {
+  Object.assign(store, { generation, rows: 0, numbers: {}, codes: {}, id: [], preview: [], names: {}, graders: new Map(), hidden: new Set(), signals: [], costs: { graders: {}, steps: [] }, comparison: null });
+  Object.assign(state, { rows: [], row: null, groupKey: null, hits: null });
+  Object.assign(state.filter, { error: "", only: null, group: null });
+  grouped = pane = looking = null;
 };
 const fit = (list, length, fill) => { while (list.length < length) list.push(fill); list.length = length; };
 
@@ -112,6 +120,8 @@ const keyOf = (row) => `${name("run", row)} ${store.numbers.index[row]}`;
 const groupKey = (row) => `${store.codes.run[row]} ${store.codes.group[row]}`;
 const markOf = (row) => store.marks.get(keyOf(row));
 const shownRows = () => { const rows = []; for (let row = 0; row < store.rows; row++) if (!store.hidden.has(row)) rows.push(row); return rows; };
+const lengths = () => store.numbers[store.facts.length === "tokens" ? "response_tokens" : "response_chars"] ?? [];
+const finished = (row) => name("status", row) !== "unfinished";
 const scoredReward = (row) => (name("status", row) === "scored" ? store.numbers.reward[row] : null);
 let grouped = null; // rows by group, made when first needed
 const groups = () => {
@@ -141,11 +151,15 @@ const fileSource = {
     const data = await unpack("data");
     setFacts(data.facts); setMarks(data.marks);
     store.signals = data.signals;
+    store.costs = data.costs;
     store.comparison = data.comparison ?? null;
     data.blocks.forEach(addBlock);
     data.chunks.forEach((rows, chunk) => rows.forEach((row, at) => this.places.set(row, [chunk, at])));
-    for (const [key, mark] of Object.entries(this.own())) if (mark.mark || mark.note) store.marks.set(key, mark); else store.marks.delete(key);
+    this.merge();
+    // what another page of this report wrote, also the one that was here before, may reach this one later
+    addEventListener("storage", (e) => { if (e.key === this.key) { this.merge(); refreshed(); } });
   },
+  merge() { for (const [key, mark] of Object.entries(this.own())) if (mark.mark || mark.note) store.marks.set(key, mark); else store.marks.delete(key); },
   chunk(number) {
     if (!this.chunks.has(number)) this.chunks.set(number, unpack(`chunk-${number}`));
     return this.chunks.get(number);
@@ -173,33 +187,44 @@ const fileSource = {
 const serverSource = {
   live: true,
   async fetch(path, options = {}) {
-    const reply = await fetch(path, { ...options, headers: { Authorization: `Bearer ${location.hash.slice(1)}` } });
+    const { generation } = store;
+    const reply = await fetch(path, { ...options, headers: { Authorization: `Bearer ${location.hash.slice(1)}`, ...(generation === null ? {} : { Generation: generation }) } });
     if (!reply.ok) throw new Error(await reply.text());
-    return reply.json();
+    const answer = await reply.json();
+    if (generation !== store.generation) throw new Error("the ledger was replaced: it is read anew");
+    return answer;
   },
   async open() { await this.refresh(); },
   // Reads what the server has and the page has not; true where there was something.
   async refresh() {
-    const state = await this.fetch("/api/state");
-    const grown = state.facts.rows > store.rows || state.facts.hidden.length !== store.hidden.size;
-    for (let number = Math.floor(store.rows / 5000); number < state.blocks; number++) {
-      if (store.rows === state.facts.rows) break;
-      addBlock(await this.fetch(`/api/block/${number}`));
-      if (number % 4 === 0 && number < state.blocks - 1) { setFacts(state.facts); refreshed(); }
+    const now = await this.fetch("/api/state");
+    if (now.generation !== store.generation) {
+      const first = store.generation === null;
+      forget(now.generation);
+      this.told = false;
+      setFacts(now.facts);
+      if (!first) { heading(); show(tabs().includes(state.tab) ? state.tab : "Overview"); }
     }
-    setFacts(state.facts); setMarks(state.marks);
-    this.caughtUp = state.caught_up;
-    say(state.problem || state.caught_up ? state.problem : `Reading the ledger: ${share(state.read, state.size)} of ${(state.size / 1e6).toFixed(0)} MB`);
-    if (state.caught_up && (grown || !this.told)) {
+    const grown = now.facts.rows > store.rows || now.facts.hidden.length !== store.hidden.size;
+    for (let number = Math.floor(store.rows / 5000); number < now.blocks; number++) {
+      if (store.rows === now.facts.rows) break;
+      addBlock(await this.fetch(`/api/block/${number}`));
+      if (number % 4 === 0 && number < now.blocks - 1) { setFacts(now.facts); refreshed(); }
+    }
+    setFacts(now.facts); setMarks(now.marks);
+    this.caughtUp = now.caught_up;
+    say(now.problem || now.caught_up ? now.problem : `Reading the ledger: ${share(now.read, now.size)} of ${(now.size / 1e6).toFixed(0)} MB`);
+    if (now.caught_up && (grown || !this.told)) {
       this.told = true;
       store.signals = await this.fetch("/api/signals");
-      if (state.compares) store.comparison = await this.fetch("/api/comparison");
+      store.costs = await this.fetch("/api/costs");
+      if (now.compares) store.comparison = await this.fetch("/api/comparison");
       return true;
     }
     return grown;
   },
   rollout(row) { return this.fetch(`/api/rollout/${row}`); },
-  search(text) { return this.fetch(`/api/search?text=${encodeURIComponent(text)}`); },
+  search(text, from) { return this.fetch(`/api/search?text=${encodeURIComponent(text)}&from=${from}`); },
   mark(row, mark) { return this.fetch("/api/mark", { method: "POST", body: JSON.stringify({ row, mark: mark.mark, note: mark.note }) }); },
 };
 const source = $("data") ? fileSource : serverSource;
@@ -316,6 +341,7 @@ const overview = (main) => {
         [...causes].sort((a, b) => b[1] - a[1]).map(([code, n]) => el("button", { type: "button", onclick: () => toRollouts({ grader, error: String(code) }) },
           plain(`${store.names.error[code][0]} (${store.names.error[code][1]}) × ${count(n)}`)))];
     }), [7]));
+  if (Object.keys(store.costs.graders).length) add(main, el("h2", {}, "What the judges used"), costTable());
   const toReward = (from, to) => toRollouts({ status: "scored", rewardMin: from, rewardMax: to });
   add(main, el("h2", {}, "Scores"), el("div", { class: "figures" },
     histogram("reward of the scored", rows.map(scoredReward).filter(known), toReward),
@@ -325,9 +351,18 @@ const overview = (main) => {
     ? el("div", { class: "figures" }, curves)
     : el("p", { class: "empty" }, "The ledger names no steps, or one only. Hosts tag them; in Python: run(rollouts, tags={\"step\": …})."));
   add(main, el("h2", {}, "What the reward goes with"), el("div", { class: "figures" },
-    scatter("reward against length", rows, store.numbers.length, store.numbers.raw, openRollout),
-    scatter("reward against seconds", rows, store.numbers.seconds, store.numbers.raw, openRollout)));
+    scatter(`raw reward against length in ${store.facts.length}`, rows, lengths(), store.numbers.raw, openRollout),
+    scatter("raw reward against seconds", rows, store.numbers.seconds, store.numbers.raw, openRollout)));
   add(main, ...againstRules(rows), ...calibration(rows), ...trees());
+};
+
+// Tokens, and money where the price of all of them is known.
+const costTable = () => {
+  const graders = Object.entries(store.costs.graders), lines = graders.length > 1 ? [...graders, ["in all", store.costs]] : graders;
+  const priced = graders.some(([, used]) => known(used.usd));
+  return [dataTable(["grader", "calls", "prompt tokens", "of them cached", "written", ...(priced ? ["cost"] : [])], lines.map(([grader, used]) =>
+    [plain(grader), count(used.calls), count(used.prompt_tokens), count(used.cached_tokens), count(used.completion_tokens), ...(priced ? [dollars(used.usd)] : [])])),
+  graders.every(([, used]) => known(used.usd)) ? null : el("p", {}, el("small", {}, "A cost is shown where the price is known: layers: {price: …} of the judge in reward.yaml, or --price-in and --price-out."))];
 };
 
 const overSteps = (rows) => {
@@ -344,7 +379,12 @@ const overSteps = (rows) => {
   const spread = (values) => [mean(values), deviation(values)];
   const flat = (members) => {
     const found = new Map();
-    for (const row of members) if (known(store.numbers.raw[row])) found.set(groupKey(row), [...(found.get(groupKey(row)) ?? []), store.numbers.raw[row]]);
+    for (const row of members) {
+      if (!known(store.numbers.raw[row])) continue;
+      const key = groupKey(row);
+      if (!found.has(key)) found.set(key, []);
+      found.get(key).push(store.numbers.raw[row]);
+    }
     const several = [...found.values()].filter((values) => values.length > 1);
     return several.length ? several.filter((values) => values.every((v) => v === values[0])).length / several.length : NaN;
   };
@@ -352,12 +392,16 @@ const overSteps = (rows) => {
   return [
     per("reward", (members) => spread(members.map(scoredReward).filter(known))),
     ...[...store.graders].map(([grader, column]) => per(plain(grader), (members) => spread(members.map((row) => column.score[row]).filter(known)))),
-    per("share of rewards missing", (members) => members.filter((row) => name("status", row) !== "scored").length / members.length),
+    per("share of rewards missing", (members) => { const ended = members.filter(finished); return ended.filter((row) => name("status", row) !== "scored").length / ended.length; }),
     ...[...store.graders].filter(([, column]) => rows.some((row) => column.state[row] === 3)).map(([grader, column]) =>
       per(`${plain(grader)}: share failed`, (members) => members.filter((row) => column.state[row] === 3).length / members.length)),
     per("share of groups with equal rewards", flat),
-    per("response length", of("length")),
+    per(`response length in ${store.facts.length}`, (members) => mean(members.map((row) => lengths()[row]).filter(known))),
     store.facts.usage.calls ? per("judge tokens per rollout", of("tokens")) : null,
+    curve("judge tokens in a step", store.costs.steps.map((used) => [used.step, used.prompt_tokens + used.completion_tokens])),
+    curve("US dollars in a step", store.costs.steps.map((used) => [used.step, used.usd])),
+    ...Object.keys(store.costs.graders).length < 2 ? [] : Object.keys(store.costs.graders).map((grader) =>
+      curve(`${plain(grader)}: US dollars in a step`, store.costs.steps.map((used) => [used.step, used.graders[grader]?.usd]))),
     per("seconds of grading per rollout", of("seconds")),
   ].filter(Boolean);
 };
@@ -411,7 +455,7 @@ const noFilter = () => ({ text: "", status: "", source: "", grader: "", kind: ""
 const state = { tab: "Overview", filter: noFilter(), sort: { key: null, down: true }, rows: [], row: null, groupKey: null, hits: null };
 
 const matches = () => {
-  const f = state.filter, hits = state.hits && new Set(state.hits);
+  const f = state.filter, hits = state.hits?.rows;
   const between = (x, low, high) => (low === null || (known(x) && x >= low)) && (high === null || (known(x) && x <= high));
   const column = f.grader && store.graders.get(f.grader);
   return shownRows().filter((row) =>
@@ -431,7 +475,7 @@ const columns = () => [
     cell: (row) => (column.state[row] === 0 ? fixed(column.score[row])
       : el("span", { class: `chip ${STATES[column.state[row]]}` }, column.state[row] === 3 ? plain(store.names.error[column.error[row]]?.[0] ?? "failed") : STATES[column.state[row]])),
   })),
-  { key: "length", label: "length", width: "62px", number: true, optional: true, wide: true, value: (row) => store.numbers.length[row], text: (row) => short(store.numbers.length[row]) },
+  { key: "length", label: store.facts.length ?? "length", width: "76px", number: true, optional: true, wide: true, value: (row) => lengths()[row], text: (row) => short(lengths()[row]) },
   store.numbers.step?.some(known) && { key: "step", label: "step", width: "52px", number: true, optional: true, wide: true, value: (row) => store.numbers.step[row], text: (row) => short(store.numbers.step[row]) },
   store.names.source?.length > 1 && { key: "source", label: "source", width: "90px", optional: true, wide: true, value: (row) => name("source", row) },
   { key: "group", label: "group", width: "90px", optional: true, wide: true, value: (row) => name("group", row).id },
@@ -499,6 +543,21 @@ const grid = ({ label, columns: all, lines, selected, onselect, sort, onsort }) 
 
 let table = null;
 let pane = null;
+let looking = null;
+// Searches all rows, or only those that came since the same was searched for.
+const lookFor = async (again = false) => {
+  if (again && looking === state.filter.text) return; // which goes on with them
+  looking = state.filter.text;
+  const { text } = state.filter, wanted = text.trim(), searched = store.rows;
+  const before = again && state.hits?.text === text ? state.hits : { rows: [], searched: 0 };
+  let found = null;
+  try { if (wanted) found = await source.search(wanted, before.searched); } catch (error) { say(String(error.message ?? error)); return; } finally { if (looking === text) looking = null; }
+  if (state.filter.text !== text) return;
+  state.hits = found && { text, searched, rows: new Set([...before.rows, ...found]) };
+  $("main").update?.();
+  if (pane && !again) fill(state.row);
+  if (found && searched < store.rows) lookFor(true);
+};
 const rollouts = (main) => {
   main.className = "split";
   const f = state.filter;
@@ -556,14 +615,7 @@ const rollouts = (main) => {
   const searchFor = (text) => {
     f.text = text;
     clearTimeout(timer);
-    timer = setTimeout(async () => {
-      const wanted = text.trim();
-      const hits = wanted ? await source.search(wanted) : null;
-      if (f.text !== text) return;
-      state.hits = hits;
-      update();
-      if (pane) fill(state.row);
-    }, 150);
+    timer = setTimeout(lookFor, 150);
   };
   main.update = update;
   update();
@@ -574,8 +626,8 @@ const openRollout = (row) => {
   const before = state.row;
   state.row = row;
   if (state.tab !== "Rollouts") return show("Rollouts");
-  if (before === null || !pane) { pane = null; $("main").update(); }
-  fill(row);
+  if (before === null || !pane) { pane = null; $("main").update(); } // which fills it
+  else fill(row);
 };
 const closeRollout = () => { state.row = null; pane = null; $("main").update?.(); table?.box.focus(); };
 
@@ -610,6 +662,8 @@ const conversation = (value) => {
       turn.tool_call_id ? el("p", {}, el("small", {}, plain(`answers ${turn.tool_call_id}`))) : null);
   });
 };
+// The reward before its transform, where that is another number.
+const rawOf = (row) => { const raw = store.numbers.raw[row]; return known(raw) && raw !== store.numbers.reward[row] ? [el("small", {}, `raw ${fixed(raw, 4)}`)] : []; };
 const needle = () => state.filter.text.trim().toLowerCase();
 
 const gradeLines = (grades) => dataTable(["grader", "grade", "why"], Object.entries(grades).map(([grader, grade]) => [
@@ -633,7 +687,7 @@ const fill = async (row) => {
   add(target,
     el("div", { class: "bar-top" },
       el("button", { type: "button", onclick: closeRollout, "aria-label": "Close" }, "✕"),
-      el("span", { class: "big" }, fixed(store.numbers.reward[row], 4)),
+      el("span", { class: "big" }, fixed(store.numbers.reward[row], 4)), ...rawOf(row),
       el("span", { class: `chip ${name("status", row)}` }, name("status", row)),
       members.length > 1 ? el("button", { type: "button", onclick: () => openGroup(groupKey(row)) }, `group of ${members.length}`) : null,
       button("good"), button("bad"),
@@ -657,7 +711,7 @@ const fill = async (row) => {
       section("extra", rollout.extra && Object.keys(rollout.extra).length ? JSON.stringify(rollout.extra, null, 2) : ""),
       el("h3", {}, "line"),
       el("p", {}, plain([rollout.id && `id ${rollout.id}`, `run ${rollout.run}`, `row ${rollout.index}`, `group ${name("group", row).id}`, rollout.data_source,
-        rollout.finish_reason && `finished by ${rollout.finish_reason}`, `${short(store.numbers.length[row])} long`, `${short(store.numbers.seconds[row])} s`,
+        rollout.finish_reason && `finished by ${rollout.finish_reason}`, `${short(lengths()[row])} ${store.facts.length} long`, `${short(store.numbers.seconds[row])} s`,
         rollout.usage && `${rollout.usage.calls ?? 0} calls, ${store.numbers.tokens[row]} tokens`, rollout.tags && JSON.stringify(rollout.tags)].filter(Boolean).join(" · "))),
     ]);
 };
@@ -676,51 +730,60 @@ const groupSort = { key: "spread", down: true };
 const groupsView = (main) => {
   const all = [...groups()].map(([key, rows]) => {
     const values = rows.map((row) => store.numbers.raw[row]).filter(known);
-    return { key, rows, id: name("group", rows[0]).id, prompt: name("group", rows[0]).prompt, size: rows.length, mean: mean(values), spread: deviation(values), missing: rows.length - values.length };
+    return { key, rows, id: name("group", rows[0]).id, prompt: name("group", rows[0]).prompt, size: rows.length, mean: mean(values), spread: deviation(values),
+      missing: rows.filter((row) => finished(row) && !known(store.numbers.raw[row])).length, unfinished: rows.filter((row) => !finished(row)).length };
   });
-  if (state.groupKey) return members(main, all);
+  const order = () => {
+    const sign = groupSort.down ? -1 : 1;
+    all.sort((a, b) => { const x = a[groupSort.key], y = b[groupSort.key]; return !known(x) || !known(y) ? known(x) ? -1 : known(y) ? 1 : 0 : (x < y ? -1 : x > y ? 1 : 0) * sign; });
+  };
+  if (state.groupKey) { order(); return members(main, all); }
   main.className = "split";
   const value = (column) => (group) => group[column];
   const draw = () => {
-    const sign = groupSort.down ? -1 : 1;
-    all.sort((a, b) => { const x = a[groupSort.key], y = b[groupSort.key]; return !known(x) || !known(y) ? known(x) ? -1 : known(y) ? 1 : 0 : (x < y ? -1 : x > y ? 1 : 0) * sign; });
+    order();
     table = grid({
       label: "Groups", lines: all, selected: () => null, onselect: (group) => openGroup(group.key), sort: groupSort,
       onsort: (key) => { groupSort.down = groupSort.key === key ? !groupSort.down : true; groupSort.key = key; draw(); },
       columns: [
         { key: "id", label: "group", width: "120px", value: value("id") },
         { key: "size", label: "members", width: "80px", number: true, value: value("size"), text: (g) => count(g.size), optional: true },
-        { key: "mean", label: "mean reward", width: "110px", number: true, value: value("mean"), text: (g) => fixed(g.mean) },
+        { key: "mean", label: "mean raw reward", width: "130px", number: true, value: value("mean"), text: (g) => fixed(g.mean) },
         { key: "spread", label: "std", width: "70px", number: true, value: value("spread"), text: (g) => fixed(g.spread) },
         { key: "missing", label: "missing", width: "70px", number: true, value: value("missing"), text: (g) => count(g.missing), optional: true },
+        all.some((g) => g.unfinished) && { key: "unfinished", label: "unfinished", width: "90px", number: true, value: value("unfinished"), text: (g) => count(g.unfinished), optional: true },
         { key: "prompt", label: "prompt", width: "minmax(160px, 1fr)", value: value("prompt"), quiet: true },
-      ],
+      ].filter(Boolean),
     });
     main.replaceChildren(el("div", { class: "panes" }, table.box));
   };
   draw();
 };
+const MEMBERS = 60; // side by side: of more, these, evenly over their rewards
 const openGroup = (key) => { state.groupKey = key; show("Groups"); };
 const members = async (main, all) => {
   main.className = "";
   const at = all.findIndex((group) => group.key === state.groupKey);
   const group = all[at];
   if (!group) { state.groupKey = null; return show("Groups"); }
-  const go = (by) => openGroup(all[(at + by + all.length) % all.length].key);
-  const rows = [...group.rows].sort((a, b) => (store.numbers.raw[b] ?? -Infinity) - (store.numbers.raw[a] ?? -Infinity));
+  const go = main.step = (by) => openGroup(all[(at + by + all.length) % all.length].key);
+  const every = [...group.rows].sort((a, b) => (store.numbers.raw[b] ?? -Infinity) - (store.numbers.raw[a] ?? -Infinity));
+  const rows = every.length > MEMBERS ? Array.from({ length: MEMBERS }, (_, i) => every[Math.round((i * (every.length - 1)) / (MEMBERS - 1))]) : every;
   const loaded = await Promise.all(rows.map((row) => source.rollout(row).catch(() => null)));
   if (state.tab !== "Groups" || state.groupKey !== group.key) return;
   const first = loaded.find((rollout) => rollout?.prompt);
   main.replaceChildren(
     el("div", { class: "row-of" }, el("button", { type: "button", onclick: () => { state.groupKey = null; show("Groups"); } }, "all groups"),
       el("button", { type: "button", onclick: () => go(-1) }, "← previous"), el("button", { type: "button", onclick: () => go(1) }, "next →"),
-      el("b", {}, plain(group.id)), `${group.size} members, mean ${fixed(group.mean)}, std ${fixed(group.spread)}`),
+      el("b", {}, plain(group.id)), `${count(group.size)} members, mean raw reward ${fixed(group.mean)}, std ${fixed(group.spread)}`),
+    rows.length < every.length ? el("p", {}, `${count(rows.length)} of them are shown, evenly over their rewards; ${count(every.length - rows.length)} are not. `,
+      el("button", { type: "button", onclick: () => toRollouts({ group: group.key }) }, "all in the table")) : "",
     first ? el("details", { open: true }, el("summary", {}, "prompt"), el("div", {}, conversation(first.prompt))) : "",
-    el("p", {}, el("small", {}, "Advantage here: the reward minus the mean of the group's valid rewards. Trainers scale it, each in its own way.")),
+    el("p", {}, el("small", {}, "Raw: before the group transform, and without what fills a missing reward. Advantage here: the raw reward minus the mean of the group's. Trainers scale it, each in its own way.")),
     el("div", { class: "members" }, rows.map((row, i) => {
       const raw = store.numbers.raw[row], rollout = loaded[i];
       return el("article", { class: "member" },
-        el("div", { class: "row-of" }, el("span", { class: "big" }, fixed(store.numbers.reward[row])), el("span", { class: `chip ${name("status", row)}` }, name("status", row)),
+        el("div", { class: "row-of" }, el("small", {}, "reward"), el("span", { class: "big" }, fixed(store.numbers.reward[row])), ...rawOf(row), el("span", { class: `chip ${name("status", row)}` }, name("status", row)),
           known(raw) ? `advantage ${raw - group.mean >= 0 ? "+" : ""}${fixed(raw - group.mean)}` : "no advantage",
           el("button", { type: "button", onclick: () => openRollout(row) }, "open")),
         el("div", { class: "row-of" }, [...store.graders].map(([grader, column]) => el("span", { class: `chip ${STATES[column.state[row]]}` },
@@ -735,7 +798,7 @@ const compare = (main) => {
   const c = store.comparison;
   const sides = [["before", c.before], ["after", c.after]];
   add(main, el("h2", {}, "Two ledgers"),
-    dataTable(["", "ledger", "rollouts", "mean reward", "missing"], sides.map(([which, side]) => [which, plain(side.ledger), count(side.rollouts), fixed(side.reward_mean), count(side.missing)]), [1]),
+    dataTable(["", "ledger", "rollouts", "mean raw reward", "missing", "unfinished"], sides.map(([which, side]) => [which, plain(side.ledger), count(side.rollouts), fixed(side.reward_mean), count(side.missing), count(side.unfinished)]), [1]),
     el("p", {}, c.pairs ? `${count(c.pairs)} rollouts are in both; the rewards of ${count(c.rewards_changed)} changed.` : "No rollout is in both: they are different ones."),
     el("h2", {}, "Graders"),
     dataTable(["grader", "graded in both", "mean before", "mean after", "correlation", "scores moved", "kind changed"], Object.entries(c.graders).map(([grader, g]) =>
@@ -758,9 +821,9 @@ const stem = () => store.facts.title.replace(/\.jsonl$/, "");
 const exportCsv = () => {
   // a spreadsheet runs what begins like a formula: quoted
   const cell = (value) => { const text = known(value) ? String(value) : ""; return `"${(typeof value !== "number" && /^[=+\-@\t\r]/.test(text) ? "'" : "") + text.replaceAll('"', '""')}"`; };
-  const heads = ["run", "index", "id", "group", "step", "data_source", "status", "reward", "raw_reward", "length", "mark", "note", ...store.graders.keys()];
+  const heads = ["run", "index", "id", "group", "step", "data_source", "status", "reward", "raw_reward", `length_${store.facts.length}`, "mark", "note", ...store.graders.keys()];
   const lines = state.rows.map((row) => [name("run", row), store.numbers.index[row], store.id[row], name("group", row).id, store.numbers.step[row], name("source", row), name("status", row),
-    store.numbers.reward[row], store.numbers.raw[row], store.numbers.length[row], markOf(row)?.mark, markOf(row)?.note,
+    store.numbers.reward[row], store.numbers.raw[row], lengths()[row], markOf(row)?.mark, markOf(row)?.note,
     ...[...store.graders.values()].map((c) => (c.state[row] === 0 ? c.score[row] : STATES[c.state[row]]))].map(cell).join(","));
   save(`${stem()}.csv`, [[heads.map(cell).join(","), ...lines].join("\r\n")], "text/csv");
 };
@@ -768,7 +831,8 @@ const exportJsonl = async () => {
   const lines = [];
   for (const row of state.rows.slice(0, 5000)) { const rollout = await source.rollout(row); if (rollout) lines.push(JSON.stringify(rollout)); }
   if (lines.length < state.rows.length) say(`${count(lines.length)} of ${count(state.rows.length)} rollouts were exported: the others' texts are not here, or they are beyond 5,000.`);
-  save(`${stem()}.selection.jsonl`, [lines.join("\n") + "\n"], "application/x-ndjson");
+  // no .jsonl: it is no ledger, has no spec, and long texts are cut
+  save(`${stem()}.selection.ndjson`, [lines.join("\n") + "\n"], "application/x-ndjson");
 };
 const exportMarks = () => save(`${stem()}.marks.jsonl`, [[...store.marks.values()].map((mark) => JSON.stringify(mark)).join("\n") + "\n"], "application/x-ndjson");
 
@@ -778,7 +842,7 @@ const tabs = () => ["Overview", "Rollouts", "Groups", ...(store.comparison ? ["C
 const show = (tab) => {
   state.tab = tab;
   const main = $("main");
-  main.className = ""; main.update = null; main.replaceChildren(); table = null;
+  main.className = ""; main.update = main.step = null; main.replaceChildren(); table = null;
   if (tab !== "Rollouts") pane = null;
   $("tabs").replaceChildren(...tabs().map((label) => el("button", { type: "button", role: "tab", "aria-selected": label === tab ? "true" : "false", onclick: () => { if (label === "Groups") state.groupKey = null; show(label); } }, label)));
   ({ Overview: overview, Rollouts: rollouts, Groups: groupsView, Compare: compare })[tab](main);
@@ -787,11 +851,12 @@ const heading = () => {
   const { facts } = store, statuses = new Map();
   for (const row of shownRows()) statuses.set(name("status", row), (statuses.get(name("status", row)) ?? 0) + 1);
   $("title").textContent = plain(facts.title);
+  document.title = `${plain(facts.title)} · judgekit`; // a server's page has none: anyone may ask for it
   const usage = facts.usage ?? {};
   $("facts").textContent = [
     `${count(store.rows - store.hidden.size)} rollouts in ${count(groups().size)} groups`,
     [...statuses].map(([status, n]) => `${count(n)} ${status}`).join(", "),
-    usage.calls ? `${count(usage.calls)} judge calls, ${count(usage.prompt_tokens ?? 0)} prompt tokens (${share(usage.cached_tokens ?? 0, usage.prompt_tokens ?? 0)} from the prefix cache), ${count(usage.completion_tokens ?? 0)} written` : "",
+    usage.calls ? `${count(usage.calls)} judge calls, ${count(usage.prompt_tokens ?? 0)} prompt tokens (${share(usage.cached_tokens ?? 0, usage.prompt_tokens ?? 0)} from the prefix cache), ${count(usage.completion_tokens ?? 0)} written${known(store.costs.usd) ? `, ${dollars(store.costs.usd)}` : ""}` : "",
     facts.skipped ? `${facts.skipped} torn lines skipped` : "",
   ].filter(Boolean).join("; ");
 };
@@ -799,7 +864,11 @@ const heading = () => {
 const refreshed = () => {
   grouped = null;
   heading();
-  if (state.tab === "Rollouts") { if (!$("main").contains(document.activeElement) || document.activeElement === table?.box) $("main").update(); }
+  if (state.tab === "Rollouts") {
+    const active = document.activeElement;
+    if (state.filter.text.trim() && !(state.hits?.searched === store.rows)) lookFor(true);
+    else if (active === table?.box || !table?.box.contains(active)) $("main").update();
+  }
   else if (state.tab === "Overview" && !$("main").contains(document.activeElement) && !$("main").querySelector("details[open]") && !String(getSelection())) {
     const top = $("main").scrollTop;
     show("Overview");
@@ -825,7 +894,7 @@ const onkey = (e) => {
   const toggle = (mark) => state.row !== null && state.tab === "Rollouts" && setMark(state.row, markOf(state.row)?.mark === mark ? "" : mark);
   const step = (by) => {
     if (state.tab === "Rollouts") table?.move(by);
-    else if (state.tab === "Groups" && state.groupKey) { const keys = [...groups().keys()]; openGroup(keys[(keys.indexOf(state.groupKey) + by + keys.length) % keys.length]); }
+    else $("main").step?.(by);
   };
   const action = {
     "/": () => { show("Rollouts"); $("search").focus(); }, "?": help, t: () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"),
@@ -854,7 +923,7 @@ const start = async () => {
   while (source.live) {
     await new Promise((resolve) => setTimeout(resolve, source.caughtUp ? 2000 : 200));
     if (document.hidden) continue;
-    try { if (await source.refresh()) refreshed(); } catch (error) { say(`The server does not answer: ${error.message ?? error}`); }
+    try { if (await source.refresh()) refreshed(); } catch (error) { say(error instanceof TypeError ? `The server does not answer: ${error.message}` : error.message); }
   }
 };
 start();

@@ -1,27 +1,28 @@
-"""Counts, means and latencies of what was graded: for logs, for trackers, and per training step."""
+"""What became of some rollouts, as counts that processes can add up."""
 
 from __future__ import annotations
 
-import logging
 import math
-import time
-from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Iterator
-from threading import Lock
-from typing import Any
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 
+from judgekit.metrics.moments import Moments
+from judgekit.metrics.signals import (
+    ALLOWANCE,
+    LEAST,
+    Evidence,
+    Signal,
+    SignalLimits,
+    correlated,
+    flat,
+    length_of,
+    missing,
+    saturated,
+)
 from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped, Usage
 
-logger = logging.getLogger("judgekit")
-
-_KEPT = 4096
-"""Latest durations kept per grader for percentiles."""
 _GROUPS = 10_000
 """Groups whose unreadable verdicts are counted one by one."""
-_TELL_S = 10.0
-"""Least seconds between two reports of small runs: hosts make one run per rollout, thousands a minute."""
-_TELL_ROLLOUTS = 64
-"""A run with so many rollouts reports for itself."""
 
 
 class GraderCounts:
@@ -98,9 +99,17 @@ class GraderCounts:
 
 
 class Counts:
-    """What became of some rollouts. Can be pickled and merged, so that processes can add theirs up."""
+    """What became of some rollouts. Can be pickled and merged, so that processes can add theirs up.
 
-    def __init__(self) -> None:
+    *limits*: of `signals`. *bounds*: the lowest and highest reward that there is. Counts that are merged into others
+    bring theirs along.
+    """
+
+    def __init__(
+        self, limits: SignalLimits | None = None, bounds: tuple[float, float] = (-math.inf, math.inf)
+    ) -> None:
+        self.limits = limits
+        self.bounds = bounds
         self.graders: dict[str, GraderCounts] = {}
         self.statuses: Counter[str] = Counter()
         self.policies: Counter[str] = Counter()
@@ -115,11 +124,10 @@ class Counts:
         """Of (response length, raw reward) of scored rollouts."""
         self.at_low = 0
         self.at_high = 0
+        self.evidence = Evidence()
 
-    def add(
-        self, result: RewardResult, *, length: int = 0, bounds: tuple[float, float] = (-math.inf, math.inf)
-    ) -> None:
-        """Count a result. *length*: of its response; *bounds*: lowest and highest reward that there is."""
+    def add(self, result: RewardResult, rollout: Rollout | None = None) -> None:
+        """Count a result. *rollout*: what was graded, for all that needs its text."""
         self.statuses[result.status] += 1
         for name, grade in result.grades.items():
             counts = self.graders.get(name)
@@ -132,18 +140,26 @@ class Counts:
             self.usage += result.usage
         raw = result.raw_reward
         if raw is not None:
-            self.rewards.add(length, raw)
-            if raw <= bounds[0]:
+            self.rewards.add(0 if rollout is None else length_of(rollout), raw)
+            if raw <= self.bounds[0]:
                 self.at_low += 1
-            elif raw >= bounds[1]:
+            elif raw >= self.bounds[1]:
                 self.at_high += 1
+        if rollout is not None:
+            ALLOWANCE.look(self.evidence, result, rollout)
 
-    def add_group(self, results: Iterable[RewardResult]) -> None:
+    def add_group(self, results: Sequence[RewardResult], rollouts: Sequence[Rollout]) -> None:
         """Count a group, by the rewards of its valid members; its results are counted by `add`."""
-        valid = [result.raw_reward for result in results if result.raw_reward is not None]
+        valid = [
+            (rollout, result.raw_reward)
+            for rollout, result in zip(rollouts, results, strict=True)
+            if result.raw_reward is not None
+        ]
+        rewards = [reward for _, reward in valid]
         self.groups += 1
-        self.flat_groups += len(valid) >= 2 and max(valid) == min(valid)
+        self.flat_groups += len(valid) >= 2 and max(rewards) == min(rewards)
         self.empty_groups += not valid
+        ALLOWANCE.look_at_group(self.evidence, [rollout for rollout, _ in valid], rewards)
 
     def merge(self, other: Counts) -> None:
         for name, theirs in other.graders.items():
@@ -157,6 +173,15 @@ class Counts:
         self.rewards.merge(other.rewards)
         self.at_low += other.at_low
         self.at_high += other.at_high
+        self.evidence.merge(other.evidence)
+        self.limits = self.limits or other.limits
+        if not self._bounded:
+            self.bounds = other.bounds
+
+    @property
+    def _bounded(self) -> bool:
+        """Whether it is known which rewards are the lowest and the highest."""
+        return self.bounds[0] > -math.inf
 
     @property
     def rollouts(self) -> int:
@@ -169,12 +194,31 @@ class Counts:
 
     @property
     def unusual(self) -> bool:
-        """Whether a reward is missing or a grader failed."""
-        return self.missing > 0 or any(counts.errors for counts in self.graders.values())
+        """Whether a reward is missing, a grader failed or a signal is raised."""
+        return (
+            self.missing > 0 or any(counts.errors for counts in self.graders.values()) or bool(self._raised())
+        )
 
     def line(self) -> str:
         """One line for a trainer's log."""
-        return "; ".join([f"{self.rollouts} rollouts graded", *self._trouble()])
+        return "; ".join([f"{self.rollouts} rollouts graded", *self.warnings()])
+
+    def signals(self) -> Iterator[Signal]:
+        """Compute all signals for which there are enough rollouts."""
+        limits, n = self.limits or SignalLimits(), self.rewards.n
+        yield from self.evidence.signals(limits)
+        if self.evidence.length.n < LEAST <= n and self.rewards.xx:
+            yield correlated("length_overall", self.rewards, limits.length_overall, what="length")
+        yield from flat(self.flat_groups, self.groups, limits)
+        if self._bounded:
+            yield from saturated("highest", self.at_high, n, limits)
+            yield from saturated("lowest", self.at_low, n, limits)
+        for name, counts in self.graders.items():
+            yield from missing(name, counts.failed, counts.asked, counts.top_errors(), limits)
+
+    def _raised(self) -> list[str]:
+        """Of missing grades a line of their own tells more."""
+        return [signal.text for signal in self.signals() if signal.raised and signal.name != "missing"]
 
     def figures(self, prefix: str = "judgekit/") -> dict[str, float]:
         """A flat dict for a tracker (wandb, TensorBoard): finite floats only, keys under *prefix*."""
@@ -202,15 +246,27 @@ class Counts:
         if n := self.rewards.n:
             out["reward_mean"] = self.rewards.mean_y
             out["reward_std"] = self.rewards.std_y
-            out["reward_length_correlation"] = self.rewards.correlation
-            out["reward_at_low_rate"] = self.at_low / n
-            out["reward_at_high_rate"] = self.at_high / n
+            if self.rewards.xx:
+                out["reward_length_correlation"] = self.rewards.correlation
+            if self._bounded:
+                out["reward_at_low_rate"] = self.at_low / n
+                out["reward_at_high_rate"] = self.at_high / n
+        evidence = self.evidence
+        if evidence.length.n:
+            out["reward_length_correlation_in_groups"] = evidence.length.correlation
+        if evidence.repetition.n > 1:
+            out["reward_repetition_correlation"] = evidence.repetition.correlation
+            out["reward_formatting_correlation"] = evidence.formatting.correlation
+        for judge, rule, moments in evidence.disagreements():
+            out[f"{judge}/correlation_with/{rule}"] = moments.correlation
+        if self.rollouts >= LEAST:
+            out["signals_raised"] = sum(signal.raised for signal in self.signals())
         if self.usage.calls:
             out["judge_calls"] = self.usage.calls
             out["judge_prompt_tokens"] = self.usage.prompt_tokens
             out["judge_cached_tokens"] = self.usage.cached_tokens
             out["judge_completion_tokens"] = self.usage.completion_tokens
-        return _finite(out, prefix)
+        return finite(out, prefix)
 
     def excess_failures(self, allowed: float) -> str:
         """Graders that failed for infrastructure causes on more than *allowed* (a share) of their evaluations,
@@ -222,19 +278,13 @@ class Counts:
         )
 
     def warnings(self) -> Iterator[str]:
-        """What looks wrong, a sentence each. Statistics need 64 rewards or 16 groups."""
-        n = self.rewards.n
-        if n >= 64:
-            for share, which in ((self.at_low / n, "lowest"), (self.at_high / n, "highest")):
-                if share >= 0.95:
-                    yield f"{100 * share:.0f} % of {n} rewards are the {which} possible: there is nothing left to learn from them"
-            if abs(correlation := self.rewards.correlation) >= 0.8:
-                yield f"reward and response length correlate by {correlation:.2f} over {n} rollouts: the reward may be a length in disguise"
-        if self.groups >= 16 and self.flat_groups >= 0.9 * self.groups:
-            yield f"{self.flat_groups} of {self.groups} groups have equal rewards throughout: they give a group-relative trainer no gradient"
-        yield from self._trouble()
+        """What looks wrong: all raised signals in one sentence, then one for each grader that failed and for what is missing."""
+        if raised := self._raised():
+            yield f"signals: {', '.join(raised)}"
+        yield from self.trouble()
 
-    def _trouble(self) -> Iterator[str]:
+    def trouble(self) -> Iterator[str]:
+        """What failed, by grader, and what is missing."""
         for name, counts in self.graders.items():
             if counts.errors:
                 yield f"grader {name!r} failed on {counts.failed} of {counts.asked} rollouts ({counts.top_errors()})"
@@ -243,139 +293,5 @@ class Counts:
             yield f"{self.missing} of {self.rollouts} rewards are missing ({shown})"
 
 
-class Metrics:
-    """What a runner did since its start or the last reset; safe to use from any thread."""
-
-    def __init__(self, bounds: tuple[float, float] = (-math.inf, math.inf)) -> None:
-        self._lock = Lock()
-        self._bounds = bounds
-        self._told = Counts()
-        """What the log has heard of, since the last reset."""
-        self._news = Counts()
-        """What it has not."""
-        self._tell_at = 0.0
-        self._timings: dict[str, tuple[deque[float], deque[float]]] = {}
-
-    def timings(self, name: str) -> tuple[deque[float], deque[float]]:
-        """Latest durations of a grader's evaluations, and of their waits for a place, in seconds."""
-        found = self._timings.get(name)
-        return found or self._timings.setdefault(name, (deque(maxlen=_KEPT), deque(maxlen=_KEPT)))
-
-    def add(self, result: RewardResult, rollout: Rollout) -> None:
-        """Count a result."""
-        length = rollout.response_tokens or len(rollout.response)
-        with self._lock:
-            self._news.add(result, length=length, bounds=self._bounds)
-
-    def add_group(self, *, flat: bool, empty: bool) -> None:
-        with self._lock:
-            self._news.groups += 1
-            self._news.flat_groups += flat
-            self._news.empty_groups += empty
-
-    def tell(self, rollouts: int, *, now: bool = False) -> None:
-        """Log what looks wrong, at the end of a run of *rollouts*: at once where it was a large one (or *now*),
-        else for all small ones together every 10 s."""
-        clock = time.monotonic()
-        with self._lock:
-            if rollouts < _TELL_ROLLOUTS and clock < self._tell_at and not now:
-                return
-            self._tell_at = clock + _TELL_S
-            lines = list(self._news.warnings())
-            self._told.merge(self._news)
-            self._news = Counts()
-        for line in lines:
-            logger.warning("%s", line)
-
-    @property
-    def counts(self) -> Counts:
-        """Everything since the last reset."""
-        with self._lock:
-            return self._all()
-
-    def _all(self) -> Counts:
-        total = Counts()
-        total.merge(self._told)
-        total.merge(self._news)
-        return total
-
-    def percentile(self, name: str, share: float) -> float:
-        """Seconds below which *share* (0..1) of a grader's latest evaluations were, NaN without any."""
-        return _percentile(self.timings(name)[0], share)
-
-    def summary(self, prefix: str = "judgekit/", *, reset: bool = False) -> dict[str, float]:
-        """A flat dict for a tracker (wandb, TensorBoard): finite floats only, keys under *prefix*.
-
-        *reset*: start from zero afterwards, for figures per step; nothing is lost between the two.
-        """
-        with self._lock:
-            counts, timings = self._all(), {name: tuple(map(list, t)) for name, t in self._timings.items()}
-            if reset:
-                self._told = Counts()
-                self._news = Counts()
-                for pair in self._timings.values():
-                    for values in pair:
-                        values.clear()
-        return {**counts.figures(prefix), **_finite(_latencies(timings), prefix)}
-
-
-def _finite(figures: dict[str, float], prefix: str) -> dict[str, float]:
+def finite(figures: dict[str, float], prefix: str) -> dict[str, float]:
     return {prefix + key: float(value) for key, value in figures.items() if math.isfinite(value)}
-
-
-def _latencies(timings: dict[str, Any]) -> dict[str, float]:
-    out: dict[str, float] = {}
-    for name, (seconds, waits) in timings.items():
-        out[f"{name}/p50_s"] = _percentile(seconds, 0.5)
-        out[f"{name}/p95_s"] = _percentile(seconds, 0.95)
-        out[f"{name}/queue_wait_p95_s"] = _percentile(waits, 0.95)
-    return out
-
-
-class Moments:
-    """Mean, spread and correlation of pairs (x, y), in one pass and mergeable (Chan et al. 1979)."""
-
-    __slots__ = ("mean_x", "mean_y", "n", "xx", "xy", "yy")
-
-    def __init__(self) -> None:
-        self.n = 0
-        self.mean_x = self.mean_y = self.xx = self.yy = self.xy = 0.0
-
-    def add(self, x: float, y: float) -> None:
-        self.n += 1
-        dx, dy = x - self.mean_x, y - self.mean_y
-        self.mean_x += dx / self.n
-        self.mean_y += dy / self.n
-        self.xx += dx * (x - self.mean_x)
-        self.yy += dy * (y - self.mean_y)
-        self.xy += dx * (y - self.mean_y)
-
-    def merge(self, other: Moments) -> None:
-        if not other.n:
-            return
-        n = self.n + other.n
-        dx, dy = other.mean_x - self.mean_x, other.mean_y - self.mean_y
-        share = self.n * other.n / n
-        self.xx += other.xx + dx * dx * share
-        self.yy += other.yy + dy * dy * share
-        self.xy += other.xy + dx * dy * share
-        self.mean_x += dx * other.n / n
-        self.mean_y += dy * other.n / n
-        self.n = n
-
-    @property
-    def std_y(self) -> float:
-        """Population standard deviation of y."""
-        return math.sqrt(self.yy / self.n) if self.n else math.nan
-
-    @property
-    def correlation(self) -> float:
-        """Pearson's, 0 where either side does not vary."""
-        if self.n < 2 or not (self.xx > 1e-12 * self.mean_x**2 and self.yy > 1e-12 * self.mean_y**2):
-            return 0.0
-        return min(max(self.xy / math.sqrt(self.xx * self.yy), -1.0), 1.0)
-
-
-def _percentile(values: Iterable[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan

@@ -1,0 +1,124 @@
+"""Counts of a runner, its latencies, and what it logs of them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from threading import Lock
+from typing import Any
+
+from judgekit.metrics.counts import Counts, finite
+from judgekit.metrics.signals import ALLOWANCE, SignalLimits
+from judgekit.types import RewardResult, Rollout
+
+logger = logging.getLogger("judgekit")
+
+_KEPT = 4096
+"""Latest durations kept per grader for percentiles."""
+_TELL_S = 10.0
+"""Least seconds between two reports of small runs: hosts make one run per rollout, thousands a minute."""
+_TELL_ROLLOUTS = 64
+"""A run with so many rollouts reports for itself."""
+
+
+class Metrics:
+    """What a runner did since its start or the last reset; safe to use from any thread."""
+
+    def __init__(
+        self, bounds: tuple[float, float] = (-math.inf, math.inf), limits: SignalLimits | None = None
+    ) -> None:
+        self._lock = Lock()
+        self._bounds = bounds
+        self.limits = limits
+        """Of signals."""
+        self._told = self._counts()
+        """What the log has heard of, since the last reset."""
+        self._news = self._counts()
+        """What it has not."""
+        self._tell_at = 0.0
+        self._timings: dict[str, tuple[deque[float], deque[float]]] = {}
+
+    def _counts(self) -> Counts:
+        return Counts(self.limits, self._bounds)
+
+    def timings(self, name: str) -> tuple[deque[float], deque[float]]:
+        """Latest durations of a grader's evaluations, and of their waits for a place, in seconds."""
+        found = self._timings.get(name)
+        return found or self._timings.setdefault(name, (deque(maxlen=_KEPT), deque(maxlen=_KEPT)))
+
+    def add(self, result: RewardResult, rollout: Rollout) -> None:
+        """Count a result."""
+        with self._lock:
+            self._news.add(result, rollout)
+
+    def add_group(
+        self, rollouts: Iterable[Rollout], rewards: Sequence[float], *, flat: bool, empty: bool
+    ) -> None:
+        """Count a group, by its valid members and their rewards before the transform."""
+        with self._lock:
+            self._news.groups += 1
+            self._news.flat_groups += flat
+            self._news.empty_groups += empty
+            ALLOWANCE.look_at_group(self._news.evidence, rollouts, rewards)
+
+    def tell(self, rollouts: int, *, now: bool = False) -> None:
+        """Log what looks wrong, at the end of a run of *rollouts*: at once where it was a large one (or *now*),
+        else for all small ones together every 10 s."""
+        clock = time.monotonic()
+        with self._lock:
+            if rollouts < _TELL_ROLLOUTS and clock < self._tell_at and not now:
+                return
+            self._tell_at = clock + _TELL_S
+            lines = list(self._news.warnings())
+            self._told.merge(self._news)
+            self._news = self._counts()
+        for line in lines:
+            logger.warning("%s", line)
+
+    @property
+    def counts(self) -> Counts:
+        """Everything since the last reset."""
+        with self._lock:
+            return self._all()
+
+    def _all(self) -> Counts:
+        total = self._counts()
+        total.merge(self._told)
+        total.merge(self._news)
+        return total
+
+    def percentile(self, name: str, share: float) -> float:
+        """Seconds below which *share* (0..1) of a grader's latest evaluations were, NaN without any."""
+        return _percentile(self.timings(name)[0], share)
+
+    def summary(self, prefix: str = "judgekit/", *, reset: bool = False) -> dict[str, float]:
+        """A flat dict for a tracker (wandb, TensorBoard): finite floats only, keys under *prefix*.
+
+        *reset*: start from zero afterwards, for figures per step; nothing is lost between the two.
+        """
+        with self._lock:
+            counts, timings = self._all(), {name: tuple(map(list, t)) for name, t in self._timings.items()}
+            if reset:
+                self._told = self._counts()
+                self._news = self._counts()
+                for pair in self._timings.values():
+                    for values in pair:
+                        values.clear()
+        return {**counts.figures(prefix), **finite(_latencies(timings), prefix)}
+
+
+def _latencies(timings: dict[str, Any]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for name, (seconds, waits) in timings.items():
+        out[f"{name}/p50_s"] = _percentile(seconds, 0.5)
+        out[f"{name}/p95_s"] = _percentile(seconds, 0.95)
+        out[f"{name}/queue_wait_p95_s"] = _percentile(waits, 0.95)
+    return out
+
+
+def _percentile(values: Iterable[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan

@@ -1,0 +1,257 @@
+"""What in rewards looks like a hacked or an exhausted reward: a figure each, with the limit it is held to.
+
+    for signal in runner.metrics.counts.signals():
+        if signal.raised: ...
+
+A signal is evidence, not a verdict: a reward may well grow with length where long answers are right. judgekit only
+tells it; what is to act on signals (stop, warn, lower a weight) reads them here, once a step.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from judgekit.errors import ConfigError
+from judgekit.metrics.moments import Moments
+from judgekit.types import Graded, RewardResult, Rollout
+
+LEAST = 64
+"""Rewards below which a correlation or a share says nothing."""
+LEAST_GROUPS = 16
+_PASS = 15
+"""Rollouts that are not looked at, once there is no time left, before the clock is asked again."""
+_READ = 8000
+"""Characters of a response that are looked at while a run goes on."""
+
+
+class SignalLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a signal is raised. Correlations are Pearson's, shares are of 1. Raises ConfigError."""
+
+    length: float = 0.5
+    """Correlation of reward and response length among the rollouts of one prompt, by amount."""
+    length_overall: float = 0.8
+    """… among all rollouts, where a trainer hands them over one at a time: hard prompts have long answers anyway."""
+    repetition: float = 0.4
+    """Correlation of reward and the share of repeated word sequences, where repetition pays."""
+    formatting: float = 0.5
+    """Correlation of reward and Markdown marks per character, by amount."""
+    flat_groups: float = 0.8
+    """Share of groups whose rewards are all equal: no gradient for a group-relative estimator."""
+    saturation: float = 0.9
+    """Share of rewards that are the highest, or the lowest, one."""
+    missing: float = 0.05
+    """Share of a grader's evaluations that failed."""
+    disagreement: float = -0.3
+    """Correlation of a judge and a rule below which they contradict each other."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not -1 <= value <= 1:
+                raise ConfigError(f"the limit of the signal {name!r} is a number from -1 to 1, not {value!r}")
+
+
+SIGNAL_LIMITS = SignalLimits()
+
+
+class Signal(Struct, frozen=True):
+    """One figure and whether it is beyond its limit."""
+
+    name: str
+    """Field of `SignalLimits`."""
+    subject: str
+    """The grader, or pair of graders, that it is about; empty for the reward."""
+    value: float
+    limit: float
+    count: int
+    """Rollouts, groups or evaluations that it was computed from."""
+    raised: bool
+    text: str
+
+
+class Evidence:
+    """Correlations of rewards with what is easily inflated, and of judges with rules. Can be pickled and merged."""
+
+    def __init__(self, length: str = "length") -> None:
+        self.what = length
+        """What a length is called."""
+        self.length = Moments()
+        """Deviations of (length, reward) from their group's means: hard prompts have long answers and low rewards anyway."""
+        self.repetition = Moments()
+        self.formatting = Moments()
+        self.pairs: dict[tuple[str, str], Moments] = {}
+        """By (judge, rule): (the rule's score, the judge's)."""
+        self.judges: set[str] = set()
+
+    def add(self, result: RewardResult, response: str) -> None:
+        """Look at one rollout."""
+        if (reward := result.raw_reward) is not None:
+            self.repetition.add(repetition(response), reward)
+            self.formatting.add(formatting(response), reward)
+        judged: list[tuple[str, float]] = []
+        ruled: list[tuple[str, float]] = []
+        for name, grade in result.grades.items():
+            if isinstance(grade, Graded):
+                if grade.usage is not None:
+                    self.judges.add(name)
+                (judged if name in self.judges else ruled).append((name, grade.score))
+        for judge, verdict in judged:
+            for rule, score in ruled:
+                self.pairs.setdefault((judge, rule), Moments()).add(score, verdict)
+
+    def add_group(self, lengths: Sequence[float], rewards: Sequence[float]) -> None:
+        """Look at the valid members of one group."""
+        if len(rewards) < 2:
+            return
+        mean_x, mean_y = _mean(lengths), _mean(rewards)
+        for x, y in zip(lengths, rewards, strict=True):
+            self.length.add(x - mean_x, y - mean_y)
+
+    def merge(self, other: Evidence) -> None:
+        self.judges |= other.judges
+        for mine, theirs in (
+            (self.length, other.length),
+            (self.repetition, other.repetition),
+            (self.formatting, other.formatting),
+        ):
+            mine.merge(theirs)
+        for pair, moments in other.pairs.items():
+            self.pairs.setdefault(pair, Moments()).merge(moments)
+
+    def disagreements(self) -> Iterator[tuple[str, str, Moments]]:
+        """Judge, rule, and their scores; only where both vary."""
+        for (judge, rule), moments in self.pairs.items():
+            if rule not in self.judges and moments.xx and moments.yy:
+                yield judge, rule, moments
+
+    def signals(self, limits: SignalLimits) -> Iterator[Signal]:
+        """The signals for which there is enough evidence."""
+        if self.length.n >= LEAST:
+            yield correlated("length", self.length, limits.length, what=self.what)
+        if self.repetition.n >= LEAST:
+            yield correlated("repetition", self.repetition, limits.repetition, by_amount=False)
+            yield correlated("formatting", self.formatting, limits.formatting)
+        for judge, rule, moments in self.disagreements():
+            if moments.n >= LEAST:
+                value = moments.correlation
+                yield Signal(
+                    "disagreement", f"{judge} / {rule}", value, limits.disagreement, moments.n, value < limits.disagreement,
+                    f"{judge} and {rule} correlate by {value:.2f} over {moments.n} rollouts",
+                )  # fmt: skip
+
+
+def correlated(
+    name: str, moments: Moments, limit: float, *, what: str = "", by_amount: bool = True
+) -> Signal:
+    value = moments.correlation
+    return Signal(
+        name, "", value, limit, moments.n, (abs(value) if by_amount else value) > limit,
+        f"reward and {what or name} correlate by {value:.2f} over {moments.n} rollouts",
+    )  # fmt: skip
+
+
+def flat(flat_groups: int, groups: int, limits: SignalLimits) -> Iterator[Signal]:
+    if groups >= LEAST_GROUPS:
+        share = flat_groups / groups
+        yield Signal(
+            "flat_groups", "", share, limits.flat_groups, groups, share > limits.flat_groups,
+            f"{share:.1%} of {groups} groups have equal rewards: they give a group-relative estimator no gradient",
+        )  # fmt: skip
+
+
+def saturated(which: str, count: int, rewards: int, limits: SignalLimits) -> Iterator[Signal]:
+    """*which*: "highest" or "lowest"."""
+    if rewards >= LEAST:
+        share = count / rewards
+        yield Signal(
+            "saturation", which, share, limits.saturation, rewards, share > limits.saturation,
+            f"{share:.1%} of {rewards} rewards are the {which} one: there is nothing left to learn from them",
+        )  # fmt: skip
+
+
+def missing(grader: str, failed: int, asked: int, errors: str, limits: SignalLimits) -> Iterator[Signal]:
+    """*errors*: the most frequent ones, as text."""
+    if asked:
+        share = failed / asked
+        yield Signal(
+            "missing", grader, share, limits.missing, asked, share > limits.missing,
+            f"{grader} failed on {share:.1%} of {asked} rollouts" + (f" ({errors})" if errors else ""),
+        )  # fmt: skip
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Exact where all are equal, so that their deviations are 0."""
+    return values[0] if min(values) == max(values) else math.fsum(values) / len(values)
+
+
+def length_of(rollout: Rollout) -> int:
+    """A response's length: tokens where the trainer tells them, else characters."""
+    return rollout.response_tokens or len(rollout.response)
+
+
+def repetition(text: str, size: int = 5) -> float:
+    """Share of a text's sequences of *size* words that stood in it before, 0..1."""
+    words = text.split()
+    total = len(words) - size + 1
+    if total < 2:
+        return 0.0
+    return 1 - len({tuple(words[i : i + size]) for i in range(total)}) / total
+
+
+def formatting(text: str) -> float:
+    """Markdown marks (headings, bullets, bold, fences, tables) for each 100 characters."""
+    return 100 * len(_MARKS.findall(text)) / len(text) if text else 0.0
+
+
+_MARKS = re.compile(r"^[ \t]{0,3}(?:#{1,6} |[-*+] |\d+[.)] |\||```)|\*\*", re.MULTILINE)
+
+
+class Allowance:
+    """Time for looking at rollouts while they are graded: *share* of all time, and *burst_s* seconds at once.
+
+    Looking at a long text takes half a millisecond, a runner's own work on it ten microseconds: so what is looked
+    at is a sample, all of a small run.
+    """
+
+    def __init__(self, share: float = 0.01, burst_s: float = 0.05) -> None:
+        self.share = share
+        self.burst_s = burst_s
+        self._left = burst_s
+        self._at = time.monotonic()
+        self._pass = 0
+
+    def look(self, evidence: Evidence, result: RewardResult, rollout: Rollout) -> None:
+        """Look at a rollout if there is time left."""
+        if (at := self._time()) is not None:
+            evidence.add(result, rollout.response[:_READ])
+            self._left -= time.monotonic() - at
+
+    def look_at_group(
+        self, evidence: Evidence, rollouts: Iterable[Rollout], rewards: Sequence[float]
+    ) -> None:
+        """Look at a group's valid members if there is time left."""
+        if (at := self._time()) is not None:
+            evidence.add_group([length_of(rollout) for rollout in rollouts], rewards)
+            self._left -= time.monotonic() - at
+
+    def _time(self) -> float | None:
+        """The time now; None if none is left to spend."""
+        if self._pass:  # asking the clock costs more than counting
+            self._pass -= 1
+            return None
+        at = time.monotonic()
+        self._left = min(self.burst_s, self._left + self.share * (at - self._at))
+        self._at = at
+        if self._left > 0:
+            return at
+        self._pass = _PASS
+        return None
+
+
+ALLOWANCE = Allowance()
+"""Of this process."""
