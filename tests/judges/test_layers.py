@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sqlite3
 import threading
 import time
 from collections.abc import Sequence
@@ -204,8 +202,9 @@ async def test_draws_are_shared_within_a_run_and_never_on_disk(tmp_path: Path) -
     await runner.run(twins)
     assert len(inner.requests) == 2
     cached.close()
-    with contextlib.closing(sqlite3.connect(tmp_path / "c.sqlite")) as kept:
-        assert kept.execute("SELECT count(*) FROM replies").fetchone() == (0,)
+    disk.open()
+    assert disk._connection().execute("SELECT count(*) FROM replies").fetchone() == (0,)
+    disk.close()
 
 
 async def test_replies_survive_on_disk_for_other_processes_and_graders(tmp_path: Path) -> None:

@@ -257,10 +257,7 @@ class DiskCache:
             atexit.unregister(self.close)
             self._queue.put(None)
             writer.join(15.0)
-        connection = getattr(self._local, "connection", None)
-        if connection is not None:
-            connection.close()
-            self._local.connection = None
+        self._local.opened = None
 
     def _write(self) -> None:
         connection = self._open_patiently()
@@ -293,17 +290,12 @@ class DiskCache:
 
     def _connection(self) -> sqlite3.Connection:
         self._check_process()
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
+        opened: _Opened | None = getattr(self._local, "opened", None)
+        if opened is None:
             os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-            connection = sqlite3.connect(self.path, timeout=10.0)
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=NORMAL")
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS replies (key BLOB PRIMARY KEY, reply BLOB NOT NULL)"
-            )
-            self._local.connection = connection
-        return connection
+            opened = _Opened(self.path)
+            self._local.opened = opened
+        return opened.connection
 
     def _check_process(self) -> None:
         """Drop the parent's connections and thread in a forked child."""
@@ -313,6 +305,25 @@ class DiskCache:
 
     def __reduce__(self) -> Any:
         return DiskCache, (self.path,)
+
+
+class _Opened:
+    """A thread's connection, which is closed when the thread ends."""
+
+    def __init__(self, path: str) -> None:
+        self.connection = sqlite3.connect(
+            path, timeout=10.0, check_same_thread=False
+        )  # its end may be elsewhere
+        for statement in (
+            "PRAGMA journal_mode=WAL",
+            "PRAGMA synchronous=NORMAL",
+            "CREATE TABLE IF NOT EXISTS replies (key BLOB PRIMARY KEY, reply BLOB NOT NULL)",
+        ):
+            self.connection.execute(statement)
+
+    def __del__(self) -> None:
+        if hasattr(self, "connection"):
+            self.connection.close()
 
 
 _encoder = msgspec.msgpack.Encoder()
