@@ -178,6 +178,7 @@ def test_report_as_json(files: Path) -> None:
     done = succeeded(call(files, "report", "l.jsonl", "--json"))
     told = json.loads(done.stdout)
     assert {signal["name"] for signal in told.pop("signals")} == {"missing"}
+    assert told.pop("costs")["calls"] == 0
     assert told == {
         "report": "l.html",
         "rollouts": 3,
