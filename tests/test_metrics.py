@@ -283,8 +283,6 @@ def test_what_is_not_known_is_no_figure() -> None:
 
 def test_looking_stops_when_its_time_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("judgekit.metrics.signals.time.monotonic", lambda: now)
-    allowance = signals.Allowance(share=0.01, burst_s=0.05)
     looked: list[str] = []
 
     class Slow(signals.Evidence):
@@ -293,14 +291,18 @@ def test_looking_stops_when_its_time_is_spent(monkeypatch: pytest.MonkeyPatch) -
             now += 0.02
             looked.append(response)
 
+    monkeypatch.setattr("judgekit.metrics.signals.time.monotonic", lambda: now)
+    monkeypatch.setattr("judgekit.metrics.counts.ALLOWANCE", signals.Allowance(share=0.01, burst_s=0.05))
     (result,) = GradingRunner([rule]).run_sync(step(lambda i, rng: {})[:1])
+    counts = Counts()
+    counts.evidence = Slow()
     for _ in range(100):
-        allowance.look(Slow(), result, Rollout(response="x" * 10_000))
+        counts.add(result, Rollout(response="x" * 10_000))
     assert len(looked) == 3  # and after them the clock is asked but now and then
     assert {len(response) for response in looked} == {8000}
     now += 10
-    for _ in range(16):
-        allowance.look(Slow(), result, Rollout(response=""))
+    for _ in range(32):
+        counts.add(result, Rollout(response=""))
     assert 3 < len(looked) <= 6
 
 

@@ -109,7 +109,7 @@ class Counts:
         self, limits: SignalLimits | None = None, bounds: tuple[float, float] = (-math.inf, math.inf)
     ) -> None:
         self.limits = limits
-        self.bounds = bounds
+        self.low, self.high = bounds
         self.graders: dict[str, GraderCounts] = {}
         self.statuses: Counter[str] = Counter()
         self.policies: Counter[str] = Counter()
@@ -141,12 +141,15 @@ class Counts:
         raw = result.raw_reward
         if raw is not None:
             self.rewards.add(0 if rollout is None else length_of(rollout), raw)
-            if raw <= self.bounds[0]:
+            if raw <= self.low:
                 self.at_low += 1
-            elif raw >= self.bounds[1]:
+            elif raw >= self.high:
                 self.at_high += 1
         if rollout is not None:
-            ALLOWANCE.look(self.evidence, result, rollout)
+            if ALLOWANCE.waits > 0:  # counted here: a call for each rollout would cost more
+                ALLOWANCE.waits -= 1
+            else:
+                ALLOWANCE.look(self.evidence, result, rollout)
 
     def add_group(self, results: Sequence[RewardResult], rollouts: Sequence[Rollout]) -> None:
         """Count a group, by the rewards of its valid members; its results are counted by `add`."""
@@ -176,12 +179,12 @@ class Counts:
         self.evidence.merge(other.evidence)
         self.limits = self.limits or other.limits
         if not self._bounded:
-            self.bounds = other.bounds
+            self.low, self.high = other.low, other.high
 
     @property
     def _bounded(self) -> bool:
         """Whether it is known which rewards are the lowest and the highest."""
-        return self.bounds[0] > -math.inf
+        return self.low > -math.inf
 
     @property
     def rollouts(self) -> int:

@@ -23,7 +23,7 @@ from judgekit.types import Graded, RewardResult, Rollout
 LEAST = 64
 """Rewards below which a correlation or a share says nothing."""
 LEAST_GROUPS = 16
-_PASS = 15
+_WAITS = 15
 """Rollouts that are not looked at, once there is no time left, before the clock is asked again."""
 _READ = 8000
 """Characters of a response that are looked at while a run goes on."""
@@ -200,30 +200,35 @@ def repetition(text: str, size: int = 5) -> float:
     total = len(words) - size + 1
     if total < 2:
         return 0.0
-    return 1 - len({tuple(words[i : i + size]) for i in range(total)}) / total
+    return 1 - len(set(zip(*(words[i:] for i in range(size)), strict=False))) / total
 
 
 def formatting(text: str) -> float:
     """Markdown marks (headings, bullets, bold, fences, tables) for each 100 characters."""
-    return 100 * len(_MARKS.findall(text)) / len(text) if text else 0.0
+    if not text:
+        return 0.0
+    marks = text.count("**") + sum(map(bool, map(_MARK.match, text.split("\n"))))
+    return 100 * marks / len(text)
 
 
-_MARKS = re.compile(r"^[ \t]{0,3}(?:#{1,6} |[-*+] |\d+[.)] |\||```)|\*\*", re.MULTILINE)
+_MARK = re.compile(r"[ \t]{0,3}(?:#{1,6} |[-*+] |\d+[.)] |\||```)")
+"""At the beginning of a line."""
 
 
 class Allowance:
     """Time for looking at rollouts while they are graded: *share* of all time, and *burst_s* seconds at once.
 
-    Looking at a long text takes half a millisecond, a runner's own work on it ten microseconds: so what is looked
-    at is a sample, all of a small run.
+    Looking at a long text takes 0.2 ms, a runner's own work on it 10 µs: so what is looked at is a sample, all of a small
+    run.
     """
 
-    def __init__(self, share: float = 0.01, burst_s: float = 0.05) -> None:
+    def __init__(self, share: float = 0.005, burst_s: float = 0.01) -> None:
         self.share = share
         self.burst_s = burst_s
         self._left = burst_s
         self._at = time.monotonic()
-        self._pass = 0
+        self.waits = 0
+        """Rollouts that are not to be looked at before there may be time again."""
 
     def look(self, evidence: Evidence, result: RewardResult, rollout: Rollout) -> None:
         """Look at a rollout if there is time left."""
@@ -241,15 +246,14 @@ class Allowance:
 
     def _time(self) -> float | None:
         """The time now; None if none is left to spend."""
-        if self._pass:  # asking the clock costs more than counting
-            self._pass -= 1
+        if self.waits > 0:
             return None
         at = time.monotonic()
         self._left = min(self.burst_s, self._left + self.share * (at - self._at))
         self._at = at
         if self._left > 0:
             return at
-        self._pass = _PASS
+        self.waits = _WAITS
         return None
 
 
