@@ -23,7 +23,7 @@ from judgekit import (
     RolloutError,
 )
 from judgekit.graders import JudgeGrader
-from judgekit.judges import JudgeRequest, OpenAIJudge, Piece, Sampling, Turn
+from judgekit.judges import JudgeRequest, LineVerdict, OpenAIJudge, Piece, Sampling, Turn
 
 from .fake_server import FakeServer, Handler, says
 from .test_openai import ask
@@ -445,4 +445,21 @@ async def test_waiting_for_a_connection_is_not_the_server_s_time() -> None:
         asked = [ask(f"candidate {i}", choices=(), max_tokens=100) for i in range(14)]  # 2.8 s, two at a time
         replies = await asyncio.gather(*(judge.complete(r) for r in asked))
         assert len(replies) == 14
+        await judge.close()
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", None])
+async def test_a_reply_that_the_server_broke_off_is_not_the_rollout_s_fault(reason: str | None) -> None:
+    """With `unreadable="low"` a reply without a verdict gets the low end: only one that the judge finished."""
+    choice = {"index": 0, "message": {"content": "### Final Score: 1"}, "finish_reason": reason}
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.fault = says(json.dumps({"choices": [choice]}))
+        grader = JudgeGrader(judge, verdict=LineVerdict(nonce=False), unreadable="low")
+        (result,) = await GradingRunner({"judged": grader}).run(rollouts(1))
+        grade = result.grades["judged"]
+        assert isinstance(grade, Failed)
+        assert (grade.error, grade.cause) == ("JudgeUnavailable", "infrastructure")
+        assert result.reward is None
         await judge.close()

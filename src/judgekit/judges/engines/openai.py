@@ -55,7 +55,7 @@ from judgekit.judges.engines.fitting import TOO_LONG, Messages, fitting_messages
 from judgekit.judges.engines.http import Server
 from judgekit.judges.engines.load import EngineLoad, read_load
 from judgekit.judges.engines.providers import deployment, provider_of
-from judgekit.judges.engines.replies import text_of_choice, usage_shares
+from judgekit.judges.engines.replies import checked_end, text_of_choice, usage_shares
 from judgekit.judges.engines.routing import routing_of
 from judgekit.judges.engines.server_sleep import ServerSleep
 from judgekit.judges.engines.terms import NO_LOGPROBS, SAY, LimitField, Terms, given_terms, settle
@@ -474,11 +474,13 @@ class OpenAIJudge:
         model: str,
         seconds: float,
     ) -> JudgeReply:
-        text, finish_reason = text_of_choice(choice), str(choice.get("finish_reason"))
         probs, mass = None, None
         if first_token is not None:
+            checked_end(choice.get("finish_reason") or "stop", self)
             probs, mass = first_token.read(choice, self)
             text, finish_reason = max(probs, key=probs.__getitem__), "stop"
+        else:
+            text, finish_reason = text_of_choice(choice), checked_end(choice.get("finish_reason"), self)
         return JudgeReply(
             text=text,
             finish_reason=finish_reason,

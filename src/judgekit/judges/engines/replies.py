@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from judgekit.errors import JudgeUnavailable
 from judgekit.types import Usage
+
+_BROKEN_OFF = ("abort", "error")
+"""What vLLM and SGLang say of a reply that they did not finish."""
+
+
+def checked_end(reason: Any, who: object) -> str:
+    """Return why a reply ended. Raises JudgeUnavailable if *who* broke it off, or does not say: that is no rollout's fault."""
+    if not isinstance(reason, str) or reason in _BROKEN_OFF:
+        raise JudgeUnavailable(f"{who} broke off its reply ({reason})")
+    return reason
 
 
 def text_of_choice(choice: Mapping[str, Any]) -> str:
