@@ -23,7 +23,7 @@ from judgekit import (
     RolloutError,
 )
 from judgekit.graders import JudgeGrader
-from judgekit.judges import JudgeRequest, LineVerdict, OpenAIJudge, Piece, Sampling, Turn
+from judgekit.judges import ChoiceVerdict, JudgeRequest, LineVerdict, OpenAIJudge, Piece, Sampling, Turn
 
 from .fake_server import FakeServer, Handler, says
 from .test_openai import ask
@@ -171,6 +171,33 @@ async def test_every_label_s_probability_must_be_there(kind: str, logprobs: Mapp
         server.fault = says(json.dumps({"choices": [choice]}))
         with pytest.raises(JudgeUnavailable, match=r"left out the probability|the logprob of"):
             await judge.complete(ask())
+        await judge.close()
+
+
+@pytest.mark.parametrize(
+    ("logprob", "error", "told"),
+    [(0.0, "JudgeUnavailable", "add up to 4"), (-math.inf, "VerdictError", "hold 0 of the probability")],
+)
+async def test_probabilities_that_cannot_be_or_are_none_are_no_verdict(
+    logprob: float, error: str, told: str
+) -> None:
+    """A server that tells the same number for every token would be a judge that always says one half."""
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        entries = [{"token": f"token_id:{i}", "logprob": logprob} for i in (10, 20, 11, 21)]
+        choice = {
+            "index": 0,
+            "message": {"content": "1"},
+            "logprobs": {"content": [{**entries[0], "top_logprobs": entries}]},
+        }
+        server.fault = says(json.dumps({"choices": [choice]}))
+        grader = JudgeGrader(judge, verdict=ChoiceVerdict(min_mass=0.0))
+        (result,) = await GradingRunner({"judged": grader}).run(rollouts(1))
+        grade = result.grades["judged"]
+        assert isinstance(grade, Failed)
+        assert grade.error == error
+        assert told in grade.detail
         await judge.close()
 
 

@@ -238,7 +238,7 @@ class Engine:
             for label, ids in labels.items()
         }
         probs, total = normalised(mass)
-        return probs, total if self._reads_labels else None
+        return probs, total if self._reads_labels or not total else None
 
     def _processes(self) -> set[int]:
         return engine_processes() & (self.watchdog.watched if self.watchdog is not None else set())
