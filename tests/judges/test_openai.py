@@ -237,6 +237,8 @@ BUSY = says('{"error": {"message": "slow down"}}', status=429, **{"Retry-After":
         (says("{}", status=404), JudgeRejected, "HTTP 404"),
         (says('{"choices": [{"index": 0'), JudgeUnavailable, "bytes that are not JSON"),
         (says("<html>hello</html>", content_type="text/html"), JudgeUnavailable, "not JSON"),
+        (says("[" * 200_000), JudgeUnavailable, "200000 bytes that are not JSON"),
+        (says("[" * 200_000, status=500), JudgeUnavailable, "HTTP 500"),
         (says("[1, 2]"), JudgeUnavailable, "JSON that is not an object"),
         (says('{"choices": []}'), JudgeUnavailable, "sent 0 choices for 1 prompt"),
         (says('{"choices": [{"index": 0}]}'), JudgeUnavailable, "no logprobs"),

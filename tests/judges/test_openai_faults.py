@@ -201,6 +201,19 @@ async def test_probabilities_that_cannot_be_or_are_none_are_no_verdict(
         await judge.close()
 
 
+async def test_a_logprob_beyond_all_floats_is_a_probability_of_nothing() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        entries = [
+            {"token": f"token_id:{i}", "logprob": -0.1 if i == 11 else -(10**400)} for i in (10, 20, 11, 21)
+        ]
+        choice = {"index": 0, "logprobs": {"content": [{**entries[2], "top_logprobs": entries}]}}
+        server.fault = says(json.dumps({"choices": [choice]}))
+        assert (await judge.complete(ask())).choice_probs == {"0": 0.0, "1": 1.0}
+        await judge.close()
+
+
 async def test_a_label_that_is_left_out_by_id_is_no_zero() -> None:
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url)
@@ -325,6 +338,23 @@ async def test_a_server_that_answers_only_the_first_of_a_list_is_asked_one_by_on
         replies = await asyncio.gather(*(judge.complete(ask(f"candidate {i}")) for i in range(20)))
         assert all(r.choice_probs == pytest.approx({"0": 0.25, "1": 0.75}) for r in replies)
         assert caplog.text.count("prompts are sent one by one from now on") == 1
+        await judge.close()
+
+
+async def test_numbers_of_choices_that_are_none_are_errors_of_ours() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+
+        async def odd(request: Any) -> Any:
+            if not request.path.endswith("batch"):
+                return await server.well(request)
+            count = len((await request.json())["messages"])
+            return await says(json.dumps({"choices": [{"index": [i]} for i in range(count)]}))(request)
+
+        server.fault = odd
+        replies = await asyncio.gather(*(judge.complete(ask(f"candidate {i}")) for i in range(3)))
+        assert [r.text for r in replies] == ["1"] * 3  # asked one by one
         await judge.close()
 
 

@@ -36,7 +36,7 @@ def written(folder: Path, url: str, layers: str = "{}", use: str = "{use: reward
     return path
 
 
-@pytest.mark.parametrize("usage", ['"many"', "null", "[1]", "-3", "1.5", "true"])
+@pytest.mark.parametrize("usage", ['"many"', "null", "[1]", "-3", "1.5", "true", "9" * 400])
 async def test_an_odd_usage_costs_no_reward(usage: str) -> None:
     async with FakeServer() as server:
         server.fault = says(f'{{"data": [{{"probs": [2.5]}}], "usage": {{"prompt_tokens": {usage}}}}}')
@@ -46,13 +46,14 @@ async def test_an_odd_usage_costs_no_reward(usage: str) -> None:
         await model.close()
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "null", "true", '"1"', "[1, 2]"])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "null", "true", '"1"', "[1, 2]", "9" * 400])
 async def test_what_is_no_number_is_a_failure(number: str) -> None:
     async with FakeServer() as server:
         server.fault = says(f'{{"data": [{{"probs": {number}}}]}}')
         model = HTTPRewardModel(server.url)
         (result,) = await GradingRunner({"rm": RewardModelGrader(model)}, REWARD).run(ROLLOUTS[:1])
         assert isinstance(result.grades["rm"], Failed)
+        assert result.grades["rm"].error == "JudgeUnavailable"
         assert result.grades["rm"].cause == "infrastructure"
         assert result.reward is None
         await model.close()

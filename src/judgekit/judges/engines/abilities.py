@@ -265,7 +265,7 @@ def first_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         return None
     for token, value in found.items():
-        # a little above 0 is rounding; minus infinity is a probability of 0
+        # a little above 0 is rounding; minus infinity, or what no float holds, is a probability of 0
         if isinstance(value, bool) or not isinstance(value, int | float) or not value <= 1e-3:
             raise JudgeUnavailable(f"the logprob of {token!r} is {value!r:.40}")
-    return {token: float(value) for token, value in found.items()} or None
+    return {token: float(max(value, -1e9)) for token, value in found.items()} or None

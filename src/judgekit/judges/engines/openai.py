@@ -451,8 +451,8 @@ class OpenAIJudge:
         choices = answer.get("choices")
         if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
             raise JudgeUnavailable(f"{self} answered without a choice")
-        order = {c.get("index"): c for c in choices} if several else dict(enumerate(choices))
-        if len(choices) != len(asked) or set(order) != set(range(len(asked))):
+        numbers = [c.get("index") for c in choices] if several else list(range(len(choices)))
+        if len(choices) != len(asked) or not all(number in numbers for number in range(len(asked))):
             raise _OtherCount(f"{self} sent {len(choices)} choices for {len(asked)} prompt(s)")
         seconds = time.perf_counter() - start
         shares = usage_shares(answer.get("usage"), len(asked))
@@ -461,7 +461,9 @@ class OpenAIJudge:
             if abilities.by_ids:
                 share = msgspec.structs.replace(share, prompt_tokens=len(prompt))
             try:
-                replies.append(self._reply(order[number], first_token, share, abilities.root, seconds))
+                replies.append(
+                    self._reply(choices[numbers.index(number)], first_token, share, abilities.root, seconds)
+                )
             except JudgekitError as error:
                 replies.append(error)
         return replies
