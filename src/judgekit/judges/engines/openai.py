@@ -234,8 +234,10 @@ class OpenAIJudge:
         return [next(replies) if outcome is None else outcome for outcome in outcomes]
 
     async def start(self) -> None:
-        """Ask the server what it can do. Raises JudgeUnavailable if it does not answer."""
+        """Wake a server that still sleeps, and ask it what it can do. Raises JudgeUnavailable if it does not answer."""
         try:
+            if not self._turns.asleep:
+                await self._turns.wake_up()
             await self._know()
         except BaseException:
             await self.close()  # a judge that did not start is never closed
@@ -641,6 +643,10 @@ class OpenAIJudge:
         return search.result()
 
     async def _find_out(self) -> Abilities:
+        with self._turns:
+            return await self._look()
+
+    async def _look(self) -> Abilities:
         found = await served(self.server, self.model, lists=self.provider.lists_models)
         before = self._abilities
         encoder = self._encoder
