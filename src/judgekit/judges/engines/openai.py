@@ -444,7 +444,9 @@ class OpenAIJudge:
         if abilities.native:
             wanted = [i for ids in first_token.ids.values() for i in ids] if first_token is not None else []
             completion = self._terms.applied(self._body(request, abilities))
-            body = sglang.generate_body(completion, prompts, wanted)
+            body = sglang.generate_body(
+                completion, prompts, wanted, abilities.model if abilities.adapter else None
+            )
             answer = sglang.as_completion(
                 await self.server.post(sglang.PATH, body, root=True, headers=headers)
             )
@@ -592,8 +594,8 @@ class OpenAIJudge:
             body["top_p"] = sampling.top_p
             if sampling.seed is not None:
                 body["seed"] = sampling.seed + request.vote
-        if sampling.priority:
-            body["priority"] = sampling.priority
+        if sampling.priority:  # SGLang's highest goes first
+            body["priority"] = -sampling.priority if abilities.native else sampling.priority
         body |= stops(request, self._encoder)
         if request.json_schema is not None:
             body["response_format"] = {
