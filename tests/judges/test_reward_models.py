@@ -59,6 +59,19 @@ async def test_what_is_no_number_is_a_failure(number: str) -> None:
         await model.close()
 
 
+async def test_what_no_server_takes_is_no_way_out() -> None:
+    odd = [
+        Rollout(prompt="p", response="text \ud800"),
+        Rollout(prompt=[{"role": "user", "content": "\udfff"}], response="text"),
+    ]
+    async with FakeServer() as server:
+        model = HTTPRewardModel(server.url)
+        results = await GradingRunner({"rm": RewardModelGrader(model)}, REWARD).run(odd)
+        assert [result.reward for result in results] == [server.score] * 2
+        assert server.bodies[0]["messages"][-1]["content"] == "text ?"
+        await model.close()
+
+
 async def test_a_server_that_is_restarted_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
