@@ -234,7 +234,7 @@ def label_fields(ids: Sequence[int]) -> dict[str, Any]:
 
 def _has_choices(answer: Mapping[str, Any] | None, count: int) -> bool:
     choices = (answer or {}).get("choices")
-    return isinstance(choices, list) and len(choices) == count
+    return isinstance(choices, list) and len(choices) == count and all(isinstance(c, dict) for c in choices)
 
 
 def _has_label(answer: Mapping[str, Any] | None, token: int) -> bool:

@@ -452,9 +452,7 @@ class OpenAIJudge:
             )
         else:
             answer = await self.server.post(path, body, headers=headers)
-        choices = answer.get("choices")
-        if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
-            raise JudgeUnavailable(f"{self} answered without a choice")
+        choices = self._choices(answer)
         numbers = [c.get("index") for c in choices] if several else list(range(len(choices)))
         if len(choices) != len(asked) or not all(number in numbers for number in range(len(asked))):
             raise _OtherCount(f"{self} sent {len(choices)} choices for {len(asked)} prompt(s)")
@@ -471,6 +469,13 @@ class OpenAIJudge:
             except JudgekitError as error:
                 replies.append(error)
         return replies
+
+    def _choices(self, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return an answer's choices. Raises JudgeUnavailable where it is none, such as an error that came as HTTP 200."""
+        choices = answer.get("choices")
+        if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
+            raise JudgeUnavailable(f"{self} answered without a choice")
+        return choices
 
     def _reply(
         self,
@@ -574,8 +579,10 @@ class OpenAIJudge:
         body = {**self._body(request, abilities), **fields, "messages": SAY}
         terms, answer = await settle(partial(self.server.post, "/chat/completions"), body, before, self)
         if answer is not None and first_token is not None:
-            choices = answer.get("choices")
-            if not choices or first_logprobs(choices[0]) is None:
+            choices = self._choices(answer)
+            if not choices:
+                raise JudgeUnavailable(f"{self} sent no choice")
+            if first_logprobs(choices[0]) is None:
                 raise ConfigError(NO_LOGPROBS.format(self, "it drops the field"))
         if abilities is self._abilities:
             self._settled.add(kind)
