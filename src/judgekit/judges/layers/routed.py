@@ -168,12 +168,12 @@ class Routed:
 
     async def check_request(self, request: JudgeRequest) -> None:
         """Let a replica that answers check that it can answer such requests. Raises ConfigError."""
-        gone: JudgeUnavailable | None = None
+        gone: JudgeUnavailable | JudgeTimeout | None = None
         for replica in self.replicas:
             if check := getattr(replica.judge, "check_request", None):
                 try:
                     await check(request)
-                except JudgeUnavailable as error:
+                except (JudgeUnavailable, JudgeTimeout) as error:
                     gone = error
                 else:
                     return
