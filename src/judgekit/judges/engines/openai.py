@@ -302,6 +302,11 @@ class OpenAIJudge:
         """Whether the server has ever told what it can do."""
         return self._abilities is not None
 
+    @property
+    def weights(self) -> str | None:
+        """What the server says it has loaded, as far as it was asked."""
+        return (self._abilities.identity or self._abilities.root) if self._abilities is not None else None
+
     async def progress(self) -> object:
         """Return what the engine has done so far, where the server's `/metrics` tell it (vLLM's do)."""
         return await self._health.work_done()
