@@ -42,6 +42,7 @@ class FakeServer:
         self.more_models: list[dict[str, Any]] = []
         self.turns: list[str] = []
         """Calls to sleep and to wake up."""
+        self.asleep = False
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
@@ -67,6 +68,7 @@ class FakeServer:
             app.router.add_get("/tokenizer_info", self._tokenizer_info)
             app.router.add_post("/sleep", self._turn)
             app.router.add_post("/wake_up", self._turn)
+            app.router.add_get("/is_sleeping", self._is_sleeping)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/classify", self._classify)
         if self.kind == "vllm":
@@ -102,7 +104,11 @@ class FakeServer:
 
     async def _turn(self, request: web.Request) -> web.Response:
         self.turns.append(str(request.rel_url))
+        self.asleep = request.path == "/sleep"
         return web.Response(status=200)
+
+    async def _is_sleeping(self, request: web.Request) -> web.Response:
+        return web.json_response({"is_sleeping": self.asleep})
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(text=self.metrics or "", status=200 if self.metrics is not None else 404)

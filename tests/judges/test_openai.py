@@ -102,6 +102,18 @@ async def test_routers_by_name(router: str) -> None:
         OpenAIJudge("http://127.0.0.1:1", router="vllm-ruter")
 
 
+async def test_servers_of_different_models_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        FakeServer("provider", models=("one",)) as first,
+        FakeServer("provider", models=("two",)) as other,
+    ):
+        for urls, warnings in (([first.url, first.url], 0), ([first.url, other.url], 1)):
+            judge: Any = openai_judge(urls)
+            await judge.start()
+            assert caplog.text.count("serve different models, one, two") == warnings
+            await judge.close()
+
+
 async def test_a_priority_goes_with_each_request_and_is_no_part_of_the_cache_s_key() -> None:
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url)
@@ -237,6 +249,8 @@ BUSY = says('{"error": {"message": "slow down"}}', status=429, **{"Retry-After":
         (says("{}", status=404), JudgeRejected, "HTTP 404"),
         (says('{"choices": [{"index": 0'), JudgeUnavailable, "bytes that are not JSON"),
         (says("<html>hello</html>", content_type="text/html"), JudgeUnavailable, "not JSON"),
+        (says("[" * 200_000), JudgeUnavailable, "200000 bytes that are not JSON"),
+        (says("[" * 200_000, status=500), JudgeUnavailable, "HTTP 500"),
         (says("[1, 2]"), JudgeUnavailable, "JSON that is not an object"),
         (says('{"choices": []}'), JudgeUnavailable, "sent 0 choices for 1 prompt"),
         (says('{"choices": [{"index": 0}]}'), JudgeUnavailable, "no logprobs"),

@@ -23,7 +23,7 @@ from judgekit import (
     RolloutError,
 )
 from judgekit.graders import JudgeGrader
-from judgekit.judges import JudgeRequest, OpenAIJudge, Piece, Sampling, Turn
+from judgekit.judges import ChoiceVerdict, JudgeRequest, LineVerdict, OpenAIJudge, Piece, Sampling, Turn
 
 from .fake_server import FakeServer, Handler, says
 from .test_openai import ask
@@ -61,6 +61,19 @@ async def test_an_error_that_passes_downgrades_nothing(path: str) -> None:
         reply = await judge.complete(ask())
         assert reply.label_mass == pytest.approx(0.9)  # read in full: the server can send it
         assert "logprob_token_ids" in server.bodies[-1]
+        await judge.close()
+
+
+@pytest.mark.parametrize("body", ['{"error": {"message": "busy"}}', '{"choices": [null]}', '{"choices": []}'])
+async def test_an_error_that_comes_as_a_success_settles_nothing(body: str) -> None:
+    """Brokers of providers answer HTTP 200 before they know whether there will be an answer."""
+    async with FakeServer("provider") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.once["/v1/chat/completions"] = [says(body)]
+        await judge.check_request(ask())  # it is not known yet
+        assert not judge._settled
+        assert (await judge.complete(ask())).choice_probs is not None
         await judge.close()
 
 
@@ -171,6 +184,46 @@ async def test_every_label_s_probability_must_be_there(kind: str, logprobs: Mapp
         server.fault = says(json.dumps({"choices": [choice]}))
         with pytest.raises(JudgeUnavailable, match=r"left out the probability|the logprob of"):
             await judge.complete(ask())
+        await judge.close()
+
+
+@pytest.mark.parametrize(
+    ("logprob", "error", "told"),
+    [(0.0, "JudgeUnavailable", "add up to 4"), (-math.inf, "VerdictError", "hold 0 of the probability")],
+)
+async def test_probabilities_that_cannot_be_or_are_none_are_no_verdict(
+    logprob: float, error: str, told: str
+) -> None:
+    """A server that tells the same number for every token would be a judge that always says one half."""
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        entries = [{"token": f"token_id:{i}", "logprob": logprob} for i in (10, 20, 11, 21)]
+        choice = {
+            "index": 0,
+            "message": {"content": "1"},
+            "logprobs": {"content": [{**entries[0], "top_logprobs": entries}]},
+        }
+        server.fault = says(json.dumps({"choices": [choice]}))
+        grader = JudgeGrader(judge, verdict=ChoiceVerdict(min_mass=0.0))
+        (result,) = await GradingRunner({"judged": grader}).run(rollouts(1))
+        grade = result.grades["judged"]
+        assert isinstance(grade, Failed)
+        assert grade.error == error
+        assert told in grade.detail
+        await judge.close()
+
+
+async def test_a_logprob_beyond_all_floats_is_a_probability_of_nothing() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        entries = [
+            {"token": f"token_id:{i}", "logprob": -0.1 if i == 11 else -(10**400)} for i in (10, 20, 11, 21)
+        ]
+        choice = {"index": 0, "logprobs": {"content": [{**entries[2], "top_logprobs": entries}]}}
+        server.fault = says(json.dumps({"choices": [choice]}))
+        assert (await judge.complete(ask())).choice_probs == {"0": 0.0, "1": 1.0}
         await judge.close()
 
 
@@ -298,6 +351,23 @@ async def test_a_server_that_answers_only_the_first_of_a_list_is_asked_one_by_on
         replies = await asyncio.gather(*(judge.complete(ask(f"candidate {i}")) for i in range(20)))
         assert all(r.choice_probs == pytest.approx({"0": 0.25, "1": 0.75}) for r in replies)
         assert caplog.text.count("prompts are sent one by one from now on") == 1
+        await judge.close()
+
+
+async def test_numbers_of_choices_that_are_none_are_errors_of_ours() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+
+        async def odd(request: Any) -> Any:
+            if not request.path.endswith("batch"):
+                return await server.well(request)
+            count = len((await request.json())["messages"])
+            return await says(json.dumps({"choices": [{"index": [i]} for i in range(count)]}))(request)
+
+        server.fault = odd
+        replies = await asyncio.gather(*(judge.complete(ask(f"candidate {i}")) for i in range(3)))
+        assert [r.text for r in replies] == ["1"] * 3  # asked one by one
         await judge.close()
 
 
@@ -445,4 +515,21 @@ async def test_waiting_for_a_connection_is_not_the_server_s_time() -> None:
         asked = [ask(f"candidate {i}", choices=(), max_tokens=100) for i in range(14)]  # 2.8 s, two at a time
         replies = await asyncio.gather(*(judge.complete(r) for r in asked))
         assert len(replies) == 14
+        await judge.close()
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", None])
+async def test_a_reply_that_the_server_broke_off_is_not_the_rollout_s_fault(reason: str | None) -> None:
+    """With `unreadable="low"` a reply without a verdict gets the low end: only one that the judge finished."""
+    choice = {"index": 0, "message": {"content": "### Final Score: 1"}, "finish_reason": reason}
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.fault = says(json.dumps({"choices": [choice]}))
+        grader = JudgeGrader(judge, verdict=LineVerdict(nonce=False), unreadable="low")
+        (result,) = await GradingRunner({"judged": grader}).run(rollouts(1))
+        grade = result.grades["judged"]
+        assert isinstance(grade, Failed)
+        assert (grade.error, grade.cause) == ("JudgeUnavailable", "infrastructure")
+        assert result.reward is None
         await judge.close()

@@ -689,6 +689,22 @@ async def test_a_replica_that_does_not_start_costs_nothing_where_another_does() 
         await Routed([Engine(up=False), Engine(up=False)]).start()
 
 
+@pytest.mark.parametrize("error", [JudgeUnavailable("down"), JudgeTimeout("no answer")])
+async def test_what_one_replica_cannot_check_another_does(error: Exception) -> None:
+    class Silent(Engine):
+        async def check_request(self, request: JudgeRequest) -> None:
+            raise error
+
+    class Checks(Engine):
+        async def check_request(self, request: JudgeRequest) -> None:
+            raise ConfigError("no such label")
+
+    with pytest.raises(ConfigError, match="no such label"):
+        await Routed([Silent(), Checks()]).check_request(ask())
+    with pytest.raises(type(error)):
+        await Routed([Silent()]).check_request(ask())
+
+
 async def test_a_wrong_configuration_of_one_replica_is_raised() -> None:
     class Wrong(Engine):
         async def start(self) -> None:

@@ -36,7 +36,7 @@ def written(folder: Path, url: str, layers: str = "{}", use: str = "{use: reward
     return path
 
 
-@pytest.mark.parametrize("usage", ['"many"', "null", "[1]", "-3", "1.5", "true"])
+@pytest.mark.parametrize("usage", ['"many"', "null", "[1]", "-3", "1.5", "true", "9" * 400])
 async def test_an_odd_usage_costs_no_reward(usage: str) -> None:
     async with FakeServer() as server:
         server.fault = says(f'{{"data": [{{"probs": [2.5]}}], "usage": {{"prompt_tokens": {usage}}}}}')
@@ -46,15 +46,29 @@ async def test_an_odd_usage_costs_no_reward(usage: str) -> None:
         await model.close()
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "null", "true", '"1"', "[1, 2]"])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "null", "true", '"1"', "[1, 2]", "9" * 400])
 async def test_what_is_no_number_is_a_failure(number: str) -> None:
     async with FakeServer() as server:
         server.fault = says(f'{{"data": [{{"probs": {number}}}]}}')
         model = HTTPRewardModel(server.url)
         (result,) = await GradingRunner({"rm": RewardModelGrader(model)}, REWARD).run(ROLLOUTS[:1])
         assert isinstance(result.grades["rm"], Failed)
+        assert result.grades["rm"].error == "JudgeUnavailable"
         assert result.grades["rm"].cause == "infrastructure"
         assert result.reward is None
+        await model.close()
+
+
+async def test_what_no_server_takes_is_no_way_out() -> None:
+    odd = [
+        Rollout(prompt="p", response="text \ud800"),
+        Rollout(prompt=[{"role": "user", "content": "\udfff"}], response="text"),
+    ]
+    async with FakeServer() as server:
+        model = HTTPRewardModel(server.url)
+        results = await GradingRunner({"rm": RewardModelGrader(model)}, REWARD).run(odd)
+        assert [result.reward for result in results] == [server.score] * 2
+        assert server.bodies[0]["messages"][-1]["content"] == "text ?"
         await model.close()
 
 

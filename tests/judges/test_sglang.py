@@ -28,12 +28,15 @@ class SGLang:
         self.paths: list[str] = []
         self.reply = "1"
         self.drop = False
+        self.adapter = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/v1/models":
-            return web.json_response(
-                {"data": [{"id": "judge", "root": "/models/judge", "max_model_len": 4096}]}
-            )
+            data = [{"id": "judge", "root": "/models/judge", "max_model_len": 4096}]
+            if self.adapter:
+                root = f"/adapters/{self.adapter}"
+                data.append({"id": self.adapter, "root": root, "parent": "judge", "max_model_len": 4096})
+            return web.json_response({"data": data})
         if request.path == self.info:
             return web.json_response({"model_path": "/models/judge", "is_generation": True})
         if request.path not in ("/generate", "/v1/completions"):
@@ -134,6 +137,32 @@ async def test_written_verdicts(tokenizer: Path) -> None:
             "top_p": 1.0,
             "sampling_seed": 4,
         }
+
+
+async def test_an_adapter_answers_and_not_its_base(tokenizer: Path) -> None:
+    """`/generate` knows no names of models, but of adapters."""
+    server = SGLang()
+    server.adapter = "mine"
+    async with serving(server) as url:
+        base, mine = (OpenAIJudge(url, model=name, tokenizer=tokenizer) for name in ("judge", "mine"))
+        for judge in (base, mine):
+            async with GradingRunner([JudgeGrader(judge)]) as runner:
+                (result,) = await runner.run(ROLLOUTS[:1])
+            assert isinstance(result.grades["judge"], Graded)
+        assert server.bodies[-1]["lora_path"] == "mine"
+        assert [body["lora_path"] for body in server.bodies if "lora_path" in body] == ["mine"]
+        assert await base.identity() != await mine.identity()
+        assert "/adapters/mine on /models/judge" in await mine.identity()
+
+
+async def test_a_lower_priority_goes_first_there_too(tokenizer: Path) -> None:
+    """SGLang's highest goes first, unless it runs with --schedule-low-priority-values-first."""
+    server = SGLang()
+    async with serving(server) as url:
+        judge = OpenAIJudge(url, tokenizer=tokenizer)
+        async with GradingRunner([JudgeGrader(judge, sampling=Sampling(priority=-2))]) as runner:
+            await runner.run(ROLLOUTS[:1])
+        assert server.bodies[-1]["priority"] == 2
 
 
 def test_forms() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from judgekit import ConfigError, Graded, GradingRunner, JudgeUnavailable, Rollout
 from judgekit.errors import JudgeLoading
@@ -15,7 +16,7 @@ from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, OpenAIJudge, Routed, VLLMJudge, awake, stacked
 from judgekit.judges.engines.vllm import engine_identity
 from judgekit.judges.sleeping import sleep
-from tests.judges.fake_server import FakeServer
+from tests.judges.fake_server import FakeServer, nothing_at_all
 from tests.judges.test_in_process import REQUEST, Engine, Loader, loader
 
 __all__ = ["loader"]
@@ -184,6 +185,60 @@ async def test_a_server_sleeps_and_wakes() -> None:
             ConfigError, match="start vLLM with --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1"
         ):
             await judge.sleep()
+        await judge.close()
+
+
+async def test_a_server_that_was_perhaps_woken_is_put_to_sleep_again() -> None:
+    """The trainer needs the memory, whether or not the answer to the call got through."""
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url, sleep=True)
+        await judge.start()
+        await judge.sleep()
+
+        async def lost(request: web.Request) -> web.StreamResponse:
+            await server._turn(request)
+            return await nothing_at_all(request)
+
+        server.once["/wake_up"] = [lost]
+        with pytest.raises(JudgeUnavailable, match="cannot be reached"):
+            async with awake(judge):
+                raise AssertionError("it is not known to be awake")
+        assert server.asleep
+        async with awake(judge):
+            assert (await judge.complete(REQUEST)).text == "1"
+            server.once["/sleep"] = [nothing_at_all]
+            with pytest.raises(JudgeUnavailable, match="cannot be reached"):
+                await judge.sleep()
+        assert server.asleep
+        await judge.close()
+
+
+async def test_a_server_that_sleeps_since_the_last_trainer_is_woken() -> None:
+    for begin in (OpenAIJudge.start, OpenAIJudge.wake_up):
+        async with FakeServer("vllm") as server:
+            server.asleep = True
+            judge = OpenAIJudge(server.url, sleep=True)
+            await begin(judge)
+            assert server.turns == ["/wake_up"]
+            assert (await judge.complete(REQUEST)).text == "1"
+            await judge.sleep()
+            await judge.start()
+            assert server.turns == ["/wake_up", "/sleep?level=1&mode=wait"]
+            await judge.close()
+
+
+async def test_a_sleeping_server_is_not_asked_what_it_can_do() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url, sleep=True)
+        await judge.start()
+        judge._stale = True  # as after a lost connection
+        await judge.sleep()
+        server.bodies.clear()
+        with pytest.raises(JudgeLoading, match="sleeps: wake it up"):
+            await judge.identity()
+        assert not server.bodies
+        await judge.wake_up()
+        assert "/models/judge" in await judge.identity()
         await judge.close()
 
 

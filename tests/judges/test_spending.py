@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 import pickle
 from datetime import UTC, datetime, timedelta
@@ -28,14 +29,14 @@ from judgekit.config import load_runner
 from judgekit.errors import JudgeBudgetSpent
 from judgekit.execution.limits import Limiter
 from judgekit.graders import JudgeGrader
-from judgekit.judges import JudgeReply, JudgeRequest, OpenAIJudge, Piece, Turn
+from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict, OpenAIJudge, Piece, Turn
 from judgekit.judges.engines.http import retry_after
 from judgekit.judges.layers.pressure import AdaptiveLimit
 from judgekit.judges.layers.spending import Budget, Spending, TokenRate
-from judgekit.judges.layers.stack import LayerOptions, Limited, stacked
+from judgekit.judges.layers.stack import CacheOptions, LayerOptions, Limited, stacked
 from judgekit.testing import ScriptedJudge
 from judgekit.types import Price, Usage
-from tests.judges.fake_server import FakeServer
+from tests.judges.fake_server import FakeServer, says
 
 ROLLOUTS = [Rollout(prompt="2+2?", ground_truth="4", response=f"{n}", group=n) for n in range(10)]
 
@@ -153,6 +154,35 @@ async def test_a_server_is_paid_for_by_its_own_counts(tmp_path: Path) -> None:
     assert last is not None
     assert spent >= 30 > spent - last.prompt_tokens - last.completion_tokens
     assert {g.error for g in grades if isinstance(g, Failed)} == {"JudgeBudgetSpent"}
+
+
+@pytest.mark.parametrize(
+    ("usage", "counted"),
+    [
+        ({"prompt_tokens": 7, "completion_tokens": -5}, (7, 0, 0)),
+        ({"prompt_tokens": 7, "completion_tokens": 10**400}, (7, 0, 0)),
+        ({"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 10**9}}, (7, 7, 0)),
+    ],
+)
+async def test_counts_that_cannot_be_are_none(
+    usage: dict[str, object], counted: tuple[int, int, int]
+) -> None:
+    """A verdict is kept and paid for all the same, and no budget ends by one odd number."""
+    async with FakeServer("provider") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        choice = {"index": 0, "message": {"content": "### Final Score: 1"}, "finish_reason": "stop"}
+        server.fault = says(json.dumps({"choices": [choice], "usage": usage}))
+        options = LayerOptions(budget=Budget(usd=1.0), price=Price(1, 1), cache=CacheOptions())
+        grader = JudgeGrader(stacked(judge, options), verdict=LineVerdict(nonce=False))
+        results = await GradingRunner({"judged": grader}).run(ROLLOUTS[:2])
+        await judge.close()
+    for result in results:
+        grade = result.grades["judged"]
+        assert isinstance(grade, Graded)
+        assert grade.usage is not None
+        found = (grade.usage.prompt_tokens, grade.usage.cached_tokens, grade.usage.completion_tokens)
+        assert found == counted
 
 
 # ---- tokens per minute

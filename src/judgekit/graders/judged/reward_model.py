@@ -69,8 +69,11 @@ class RewardModelGrader:
         for message in messages:
             given = message.get("role")
             role: Role = "system" if given == "system" else "assistant" if given == "assistant" else "user"
-            turns.append(Turn(role, (Piece(whole_text(message.get("content")), trusted=False),)))
-        return [
-            *turns,
-            Turn("assistant", (Piece(rollout.response, trusted=False, max_tokens=self.max_tokens),)),
-        ]
+            turns.append(Turn(role, (Piece(_encodable(whole_text(message.get("content"))), trusted=False),)))
+        response = Piece(_encodable(rollout.response), trusted=False, max_tokens=self.max_tokens)
+        return [*turns, Turn("assistant", (response,))]
+
+
+def _encodable(text: str) -> str:
+    """Replace lone surrogates, which no tokenizer and no server takes: a rollout must not fail by writing some."""
+    return text.encode("utf-8", "replace").decode()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from judgekit.errors import ConfigError
+from judgekit.errors import ConfigError, JudgeUnavailable
+
+_MOST = 1.05
+"""Probabilities that are computed in 16 bits may add up to a little more than 1."""
 
 
 def label_forms(choices: Sequence[str]) -> list[str]:
@@ -48,9 +51,12 @@ def label_token_ids(
 def normalised(masses: Mapping[str, float]) -> tuple[dict[str, float], float]:
     """Return the labels' relative probabilities, and their share (0..1) of the full vocabulary.
 
-    If they have no probability at all, the relative ones are equal and the share is 0: no verdict.
+    If they have no probability at all, the relative ones are equal and the share is 0: no verdict. Raises JudgeUnavailable
+    if they add up to more than rounding explains, or to no number: the engine is at fault.
     """
     total = math.fsum(masses.values())
-    if not 0 < total < math.inf:
+    if not total <= _MOST:
+        raise JudgeUnavailable(f"the probabilities of the labels {', '.join(masses)} add up to {total:.3g}")
+    if total <= 0:
         return dict.fromkeys(masses, 1 / len(masses)), 0.0
     return {label: mass / total for label, mass in masses.items()}, min(total, 1.0)

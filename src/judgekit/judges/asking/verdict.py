@@ -144,10 +144,11 @@ class ChoiceVerdict:
         probs = reply.choice_probs
         if probs is None or set(probs) != set(self.labels):
             raise VerdictError("the engine returned no probabilities for the offered labels", reply.text)
-        if reply.label_mass is not None and reply.label_mass < self.min_mass:
+        mass = reply.label_mass
+        if mass is not None and (mass < self.min_mass or mass <= 0):
+            below = f", below min_mass={self.min_mass}" if mass < self.min_mass else ""
             raise VerdictError(
-                f"the labels hold {reply.label_mass:.3g} of the probability, below min_mass={self.min_mass}: "
-                "the judge did not answer with a label",
+                f"the labels hold {mass:.3g} of the probability{below}: the judge did not answer with a label",
                 reply.text,
             )
         low, high = self.score_range
@@ -155,8 +156,8 @@ class ChoiceVerdict:
         if not math.isfinite(score):
             raise VerdictError("the probabilities of the labels are not finite", reply.text)
         metadata: dict[str, Any] = {"probs": dict(probs)}
-        if reply.label_mass is not None:
-            metadata["label_mass"] = reply.label_mass
+        if mass is not None:
+            metadata["label_mass"] = mass
         # min and max only remove rounding errors of the sum
         return Verdict(min(max(score, low), high), reply.thinking, metadata)
 

@@ -45,6 +45,8 @@ class Abilities(Struct, frozen=True):
     """The name that requests carry."""
     root: str
     """What the server says it has loaded."""
+    adapter: bool = False
+    """Whether that is a LoRA adapter."""
     version: str = ""
     """vLLM's version; empty for other servers."""
     context: int | None = None
@@ -92,11 +94,13 @@ async def served(server: Server, model: str | None, *, lists: bool = True) -> Ab
     entry = entries.get(name, {})
     length = entry.get("max_model_len")
     root = str(entry.get("root") or name)
-    if isinstance(base := entry.get("parent"), str):  # a LoRA adapter
+    base = entry.get("parent")
+    if isinstance(base, str):  # a LoRA adapter
         root = f"{root} on {identities.get(base) or (entries.get(base) or {}).get('root') or base}"
     return Abilities(
         model=name,
         root=root,
+        adapter=isinstance(base, str),
         context=length if isinstance(length, int) and length > 0 else None,
         identity=identities.get(name, ""),
     )
@@ -146,7 +150,8 @@ async def _by_ids(
     if not found.version and logprobs in (None, "labels"):
         path = await sglang.served_model(server)
         if path is not None and await sglang.tells_labels(server, ids[0]):
-            return replace(found, root=path, by_ids=True, native=True, logprobs="labels")
+            root = found.root if found.adapter else path
+            return replace(found, root=root, by_ids=True, native=True, logprobs="labels")
     plain: dict[str, Any] = {"model": found.model, "max_tokens": 1, "temperature": 0.0}
     answer = await _accepted(server, "/completions", {**plain, "prompt": list(ids)})
     if answer is None or not _counted(answer, len(ids)):
@@ -229,7 +234,7 @@ def label_fields(ids: Sequence[int]) -> dict[str, Any]:
 
 def _has_choices(answer: Mapping[str, Any] | None, count: int) -> bool:
     choices = (answer or {}).get("choices")
-    return isinstance(choices, list) and len(choices) == count
+    return isinstance(choices, list) and len(choices) == count and all(isinstance(c, dict) for c in choices)
 
 
 def _has_label(answer: Mapping[str, Any] | None, token: int) -> bool:
@@ -265,7 +270,7 @@ def first_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         return None
     for token, value in found.items():
-        # a little above 0 is rounding; minus infinity is a probability of 0
+        # a little above 0 is rounding; minus infinity, or what no float holds, is a probability of 0
         if isinstance(value, bool) or not isinstance(value, int | float) or not value <= 1e-3:
             raise JudgeUnavailable(f"the logprob of {token!r} is {value!r:.40}")
-    return {token: float(value) for token, value in found.items()} or None
+    return {token: float(max(value, -1e9)) for token, value in found.items()} or None

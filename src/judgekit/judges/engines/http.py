@@ -191,7 +191,7 @@ class Server:
             return {}
         try:
             answer = json.loads(raw)  # accepts NaN, so that one such number does not spoil the other answers
-        except ValueError:
+        except (ValueError, RecursionError):
             raise JudgeUnavailable(f"{self} answered {len(raw)} bytes that are not JSON") from None
         if not isinstance(answer, dict):
             raise JudgeUnavailable(f"{self} answered with JSON that is not an object")
@@ -276,7 +276,7 @@ def _let_go(client: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> N
 def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> JudgeError:
     """Map an HTTP error status to a judge error."""
     detail, field = "", ""
-    with contextlib.suppress(ValueError, AttributeError):
+    with contextlib.suppress(ValueError, AttributeError, RecursionError):
         parsed = json.loads(raw)
         if isinstance(parsed, list) and parsed:  # Gemini's
             parsed = parsed[0]

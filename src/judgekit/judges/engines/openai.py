@@ -55,7 +55,7 @@ from judgekit.judges.engines.fitting import TOO_LONG, Messages, fitting_messages
 from judgekit.judges.engines.http import Server
 from judgekit.judges.engines.load import EngineLoad, read_load
 from judgekit.judges.engines.providers import deployment, provider_of
-from judgekit.judges.engines.replies import text_of_choice, usage_shares
+from judgekit.judges.engines.replies import checked_end, text_of_choice, usage_shares
 from judgekit.judges.engines.routing import routing_of
 from judgekit.judges.engines.server_sleep import ServerSleep
 from judgekit.judges.engines.terms import NO_LOGPROBS, SAY, LimitField, Terms, given_terms, settle
@@ -234,8 +234,10 @@ class OpenAIJudge:
         return [next(replies) if outcome is None else outcome for outcome in outcomes]
 
     async def start(self) -> None:
-        """Ask the server what it can do. Raises JudgeUnavailable if it does not answer."""
+        """Wake a server that still sleeps, and ask it what it can do. Raises JudgeUnavailable if it does not answer."""
         try:
+            if not self._turns.asleep:
+                await self._turns.wake_up()
             await self._know()
         except BaseException:
             await self.close()  # a judge that did not start is never closed
@@ -299,6 +301,11 @@ class OpenAIJudge:
     def has_answered(self) -> bool:
         """Whether the server has ever told what it can do."""
         return self._abilities is not None
+
+    @property
+    def weights(self) -> str | None:
+        """What the server says it has loaded, as far as it was asked."""
+        return (self._abilities.identity or self._abilities.root) if self._abilities is not None else None
 
     async def progress(self) -> object:
         """Return what the engine has done so far, where the server's `/metrics` tell it (vLLM's do)."""
@@ -442,17 +449,17 @@ class OpenAIJudge:
         if abilities.native:
             wanted = [i for ids in first_token.ids.values() for i in ids] if first_token is not None else []
             completion = self._terms.applied(self._body(request, abilities))
-            body = sglang.generate_body(completion, prompts, wanted)
+            body = sglang.generate_body(
+                completion, prompts, wanted, abilities.model if abilities.adapter else None
+            )
             answer = sglang.as_completion(
                 await self.server.post(sglang.PATH, body, root=True, headers=headers)
             )
         else:
             answer = await self.server.post(path, body, headers=headers)
-        choices = answer.get("choices")
-        if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
-            raise JudgeUnavailable(f"{self} answered without a choice")
-        order = {c.get("index"): c for c in choices} if several else dict(enumerate(choices))
-        if len(choices) != len(asked) or set(order) != set(range(len(asked))):
+        choices = self._choices(answer)
+        numbers = [c.get("index") for c in choices] if several else list(range(len(choices)))
+        if len(choices) != len(asked) or not all(number in numbers for number in range(len(asked))):
             raise _OtherCount(f"{self} sent {len(choices)} choices for {len(asked)} prompt(s)")
         seconds = time.perf_counter() - start
         shares = usage_shares(answer.get("usage"), len(asked))
@@ -461,10 +468,19 @@ class OpenAIJudge:
             if abilities.by_ids:
                 share = msgspec.structs.replace(share, prompt_tokens=len(prompt))
             try:
-                replies.append(self._reply(order[number], first_token, share, abilities.root, seconds))
+                replies.append(
+                    self._reply(choices[numbers.index(number)], first_token, share, abilities.root, seconds)
+                )
             except JudgekitError as error:
                 replies.append(error)
         return replies
+
+    def _choices(self, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return an answer's choices. Raises JudgeUnavailable where it is none, such as an error that came as HTTP 200."""
+        choices = answer.get("choices")
+        if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
+            raise JudgeUnavailable(f"{self} answered without a choice")
+        return choices
 
     def _reply(
         self,
@@ -474,11 +490,13 @@ class OpenAIJudge:
         model: str,
         seconds: float,
     ) -> JudgeReply:
-        text, finish_reason = text_of_choice(choice), str(choice.get("finish_reason"))
         probs, mass = None, None
         if first_token is not None:
+            checked_end(choice.get("finish_reason") or "stop", self)
             probs, mass = first_token.read(choice, self)
             text, finish_reason = max(probs, key=probs.__getitem__), "stop"
+        else:
+            text, finish_reason = text_of_choice(choice), checked_end(choice.get("finish_reason"), self)
         return JudgeReply(
             text=text,
             finish_reason=finish_reason,
@@ -566,8 +584,10 @@ class OpenAIJudge:
         body = {**self._body(request, abilities), **fields, "messages": SAY}
         terms, answer = await settle(partial(self.server.post, "/chat/completions"), body, before, self)
         if answer is not None and first_token is not None:
-            choices = answer.get("choices")
-            if not choices or first_logprobs(choices[0]) is None:
+            choices = self._choices(answer)
+            if not choices:
+                raise JudgeUnavailable(f"{self} sent no choice")
+            if first_logprobs(choices[0]) is None:
                 raise ConfigError(NO_LOGPROBS.format(self, "it drops the field"))
         if abilities is self._abilities:
             self._settled.add(kind)
@@ -586,8 +606,8 @@ class OpenAIJudge:
             body["top_p"] = sampling.top_p
             if sampling.seed is not None:
                 body["seed"] = sampling.seed + request.vote
-        if sampling.priority:
-            body["priority"] = sampling.priority
+        if sampling.priority:  # SGLang's highest goes first
+            body["priority"] = -sampling.priority if abilities.native else sampling.priority
         body |= stops(request, self._encoder)
         if request.json_schema is not None:
             body["response_format"] = {
@@ -637,6 +657,10 @@ class OpenAIJudge:
         return search.result()
 
     async def _find_out(self) -> Abilities:
+        with self._turns:
+            return await self._look()
+
+    async def _look(self) -> Abilities:
         found = await served(self.server, self.model, lists=self.provider.lists_models)
         before = self._abilities
         encoder = self._encoder

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from judgekit.errors import JudgeUnavailable
 from judgekit.types import Usage
+
+_BROKEN_OFF = ("abort", "error")
+"""What vLLM and SGLang say of a reply that they did not finish."""
+
+_MOST_TOKENS = 1 << 32
+"""No POST has as many: such a count is none."""
+
+
+def checked_end(reason: Any, who: object) -> str:
+    """Return why a reply ended. Raises JudgeUnavailable if *who* broke it off, or does not say: that is no rollout's fault."""
+    if not isinstance(reason, str) or reason in _BROKEN_OFF:
+        raise JudgeUnavailable(f"{who} broke off its reply ({reason})")
+    return reason
 
 
 def text_of_choice(choice: Mapping[str, Any]) -> str:
@@ -19,7 +33,8 @@ def usage_shares(usage: Any, n: int) -> list[Usage]:
     """Split a POST's token counts evenly among its *n* requests."""
     usage = usage if isinstance(usage, dict) else {}
     counts = {key: _count(usage, key) for key in ("prompt_tokens", "completion_tokens")}
-    counts["cached_tokens"] = _count(usage.get("prompt_tokens_details"), "cached_tokens")
+    cached = _count(usage.get("prompt_tokens_details"), "cached_tokens")
+    counts["cached_tokens"] = min(cached, counts["prompt_tokens"])
     return [
         Usage(calls=1, **{key: value // n + (i < value % n) for key, value in counts.items()})
         for i in range(n)
@@ -28,4 +43,4 @@ def usage_shares(usage: Any, n: int) -> list[Usage]:
 
 def _count(usage: Any, key: str) -> int:
     value = usage.get(key) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and value >= 0 else 0
+    return value if isinstance(value, int) and 0 <= value < _MOST_TOKENS else 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
@@ -11,6 +11,7 @@ from judgekit.errors import ConfigError, JudgeUnavailable
 from judgekit.judges.asking.plain import text_messages
 from judgekit.judges.base import Turn
 from judgekit.judges.engines.http import Server
+from judgekit.judges.engines.replies import usage_shares
 from judgekit.judges.layers.recovery import READY_S
 from judgekit.types import Usage
 
@@ -71,9 +72,8 @@ class HTTPRewardModel:
         value = _number(answer)
         if value is None:
             raise JudgeUnavailable(f"{self.server} answered {self.endpoint} without a single number")
-        usage = answer.get("usage")
-        tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-        return value, Usage(calls=1, prompt_tokens=tokens if isinstance(tokens, int) and tokens > 0 else 0)
+        (usage,) = usage_shares(answer.get("usage"), 1)
+        return value, usage
 
     async def start(self) -> None:
         """Check the server. Raises JudgeUnavailable if it is not healthy."""
@@ -108,6 +108,6 @@ def _number(answer: dict[str, Any]) -> float | None:
     found = entry.get("probs", entry.get("score", entry.get("data")))
     while isinstance(found, list) and len(found) == 1:
         found = found[0]
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+    if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) <= sys.float_info.max:
         return None
     return float(found)

@@ -20,6 +20,8 @@ class ServerSleep:
     def __init__(self, server: Server, able: bool) -> None:
         self.able = able
         self.asleep = False
+        self._turned = True
+        """Whether the server has confirmed its last turn: one whose answer was lost may have come through."""
         self._server = server
         self._at_work = 0
 
@@ -37,7 +39,7 @@ class ServerSleep:
         """Let the server sleep once the requests are done. Raises ConfigError where it cannot."""
         if not self.able:
             raise ConfigError(f"the judge at {self._server} cannot sleep: make it with sleep=True")
-        if self.asleep:
+        if self.asleep and self._turned:
             return
         self.asleep = True
         try:
@@ -46,6 +48,7 @@ class ServerSleep:
         except BaseException:  # whoever waited for it has given up
             self.asleep = False
             raise
+        self._turned = False
         try:  # a call that is lost may have come through: the server is taken to sleep
             await self._server.call("/sleep?level=1&mode=wait")
         except JudgeRejected as error:
@@ -53,11 +56,16 @@ class ServerSleep:
             raise ConfigError(
                 f"{self._server} cannot sleep ({error}): start vLLM with --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1"
             ) from None
+        self._turned = True
 
     async def wake_up(self) -> None:
-        """Let the server take its GPU's memory again. Raises JudgeUnavailable if it sleeps on."""
-        if self.asleep:
+        """Let the server take its GPU's memory again. Raises JudgeUnavailable if it sleeps on.
+
+        It may sleep since before this judge was made, by a trainer that ended.
+        """
+        if self.asleep or (self.able and await self._server.sleeping()):
+            self._turned = False
             await self._server.call("/wake_up")
             if await self._server.sleeping():
                 raise JudgeUnavailable(f"{self._server} sleeps on")
-            self.asleep = False
+            self.asleep, self._turned = False, True

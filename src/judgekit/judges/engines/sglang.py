@@ -26,15 +26,20 @@ _SAMPLING = {
 
 
 def generate_body(
-    completion: Mapping[str, Any], ids: Sequence[int], labels: Sequence[int] = ()
+    completion: Mapping[str, Any], ids: Sequence[int], labels: Sequence[int] = (), adapter: str | None = None
 ) -> dict[str, Any]:
-    """Return the request for *ids* that a *completion* would be. *labels*: ids whose probabilities are wanted."""
+    """Return the request for *ids* that a *completion* would be. *labels*: ids whose probabilities are wanted.
+
+    *adapter*: the name of the LoRA adapter that is to answer.
+    """
     sampling = {theirs: completion[ours] for ours, theirs in _SAMPLING.items() if ours in completion}
     form = completion.get("response_format")
     if form is not None:
         sampling["json_schema"] = json.dumps(form["json_schema"]["schema"])
     others = completion.keys() - _SAMPLING.keys() - {"model", "response_format"}
     body = {**{key: completion[key] for key in others}, "input_ids": list(ids), "sampling_params": sampling}
+    if adapter is not None:
+        body["lora_path"] = adapter
     if labels:
         body |= {"return_logprob": True, "logprob_start_len": -1, "token_ids_logprob": list(labels)}
     return body

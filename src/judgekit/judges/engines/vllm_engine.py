@@ -26,6 +26,7 @@ from judgekit.judges.asking.labels import label_token_ids, normalised
 from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import JudgeReply, JudgeRequest, Turn
+from judgekit.judges.engines.replies import checked_end
 from judgekit.judges.engines.watchdog import Watchdog, descendants, forget_shared_memory, shared_memory
 from judgekit.types import Usage
 
@@ -125,10 +126,11 @@ class Engine:
         except self._client_errors as error:
             raise JudgeRejected(f"the engine refused the request: {error}") from None
         done = out.outputs[0]
+        finish_reason = checked_end(done.finish_reason, f"the engine of {self.model}")
         probs, mass = self._read(done, labels) if labels else (None, None)
         return JudgeReply(
             text=max(probs, key=probs.__getitem__) if probs else done.text,
-            finish_reason="stop" if request.choices else str(done.finish_reason),
+            finish_reason="stop" if request.choices else finish_reason,
             choice_probs=probs,
             label_mass=mass,
             usage=Usage(
@@ -236,7 +238,7 @@ class Engine:
             for label, ids in labels.items()
         }
         probs, total = normalised(mass)
-        return probs, total if self._reads_labels else None
+        return probs, total if self._reads_labels or not total else None
 
     def _processes(self) -> set[int]:
         return engine_processes() & (self.watchdog.watched if self.watchdog is not None else set())

@@ -157,6 +157,13 @@ class Routed:
             if isinstance(outcome, BaseException):
                 logger.error("%r was not started, and the other replicas are: %s", replica.judge, outcome)
                 self._leave_out(replica)
+        told = {str(getattr(replica.judge, "weights", None) or "") for replica in self.replicas} - {""}
+        if len(told) > 1:
+            logger.warning(
+                "%r: the replicas say that they serve different models, %s: what a rollout gets depends on which of them it meets",
+                self,
+                ", ".join(sorted(told)),
+            )
 
     async def close(self) -> None:
         """Close all replicas."""
@@ -168,12 +175,12 @@ class Routed:
 
     async def check_request(self, request: JudgeRequest) -> None:
         """Let a replica that answers check that it can answer such requests. Raises ConfigError."""
-        gone: JudgeUnavailable | None = None
+        gone: JudgeUnavailable | JudgeTimeout | None = None
         for replica in self.replicas:
             if check := getattr(replica.judge, "check_request", None):
                 try:
                     await check(request)
-                except JudgeUnavailable as error:
+                except (JudgeUnavailable, JudgeTimeout) as error:
                     gone = error
                 else:
                     return
