@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from judgekit.errors import JudgeUnavailable
 from judgekit.judges.engines.http import Server
 
 from .fake_server import FakeServer
@@ -72,3 +74,16 @@ def test_a_server_that_is_dropped_leaves_no_connection_open(
         gc.collect()
     assert complaints == []
     assert [str(w.message) for w in caught if "client" in str(w.message) or "await" in str(w.message)] == []
+
+
+async def test_an_address_s_query_is_in_no_error() -> None:
+    async def round_in_circles(request: web.Request) -> web.StreamResponse:
+        raise web.HTTPTemporaryRedirect(str(request.rel_url))
+
+    async with FakeServer("provider") as fake:
+        fake.once["/v1/chat/completions"] = [round_in_circles] * 30
+        server = Server(f"{fake.url}?key=secret")
+        with pytest.raises(JudgeUnavailable, match="TooManyRedirects") as info:
+            await server.post("/chat/completions", {})
+        assert "secret" not in str(info.value)
+        await server.close()

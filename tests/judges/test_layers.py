@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from judgekit import (
@@ -148,6 +149,7 @@ def test_the_key_holds_all_that_matters_and_not_the_nonce() -> None:
         ask(max_tokens=3),
         ask(sampling=Sampling(temperature=0.5)),
         ask(sampling=Sampling(thinking=True)),
+        msgspec.structs.replace(base, stop=("\n",)),
         JudgeRequest(turns=base.turns, choices=("0", "2")),
         JudgeRequest(turns=(Turn("user", base.turns[0].pieces + base.turns[1].pieces),), choices=("0", "1")),
         JudgeRequest(turns=(base.turns[0], Turn("user", (Piece("a"), Piece("?")))), choices=("0", "1")),

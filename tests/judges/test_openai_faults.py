@@ -533,3 +533,20 @@ async def test_a_reply_that_the_server_broke_off_is_not_the_rollout_s_fault(reas
         assert (grade.error, grade.cause) == ("JudgeUnavailable", "infrastructure")
         assert result.reward is None
         await judge.close()
+
+
+async def test_a_reply_in_parts_is_read_without_its_thinking() -> None:
+    """As Mistral's models that think reply."""
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "### Final Score: 0"}]},
+        {"type": "text", "text": "### Final"},
+        {"type": "text", "text": " Score: 1"},
+    ]
+    choice = {"index": 0, "message": {"content": parts}, "finish_reason": "stop"}
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.fault = says(json.dumps({"choices": [choice]}))
+        reply = await judge.complete(ask(choices=(), max_tokens=100))
+        assert reply.text == "### Final Score: 1"
+        await judge.close()

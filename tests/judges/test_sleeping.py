@@ -18,6 +18,7 @@ from judgekit.judges.engines.vllm import engine_identity
 from judgekit.judges.sleeping import sleep
 from tests.judges.fake_server import FakeServer, nothing_at_all
 from tests.judges.test_in_process import REQUEST, Engine, Loader, loader
+from tests.judges.test_openai import ask
 
 __all__ = ["loader"]
 
@@ -210,6 +211,42 @@ async def test_a_server_that_was_perhaps_woken_is_put_to_sleep_again() -> None:
             with pytest.raises(JudgeUnavailable, match="cannot be reached"):
                 await judge.sleep()
         assert server.asleep
+        await judge.close()
+
+
+async def test_nobody_is_told_that_a_server_sleeps_while_it_still_works() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url, sleep=True)
+        await judge.start()
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(request: web.Request) -> web.StreamResponse:
+            begun.set()
+            await go_on.wait()
+            return await server.well(request)
+
+        server.fault = slow
+        running = asyncio.create_task(judge.complete(ask("candidate")))
+        await begun.wait()
+        falling = [asyncio.create_task(judge.sleep()) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        assert not any(task.done() for task in falling)
+        go_on.set()
+        await asyncio.gather(*falling, running)
+        assert server.asleep
+        await judge.wake_up()
+        begun.clear()
+        go_on.clear()
+        server.turns.clear()
+        running = asyncio.create_task(judge.complete(ask("candidate")))
+        await begun.wait()
+        late = asyncio.create_task(judge.sleep())
+        await asyncio.sleep(0.02)
+        await judge.wake_up()
+        go_on.set()
+        await asyncio.gather(late, running)
+        assert server.turns == ["/wake_up"]  # who woke it last is right
+        assert (await judge.complete(ask("candidate"))).text == "1"
         await judge.close()
 
 

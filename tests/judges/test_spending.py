@@ -112,6 +112,17 @@ async def test_a_judge_that_tells_no_tokens_cannot_have_a_budget_of_them() -> No
     assert (await stacked(silent, LayerOptions(budget=Budget(requests=10))).complete(ask())).text == "1"
 
 
+async def test_one_reply_that_tells_no_tokens_ends_no_run() -> None:
+    """It is taken to cost what the others did on average."""
+    told, silent = reply(prompt=99), reply(prompt=0, completion=0)
+    judge = ScriptedJudge([told, silent, silent, told, told])
+    options = LayerOptions(budget=Budget(tokens=400), tokens_per_minute=1e9, max_concurrency=1)
+    results = await GradingRunner({"judged": JudgeGrader(stacked(judge, options))}).run(ROLLOUTS)
+    grades = [r.grades["judged"] for r in results]
+    assert sum(isinstance(g, Graded) for g in grades) == len(judge.requests) == 4
+    assert {g.error for g in grades if isinstance(g, Failed)} == {"JudgeBudgetSpent"}
+
+
 @pytest.mark.parametrize(
     ("layers", "says"),
     [

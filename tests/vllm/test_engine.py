@@ -29,6 +29,7 @@ from judgekit.judges import (
     Sampling,
     Turn,
     VLLMJudge,
+    VLLMRewardModel,
 )
 from judgekit.judges.engines import vllm, vllm_engine
 from judgekit.judges.engines.vllm_engine import engine_processes
@@ -165,6 +166,25 @@ async def test_cancelling_the_caller_ends_the_request_in_the_engine(engine: VLLM
     assert (await engine.complete(ask("x", choices=LABELS))).choice_probs
 
 
+async def test_what_the_engine_breaks_off_is_its_own_failure(engine: VLLMJudge) -> None:
+    """vLLM aborts what is running where another program pauses it, and hands out what there is so far."""
+    assert engine._engine is not None
+    llm = engine._engine.llm
+    _signal_engine(engine, signal.SIGSTOP)
+    try:
+        asked = asyncio.create_task(gather(engine, [ask("x", choices=LABELS), ask("y", max_tokens=1500)]))
+        while llm.output_processor.get_num_unfinished_requests() < 2:
+            await asyncio.sleep(0.01)
+        names = list(llm.output_processor.external_req_ids)
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(llm.abort(names), background_loop()))
+        for outcome in await asked:
+            assert isinstance(outcome, JudgeUnavailable)
+            assert "broke off its reply" in str(outcome)
+    finally:
+        _signal_engine(engine, signal.SIGCONT)
+    assert (await engine.complete(ask("x", choices=LABELS))).choice_probs
+
+
 async def test_a_priority_without_effect_is_refused_at_the_start(engine: VLLMJudge) -> None:
     with pytest.raises(ConfigError, match="has no effect with the scheduling policy 'fcfs'"):
         await engine.check_request(ask("x", sampling=Sampling(priority=1)))
@@ -273,7 +293,7 @@ def _kill_engine(judge: VLLMJudge) -> None:
     _signal_engine(judge, signal.SIGKILL)
 
 
-def _signal_engine(judge: VLLMJudge, signum: signal.Signals) -> None:
+def _signal_engine(judge: VLLMJudge | VLLMRewardModel, signum: signal.Signals) -> None:
     assert judge._engine is not None
     assert judge._engine.watchdog is not None
     for pid in judge._engine.watchdog.watched:

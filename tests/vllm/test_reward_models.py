@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 import pytest
 
-from judgekit import ConfigError, Failed, GradingRunner, Rollout, Score, Weighted
+from judgekit import ConfigError, Failed, GradingRunner, JudgeUnavailable, Rollout, Score, Weighted
+from judgekit.execution.background import background_loop
 from judgekit.graders import RewardModelGrader
-from judgekit.judges import HTTPRewardModel, VLLMRewardModel
+from judgekit.judges import HTTPRewardModel, Piece, Turn, VLLMRewardModel
 from judgekit.judges.serving import http_replicas, supervise
 
-from .test_engine import words
+from .test_engine import _signal_engine, words
 from .test_servers import free_port
 
 PROMPT = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "how many?"}]
@@ -43,6 +45,23 @@ def expected(folder: Path) -> list[float]:
     return found
 
 
+async def breaks_off(model: VLLMRewardModel) -> None:
+    """What the engine breaks off has no number: that is no sign of a wrong model."""
+    assert model._engine is not None
+    llm = model._engine.llm
+    _signal_engine(model, signal.SIGSTOP)
+    try:
+        asked = asyncio.create_task(model.reward([Turn("user", (Piece("how many?"),))]))
+        while not llm.output_processor.external_req_ids:
+            await asyncio.sleep(0.01)
+        names = list(llm.output_processor.external_req_ids)
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(llm.abort(names), background_loop()))
+        with pytest.raises(JudgeUnavailable, match="broke off its reply"):
+            await asked
+    finally:
+        _signal_engine(model, signal.SIGCONT)
+
+
 async def test_in_process_and_over_http_it_pays_what_the_model_says(reward_model: Path) -> None:
     truth = expected(reward_model)
     assert len({round(v, 4) for v in truth}) > 1
@@ -52,6 +71,7 @@ async def test_in_process_and_over_http_it_pays_what_the_model_says(reward_model
     assert [r.reward for r in results] == pytest.approx(truth, abs=2e-3)
     squashed = await GradingRunner({"rm": RewardModelGrader(local, squash=True)}).run(ROLLOUTS)
     assert all(0 < (r.reward or 0) < 1 for r in squashed)
+    await breaks_off(local)
     await local.close()
 
     (server,) = http_replicas(

@@ -182,7 +182,8 @@ class Server:
         except TimeoutError:
             raise JudgeTimeout(f"{self} did not answer within {self.timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            lost = JudgeUnavailable(f"{self} cannot be reached: {type(error).__name__}: {error}")
+            why = str(error).replace(self._query or "?", "?")  # an error of redirects has the whole address
+            lost = JudgeUnavailable(f"{self} cannot be reached: {type(error).__name__}: {why}")
             lost.lost = True
             raise lost from None
         if status >= 400:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from judgekit.errors import JudgeUnavailable
-from judgekit.types import Usage
+from judgekit.types import Usage, content_text
 
 _BROKEN_OFF = ("abort", "error")
 """What vLLM and SGLang say of a reply that they did not finish."""
@@ -23,10 +23,10 @@ def checked_end(reason: Any, who: object) -> str:
 
 
 def text_of_choice(choice: Mapping[str, Any]) -> str:
-    """Return the reply's text, without thinking that the server split off."""
+    """Return the reply's text, without thinking that the server split off: in another field, or in parts of the content."""
     message = choice.get("message")
     text = message.get("content") if isinstance(message, dict) else choice.get("text")
-    return text if isinstance(text, str) else ""
+    return content_text(text) if isinstance(text, str | list) else ""
 
 
 def usage_shares(usage: Any, n: int) -> list[Usage]:

@@ -41,18 +41,19 @@ class ServerSleep:
             raise ConfigError(f"the judge at {self._server} cannot sleep: make it with sleep=True")
         if self.asleep and self._turned:
             return
-        self.asleep = True
+        self.asleep, self._turned = True, False
         try:
             while self._at_work:
                 await asyncio.sleep(_DRAIN_S)
         except BaseException:  # whoever waited for it has given up
-            self.asleep = False
+            self.asleep, self._turned = False, True
             raise
-        self._turned = False
+        if not self.asleep:  # it was woken meanwhile
+            return
         try:  # a call that is lost may have come through: the server is taken to sleep
             await self._server.call("/sleep?level=1&mode=wait")
         except JudgeRejected as error:
-            self.asleep = False
+            self.asleep, self._turned = False, True
             raise ConfigError(
                 f"{self._server} cannot sleep ({error}): start vLLM with --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1"
             ) from None

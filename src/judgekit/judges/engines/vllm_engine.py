@@ -161,6 +161,8 @@ class Engine:
         except self._client_errors as error:
             raise JudgeRejected(f"the engine refused the request: {error}") from None
         data = out.outputs.data
+        if not data.numel():
+            raise JudgeUnavailable(f"the engine of {self.model} broke off its reply")
         if data.numel() != 1:
             raise ConfigError(
                 f"{self.model} returns {data.numel()} numbers for a conversation: use a reward model with one label"

@@ -35,7 +35,7 @@ class Cached:
 
     *entries*: replies in memory, least recently used dropped first; 0 keeps none and only joins. *identify*: the
     engine whose `identity()` names its weights; it is part of the key, so that replies of another model under
-    the same name are not mixed up. *recovery*: waits where that engine is being restarted. The key also has the rendered prompt (without its nonce), sampling, labels or
+    the same name are not mixed up. *recovery*: waits where that engine is being restarted. The key also has the rendered prompt (without its nonce), sampling, stops, labels or
     schema, the grader's name and version, and the vote.
 
     If the caller that sent a request is cancelled, one of those that joined it sends it again.
@@ -198,6 +198,7 @@ def request_key(request: JudgeRequest, identity: str) -> bytes:
         request.vote,
         request.asker,
         CURRENT_RUN.get() if sampling.temperature > 0 else "",
+        *request.stop,
     ]
     data = msgspec.json.encode(parts)
     if request.nonce:

@@ -56,8 +56,10 @@ class Spending:
         self.budget = budget
         self.price = price
         self.requests = 0
-        self.tokens = 0
+        self.tokens = 0.0
         self.usd = 0.0
+        self._counted = 0
+        """Replies in these sums."""
         self._warned = False
         self._lock = Lock()
 
@@ -72,15 +74,26 @@ class Spending:
             self.requests += 1
 
     def after(self, usage: Usage, who: str) -> None:
-        """Count what a request cost. Raises ConfigError if the judge does not tell its tokens."""
-        if not usage.prompt_tokens and (self.budget.tokens is not None or self.budget.usd is not None):
-            raise ConfigError(
-                f"{who} does not tell how many tokens it used: its budget can only be in requests"
-            )
+        """Count what a request cost; on average what the others did, where its reply does not tell.
+
+        Raises ConfigError if the judge never tells its tokens.
+        """
         with self._lock:
-            self.tokens += usage.prompt_tokens + usage.completion_tokens
-            if self.price is not None:
-                self.usd += self.price.usd(usage)
+            if usage.prompt_tokens:
+                tokens: float = usage.prompt_tokens + usage.completion_tokens
+                usd = self.price.usd(usage) if self.price is not None else 0.0
+            elif self._counted:
+                tokens, usd = self.tokens / self._counted, self.usd / self._counted
+            elif self.budget.tokens is not None or self.budget.usd is not None:
+                raise ConfigError(
+                    f"{who} does not tell how many tokens it used: its budget can only be in requests"
+                )
+            else:
+                tokens = usd = 0.0
+            if tokens:
+                self.tokens += tokens
+                self.usd += usd
+                self._counted += 1
             near = [one for one in self._limits() if one[1] >= _WARN_AT * one[2] * (1 - 1e-9)]
             warn, self._warned = bool(near) and not self._warned, self._warned or bool(near)
         if warn:
@@ -118,7 +131,7 @@ class TokenRate:
         self.per_minute = per_minute
         self._free_at = 0.0
         self._chars = 0
-        self._tokens = 0
+        self._tokens = 0.0
         self._lock = Lock()
 
     def reserve(self, chars: int, now: float) -> tuple[float, float]:
@@ -130,7 +143,12 @@ class TokenRate:
             self._free_at = start + tokens * 60.0 / self.per_minute
             return tokens, start - now
 
-    def settle(self, reserved: float, chars: int, tokens: int) -> None:
+    @property
+    def learned(self) -> bool:
+        """Whether any reply has told its tokens."""
+        return self._tokens > 0
+
+    def settle(self, reserved: float, chars: int, tokens: float) -> None:
         """Put a reservation right."""
         with self._lock:
             self._free_at += (tokens - reserved) * 60.0 / self.per_minute

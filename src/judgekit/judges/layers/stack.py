@@ -100,11 +100,13 @@ class Limited:
     async def _paced(self, request: JudgeRequest) -> JudgeReply:
         if self.token_rate is None:
             return await self._adapting(request)
-        chars, tokens = _chars(request), 0
+        chars, tokens = _chars(request), 0.0
         reserved = await self.token_rate.wait(chars)
         try:
             reply = await self._adapting(request)
             tokens = _usage(reply).prompt_tokens + _usage(reply).completion_tokens
+            if not tokens and self.token_rate.learned:  # one reply of many does not tell
+                tokens = reserved
         finally:
             self.token_rate.settle(reserved, chars, tokens)
         if not tokens:
