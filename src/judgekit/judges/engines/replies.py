@@ -17,6 +17,8 @@ _MOST_TOKENS = 1 << 32
 
 def checked_end(reason: Any, who: object) -> str:
     """Return why a reply ended. Raises JudgeUnavailable if *who* broke it off, or does not say: that is no rollout's fault."""
+    if reason is None:
+        raise JudgeUnavailable(f"{who} does not say whether its reply is whole: finish_reason is missing")
     if not isinstance(reason, str) or reason in _BROKEN_OFF:
         raise JudgeUnavailable(f"{who} broke off its reply ({reason})")
     return reason
