@@ -12,14 +12,7 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError, Failed, FailureRateError, GradingRunner, Rollout, grader, group_grader
-from judgekit.trainers import (
-    Counts,
-    RewardConfig,
-    StepCounts,
-    check_failure_rate,
-    hosted_runner,
-    share_limits,
-)
+from judgekit.trainers import Counts, RewardConfig, check_failure_rate, hosted_runner, share_limits
 from judgekit.trainers.hosted import DEADLINE_S, without_fill
 from judgekit.trainers.versions import host_version
 
@@ -229,21 +222,3 @@ def test_the_oldest_version_is_taken() -> None:
         host_version("msgspec", (999, 0), **words)
     with pytest.raises(ConfigError, match="X is not installed here: pip install no-such-package"):
         host_version("no-such-package", (1,), **words)
-
-
-@pytest.mark.parametrize("reports", [False, True])
-def test_a_failure_is_logged_once_by_the_runner_or_by_its_adapter(
-    reports: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    down = grader(name="down")(lambda response: Failed("Down"))
-    found = hosted_runner(
-        runner=GradingRunner([down]), grouped=True, can_mask=True, grouping_hint="", reports=reports
-    )
-    results = found.runner.run_sync([Rollout(response="", group=0)] * 64)
-    steps = StepCounts()
-    for result in results:
-        steps.add(result)
-    if reports:
-        steps.end()
-    assert sum("failed on 64 of 64 rollouts" in message for message in caplog.messages) == 1
-    assert found.runner.metrics.counts.rollouts == 64

@@ -261,7 +261,4 @@ async def test_failures_that_cost_no_reward_are_told_too(tokenizer: Any, caplog:
     made = generator(make_generator(), tokenizer, policy)
     await made.generate(input_of(1, 2), disable_tqdm=True)
     made.end_step()
-    (line,) = [message for message in caplog.messages if "failed on 2 of 2 rollouts" in message]
-    assert line.startswith(
-        "2 rollouts graded; grader 'flaky' failed on 2 of 2 rollouts (JudgeUnavailable × 2)"
-    )
+    assert "2 rollouts graded; grader 'flaky' failed on 2 of 2 rollouts (JudgeUnavailable × 2)" in caplog.text

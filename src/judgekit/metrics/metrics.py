@@ -34,8 +34,6 @@ class Metrics:
         self._bounds = bounds
         self.limits = limits
         """Of signals."""
-        self.logs = True
-        """Whether `tell` logs; not where a trainer's adapter reports whole steps."""
         self._told = self._counts()
         """What the log has heard of, since the last reset."""
         self._news = self._counts()
@@ -77,7 +75,7 @@ class Metrics:
             lines = list(self._news.warnings())
             self._told.merge(self._news)
             self._news = self._counts()
-        for line in lines if self.logs else ():
+        for line in lines:
             logger.warning("%s", line)
 
     @property

@@ -49,14 +49,12 @@ def hosted_runner(
     can_mask: bool,
     can_exclude: bool = False,
     grouping_hint: str,
-    reports: bool = False,
     prepare: Callable[[RewardConfig], None] = lambda config: None,
 ) -> HostedRunner:
     """The runner of a reward.yaml (*config*) or of Python (*runner*, or its `package.module:name`).
 
     *grouped*: whether a prompt's rollouts come together. *can_mask*: whether the trainer can leave a rollout
     out of its loss; *can_exclude*: and out of its group's statistics, also where it comes alone. *grouping_hint*: what to do about rollouts that come alone, for the end of a sentence.
-    *reports*: whether the adapter logs a line for each step: the runner then logs none of its own.
     *prepare*: changes the file's contents before the runner is made. Raises ConfigError.
     """
     if (config is None) == (runner is None):
@@ -79,7 +77,6 @@ def hosted_runner(
         max_failure_rate=None,
         deadline_s=made.settings.deadline_s or DEADLINE_S,
     )
-    hosted.metrics.logs = not reports
     return HostedRunner(
         runner=hosted,
         mask=exclude or setting == "mask",

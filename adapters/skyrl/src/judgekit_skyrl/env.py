@@ -63,7 +63,6 @@ def register(
         can_mask=True,
         can_exclude=grouped,
         grouping_hint=GROUPING_HINT,
-        reports=grouped,
     )
     if hosted.max_failure_rate is not None and not grouped:
         raise ConfigError(f"max_failure_rate is counted by the generator: {GROUPING_HINT}")

@@ -61,7 +61,6 @@ def settings(
         can_mask=can_exclude,
         can_exclude=can_exclude,
         grouping_hint=f"add {HOOK_LINE}",
-        reports=hook,
         prepare=prepare,
     )
     if hosted.max_failure_rate is not None and not hook:
