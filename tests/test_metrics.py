@@ -318,3 +318,13 @@ def test_enormous_rewards_leave_the_figures_readable() -> None:
     big = GradingRunner([rule], {"rule": 1e200})
     big.run_sync(step(lambda i, rng: {}))
     assert all(math.isfinite(value) for value in big.metrics.summary().values())
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_limits_that_are_set_later_hold_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    runner = GradingRunner([rule], signals=SignalLimits(length=1.0)).with_settings(
+        signals=SignalLimits(length=0.2)
+    )
+    with caplog.at_level(logging.WARNING, logger="judgekit"):
+        runner.run_sync(step(lambda i, rng: {"score": (n := rng.randint(10, 90)) / 90, "tokens": n}))
+    assert "reward and length correlate" in caplog.text

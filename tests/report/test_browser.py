@@ -373,7 +373,7 @@ def test_the_place_is_kept_while_rows_arrive(browser: Any, tmp_path: Path) -> No
         sync_api.expect(page.locator(".row[aria-selected=true]")).to_be_in_viewport()
 
 
-def test_a_replaced_ledger_is_shown_anew(browser: Any, tmp_path: Path) -> None:
+def test_a_replaced_ledger_is_shown_again(browser: Any, tmp_path: Path) -> None:
     ledger = write(tmp_path / "l.jsonl", some(40))
     with Served(ledger) as served, Opened(browser, served.url) as opened:
         page = opened.page

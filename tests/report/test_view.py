@@ -84,7 +84,7 @@ async def test_it_follows_a_run_that_still_writes(tmp_path: Path, monkeypatch: p
         assert (await client.get("api/block/0"))["rows"] == 3
 
 
-async def test_a_ledger_that_was_replaced_is_read_anew(
+async def test_a_ledger_that_was_replaced_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_POLL_S", 0.01)
@@ -102,7 +102,7 @@ async def test_a_ledger_that_was_replaced_is_read_anew(
         state = await client.caught_up(3)
         assert (state["generation"], state["problem"]) == (first + 1, "")
         for what in ("block/0", "rollout/0", "search?text=x", "signals"):
-            assert "read anew" in await client.get(f"api/{what}", 409, headers=old)
+            assert "is being read again" in await client.get(f"api/{what}", 409, headers=old)
         assert (await client.get("api/rollout/0"))["run"] == "new"
 
 
@@ -122,7 +122,7 @@ async def test_an_answer_that_was_begun_before_a_replacement_is_not_given(
         append(path, entry(0, run="new"))
         await client.caught_up(1)
         over.set()
-        assert "read anew" in await searching
+        assert "is being read again" in await searching
 
 
 async def test_nobody_without_the_token_and_no_other_host_reads(tmp_path: Path) -> None:

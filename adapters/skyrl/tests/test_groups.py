@@ -262,3 +262,12 @@ async def test_failures_that_cost_no_reward_are_told_too(tokenizer: Any, caplog:
     await made.generate(input_of(1, 2), disable_tqdm=True)
     made.end_step()
     assert "2 rollouts graded; grader 'flaky' failed on 2 of 2 rollouts (JudgeUnavailable × 2)" in caplog.text
+
+
+async def test_failures_of_a_step_that_nobody_ends_are_told(tokenizer: Any, caplog: Any) -> None:
+    """The last step of a trainer that is not ours: the runner itself says what went wrong."""
+    register(runner=GradingRunner({"flaky": flaky}, missing_reward="neutral"))
+    policy = ScriptedPolicy(tokenizer, lambda prompt, call: "down #### 0")
+    made = generator(make_generator(), tokenizer, policy)
+    await made.generate(input_of(1, 2), disable_tqdm=True)
+    assert "grader 'flaky' failed on" in caplog.text

@@ -32,7 +32,7 @@ class LoadWatch:
 
     async def watch(self, every_s: float) -> None:
         """Look again and again, until cancelled. A server that is away for a while is asked again; one that tells nothing is not."""
-        while self._found or await self.look():
+        while self._found:
             await asyncio.sleep(every_s)
             await self.look()
 
@@ -69,12 +69,13 @@ async def watched(judges: Iterable[Any], *, every_s: float = 0.1) -> AsyncIterat
     watches = [LoadWatch(judge) for judge in judges]
     for one in watches:
         await one.look()
-    tasks = [asyncio.create_task(one.watch(every_s)) for one in watches]
+    telling = [one for one in watches if one.as_json() is not None]
+    tasks = [asyncio.create_task(one.watch(every_s)) for one in telling]
     try:
         yield watches
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    for one in watches:
+    for one in telling:
         await one.look()

@@ -233,13 +233,15 @@ def _limits(path: Path | None) -> SignalLimits | None:
     """The limits in a YAML file, or in a reward.yaml; None without one. Raises ConfigError for a name or a value that is none."""
     import msgspec
 
+    from judgekit.config import load_config
     from judgekit.strict_yaml import read_yaml
 
     if path is None:
         return None
     found = read_yaml(path)
     if isinstance(found, dict) and "graders" in found:
-        found = (found.get("runner") or {}).get("signals", {})
+        given: SignalLimits | None = load_config(path).runner_settings().get("signals")
+        return given
     try:
         return msgspec.convert(found, SignalLimits)
     except msgspec.ValidationError as error:

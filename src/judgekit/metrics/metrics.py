@@ -72,6 +72,7 @@ class Metrics:
             if rollouts < _TELL_ROLLOUTS and clock < self._tell_at and not now:
                 return
             self._tell_at = clock + _TELL_S
+            self._news.limits = self.limits
             lines = list(self._news.warnings())
             self._told.merge(self._news)
             self._news = self._counts()

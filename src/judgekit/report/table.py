@@ -119,7 +119,7 @@ class Spent(NamedTuple):
 
 
 class LedgerChanged(DataError):
-    """What was read of a ledger is not in it any more: it was cut, replaced or written anew."""
+    """What was read of a ledger is not in it any more: it was cut, replaced or rewritten."""
 
 
 class _File:
@@ -131,7 +131,7 @@ class _File:
         """Device and inode."""
         self.offset = self.lines = 0
         self.last = (0, b"")
-        """Length and digest of the last line that was read: a file that was written anew has another one there."""
+        """Length and digest of the last line that was read: a file that was rewritten has another one there."""
         self.seen: tuple[Any, ...] = ()
         """What the file was when it was last read to its end."""
 
@@ -454,7 +454,7 @@ def _to_where_it_was(path: Path, file: _File, opened: BinaryIO) -> None:
         length, digest = file.last
         opened.seek(file.offset - length)
         if identity != file.identity or _digest(opened.read(length)) != digest:
-            raise LedgerChanged(f"{path} was cut, replaced or written anew")
+            raise LedgerChanged(f"{path} was cut, replaced or rewritten")
     file.identity = identity
 
 

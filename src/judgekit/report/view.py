@@ -70,7 +70,7 @@ class View:
         self._lock = asyncio.Lock()
         self._signals: tuple[int, list[dict[str, Any]]] = (-1, [])
         self.generation = 0
-        """How often the ledger was read anew: rows of one generation are not those of another."""
+        """How often the ledger was read from its beginning again: rows of one generation are not those of another."""
 
     @contextlib.asynccontextmanager
     async def served(self, port: int = 0) -> AsyncIterator[str]:
@@ -169,7 +169,7 @@ class View:
                     return response
         except (OSError, DataError) as error:
             raise web.HTTPGone(text=f"what was read is not in the ledger any more: {error}") from None
-        raise web.HTTPConflict(text="the ledger was replaced: it is read anew")
+        raise web.HTTPConflict(text="the ledger was replaced and is being read again")
 
     async def _page(self, request: web.Request) -> web.Response:
         return web.Response(text=shell("ledger", connect=True), content_type="text/html")

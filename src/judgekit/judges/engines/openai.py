@@ -458,8 +458,9 @@ class OpenAIJudge:
         else:
             answer = await self.server.post(path, body, headers=headers)
         choices = self._choices(answer)
-        numbers = [c.get("index") for c in choices] if several else list(range(len(choices)))
-        if len(choices) != len(asked) or not all(number in numbers for number in range(len(asked))):
+        numbers = [c.get("index") for c in choices] if several else range(len(choices))
+        order = {n: c for n, c in zip(numbers, choices, strict=True) if isinstance(n, int | float)}
+        if len(choices) != len(asked) or set(order) != set(range(len(asked))):
             raise _OtherCount(f"{self} sent {len(choices)} choices for {len(asked)} prompt(s)")
         seconds = time.perf_counter() - start
         shares = usage_shares(answer.get("usage"), len(asked))
@@ -468,9 +469,7 @@ class OpenAIJudge:
             if abilities.by_ids:
                 share = msgspec.structs.replace(share, prompt_tokens=len(prompt))
             try:
-                replies.append(
-                    self._reply(choices[numbers.index(number)], first_token, share, abilities.root, seconds)
-                )
+                replies.append(self._reply(order[number], first_token, share, abilities.root, seconds))
             except JudgekitError as error:
                 replies.append(error)
         return replies

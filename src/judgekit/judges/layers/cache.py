@@ -312,9 +312,8 @@ class _Opened:
     """A thread's connection, which is closed when the thread ends."""
 
     def __init__(self, path: str) -> None:
-        self.connection = sqlite3.connect(
-            path, timeout=10.0, check_same_thread=False
-        )  # its end may be elsewhere
+        # the thread's end, and so the close, may be noticed in another
+        self.connection = sqlite3.connect(path, timeout=10.0, check_same_thread=False)
         for statement in (
             "PRAGMA journal_mode=WAL",
             "PRAGMA synchronous=NORMAL",

@@ -191,7 +191,7 @@ const serverSource = {
     const reply = await fetch(path, { ...options, headers: { Authorization: `Bearer ${location.hash.slice(1)}`, ...(generation === null ? {} : { Generation: generation }) } });
     if (!reply.ok) throw new Error(await reply.text());
     const answer = await reply.json();
-    if (generation !== store.generation) throw new Error("the ledger was replaced: it is read anew");
+    if (generation !== store.generation) throw new Error("the ledger was replaced and is being read again");
     return answer;
   },
   async open() { await this.refresh(); },
@@ -720,7 +720,7 @@ const setMark = async (row, mark, note = markOf(row)?.note ?? "") => {
   const made = { run: name("run", row), index: store.numbers.index[row], id: store.id[row], mark, note };
   try { await source.mark(row, made); } catch (error) { say(String(error.message ?? error)); return; }
   if (mark || note) store.marks.set(keyOf(row), made); else store.marks.delete(keyOf(row));
-  // nothing else is drawn anew: a person may be about to click
+  // nothing else is redrawn: a person may be about to click
   if (state.row === row) pane?.querySelectorAll("[data-mark]").forEach((one) => one.setAttribute("aria-pressed", one.dataset.mark === mark ? "true" : "false"));
 };
 
