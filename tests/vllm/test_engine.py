@@ -132,6 +132,41 @@ async def test_a_group_hits_the_prefix_cache(engine: VLLMJudge) -> None:
     assert second.usage.cached_tokens >= 0.8 * second.usage.prompt_tokens - 64
 
 
+async def test_copies_of_a_request_are_answered_as_those_that_vllm_makes(engine: VLLMJudge) -> None:
+    """A request after the first of its kind is a copy of what vLLM made of that one, with its own tokens."""
+    hot = Sampling(temperature=1.0, seed=3)
+    schema = {"type": "object", "properties": {"score": {"type": "integer"}}, "required": ["score"]}
+    kinds: list[dict[str, object]] = [
+        {"choices": LABELS},
+        {"choices": LABELS[:2]},
+        {"max_tokens": 12},
+        {"max_tokens": 7},
+        {"max_tokens": 12, "stop": (words(1, 3),)},
+        {"max_tokens": 12, "sampling": hot},
+        {"max_tokens": 12, "sampling": hot, "vote": 1},
+        {"max_tokens": 12, "sampling": Sampling(temperature=0.7, top_p=0.5, seed=3)},
+        {"max_tokens": 24, "json_schema": schema},
+        {"max_tokens": 24, "json_schema": {**schema, "properties": {"score": {"type": "boolean"}}}},
+    ]
+    assert engine._engine is not None
+    requests, llm = engine._engine._requests, engine._engine.llm
+    made = []
+    for text in (words(20), words(25, 4)):
+        requests._kinds.clear()  # so that vLLM makes each
+        made += [await engine.complete(ask(text, **kind)) for kind in kinds]
+    assert len(requests._kinds) == len(kinds)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(llm, "generate", None)
+        copies = [
+            await engine.complete(ask(text, **kind)) for text in (words(20), words(25, 4)) for kind in kinds
+        ]
+    for one, other in zip(made, copies, strict=True):
+        assert (one.text, one.finish_reason) == (other.text, other.finish_reason)
+        assert (one.choice_probs or {}) == pytest.approx(other.choice_probs or {}, rel=1e-4)
+        assert one.usage.completion_tokens == other.usage.completion_tokens
+    assert len({reply.text for reply in made}) > len(kinds)
+
+
 async def test_bad_requests_are_refused_and_the_engine_lives(engine: VLLMJudge) -> None:
     with pytest.raises(JudgeRejected, match="tokens too long for the context of 2048"):
         await engine.complete(ask("x", words(3000), choices=LABELS))
@@ -151,8 +186,9 @@ async def test_cancelling_the_caller_ends_the_request_in_the_engine(engine: VLLM
     await engine.complete(ask("x", choices=LABELS))
     _signal_engine(engine, signal.SIGSTOP)  # none can be answered before it is cancelled
     try:
-        tasks = [asyncio.create_task(engine.complete(ask(words(20, i), max_tokens=1500))) for i in range(4)]
-        while requests.get_num_unfinished_requests() < 4:
+        both: list[dict[str, object]] = [{"max_tokens": 1500}, {"choices": LABELS}]  # vLLM makes it; a copy
+        tasks = [asyncio.create_task(engine.complete(ask(words(20, i), **both[i % 2]))) for i in range(8)]
+        while requests.get_num_unfinished_requests() < 8:
             await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()
@@ -170,6 +206,7 @@ async def test_what_the_engine_breaks_off_is_its_own_failure(engine: VLLMJudge) 
     """vLLM aborts what is running where another program pauses it, and hands out what there is so far."""
     assert engine._engine is not None
     llm = engine._engine.llm
+    await engine.complete(ask("x", choices=LABELS))
     _signal_engine(engine, signal.SIGSTOP)
     try:
         asked = asyncio.create_task(gather(engine, [ask("x", choices=LABELS), ask("y", max_tokens=1500)]))
@@ -211,7 +248,9 @@ async def test_kill_9_of_the_engine_under_load_fails_what_was_asked_and_it_is_re
     judge = VLLMJudge(random_model, max_model_len=1024)
     await judge.start()
     try:
-        requests = [ask(words(20, i), max_tokens=400) for i in range(8)]
+        await judge.complete(ask("x", choices=LABELS))
+        requests = [ask(words(20, i), max_tokens=400) for i in range(4)]
+        requests += [ask(words(20, i), choices=LABELS) for i in range(4)]
         _signal_engine(judge, signal.SIGSTOP)  # none can be answered before the kill
         calls = [asyncio.create_task(judge.complete(r)) for r in requests]
         await asyncio.sleep(0.3)

@@ -150,7 +150,7 @@ def _is_accent(c: str) -> bool:
 
 def _begins(text: str, labels: Collection[str]) -> bool:
     start = unicodedata.normalize("NFKC", text[:4096].lstrip()[:64]).casefold().lstrip()
-    return any(start.startswith(label.casefold()) for label in labels)
+    return start.startswith(tuple(map(str.casefold, labels)))
 
 
 class _Section(Struct, frozen=True):

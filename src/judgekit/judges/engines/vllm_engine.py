@@ -21,12 +21,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import resource_tracker
 from typing import Any
 
+import msgspec
+
 from judgekit.errors import ConfigError, JudgeRejected, JudgeUnavailable
 from judgekit.judges.asking.labels import label_token_ids, normalised
 from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.replies import checked_end
+from judgekit.judges.engines.vllm_requests import Requests
 from judgekit.judges.engines.watchdog import Watchdog, descendants, forget_shared_memory, shared_memory
 from judgekit.types import Usage
 
@@ -50,13 +53,11 @@ class Engine:
         self._reads_labels = "logprob_token_ids" in inspect.signature(SamplingParams).parameters
         """An engine uses one style of logprobs only: vLLM silently corrupts one style when a batch mixes two."""
         self._client_errors, self._dead_errors = _vllm_errors()
+        self._requests = Requests(llm, self._dead_errors[0])
         self._labels: dict[tuple[str, ...], dict[str, list[int]]] = {}
-        self._label_params: dict[tuple[str, ...], Any] = {}
         self._numbers = itertools.count()
         self.watchdog: Watchdog | None = None
         self._died = False
-        self._lora: dict[str, Any] = {}
-        """What requests carry if the judge is a LoRA adapter."""
         self._mapped: set[str] = set()
         """Shared memory of its processes, as far as it was looked at."""
         try:
@@ -90,7 +91,7 @@ class Engine:
         """Answer all requests with a LoRA adapter."""
         from vllm.lora.request import LoRARequest
 
-        self._lora = {"lora_request": LoRARequest("judge", 1, adapter)}
+        self._requests.lora = LoRARequest("judge", 1, adapter)
 
     def kill(self) -> None:
         """End the engine's processes at once, for they do not answer."""
@@ -111,15 +112,13 @@ class Engine:
         """Make the reply to a request whose prompt is *ids*."""
         start = time.perf_counter()
         labels = self.label_ids(request.choices) if request.choices else {}
-        out: Any = None
         try:
-            params = self._params(request, labels)
-            name = f"judgekit-{next(self._numbers)}"
-            asked = self.llm.generate(
-                self._tokens_input(ids), params, name, priority=request.sampling.priority, **self._lora
+            out = await self._requests.generate(
+                _kind(request),
+                self._tokens_input(ids),
+                lambda: self._params(request, labels),
+                request.sampling.priority,
             )
-            async for item in asked:
-                out = item
         except self._dead_errors as error:
             self._died = True
             raise JudgeUnavailable(f"the engine of {self.model} has died") from error
@@ -170,12 +169,8 @@ class Engine:
         return float(data.flatten()[0]), Usage(calls=1, prompt_tokens=len(prompt.ids))
 
     def _params(self, request: JudgeRequest, labels: dict[str, list[int]]) -> Any:
-        if not labels:
-            return self._text_params(request)
-        known = self._label_params.get(request.choices)
-        if known is None:  # vLLM takes a copy for each request
-            known = self._label_params[request.choices] = self._first_token_params(labels)
-        return known
+        """What vLLM samples a reply by; it depends on the request's `_kind` alone."""
+        return self._first_token_params(labels) if labels else self._text_params(request)
 
     def _first_token_params(self, labels: dict[str, list[int]]) -> Any:
         ids = [i for label_ids in labels.values() for i in label_ids]
@@ -251,6 +246,7 @@ class Engine:
         llm, self.llm = self.llm, None
         if llm is None:
             return
+        self._requests.close()
         self._mapped |= set().union(*map(shared_memory, self._processes()))
         with _silenced(logging.getLogger("vllm")), contextlib.suppress(Exception):
             try:
@@ -392,6 +388,13 @@ def engine_processes() -> set[int]:
         if child.pid and child.name.startswith(("EngineCore", "VLLM"))
     }
     return children.union(*(descendants(pid) for pid in children))
+
+
+def _kind(request: JudgeRequest) -> tuple[Any, ...]:
+    """What a request's sampling parameters depend on."""
+    schema = msgspec.json.encode(request.json_schema) if request.json_schema is not None else None
+    vote = request.vote if request.sampling.seed is not None else 0
+    return request.choices, request.sampling, answer_tokens(request), request.stop, schema, vote
 
 
 def _vllm_errors() -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
