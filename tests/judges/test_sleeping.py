@@ -250,6 +250,60 @@ async def test_nobody_is_told_that_a_server_sleeps_while_it_still_works() -> Non
         await judge.close()
 
 
+async def test_who_gives_up_waiting_wakes_no_server_that_another_lets_sleep() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url, sleep=True)
+        await judge.start()
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(request: web.Request) -> web.StreamResponse:
+            begun.set()
+            await go_on.wait()
+            return await server.well(request)
+
+        server.fault = slow
+        running = asyncio.create_task(judge.complete(ask("candidate")))
+        await begun.wait()
+        first, second, third = (asyncio.create_task(judge.sleep()) for _ in range(3))
+        await asyncio.sleep(0.03)
+        first.cancel()
+        await asyncio.wait([first])
+        go_on.set()
+        await asyncio.gather(second, third, running)
+        assert server.asleep
+        await judge.close()
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+async def test_a_server_that_is_gone_costs_the_others_no_phase(
+    gone: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with FakeServer("vllm") as first, FakeServer("vllm") as second:
+        servers = [first, second]
+        engines = [OpenAIJudge(one.url, sleep=True) for one in servers]
+        judge = Routed(engines)
+        await judge.start()
+        await judge.sleep()
+        for path in (
+            "/wake_up",
+            "/sleep",
+            "/v1/completions",
+            "/v1/chat/completions",
+            "/v1/models",
+            "/health",
+        ):
+            servers[gone].once[path] = [nothing_at_all] * 50
+        async with awake(judge):
+            for number in range(8):
+                assert (await judge.complete(ask(f"candidate {number}"))).text == "1"
+        assert servers[1 - gone].asleep
+        assert f"{engines[gone]!r} was not woken, and the other replicas are" in caplog.text
+        servers[1 - gone].once["/wake_up"] = [nothing_at_all] * 2
+        with pytest.raises(JudgeUnavailable):
+            await judge.wake_up()
+        await judge.close()
+
+
 async def test_a_server_that_sleeps_since_the_last_trainer_is_woken() -> None:
     for begin in (OpenAIJudge.start, OpenAIJudge.wake_up):
         async with FakeServer("vllm") as server:

@@ -24,6 +24,8 @@ class ServerSleep:
         """Whether the server has confirmed its last turn: one whose answer was lost may have come through."""
         self._server = server
         self._at_work = 0
+        self._waiting = 0
+        """Callers of `sleep` who wait for the last requests."""
 
     def __enter__(self) -> None:
         if self.asleep:
@@ -42,12 +44,16 @@ class ServerSleep:
         if self.asleep and self._turned:
             return
         self.asleep, self._turned = True, False
+        self._waiting += 1
         try:
             while self._at_work:
                 await asyncio.sleep(_DRAIN_S)
-        except BaseException:  # whoever waited for it has given up
-            self.asleep, self._turned = False, True
+        except BaseException:
+            if self._waiting == 1:  # all who waited for it have given up
+                self.asleep, self._turned = False, True
             raise
+        finally:
+            self._waiting -= 1
         if not self.asleep:  # it was woken meanwhile
             return
         try:  # a call that is lost may have come through: the server is taken to sleep

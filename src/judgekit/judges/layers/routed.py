@@ -129,18 +129,13 @@ class Routed:
         return all(getattr(replica.judge, "can_sleep", False) for replica in self.replicas)
 
     async def sleep(self) -> None:
-        """Let all replicas sleep. Raises the first error."""
-        await self._turn("sleep")
+        """Let all replicas sleep. Raises as `start` does; one that cannot be reached while others sleep is logged."""
+        self._leave_out_failed("put to sleep", await together(r.judge.sleep() for r in self.replicas))
 
     async def wake_up(self) -> None:
-        """Wake all replicas. Raises the first error."""
-        await self._turn("wake_up")
+        """Wake all replicas. Raises as `start` does; one that does not wake beside others that do is left out."""
+        self._leave_out_failed("woken", await together(r.judge.wake_up() for r in self.replicas))
         await self.ready()  # who was left out meanwhile is asked at once
-
-    async def _turn(self, method: str) -> None:
-        for outcome in await together(getattr(replica.judge, method)() for replica in self.replicas):
-            if isinstance(outcome, BaseException):
-                raise outcome
 
     async def start(self) -> None:
         """Start all replicas, side by side.
@@ -148,15 +143,7 @@ class Routed:
         Raises the first error if none starts, and a ConfigError in any case. A replica that does not start beside
         others that do is left out until it is ready.
         """
-        started = await together(_start(replica.judge) for replica in self.replicas)
-        errors = [error for error in started if isinstance(error, BaseException)]
-        for error in errors:
-            if not isinstance(error, JudgeError) or len(errors) == len(self.replicas):
-                raise error
-        for replica, outcome in zip(self.replicas, started, strict=True):
-            if isinstance(outcome, BaseException):
-                logger.error("%r was not started, and the other replicas are: %s", replica.judge, outcome)
-                self._leave_out(replica)
+        self._leave_out_failed("started", await together(_start(r.judge) for r in self.replicas))
         told = {str(getattr(replica.judge, "weights", None) or "") for replica in self.replicas} - {""}
         if len(told) > 1:
             logger.warning(
@@ -164,6 +151,17 @@ class Routed:
                 self,
                 ", ".join(sorted(told)),
             )
+
+    def _leave_out_failed(self, what: str, outcomes: Sequence[Any]) -> None:
+        """Raise what failed for all replicas, or for any by no fault of its engine; leave out those that failed alone."""
+        errors = [error for error in outcomes if isinstance(error, BaseException)]
+        for error in errors:
+            if not isinstance(error, JudgeError) or len(errors) == len(self.replicas):
+                raise error
+        for replica, outcome in zip(self.replicas, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                logger.error("%r was not %s, and the other replicas are: %s", replica.judge, what, outcome)
+                self._leave_out(replica)
 
     async def close(self) -> None:
         """Close all replicas."""
