@@ -117,6 +117,8 @@ def test_line_scales_and_custom_lines() -> None:
         (lambda: LineVerdict(line="score"), "contains {score} once"),
         (lambda: LineVerdict(line="{score}"), "words before"),
         (lambda: LineVerdict(low=0, high=1, to=(1, 0)), "to is the range"),
+        (lambda: LineVerdict(max_tokens=0), "max_tokens is a whole number of tokens, at least 1, not 0"),
+        (lambda: JsonVerdict(max_tokens=1.5), "max_tokens is a whole number of tokens"),  # type: ignore[arg-type]
         (lambda: ChoiceVerdict({"A": 1.0, "B": 1.0}), "must not all have the same score"),
         (lambda: ChoiceVerdict.scale(0, 100), "2 to 26 steps"),
         (lambda: JsonVerdict(scores=["a", "a"]), "list of distinct names"),

@@ -13,7 +13,6 @@ Rollouts come from a policy that is rewarded for fooling the judge. Four measure
 
 from __future__ import annotations
 
-import inspect
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,8 +20,9 @@ from functools import lru_cache
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+import msgspec
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, did_you_mean
@@ -207,8 +207,9 @@ class Template:
         from judgekit.strict_yaml import parse_yaml  # most templates have no verdict
 
         given = parse_yaml(text, f"template {self.name!r}")
-        own = {"source": str, "models": list, "rubric": str}
-        known = [p for p in inspect.signature(LineVerdict).parameters if p != "nonce"]
+        own = {"source": str, "models": list[str], "rubric": str}
+        known = get_type_hints(LineVerdict.__init__)
+        del known["nonce"], known["return"]
         if not isinstance(given, dict):
             raise ConfigError(
                 f"template {self.name!r}: the section verdict is a mapping, such as line: 'Score: {{score}}'"
@@ -218,10 +219,10 @@ class Template:
                 raise ConfigError(
                     f"template {self.name!r}: verdict has no {key!r}{did_you_mean(key, [*own, *known])}"
                 )
-            if key in own and not isinstance(value, own[key]):
-                raise ConfigError(
-                    f"template {self.name!r}: {key} is {'a list' if own[key] is list else 'text'}"
-                )
+            try:
+                given[key] = msgspec.convert(value, own[key] if key in own else known[key])
+            except msgspec.ValidationError as error:
+                raise ConfigError(f"template {self.name!r}: {key}: {error}") from None
         if "line" not in given:
             raise ConfigError(
                 f"template {self.name!r}: the verdict needs its line, such as line: 'Score: {{score}}'"

@@ -190,6 +190,12 @@ class _Scale:
         return min(max(a + (value - self.low) / (self.high - self.low) * (b - a), a), b)
 
 
+def _checked_tokens(name: str, value: int) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name}: max_tokens is a whole number of tokens, at least 1, not {value!r}")
+    return value
+
+
 class LineVerdict:
     """A written verdict at the end of the reply: its last line is `### Final Score: x`.
 
@@ -231,7 +237,7 @@ class LineVerdict:
         self.line = line
         self.own_line = own_line
         self.uses_nonce = nonce
-        self.max_tokens = max_tokens
+        self.max_tokens = _checked_tokens("line", max_tokens)
         marker = self._before.strip()
         if not nonce and len(marker) < 2:
             raise ConfigError(
@@ -363,7 +369,7 @@ class JsonVerdict:
         self.score_range = self._scale.range
         self.outputs = tuple(scores)
         self.uses_nonce = nonce
-        self.max_tokens = max_tokens
+        self.max_tokens = _checked_tokens("json", max_tokens)
         self._keys = self.outputs or ("score",)
         number: dict[str, Any] = {"type": "integer" if integer else "number", "minimum": low, "maximum": high}
         properties: dict[str, Any] = {"code": {"type": "string", "maxLength": 16}} if nonce else {}
