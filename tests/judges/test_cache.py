@@ -21,6 +21,7 @@ from judgekit.judges import (
     stacked,
 )
 from judgekit.judges.layers.cache import Cached, DiskCache
+from judgekit.types import CURRENT_RUN
 
 from .fake_server import FakeServer
 
@@ -175,3 +176,24 @@ async def test_what_changes_verdicts_is_part_of_the_key(tmp_path: Path) -> None:
             await judge.complete(ask())
             await judge.close()
         assert len(server.bodies) == len(different)
+
+
+@pytest.mark.parametrize(("image", "calls"), [("data:image/png;base64,AA==", 1), ("https://host/a.png", 3)])
+async def test_what_is_behind_an_address_is_looked_at_in_each_run(
+    tmp_path: Path, image: str, calls: int
+) -> None:
+    engine = Engine()
+    turns = (Turn("user", (Piece("C: "), Piece("", trusted=False, image=image))),)
+    request = JudgeRequest(turns=turns, choices=("0", "1"), accept=lambda reply: None)
+
+    async def run(name: str) -> None:
+        CURRENT_RUN.set(name)
+        for _ in range(2):
+            await judge.complete(request)
+
+    for names in (("first", "second"), ("third",)):  # two processes, one file
+        judge = Cached(engine, disk=DiskCache(tmp_path / "cache.sqlite"))
+        for name in names:
+            await asyncio.create_task(run(name))
+        await asyncio.to_thread(judge.close)
+    assert engine.calls == calls

@@ -1,7 +1,7 @@
 """Caches replies, and shares equal requests in flight.
 
-Only replies whose verdict could be parsed are stored, never failures. At a temperature above 0 replies are random:
-they are stored only for the run that asked, and not on disk.
+Only replies whose verdict could be parsed are stored, never failures. At a temperature above 0 replies are random, and behind
+an image's address may be another image tomorrow: these are stored only for the run that asked, and not on disk.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Cached:
                 data = self._memory.get(key)
                 if data is not None:
                     self._memory.move_to_end(key)
-        if data is None and self.disk is not None and request.sampling.temperature <= 0:
+        if data is None and self.disk is not None and _lasts(request):
             data = self.disk.get(key)
             if data is not None:
                 self._remember(key, data)
@@ -136,7 +136,7 @@ class Cached:
     def _keep(self, key: bytes, request: JudgeRequest, reply: JudgeReply) -> None:
         data = _encoder.encode(msgspec.structs.replace(reply, nonce=reply.nonce or request.nonce))
         self._remember(key, data)
-        if self.disk is not None and request.sampling.temperature <= 0:
+        if self.disk is not None and _lasts(request):
             self.disk.put(key, data)
 
     def _remember(self, key: bytes, data: bytes) -> None:
@@ -197,13 +197,20 @@ def request_key(request: JudgeRequest, identity: str) -> bytes:
         [sampling.temperature, sampling.top_p, sampling.seed, sampling.max_tokens, _thinking(sampling)],
         request.vote,
         request.asker,
-        CURRENT_RUN.get() if sampling.temperature > 0 else "",
+        "" if _lasts(request) else CURRENT_RUN.get(),
         *request.stop,
     ]
     data = msgspec.json.encode(parts)
     if request.nonce:
         data = data.replace(request.nonce.encode(), b"")
     return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _lasts(request: JudgeRequest) -> bool:
+    """Whether a later run would get the same reply."""
+    return request.sampling.temperature <= 0 and not any(
+        piece.image and not piece.image.startswith("data:") for turn in request.turns for piece in turn.pieces
+    )
 
 
 def _thinking(sampling: Sampling) -> bool | int:
