@@ -9,7 +9,8 @@ reward.yaml, its runner, the grader, the layers, the engine, one token a verdict
 `chat_…`: vLLM's `LLM.chat`, which makes the prompts, too. `client_cpu_ms`: this process's CPU per verdict over HTTP, through the layers;
 `layers_cost_ms`: what the layers take of it. Every way is measured once per round, with `generate` right before and
 after it: the mean time of these two over its own is its ratio, so that a drift of the machine meets both. The median of the rounds
-counts.
+counts. The engine reads the labels' probabilities for a verdict, which `generate` does not here; what that takes of its speed
+is printed beside it (`generate, with labels`).
 """
 
 from __future__ import annotations
@@ -165,7 +166,10 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
 
         encoder = PromptEncoder(offline.get_tokenizer(), context_tokens=1024)
 
-        async def by_generate(given: list[Rollout]) -> float:
+        label_ids = sorted({encoder.token_ids(label)[0] for label in ("0", "1")})
+        read = SamplingParams(max_tokens=1, temperature=0, logprob_token_ids=label_ids, detokenize=False)
+
+        async def by_generate(given: list[Rollout], params: Any = params) -> float:
             ids = [encoder.encode(r.turns, reply_tokens=out).ids for r in requests(given, out)]
             prompts = [{"prompt_token_ids": each} for each in ids]
             start = time.perf_counter()
@@ -210,6 +214,8 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
             for kind in ("ray", "http"):
                 ways[f"{kind}, layers"] = _layers_of(runners[f"{kind}_{model}"])
         offline_s: list[float] = []
+        readings: list[float] = []
+        """What `generate` keeps of its speed when it reads the labels' probabilities, as every verdict does."""
         names = [*runners, *ways]
         took: dict[str, list[float]] = {name: [] for name in names}
         ratios: dict[str, list[float]] = {name: [] for name in names}
@@ -231,15 +237,20 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
                 raise SystemExit(f"{name}: {next(r.grades for r in results if r.reward is None)}")
             return found
 
-        async def limit() -> float:
+        async def limit(params: Any = params) -> float:
             await asyncio.sleep(1.5)
-            return await by_generate(rollouts(next(seeds)))
+            return await by_generate(rollouts(next(seeds)), params)
 
         freeze_heap()  # as `judgekit grade`, Ray actors and vLLM's own server do; for `generate` as well
         for round_ in range(-1, rounds):
             order = list(names)
             random.Random(round_).shuffle(order)
             before = await limit()
+            if out == 1:
+                reading, after = await limit(read), await limit()
+                if round_ >= 0:
+                    readings.append((before + after) / 2 / reading)
+                before = after
             for name in order:
                 own, own_cpu = await timed(name)
                 after = await limit()
@@ -252,6 +263,11 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
         print(f"\n{model}, {out} output token(s), {rounds} rounds of {PROMPTS} prompts", flush=True)
         print(f"  {'generate':26} {PROMPTS / statistics.median(offline_s):7.1f} per s", flush=True)
         medians = {}
+        if readings:
+            print(
+                f"  {'generate, with labels':26} {'':13}   {statistics.median(readings):.2f} of generate",
+                flush=True,
+            )
         for name, found in ratios.items():
             low, medians[name], high = quarters(found)
             print(

@@ -103,6 +103,8 @@ async def test_an_adapter_judges_otherwise_and_has_an_identity_of_its_own(
     try:
         own, plain = await judge.complete(request), await engine.complete(request)
         assert own.choice_probs is not None
+        copied = await judge.complete(request)  # of what vLLM made of the first
+        assert copied.choice_probs == pytest.approx(own.choice_probs, rel=1e-3)
         assert own.choice_probs != pytest.approx(plain.choice_probs, rel=1e-2)
         assert own.model == await judge.identity() != plain.model
         assert "adapter-" in own.model
