@@ -21,6 +21,7 @@ class LLM:
 
     def __init__(self, *, refuses: Exception | None = None, **limits: int) -> None:
         self.vllm_config = SimpleNamespace(scheduler_config=SimpleNamespace(**limits))
+        self.model_config = SimpleNamespace(max_model_len=8)
         self.errored = False
         self.refuses = refuses
         self.made = 0
@@ -93,6 +94,16 @@ async def test_a_version_with_another_way_to_add_requests_makes_all() -> None:
     llm.output_processor = SimpleNamespace(add_request=lambda request: None)  # type: ignore[assignment]
     requests = Requests(llm, Dead)
     assert [await asked(requests, "a", number) for number in range(3)] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("length", [0, 8, 9])
+async def test_what_vllm_would_refuse_is_no_copy(length: int) -> None:
+    """Its engine, which gets the copies, does not look at their length."""
+    llm = LLM()
+    requests = Requests(llm, Dead)
+    await asked(requests, "a", 1)
+    await asked(requests, "a", *range(length))
+    assert (llm.made, llm.sent) == (2, [])
 
 
 async def test_who_leaves_has_the_copy_aborted_and_its_late_output_is_nobodys() -> None:

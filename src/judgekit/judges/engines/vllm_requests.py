@@ -36,6 +36,7 @@ class Requests:
         self._dead = dead
         self.lora: Any = None
         """vLLM's LoRARequest of the adapter that answers."""
+        self._context = int(llm.model_config.max_model_len)
         self._numbers = itertools.count()
         self._kinds: OrderedDict[Hashable, Any] = OrderedDict()
         """What vLLM made of a request of each kind, without its tokens."""
@@ -52,10 +53,11 @@ class Requests:
 
         *kind*: equal for requests whose *params* (SamplingParams) and *priority* are. Raises what AsyncLLM.generate raises.
         """
-        pattern = self._kinds.get(kind)
-        if pattern is not None and not self._llm.errored:
+        pattern, ids = self._kinds.get(kind), prompt["prompt_token_ids"]
+        # what cannot be answered is refused by `generate`: vLLM's engine does not check it again
+        if pattern is not None and not self._llm.errored and 0 < len(ids) < self._context:
             self._kinds.move_to_end(kind)
-            return await self._copied(pattern, prompt["prompt_token_ids"])
+            return await self._copied(pattern, ids)
         made, out = params(), None
         async for item in self._llm.generate(
             prompt, made, self._name(), lora_request=self.lora, priority=priority
@@ -78,7 +80,7 @@ class Requests:
             pattern = self._llm.input_processor.process_inputs(
                 "judgekit", prompt, params, supported_tasks=tasks, lora_request=self.lora, priority=priority
             )
-            pattern.prompt_token_ids = []
+            pattern.prompt_token_ids, pattern.external_req_id = [], "judgekit"
             signature(self._llm.output_processor.add_request).bind(pattern, None, queue=None)
             signature(self._llm.abort).bind("judgekit", internal=True)
             signature(self._llm.engine_core.add_request_async).bind(pattern)
