@@ -7,7 +7,7 @@ light: m4 (5 M parameters, the engine is the bottleneck) and m1 (0.5 M, the tran
 ours). 384 rollouts with prompts of about 330 tokens, in groups of 8. `inprocess_…`, `ray_…` and `http_…` are the whole path: a
 reward.yaml, its runner, the grader, the layers, the engine, one token a verdict; `…_16` the engine alone, 16 tokens a reply.
 `chat_…`: vLLM's `LLM.chat`, which makes the prompts, too. `client_cpu_ms`: this process's CPU per verdict over HTTP, through the layers;
-`layers_cost_ms`: what the layers take of it. Every way is measured once per round, with `generate` right before and
+`inprocess_cpu_ms`: the same with the engine in this process, from rollout to reward; `layers_cost_ms`: what the layers take of it. Every way is measured once per round, with `generate` right before and
 after it: the mean time of these two over its own is its ratio, so that a drift of the machine meets both. The median of the rounds
 counts. The engine reads the labels' probabilities for a verdict, which `generate` does not here; what that takes of its speed
 is printed beside it (`generate, with labels`).
@@ -278,6 +278,7 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
         figures: dict[str, Any] = {k: v for k, v in medians.items() if k.endswith(model)}
         if naive:
             figures["client_cpu_ms"] = statistics.median(cpu_ms["http, layers"])
+            figures["inprocess_cpu_ms"] = statistics.median(cpu_ms[f"inprocess_{model}"])
             beyond = {
                 kind: statistics.median(
                     a - b for a, b in zip(cpu_ms[f"{kind}, layers"], cpu_ms[f"{kind}, engine"], strict=True)
@@ -444,6 +445,7 @@ def main() -> None:
                     figures[f"naive_{model}"] = one["naive"]
                     figures["layers_cost_ms"] = one["layers_cost_ms"]
                     figures["client_cpu_ms"] = one["client_cpu_ms"]
+                    figures["inprocess_cpu_ms"] = one["inprocess_cpu_ms"]
                 figures["prefix_hit_rate"] = min(
                     figures.get("prefix_hit_rate", 1.0), sixteen["prefix_hit_rate"]
                 )
