@@ -6,10 +6,10 @@ The limit is vLLM's `LLM.generate` on token ids that are ready, in this process.
 light: m4 (5 M parameters, the engine is the bottleneck) and m1 (0.5 M, the transport shows: naive ways to ask stand beside
 ours). 384 rollouts with prompts of about 330 tokens, in groups of 8. `inprocess_…`, `ray_…` and `http_…` are the whole path: a
 reward.yaml, its runner, the grader, the layers, the engine, one token a verdict; `…_16` the engine alone, 16 tokens a reply.
-`chat_…`: vLLM's `LLM.chat`, which makes the prompts, too. `client_cpu_ms`: this process's CPU per verdict over HTTP, through the layers;
-`inprocess_cpu_ms`: the same with the engine in this process, from rollout to reward; `layers_cost_ms`: what the layers take of it. Every way is measured once per round, with `generate` right before and
-after it: the mean time of these two over its own is its ratio, so that a drift of the machine meets both. The median of the rounds
-counts. The engine reads the labels' probabilities for a verdict, which `generate` does not here; what that takes of its speed
+`chat_…`: vLLM's `LLM.chat`, which makes the prompts, too. `client_cpu_ms`: this process's CPU per verdict over HTTP, through the
+layers; `layers_cost_ms`: what the layers take of it; `inprocess_cpu_ms`: this process's CPU from rollout to reward where the engine
+is its own. Every way is measured once per round, with `generate` right before and after it: the mean time of these two over its own
+is its ratio, so that a drift of the machine meets both. The median of the rounds counts. The engine reads the labels' probabilities for a verdict, which `generate` does not here; what that takes of its speed
 is printed beside it (`generate, with labels`).
 """
 
