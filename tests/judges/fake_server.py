@@ -169,6 +169,18 @@ class FakeServer:
         }
         return web.json_response({"choices": make(body), "usage": usage})
 
+    def hold(self) -> tuple[asyncio.Event, asyncio.Event]:
+        """Let requests wait; returns what tells that one has arrived, and what lets them go on."""
+        arrived, go_on = asyncio.Event(), asyncio.Event()
+
+        async def held(request: web.Request) -> web.StreamResponse:
+            arrived.set()
+            await go_on.wait()
+            return await self.well(request)
+
+        self.fault = held
+        return arrived, go_on
+
     async def well(self, request: web.Request) -> web.StreamResponse:
         """Answer a request for chat as a server without `fault` does: for faults that hit some requests only."""
         answer = self._batch if request.path.endswith("batch") else self._chat

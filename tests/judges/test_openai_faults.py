@@ -425,14 +425,7 @@ async def test_a_server_looked_at_again_meanwhile_changes_no_reply_that_is_on_it
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url)
         await judge.complete(ask("candidate"))
-        arrived, go_on = asyncio.Event(), asyncio.Event()
-
-        async def slow(request: Any) -> Any:
-            arrived.set()
-            await go_on.wait()
-            return await server.well(request)
-
-        server.fault = slow
+        arrived, go_on = server.hold()
         call = asyncio.create_task(judge.complete(ask("candidate 2")))
         await arrived.wait()
         server.fault = None

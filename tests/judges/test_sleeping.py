@@ -14,6 +14,8 @@ from judgekit import ConfigError, Graded, GradingRunner, JudgeUnavailable, Rollo
 from judgekit.errors import JudgeLoading
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, OpenAIJudge, Routed, VLLMJudge, awake, stacked
+from judgekit.judges.engines import server_sleep
+from judgekit.judges.engines.server_sleep import ServerSleep
 from judgekit.judges.engines.vllm import engine_identity
 from judgekit.judges.sleeping import sleep
 from tests.judges.fake_server import FakeServer, nothing_at_all
@@ -218,14 +220,7 @@ async def test_nobody_is_told_that_a_server_sleeps_while_it_still_works() -> Non
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url, sleep=True)
         await judge.start()
-        begun, go_on = asyncio.Event(), asyncio.Event()
-
-        async def slow(request: web.Request) -> web.StreamResponse:
-            begun.set()
-            await go_on.wait()
-            return await server.well(request)
-
-        server.fault = slow
+        begun, go_on = server.hold()
         running = asyncio.create_task(judge.complete(ask("candidate")))
         await begun.wait()
         falling = [asyncio.create_task(judge.sleep()) for _ in range(2)]
@@ -254,14 +249,7 @@ async def test_who_gives_up_waiting_wakes_no_server_that_another_lets_sleep() ->
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url, sleep=True)
         await judge.start()
-        begun, go_on = asyncio.Event(), asyncio.Event()
-
-        async def slow(request: web.Request) -> web.StreamResponse:
-            begun.set()
-            await go_on.wait()
-            return await server.well(request)
-
-        server.fault = slow
+        begun, go_on = server.hold()
         running = asyncio.create_task(judge.complete(ask("candidate")))
         await begun.wait()
         first, second, third = (asyncio.create_task(judge.sleep()) for _ in range(3))
@@ -272,6 +260,32 @@ async def test_who_gives_up_waiting_wakes_no_server_that_another_lets_sleep() ->
         await asyncio.gather(second, third, running)
         assert server.asleep
         await judge.close()
+
+
+async def test_who_gives_up_while_a_server_is_put_to_sleep_does_not_take_it_for_awake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called, go_on = asyncio.Event(), asyncio.Event()
+
+    class Server:
+        async def call(self, path: str) -> None:
+            called.set()
+            await go_on.wait()
+
+    sleeping = ServerSleep(Server(), able=True)  # type: ignore[arg-type]
+    monkeypatch.setattr(server_sleep, "_DRAIN_S", 0.5)
+    with sleeping:
+        first = asyncio.create_task(sleeping.sleep())
+        await asyncio.sleep(0)
+        monkeypatch.setattr(server_sleep, "_DRAIN_S", 60)  # the second looks again after the first has called
+        second = asyncio.create_task(sleeping.sleep())
+        await asyncio.sleep(0)
+    await called.wait()
+    second.cancel()
+    await asyncio.wait([second])
+    go_on.set()
+    await first
+    assert sleeping.asleep
 
 
 @pytest.mark.parametrize("gone", [0, 1])

@@ -24,8 +24,8 @@ class ServerSleep:
         """Whether the server has confirmed its last turn: one whose answer was lost may have come through."""
         self._server = server
         self._at_work = 0
-        self._waiting = 0
-        """Callers of `sleep` who wait for the last requests."""
+        self._callers = 0
+        """Callers of `sleep` who wait for it."""
 
     def __enter__(self) -> None:
         if self.asleep:
@@ -44,16 +44,20 @@ class ServerSleep:
         if self.asleep and self._turned:
             return
         self.asleep, self._turned = True, False
-        self._waiting += 1
+        self._callers += 1
+        try:
+            await self._fall_asleep()
+        finally:
+            self._callers -= 1
+
+    async def _fall_asleep(self) -> None:
         try:
             while self._at_work:
                 await asyncio.sleep(_DRAIN_S)
         except BaseException:
-            if self._waiting == 1:  # all who waited for it have given up
+            if self._callers == 1:  # all who waited for it have given up
                 self.asleep, self._turned = False, True
             raise
-        finally:
-            self._waiting -= 1
         if not self.asleep:  # it was woken meanwhile
             return
         try:  # a call that is lost may have come through: the server is taken to sleep
