@@ -9,8 +9,9 @@ reward.yaml, its runner, the grader, the layers, the engine, one token a verdict
 `chat_…`: vLLM's `LLM.chat`, which makes the prompts, too. `client_cpu_ms`: this process's CPU per verdict over HTTP, through the
 layers; `layers_cost_ms`: what the layers take of it; `inprocess_cpu_ms`: this process's CPU from rollout to reward where the engine
 is its own. Every way is measured once per round, with `generate` right before and after it: the mean time of these two over its own
-is its ratio, so that a drift of the machine meets both. The median of the rounds counts. The engine reads the labels' probabilities for a verdict, which `generate` does not here; what that takes of its speed
-is printed beside it (`generate, with labels`).
+is its ratio, so that a drift of the machine meets both. The median of the rounds counts. The engine reads the labels'
+probabilities for a verdict, which `generate` does not here; what that takes of its speed is printed beside it (`generate, with
+labels`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import contextlib
 import gc
 import importlib.util
 import inspect
-import itertools
 import logging
 import math
 import multiprocessing
@@ -55,7 +54,6 @@ class Engine:
         self._client_errors, self._dead_errors = _vllm_errors()
         self._requests = Requests(llm, self._dead_errors[0])
         self._labels: dict[tuple[str, ...], dict[str, list[int]]] = {}
-        self._numbers = itertools.count()
         self.watchdog: Watchdog | None = None
         self._died = False
         self._mapped: set[str] = set()
@@ -150,9 +148,7 @@ class Engine:
         params = PoolingParams(task="classify", use_activation=False)
         out: Any = None
         try:
-            async for item in self.llm.encode(
-                self._tokens_input(prompt.ids), params, f"judgekit-{next(self._numbers)}"
-            ):
+            async for item in self.llm.encode(self._tokens_input(prompt.ids), params, self._requests.name()):
                 out = item
         except self._dead_errors as error:
             self._died = True

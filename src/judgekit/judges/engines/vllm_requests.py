@@ -60,7 +60,7 @@ class Requests:
             return await self._copied(pattern, ids)
         made, out = params(), None
         async for item in self._llm.generate(
-            prompt, made, self._name(), lora_request=self.lora, priority=priority
+            prompt, made, self.name(), lora_request=self.lora, priority=priority
         ):
             out = item
         if self._copies and kind not in self._kinds:
@@ -71,7 +71,8 @@ class Requests:
         """Let go of the engine."""
         self._llm = None
 
-    def _name(self) -> str:
+    def name(self) -> str:
+        """A name that no other request of this engine has."""
         return f"judgekit-{next(self._numbers)}"
 
     async def _remember(self, kind: Hashable, prompt: Any, params: Any, priority: int) -> None:
@@ -98,7 +99,7 @@ class Requests:
             self._kinds.popitem(last=False)
 
     async def _copied(self, pattern: Any, ids: list[int]) -> Any:
-        llm, name = self._llm, self._name()
+        llm, name = self._llm, self.name()
         request = copy(pattern)
         request.request_id = request.external_req_id = name
         request.prompt_token_ids = ids
