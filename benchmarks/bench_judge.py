@@ -9,7 +9,8 @@ reward.yaml, its runner, the grader, the layers, the engine, one token a verdict
 `chat_…`: vLLM's `LLM.chat`, which makes the prompts, too. `client_cpu_ms`: this process's CPU per verdict over HTTP, through the
 layers; `layers_cost_ms`: what the layers take of it; `inprocess_cpu_ms`: this process's CPU from rollout to reward where the engine
 is its own. Every way is measured once per round, with `generate` right before and after it: the mean time of these two over its own
-is its ratio, so that a drift of the machine meets both. The median of the rounds counts. The engine reads the labels'
+is its ratio, so that a drift of the machine meets both. Each way answers one batch before the batch that
+counts: it was idle while the others were measured, and its first batch takes a tenth longer. The median of the rounds counts. The engine reads the labels'
 probabilities for a verdict, which `generate` does not here; what that takes of its speed is printed beside it (`generate, with
 labels`).
 """
@@ -224,7 +225,11 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
         seeds = (f"{number} {out}" for number in itertools.count())
 
         async def timed(name: str) -> tuple[float, float]:
-            """Seconds by the clock, and of this process's CPU."""
+            """Seconds by the clock, and of this process's CPU, of the second of two batches."""
+            await once(name)
+            return await once(name)
+
+        async def once(name: str) -> tuple[float, float]:
             given = rollouts(next(seeds))
             batch = requests(given, out)
             await asyncio.sleep(1.5)  # vLLM's workers poll for a second after their last step

@@ -122,6 +122,22 @@ TEMPLATES: dict[str, tuple[list[str], str]] = {
         "<s>{% for m in messages %}{% if m.role == 'system' %}[SYSTEM_PROMPT]{{ m.content }}[/SYSTEM_PROMPT]"
         "{% else %}[INST]{{ m.content }}[/INST]{% endif %}{% endfor %}",
     ),
+    "seeing": (
+        [
+            "<|endoftext|>",
+            "<|im_start|>",
+            "<image>",
+            "<fake_token_around_image>",
+            "<global-img>",
+            "<end_of_utterance>",
+            "<|im_end|>",
+        ],
+        CHATML.replace(
+            "{{ m.content }}",
+            "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
+            "{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}",
+        ),
+    ),
     "drops system": (
         ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
         "{% for m in messages %}{% if m.role != 'system' %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}"
@@ -199,5 +215,54 @@ def make_model(
     )
     model = (Qwen2ForSequenceClassification if reward else Qwen2ForCausalLM)(config).float()
     model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_seeing_model(folder: Path, *, seed: int = 0) -> Path:
+    """A random Idefics3 in *folder*: a model that sees an image of 32 × 32 pixels, as 4 tokens and their frame."""
+    import torch
+    from transformers import (
+        Idefics3Config,
+        Idefics3ForConditionalGeneration,
+        Idefics3ImageProcessorPil,
+        Idefics3Processor,
+        LlamaConfig,
+    )
+
+    tokenizer = make_tokenizer("seeing")
+    torch.manual_seed(seed)
+    text = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=4096,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        initializer_range=0.1,
+    )
+    eyes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 32,
+        "patch_size": 8,
+        "initializer_range": 0.1,
+    }
+    config = Idefics3Config(
+        vision_config=eyes,
+        text_config=text,
+        image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
+        scale_factor=2,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    size = {"longest_edge": 32}
+    sees = Idefics3ImageProcessorPil(size=size, max_image_size=size, do_image_splitting=False)
+    Idefics3ForConditionalGeneration(config).float().save_pretrained(folder)
+    Idefics3Processor(sees, tokenizer, image_seq_len=4).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

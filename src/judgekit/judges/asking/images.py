@@ -20,6 +20,9 @@ from judgekit.errors import ConfigError
 Images = Literal["none", "data", "any"]
 """What a judge is shown: no images, those that come as data, or also those at an http(s) address, which its server fetches."""
 
+ImageData = Literal["none", "data"]
+"""As `Images`, for engines that fetch nothing."""
+
 MOST_CHARS = 20 << 20
 """Longest data URL that is passed on."""
 
@@ -49,6 +52,13 @@ def checked(images: Any) -> Images:
     """Return the setting. Raises ConfigError for another value."""
     if images not in get_args(Images):
         raise ConfigError(f"images is none, data or any, not {images!r}")
+    return images  # type: ignore[no-any-return]
+
+
+def checked_data(images: Any) -> ImageData:
+    """Return the setting of an engine that fetches nothing. Raises ConfigError for another value."""
+    if images not in get_args(ImageData):
+        raise ConfigError(f"images is none or data for an engine that is not asked over HTTP, not {images!r}")
     return images  # type: ignore[no-any-return]
 
 

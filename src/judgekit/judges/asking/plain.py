@@ -21,8 +21,6 @@ def text_messages(
 ) -> list[dict[str, Any]]:
     """Make chat messages of *turns*, with control strings broken up and over-long pieces cut.
 
-    A turn with images has a list of parts as its content, and is the user's: most servers take images in no other.
-
     *control_strings*: the model's own, see `control_strings`. *max_chars* limits all contents together: the longest
     of the pieces with a token budget are cut first, then other untrusted ones; trusted text never is. Every cut
     is marked.
@@ -65,19 +63,24 @@ def text_messages(
             )
         # what is cut here was disarmed before, and a mark begins and ends with a space: nothing grows together
         texts = [shortened(text, length)[0] for text, length in zip(texts, lengths, strict=True)]
+    return messages_of(turns, texts)
+
+
+def messages_of(turns: Sequence[Turn], texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Make chat messages of *turns*, where *texts* are those of all their pieces.
+
+    A turn with images has a list of parts as its content, and is the user's: most servers and chat templates take images in
+    no other.
+    """
     filled = iter(texts)
-    if any(piece.image for piece in pieces):
-        return _with_images(turns, filled)
-    return [{"role": turn.role, "content": "".join(next(filled) for _ in turn.pieces)} for turn in turns]
-
-
-def _with_images(turns: Sequence[Turn], texts: Iterator[str]) -> list[dict[str, Any]]:
+    if not any(piece.image for turn in turns for piece in turn.pieces):
+        return [{"role": turn.role, "content": "".join(next(filled) for _ in turn.pieces)} for turn in turns]
     messages: list[dict[str, Any]] = []
     moved = False
     for turn in turns:
         parts: list[dict[str, Any]] = []
         for piece in turn.pieces:
-            text = next(texts)
+            text = next(filled)
             if piece.image:
                 parts.append({"type": "image_url", "image_url": {"url": piece.image}})
             elif parts and parts[-1]["type"] == "text":

@@ -21,8 +21,11 @@ async def think_first(
     request: JudgeRequest,
     encoder: PromptEncoder,
     generate: Callable[[JudgeRequest, list[int]], Awaitable[JudgeReply]],
+    image_tokens: int = 0,
 ) -> JudgeReply:
     """Let the judge think, then answer. *generate* makes the reply to a request from the prompt's token ids.
+
+    *image_tokens*: see `PromptEncoder.encode`.
 
     Raises ConfigError if the model does not think in a known way, and what *encoder* and *generate* raise.
     """
@@ -33,6 +36,7 @@ async def think_first(
         request.turns,
         reply_tokens=answer_tokens(request) + sampling.thinking_tokens + around,
         thinking=True,
+        image_tokens=image_tokens,
     )
     begun = [*prompt.ids, *known.opening]
     plain = msgspec.structs.replace(sampling, thinking=False)

@@ -12,7 +12,8 @@ import math
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
@@ -20,7 +21,9 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, JudgeRejected, RolloutError
 from judgekit.judges.asking.control import is_control
 from judgekit.judges.asking.cutting import MARK, level, shortened
+from judgekit.judges.asking.images import DOT
 from judgekit.judges.asking.marks import Marks, marks_of, thinking_kwargs, without_thought
+from judgekit.judges.asking.plain import messages_of
 from judgekit.judges.asking.prompt import CHARS_PER_TOKEN
 from judgekit.judges.base import Piece, Turn
 
@@ -118,6 +121,37 @@ class PromptEncoder:
             )
         return self._thinking
 
+    def check_images(self) -> None:
+        """Raise ConfigError if the model's chat template has no place for an image."""
+        ids = [
+            self._template_ids(self._render((Turn("user", pieces),), thinking=False, generation_prompt=True))
+            for pieces in ((Piece("?"),), (Piece("?"), Piece("", trusted=False, image=DOT.url)))
+        ]
+        text, shown = (sum(i in self._control for i in each) for each in ids)
+        if shown <= text:
+            raise ConfigError("images: the judge model's chat template has no place for an image")
+
+    def only_images_added(self, before: list[int], after: list[int]) -> bool:
+        """Whether the ids *after* an engine's processor are those *before* it, but for more tokens where images are.
+
+        A processor that encodes a prompt again from its text could make control tokens of a rollout's words.
+        """
+        at = 0
+        for segment in _parted(before, self._control - self._structure):
+            # the first id is compared alone: an image may have thousands
+            while after[at : at + 1] != segment[:1] or after[at : at + len(segment)] != segment:
+                if at >= len(after) or after[at] in self._structure:
+                    return False
+                at += 1
+            at += len(segment)
+        return at == len(after)
+
+    @cached_property
+    def _structure(self) -> frozenset[int]:
+        """The control tokens of a chat without images."""
+        prompt = self._render((Turn("user", (Piece("?"),)),), thinking=False, generation_prompt=True)
+        return self._control.intersection([*self._template_ids(prompt), self._tokenizer.eos_token_id])
+
     def check_thinking(self, budget: int) -> None:
         """Raise ConfigError if the model cannot think for *budget* tokens."""
         self.thinking()
@@ -133,16 +167,16 @@ class PromptEncoder:
         reply_tokens: int,
         thinking: bool = False,
         generation_prompt: bool = True,
+        image_tokens: int = 0,
     ) -> EncodedPrompt:
-        """Encode *turns*, leaving room for *reply_tokens*.
+        """Encode *turns*, leaving room for *reply_tokens*, and for *image_tokens* that images take beside their place in the prompt.
 
-        Raises JudgeRejected if even the part that cannot be cut does not fit the context; RolloutError if it would
-        without the headings of a trajectory's messages.
+        An image is what the chat template puts in its place, which the engine's processor then extends. Raises JudgeRejected
+        if even the part that cannot be cut does not fit the context; RolloutError if it would without the headings of a
+        trajectory's messages.
         """
         skeleton = self._skeleton(turns, thinking, generation_prompt)
-        pieces = [piece for turn in turns for piece in turn.pieces if not piece.trusted]
-        if any(piece.image for piece in pieces):
-            raise JudgeRejected("a prompt of token ids has no images")
+        pieces = [piece for turn in turns for piece in turn.pieces if not piece.trusted and not piece.image]
         encoded = [self._piece_ids(piece) for piece in pieces]
         budgets = [
             len(ids) if p.max_tokens is None else min(len(ids), p.max_tokens)
@@ -152,7 +186,7 @@ class PromptEncoder:
             sharers = [i for i, p in enumerate(pieces) if p.pool == pool]
             most = max(pieces[i].max_tokens or 0 for i in sharers)
             level(budgets, sharers, sum(budgets[i] for i in sharers) - most, _FROM_POOL)
-        over = sum(map(len, skeleton)) + sum(budgets) + reply_tokens - self._context_tokens
+        over = sum(map(len, skeleton)) + sum(budgets) + reply_tokens + image_tokens - self._context_tokens
         # cut rollouts' text first, the longest most; then what a group shares; only then leave nothing of a text
         own = [i for i, p in enumerate(pieces) if p.max_tokens is not None]
         shared = [i for i, p in enumerate(pieces) if p.max_tokens is None]
@@ -199,14 +233,14 @@ class PromptEncoder:
         key = (
             thinking,
             generation_prompt,
-            *((t.role, *(p.text if p.trusted else None for p in t.pieces)) for t in turns),
+            *((t.role, *(p.text if p.trusted else bool(p.image) for p in t.pieces)) for t in turns),
         )
         if (known := self._skeletons.get(key)) is not None:
             self._skeletons.move_to_end(key)
             return known
         text = self._render(turns, thinking, generation_prompt)
         skeleton: list[list[int]] = []
-        count = sum(not p.trusted for t in turns for p in t.pieces)
+        count = sum(not p.trusted and not p.image for t in turns for p in t.pieces)
         for i in range(count):
             before, mark, text = text.partition(self._mark(i))
             if not mark or self._mark(i) in text:
@@ -219,19 +253,21 @@ class PromptEncoder:
         return skeleton
 
     def _render(self, turns: Sequence[Turn], thinking: bool, generation_prompt: bool) -> str:
+        texts: list[str] = []
         slot = 0
-        messages: list[dict[str, str]] = []
-        for turn in turns:
-            content = ""
-            for piece in turn.pieces:
-                if piece.trusted:
-                    content += piece.text
-                else:
-                    content += self._mark(slot)
-                    slot += 1
-            messages.append({"role": turn.role, "content": content})
+        for piece in (p for turn in turns for p in turn.pieces):
+            slotted = not piece.trusted and not piece.image
+            texts.append(self._mark(slot) if slotted else piece.text)
+            slot += slotted
+        messages = messages_of(turns, texts)
+        for message in messages:
+            if isinstance(message["content"], list):
+                # Hugging Face's templates name an image by its type alone
+                message["content"] = [
+                    part if part["type"] == "text" else {"type": "image"} for part in message["content"]
+                ]
 
-        def apply(messages: list[dict[str, str]]) -> str:
+        def apply(messages: list[dict[str, Any]]) -> str:
             text = self._tokenizer.apply_chat_template(
                 messages,
                 add_generation_prompt=generation_prompt,
@@ -245,10 +281,13 @@ class PromptEncoder:
         wanted = thinking or self._kwargs.get("enable_thinking") or self._kwargs.get("thinking")
         if messages[0]["role"] != "system":
             return apply(messages)
-        merged = [
-            {"role": "user", "content": f"{messages[0]['content']}\n\n{messages[1]['content']}"},
-            *messages[2:],
-        ]
+        instructions, asked = f"{messages[0]['content']}\n\n", messages[1]["content"]
+        whole = (
+            instructions + asked
+            if isinstance(asked, str)
+            else [{"type": "text", "text": instructions}, *asked]
+        )
+        merged = [{"role": "user", "content": whole}, *messages[2:]]
         try:
             text = apply(messages)
         except (
@@ -336,6 +375,19 @@ def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset
         return []
 
     return encode, frozenset(control)
+
+
+def _parted(ids: Sequence[int], by: Collection[int]) -> Iterator[list[int]]:
+    """Yield what is between the ids *by*."""
+    segment: list[int] = []
+    for each in ids:
+        if each not in by:
+            segment.append(each)
+        elif segment:
+            yield segment
+            segment = []
+    if segment:
+        yield segment
 
 
 def _remember(cache: OrderedDict[Any, Any], key: Any, value: Any, size: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,10 +13,6 @@ from judgekit.judges.engines.abilities import Abilities
 from judgekit.judges.engines.http import Server
 
 Messages = list[dict[str, Any]]
-TOO_LONG = re.compile(
-    r"too long|context length|context_length|max_model_len|maximum.{0,20}(tokens|length)", re.I
-)
-"""What servers say of a prompt that their context does not hold."""
 
 
 async def fitting_messages(

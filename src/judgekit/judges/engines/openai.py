@@ -51,11 +51,11 @@ from judgekit.judges.engines.abilities import (
 )
 from judgekit.judges.engines.encoders import load_encoder
 from judgekit.judges.engines.first_token import FirstToken
-from judgekit.judges.engines.fitting import TOO_LONG, Messages, fitting_messages, shorter
+from judgekit.judges.engines.fitting import Messages, fitting_messages, shorter
 from judgekit.judges.engines.http import Server
 from judgekit.judges.engines.load import EngineLoad, read_load
 from judgekit.judges.engines.providers import deployment, provider_of
-from judgekit.judges.engines.replies import checked_end, text_of_choice, usage_shares
+from judgekit.judges.engines.replies import TOO_LONG, checked_end, text_of_choice, usage_shares
 from judgekit.judges.engines.routing import routing_of
 from judgekit.judges.engines.server_sleep import ServerSleep
 from judgekit.judges.engines.terms import NO_LOGPROBS, SAY, LimitField, Terms, given_terms, settle

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from judgekit.errors import ConfigError, JudgeLoading, JudgeUnavailable
+from judgekit.judges.asking.images import ImageData, checked_data
 from judgekit.judges.base import JudgeReply, JudgeRequest
 from judgekit.judges.engines.ray_plan import replica_plan
 from judgekit.judges.engines.wire import pack_requests, unpack_answers
@@ -46,13 +47,22 @@ class RayJudge:
     The process must be connected to the cluster (`ray.init`). Requests are routed to the replica that has
     cached their prefix, see `Routed`. If a replica dies, its pending requests raise JudgeUnavailable; a
     `Retrying` layer retries them on another replica or on the restarted one. *sleep*: its engines sleep between grading phases; they
-    are started with `options={"sleep": True}`, see `judgekit.judges.awake`.
+    are started with `options={"sleep": True}`, see `judgekit.judges.awake`. *images*: of the conversations it judges, for a model that
+    sees: none, or those that come as data; they are started with `options={"images": "data"}`.
     """
 
-    def __init__(self, name: str = "judge", *, namespace: str = NAMESPACE, sleep: bool = False) -> None:
+    def __init__(
+        self,
+        name: str = "judge",
+        *,
+        namespace: str = NAMESPACE,
+        sleep: bool = False,
+        images: ImageData = "none",
+    ) -> None:
         self.name = name
         self.namespace = namespace
         self.can_sleep = sleep
+        self.images = checked_data(images)
         self._routed: Routed | None = None
         self._kept: list[Any] = []
         """Handles that keep the actors alive as long as the process that started them."""
@@ -145,7 +155,7 @@ class RayJudge:
         return f"RayJudge({self.name!r})"
 
     def __reduce__(self) -> Any:
-        return _ray_judge, (self.name, self.namespace, self.can_sleep)
+        return _ray_judge, (self.name, self.namespace, self.can_sleep, self.images)
 
     def _router(self) -> Routed:
         if self._routed is None:
@@ -162,8 +172,8 @@ def _routed(actors: Sequence[tuple[Any, str]], namespace: str) -> Routed:
     return Routed([_Replica(handle, name, namespace) for handle, name in actors])
 
 
-def _ray_judge(name: str, namespace: str, sleep: bool = False) -> RayJudge:
-    return RayJudge(name, namespace=namespace, sleep=sleep)
+def _ray_judge(name: str, namespace: str, sleep: bool, images: ImageData) -> RayJudge:
+    return RayJudge(name, namespace=namespace, sleep=sleep, images=images)
 
 
 def start_ray_judge(
@@ -224,7 +234,12 @@ def start_ray_judge(
     whole = json.dumps([config, environment], sort_keys=True, default=str)
     digest = hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
 
-    judge = RayJudge(name, namespace=namespace, sleep=bool(arguments.get("sleep")))
+    judge = RayJudge(
+        name,
+        namespace=namespace,
+        sleep=bool(arguments.get("sleep")),
+        images=arguments.get("images", "none"),
+    )
     running = _actors(name, namespace)
     if running:
         _check_same(running, digest, name)

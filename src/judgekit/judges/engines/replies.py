@@ -1,12 +1,18 @@
-"""Reads texts and token counts from a server's answer."""
+"""Reads what engines and servers answer: texts, token counts, refusals."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from judgekit.errors import JudgeUnavailable
 from judgekit.types import Usage, content_text
+
+TOO_LONG = re.compile(
+    r"too long|context length|context_length|max_model_len|maximum.{0,20}(tokens|length)", re.I
+)
+"""What engines say of a prompt that their context does not hold."""
 
 _BROKEN_OFF = ("abort", "error")
 """What vLLM and SGLang say of a reply that they did not finish."""

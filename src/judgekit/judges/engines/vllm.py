@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from judgekit.errors import ConfigError, JudgeError, JudgeLoading, JudgeUnavailable
 from judgekit.execution.background import background_loop
 from judgekit.execution.stopwatch import off_the_clock
+from judgekit.judges.asking.images import ImageData, checked_data
 from judgekit.judges.base import JudgeReply, JudgeRequest, Piece, Turn
 from judgekit.judges.engines.crossing import Crossing
 from judgekit.judges.state import state_folder
@@ -368,8 +369,9 @@ class VLLMJudge(_InProcess):
     None leaves vLLM's default (on CPU: float32). *prefix_caching*: compute what a group's prompts have
     in common only once. *chat_template_kwargs*: for the chat template; thinking is off unless a request
     asks for it. *engine_args*: anything else of vLLM's AsyncEngineArgs (`quantization`, `data_parallel_size`, …). *lora*: folder
-    or hub name of a LoRA adapter that the judge was trained as. *sleep*: it can sleep between grading phases, for a trainer on the
-    same GPUs, see `judgekit.judges.awake`.
+    or hub name of a LoRA adapter that the judge was trained as. *images*: of the conversations it judges, for a model that sees: none,
+    or those that come as data. *sleep*: it can sleep between grading phases, for a trainer on the same GPUs, see
+    `judgekit.judges.awake`.
 
     The engine starts with the first request or `await start()`, and is restarted if it dies. `close()` stops it;
     if a judge is not closed, its engine ends with the process, even if that is killed.
@@ -387,6 +389,7 @@ class VLLMJudge(_InProcess):
         chat_template_kwargs: Mapping[str, Any] | None = None,
         engine_args: Mapping[str, Any] | None = None,
         lora: str | os.PathLike[str] | None = None,
+        images: ImageData = "none",
         sleep: bool = False,
     ) -> None:
         super().__init__(
@@ -401,6 +404,7 @@ class VLLMJudge(_InProcess):
             lora=lora,
             enable_prefix_caching=prefix_caching,
         )
+        self.images = checked_data(images)
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         return await self._on_loop(self._complete(request))  # type: ignore[no-any-return]
@@ -416,6 +420,8 @@ class VLLMJudge(_InProcess):
         engine.check_priority(request.sampling.priority)
         if request.choices:
             engine.label_ids(request.choices)
+        if self.images != "none":
+            await engine.check_images()
 
     async def _complete(self, request: JudgeRequest) -> JudgeReply:
         engine = await self._ensure()

@@ -12,25 +12,33 @@ import logging
 import math
 import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from multiprocessing import resource_tracker
 from typing import Any
 
 import msgspec
 
-from judgekit.errors import ConfigError, JudgeRejected, JudgeUnavailable
+from judgekit.errors import ConfigError, JudgeRejected, JudgeUnavailable, RolloutError
+from judgekit.judges.asking.images import DOT
 from judgekit.judges.asking.labels import label_token_ids, normalised
 from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
-from judgekit.judges.base import JudgeReply, JudgeRequest, Turn
-from judgekit.judges.engines.replies import checked_end
+from judgekit.judges.base import JudgeReply, JudgeRequest, Piece, Turn
+from judgekit.judges.engines.replies import TOO_LONG, checked_end
+from judgekit.judges.engines.vllm_images import open_images
 from judgekit.judges.engines.vllm_requests import Requests
 from judgekit.judges.engines.watchdog import Watchdog, descendants, forget_shared_memory, shared_memory
 from judgekit.types import Usage
+
+_FOR_IMAGES = (0.0, 0.25, 0.5, 0.75)
+"""Shares of the context that are left to a prompt's images, in turn, where the one before was too small."""
+_TOO_MUCH = re.compile(rf"{TOO_LONG.pattern}|encoder cache|at most \d+ image", re.IGNORECASE)
 
 
 class Engine:
@@ -101,19 +109,52 @@ class Engine:
                 os.kill(pid, signal.SIGKILL)
 
     async def complete(self, request: JudgeRequest) -> JudgeReply:
-        if request.sampling.thinking:
-            return await think_first(request, self.encoder, self._generate)
-        prompt = self.encoder.encode(request.turns, reply_tokens=answer_tokens(request))
-        return await self._generate(request, prompt.ids)
+        pieces = [piece for turn in request.turns for piece in turn.pieces if piece.image]
+        if not pieces:
+            return await self._answer(request, self._generate)
+        images = await open_images(pieces)
+        for share in _FOR_IMAGES:  # how many tokens they take, only vLLM's processor of the model knows
+            try:
+                return await self._answer(
+                    request, partial(self._generate, images=images), int(share * self.context)
+                )
+            except JudgeRejected as error:
+                last = error
+                if not TOO_LONG.search(str(error)):
+                    break
+        if _TOO_MUCH.search(str(last)) and any(piece.max_tokens is not None for piece in pieces):
+            raise RolloutError(f"the rollout has too many or too large images for the judge: {last}")
+        raise last
 
-    async def _generate(self, request: JudgeRequest, ids: list[int]) -> JudgeReply:
-        """Make the reply to a request whose prompt is *ids*."""
+    async def check_images(self) -> None:
+        """Show the model a small image. Raises ConfigError if it does not see."""
+        self.encoder.check_images()
+        turn = Turn("user", (Piece("What is this?"), Piece("", trusted=False, image=DOT.url)))
+        try:
+            await self.complete(JudgeRequest(turns=(turn,), max_tokens=1))
+        except JudgeRejected as error:
+            raise ConfigError(f"images: {self.model} refuses an image: {error}") from None
+
+    async def _answer(self, request: JudgeRequest, generate: Any, image_tokens: int = 0) -> JudgeReply:
+        if request.sampling.thinking:
+            return await think_first(request, self.encoder, generate, image_tokens)
+        prompt = self.encoder.encode(
+            request.turns, reply_tokens=answer_tokens(request), image_tokens=image_tokens
+        )
+        return await generate(request, prompt.ids)  # type: ignore[no-any-return]
+
+    async def _generate(
+        self, request: JudgeRequest, ids: list[int], images: Sequence[Any] = ()
+    ) -> JudgeReply:
+        """Make the reply to a request whose prompt is *ids*, with PIL's *images* at their places."""
         start = time.perf_counter()
         labels = self.label_ids(request.choices) if request.choices else {}
         try:
             out = await self._requests.generate(
                 _kind(request),
-                self._tokens_input(ids),
+                {"prompt_token_ids": ids, "multi_modal_data": {"image": list(images)}}
+                if images
+                else self._tokens_input(ids),
                 lambda: self._params(request, labels),
                 request.sampling.priority,
             )
@@ -122,6 +163,11 @@ class Engine:
             raise JudgeUnavailable(f"the engine of {self.model} has died") from error
         except self._client_errors as error:
             raise JudgeRejected(f"the engine refused the request: {error}") from None
+        if images and not self.encoder.only_images_added(ids, out.prompt_token_ids):
+            raise ConfigError(
+                f"images: vLLM encodes the prompts of {self.model} again from their text, in which a rollout's words could become "
+                "control tokens: serve the model over HTTP, with engine: openai"
+            )
         done = out.outputs[0]
         finish_reason = checked_end(done.finish_reason, f"the engine of {self.model}")
         probs, mass = self._read(done, labels) if labels else (None, None)
@@ -132,7 +178,7 @@ class Engine:
             label_mass=mass,
             usage=Usage(
                 calls=1,
-                prompt_tokens=len(ids),
+                prompt_tokens=len(out.prompt_token_ids) if images else len(ids),
                 cached_tokens=int(out.num_cached_tokens or 0),
                 completion_tokens=len(done.token_ids),
             ),

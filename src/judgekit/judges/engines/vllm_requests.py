@@ -49,11 +49,12 @@ class Requests:
     async def generate(
         self, kind: Hashable, prompt: Any, params: Callable[[], Any], priority: int = 0
     ) -> Any:
-        """Return vLLM's final RequestOutput for *prompt*, an input of token ids.
+        """Return vLLM's final RequestOutput for *prompt*, an input of token ids, maybe with images.
 
         *kind*: equal for requests whose *params* (SamplingParams) and *priority* are. Raises what AsyncLLM.generate raises.
         """
-        pattern, ids = self._kinds.get(kind), prompt["prompt_token_ids"]
+        plain = "multi_modal_data" not in prompt
+        pattern, ids = self._kinds.get(kind) if plain else None, prompt["prompt_token_ids"]
         # what cannot be answered is refused by `generate`: vLLM's engine does not check it again
         if pattern is not None and not self._llm.errored and 0 < len(ids) < self._context:
             self._kinds.move_to_end(kind)
@@ -63,7 +64,7 @@ class Requests:
             prompt, made, self.name(), lora_request=self.lora, priority=priority
         ):
             out = item
-        if self._copies and kind not in self._kinds:
+        if plain and self._copies and kind not in self._kinds:
             await self._remember(kind, prompt, made, priority)
         return out
 
