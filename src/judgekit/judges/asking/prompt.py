@@ -157,6 +157,7 @@ class _Section(Struct, frozen=True):
     role: Role
     parts: tuple[tuple[str, bool], ...]
     """(text, is_field), in order."""
+    fields: tuple[str, ...]
 
 
 class Template:
@@ -198,10 +199,8 @@ class Template:
             raise ConfigError(
                 f"template {name!r}: the sections must be system then user, or only user; before them there may be a verdict"
             )
-        self._sections = tuple(
-            _Section("system" if r == "system" else "user", _split(body)) for r, body in spans
-        )
-        self.fields = frozenset(t for s in self._sections for t, is_field in s.parts if is_field)
+        self._sections = tuple(_section("system" if r == "system" else "user", body) for r, body in spans)
+        self.fields = frozenset(field for section in self._sections for field in section.fields)
 
     def _read_verdict(self, text: str) -> None:
         from judgekit.strict_yaml import parse_yaml  # most templates have no verdict
@@ -269,8 +268,8 @@ class Template:
         *data*: text of each data field, untrusted and quoted; several labelled texts are quoted one by one.
         *words*: the trusted fields. *max_tokens* limits each text of the fields *cut*, and all texts of a field
         together where it is one of *pooled*; these fields are also the first to be shortened if the prompt does not
-        fit the context, and the others the last. *labels*: those of a one-token verdict; no quotation begins with one. *markers*: what introduces a written
-        verdict; no quotation contains it.
+        fit the context, and the others the last. *labels*: those of a one-token verdict; no quotation begins with one.
+        *markers*: what introduces a written verdict; no quotation contains it.
         """
         limits = {field: UNLIMITED if max_tokens is None else max_tokens for field in cut}
         pools = {field: number for number, field in enumerate(sorted(pooled), 1)}
@@ -281,15 +280,40 @@ class Template:
                 return Piece(""), Piece("", False, limit, pool, image=text.url), Piece("")
             return quoted(text, max_tokens=limit, pool=pool, labels=labels, markers=markers)
 
-        return tuple(
-            Turn(section.role, tuple(_fill(section, data, words, quote, self.name)))
-            for section in self._sections
-        )
+        turns: list[Turn] = []
+        for section in self._sections:
+            given = tuple((field, data[field]) for field in section.fields if field in data)
+            said = tuple((field, words[field]) for field in section.fields if field in words)
+            own = any(type(text) is not str or field in limits or field in pools for field, text in given)
+            if own or len(given) + len(said) < len(section.fields):
+                turns.append(Turn(section.role, tuple(_fill(section, data, words, quote, self.name))))
+            else:
+                turns.append(_shared_turn(section, given, said, tuple(labels), tuple(markers), self.name))
+        return tuple(turns)
 
 
-def _split(body: str) -> tuple[tuple[str, bool], ...]:
+def _section(role: Role, body: str) -> _Section:
     parts = _FIELD.split(body)
-    return tuple((text, i % 2 == 1) for i, text in enumerate(parts) if text)
+    return _Section(
+        role, tuple((text, i % 2 == 1) for i, text in enumerate(parts) if text), tuple(parts[1::2])
+    )
+
+
+@lru_cache(maxsize=128)
+def _shared_turn(
+    section: _Section,
+    data: tuple[tuple[str, Any], ...],
+    words: tuple[tuple[str, str], ...],
+    labels: tuple[str, ...],
+    markers: tuple[str, ...],
+    name: str,
+) -> Turn:
+    """Fill a section without a rollout's own text: the same for all of a group."""
+
+    def quote(field: str, text: Any) -> tuple[Piece, Piece, Piece]:
+        return quoted(text, labels=labels, markers=markers)
+
+    return Turn(section.role, tuple(_fill(section, dict(data), dict(words), quote, name)))
 
 
 def _fill(

@@ -187,26 +187,8 @@ class PromptEncoder:
             most = max(pieces[i].max_tokens or 0 for i in sharers)
             level(budgets, sharers, sum(budgets[i] for i in sharers) - most, _FROM_POOL)
         over = sum(map(len, skeleton)) + sum(budgets) + reply_tokens + image_tokens - self._context_tokens
-        # cut rollouts' text first, the longest most; then what a group shares; only then leave nothing of a text
-        own = [i for i, p in enumerate(pieces) if p.max_tokens is not None]
-        shared = [i for i, p in enumerate(pieces) if p.max_tokens is None]
-        for group, least in ((own, _LEAST), (shared, _LEAST), (own, 0), (shared, 0)):
-            if over > 0:
-                over -= level(budgets, group, over, least)
-        headings = sum(
-            len(skeleton[i])
-            for i in range(1, len(pieces))
-            if pieces[i].pool and pieces[i].pool == pieces[i - 1].pool
-        )
-        if 0 < over <= headings:
-            raise RolloutError(
-                f"the rollout has too many messages for the context of {self._context_tokens} tokens"
-            )
         if over > 0:
-            raise JudgeRejected(
-                f"the prompt is {over} tokens too long for the context of {self._context_tokens} tokens, "
-                f"with {reply_tokens} reserved for the reply"
-            )
+            self._shorten(budgets, pieces, skeleton, over, reply_tokens)
         ids = list(skeleton[0])
         spans: list[tuple[int, int]] = []
         cut = 0
@@ -227,6 +209,36 @@ class PromptEncoder:
             spans.append((start, len(ids)))
             ids += skeleton[i + 1]
         return EncodedPrompt(ids, spans, cut)
+
+    def _shorten(
+        self,
+        budgets: list[int],
+        pieces: Sequence[Piece],
+        skeleton: Sequence[Sequence[int]],
+        over: int,
+        reply_tokens: int,
+    ) -> None:
+        """Take *over* tokens from the budgets of *pieces*. Raises what `encode` raises."""
+        # cut rollouts' text first, the longest most; then what a group shares; only then leave nothing of a text
+        own = [i for i, p in enumerate(pieces) if p.max_tokens is not None]
+        shared = [i for i, p in enumerate(pieces) if p.max_tokens is None]
+        for group, least in ((own, _LEAST), (shared, _LEAST), (own, 0), (shared, 0)):
+            if over > 0:
+                over -= level(budgets, group, over, least)
+        headings = sum(
+            len(skeleton[i])
+            for i in range(1, len(pieces))
+            if pieces[i].pool and pieces[i].pool == pieces[i - 1].pool
+        )
+        if 0 < over <= headings:
+            raise RolloutError(
+                f"the rollout has too many messages for the context of {self._context_tokens} tokens"
+            )
+        if over > 0:
+            raise JudgeRejected(
+                f"the prompt is {over} tokens too long for the context of {self._context_tokens} tokens, "
+                f"with {reply_tokens} reserved for the reply"
+            )
 
     def _skeleton(self, turns: Sequence[Turn], thinking: bool, generation_prompt: bool) -> list[list[int]]:
         """Encode the template's text before, between and after the untrusted pieces."""
@@ -345,15 +357,18 @@ def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset
     plain = Tokenizer.from_str(json.dumps(spec))
     starts = re.compile(f"(?<=[{''.join(re.escape(c) for c in sorted({s[0] for s in control.values()}))}])")
 
+    # without the place of each token in the text, which nobody asks for: a fifth faster
+    batch = getattr(plain, "encode_batch_fast", plain.encode_batch)
+
     def encode(text: str) -> list[int]:
-        ids: list[int] = plain.encode(text, add_special_tokens=False).ids
+        ids: list[int] = batch([text], add_special_tokens=False)[0].ids
         if control.keys().isdisjoint(ids):
             return ids
         # Some vocabularies also have control strings as ordinary entries: part them behind their first character.
         ids = []
         alone: dict[str, list[int]] = {}
         parts = [part for part in starts.split(text) if part]
-        for part, found in zip(parts, plain.encode_batch(parts, add_special_tokens=False), strict=True):
+        for part, found in zip(parts, batch(parts, add_special_tokens=False), strict=True):
             if control.keys().isdisjoint(found.ids):
                 ids += found.ids
                 continue
@@ -367,9 +382,7 @@ def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset
 
     def one(c: str) -> list[int]:
         for form in (c, f"U+{ord(c):04X}"):
-            ids: list[int] = [
-                i for d in plain.encode_batch(list(form), add_special_tokens=False) for i in d.ids
-            ]
+            ids: list[int] = [i for d in batch(list(form), add_special_tokens=False) for i in d.ids]
             if control.keys().isdisjoint(ids):
                 return ids
         return []
