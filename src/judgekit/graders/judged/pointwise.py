@@ -246,8 +246,10 @@ class Asking:
             self._paths[field] = paths[field]
         # what rollouts wrote is cut first, whatever a template calls it; what a group shares stays whole
         own = {field for field, path in self._paths.items() if path.split(".")[0] in ("response", "messages")}
-        self._cut = (*sorted(own), *given)
-        self._pooled = tuple(sorted(field for field in own if self._paths[field] == "messages"))
+        self._pools = {
+            field: number if self._paths.get(field) == "messages" else 0
+            for number, field in enumerate((*sorted(own), *given), 1)
+        }
         if verdict.uses_nonce and "REMINDER" not in template.fields:
             raise ConfigError(
                 f"template {template.name!r} has no {{REMINDER}}, which tells the judge the code that its verdict "
@@ -358,8 +360,7 @@ class Asking:
             data,
             words,
             max_tokens=self.max_tokens,
-            cut=self._cut,
-            pooled=self._pooled,
+            pools=self._pools,
             labels=form.choices,
             markers=getattr(form, "markers", ()),  # a user's own format may have none
         )

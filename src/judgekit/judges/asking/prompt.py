@@ -58,6 +58,7 @@ _TICK_LIKE = re.compile("[\u1fef\uff40]")
 """What normalisation turns into a backtick: U+1FEF in every form, U+FF40 in NFKC and NFKD."""
 _AFTER_TICK = re.compile("(?<=`)[^\x00-\x7f]+")
 _FIELD = re.compile(r"\{([A-Z][A-Z_]*)\}")
+_OWN = {"CANDIDATE_SOLUTION": 0, "TRAJECTORY": 1}
 _SECTION = re.compile(r"^--- (verdict|system|user) ---$", re.MULTILINE)
 
 
@@ -105,8 +106,8 @@ def quoted(
     *,
     max_tokens: int | None = None,
     pool: int = 0,
-    labels: Collection[str] = (),
-    markers: Collection[str] = (),
+    labels: tuple[str, ...] = (),
+    markers: tuple[str, ...] = (),
 ) -> tuple[Piece, Piece, Piece]:
     """Quote *text* between two fences that nothing in it can close.
 
@@ -258,37 +259,37 @@ class Template:
         words: Mapping[str, str],
         *,
         max_tokens: int | None = None,
-        cut: Collection[str] = ("CANDIDATE_SOLUTION", "TRAJECTORY"),
-        pooled: Collection[str] = ("TRAJECTORY",),
-        labels: Collection[str] = (),
-        markers: Collection[str] = (),
+        pools: Mapping[str, int] = _OWN,
+        labels: tuple[str, ...] = (),
+        markers: tuple[str, ...] = (),
     ) -> tuple[Turn, ...]:
         """Fill the template; returns the turns of one request.
 
         *data*: text of each data field, untrusted and quoted; several labelled texts are quoted one by one.
-        *words*: the trusted fields. *max_tokens* limits each text of the fields *cut*, and all texts of a field
-        together where it is one of *pooled*; these fields are also the first to be shortened if the prompt does not
-        fit the context, and the others the last. *labels*: those of a one-token verdict; no quotation begins with one.
-        *markers*: what introduces a written verdict; no quotation contains it.
+        *words*: the trusted fields. *pools*: the fields that rollouts wrote, which are the first to be shortened if the prompt
+        does not fit the context, and the others the last. *max_tokens* limits each of their texts, and all texts of fields with
+        the same number above 0 together. *labels*: those of a one-token verdict; no quotation begins with one. *markers*: what
+        introduces a written verdict; no quotation contains it.
         """
-        limits = {field: UNLIMITED if max_tokens is None else max_tokens for field in cut}
-        pools = {field: number for number, field in enumerate(sorted(pooled), 1)}
+        limit = UNLIMITED if max_tokens is None else max_tokens
 
         def quote(field: str, text: str | Image) -> tuple[Piece, Piece, Piece]:
-            limit, pool = limits.get(field), pools.get(field, 0)
+            most, pool = (limit, pools[field]) if field in pools else (None, 0)
             if isinstance(text, Image):  # a part of its own, so that no fence is needed
-                return Piece(""), Piece("", False, limit, pool, image=text.url), Piece("")
-            return quoted(text, max_tokens=limit, pool=pool, labels=labels, markers=markers)
+                return Piece(""), Piece("", False, most, pool, image=text.url), Piece("")
+            return quoted(text, max_tokens=most, pool=pool, labels=labels, markers=markers)
 
         turns: list[Turn] = []
         for section in self._sections:
-            given = tuple((field, data[field]) for field in section.fields if field in data)
-            said = tuple((field, words[field]) for field in section.fields if field in words)
-            own = any(type(text) is not str or field in limits or field in pools for field, text in given)
-            if own or len(given) + len(said) < len(section.fields):
-                turns.append(Turn(section.role, tuple(_fill(section, data, words, quote, self.name))))
-            else:
-                turns.append(_shared_turn(section, given, said, tuple(labels), tuple(markers), self.name))
+            fields = section.fields
+            if pools.keys().isdisjoint(fields):
+                given = [(field, data[field]) for field in fields if field in data]
+                said = [(field, words[field]) for field in fields if field in words]
+                # an unknown field is an error, and texts with labels and images are not remembered
+                if len(given) + len(said) == len(fields) and all([type(text) is str for _, text in given]):
+                    turns.append(_shared_turn(section, tuple(given), tuple(said), labels, markers))
+                    continue
+            turns.append(Turn(section.role, tuple(_fill(section, data, words, quote, self.name))))
         return tuple(turns)
 
 
@@ -306,14 +307,13 @@ def _shared_turn(
     words: tuple[tuple[str, str], ...],
     labels: tuple[str, ...],
     markers: tuple[str, ...],
-    name: str,
 ) -> Turn:
-    """Fill a section without a rollout's own text: the same for all of a group."""
+    """Fill a section without a rollout's own text, which is the same for all of a group."""
 
     def quote(field: str, text: Any) -> tuple[Piece, Piece, Piece]:
         return quoted(text, labels=labels, markers=markers)
 
-    return Turn(section.role, tuple(_fill(section, dict(data), dict(words), quote, name)))
+    return Turn(section.role, tuple(_fill(section, dict(data), dict(words), quote, "")))
 
 
 def _fill(

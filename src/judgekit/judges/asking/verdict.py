@@ -97,6 +97,13 @@ class ChoiceVerdict:
         self.min_mass = min_mass
         self.choices = tuple(self.labels)
         self.score_range = (min(self.labels.values()), max(self.labels.values()))
+        best = max(self.labels, key=lambda label: self.labels[label])
+        worst = min(self.labels, key=lambda label: self.labels[label])
+        offered = ", ".join(self.labels)
+        self._words = {
+            "HOW_TO_ANSWER": f"Answer with one of {offered} and nothing else: {best} is the best verdict, {worst} the worst.",
+            "REMINDER": f"Your verdict ({offered}):",
+        }
 
     def spare(self) -> ChoiceVerdict:
         """Return the same format with labels of the other kind, for vocabularies without these."""
@@ -132,13 +139,7 @@ class ChoiceVerdict:
         return cls({name: to[0] + i * step for i, name in enumerate(names)}, min_mass=min_mass)
 
     def words(self, nonce: str = "", /) -> dict[str, str]:
-        best = max(self.labels, key=lambda label: self.labels[label])
-        worst = min(self.labels, key=lambda label: self.labels[label])
-        offered = ", ".join(self.labels)
-        return {
-            "HOW_TO_ANSWER": f"Answer with one of {offered} and nothing else: {best} is the best verdict, {worst} the worst.",
-            "REMINDER": f"Your verdict ({offered}):",
-        }
+        return dict(self._words)
 
     def read(self, reply: JudgeReply, nonce: str = "", /) -> Verdict:
         probs = reply.choice_probs
