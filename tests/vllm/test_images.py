@@ -140,8 +140,10 @@ async def test_from_reward_yaml_behind_ray(model: Path, tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
     ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     try:
-        judge = start_ray_judge(str(model), name="seeing", options={"max_model_len": 512, "images": "data"})
-        assert judge.images == "data"
+        judge = start_ray_judge(str(model), name="seeing", options={"max_model_len": 512})
+        blind = make_model(tmp_path / "blind")
+        other = start_ray_judge(str(blind), name="blind", options={"max_model_len": 512, "images": "data"})
+        assert (judge.images, other.images) == ("none", "data")
         file = tmp_path / "reward.yaml"
         file.write_text(
             "judges: {eyes: {engine: ray, name: seeing, images: data}}\n"
@@ -152,7 +154,12 @@ async def test_from_reward_yaml_behind_ray(model: Path, tmp_path: Path) -> None:
             first, second = await runner.run([rollout(url()), rollout(url("blue"))])
         assert isinstance(first.grades["judge"], Graded)
         assert first.reward != second.reward
+        file.write_text(file.read_text().replace("name: seeing", "name: blind"))
+        with pytest.raises(ConfigError, match="no place for an image"):
+            async with load_runner(file):
+                pass
         await judge.stop()
+        await other.stop()
     finally:
         ray.shutdown()
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct
 
 from judgekit.errors import ConfigError
+from judgekit.judges.base import Piece, Turn
 
 Images = Literal["none", "data", "any"]
 """What a judge is shown: no images, those that come as data, or also those at an http(s) address, which its server fetches."""
@@ -121,3 +122,6 @@ DOT = Image(
     "owasGoBaMWDBULAC3AAFvHRxC+AAAAAElFTkSuQmCC"
 )
 """A small image to ask with whether a server takes any."""
+
+SHOWN = (Turn("user", (Piece("What is this?"), Piece("", trusted=False, image=DOT.url))),)
+"""A question about an image, to find out whether a model sees."""

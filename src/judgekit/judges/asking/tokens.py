@@ -21,7 +21,7 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, JudgeRejected, RolloutError
 from judgekit.judges.asking.control import is_control
 from judgekit.judges.asking.cutting import MARK, level, shortened
-from judgekit.judges.asking.images import DOT
+from judgekit.judges.asking.images import SHOWN
 from judgekit.judges.asking.marks import Marks, marks_of, thinking_kwargs, without_thought
 from judgekit.judges.asking.plain import messages_of
 from judgekit.judges.asking.prompt import CHARS_PER_TOKEN
@@ -124,8 +124,8 @@ class PromptEncoder:
     def check_images(self) -> None:
         """Raise ConfigError if the model's chat template has no place for an image."""
         ids = [
-            self._template_ids(self._render((Turn("user", pieces),), thinking=False, generation_prompt=True))
-            for pieces in ((Piece("?"),), (Piece("?"), Piece("", trusted=False, image=DOT.url)))
+            self._template_ids(self._render(turns, thinking=False, generation_prompt=True))
+            for turns in ((Turn("user", SHOWN[0].pieces[:1]),), SHOWN)
         ]
         text, shown = (sum(i in self._control for i in each) for each in ids)
         if shown <= text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Coroutine
 from contextvars import Context, copy_context
 from functools import partial
@@ -11,6 +12,13 @@ from threading import Lock
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+give_way = getattr(os, "sched_yield", lambda: None)
+"""Let another process have this core for a moment, if one wants it.
+
+vLLM's engine polls for the end of a step, and gives its core away between two looks. Where cores are scarce, a process that makes
+prompts for milliseconds without a pause keeps it from looking, and the engine stands still.
+"""
 
 
 class Crossing:
@@ -47,6 +55,7 @@ class Crossing:
             except RuntimeError:
                 self._give_up()
                 raise
+        give_way()
         try:
             return await call.answer  # type: ignore[no-any-return]
         except asyncio.CancelledError:

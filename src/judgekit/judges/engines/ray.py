@@ -20,8 +20,10 @@ from contextvars import Context
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from judgekit.errors import ConfigError, JudgeLoading, JudgeUnavailable
-from judgekit.judges.asking.images import ImageData, checked_data
+from judgekit.judges.asking.images import SHOWN, ImageData, checked_data
 from judgekit.judges.base import JudgeReply, JudgeRequest
 from judgekit.judges.engines.ray_plan import replica_plan
 from judgekit.judges.engines.wire import pack_requests, unpack_answers
@@ -48,7 +50,7 @@ class RayJudge:
     cached their prefix, see `Routed`. If a replica dies, its pending requests raise JudgeUnavailable; a
     `Retrying` layer retries them on another replica or on the restarted one. *sleep*: its engines sleep between grading phases; they
     are started with `options={"sleep": True}`, see `judgekit.judges.awake`. *images*: of the conversations it judges, for a model that
-    sees: none, or those that come as data; they are started with `options={"images": "data"}`.
+    sees: none, or those that come as data.
     """
 
     def __init__(
@@ -96,6 +98,8 @@ class RayJudge:
 
     async def check_request(self, request: JudgeRequest) -> None:
         """Check that the model can answer such requests. Raises ConfigError."""
+        if self.images != "none":  # the actors do not know that
+            request = msgspec.structs.replace(request, turns=SHOWN)
         await self._router().check_request(request)
 
     async def sleep(self) -> None:

@@ -410,7 +410,7 @@ class VLLMJudge(_InProcess):
         return await self._on_loop(self._complete(request))  # type: ignore[no-any-return]
 
     async def check_request(self, request: JudgeRequest) -> None:
-        """Check that the model can answer such requests: with labels of one token, or after thinking. Raises ConfigError."""
+        """Check that the model can answer such requests: with labels of one token, after thinking, about images. Raises ConfigError."""
         await self._on_loop(self._check(request))
 
     async def _check(self, request: JudgeRequest) -> None:
@@ -420,7 +420,7 @@ class VLLMJudge(_InProcess):
         engine.check_priority(request.sampling.priority)
         if request.choices:
             engine.label_ids(request.choices)
-        if self.images != "none":
+        if self.images != "none" or any(piece.image for turn in request.turns for piece in turn.pieces):
             await engine.check_images()
 
     async def _complete(self, request: JudgeRequest) -> JudgeReply:

@@ -25,11 +25,11 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError, JudgeRejected, JudgeUnavailable, RolloutError
-from judgekit.judges.asking.images import DOT
+from judgekit.judges.asking.images import SHOWN
 from judgekit.judges.asking.labels import label_token_ids, normalised
 from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
-from judgekit.judges.base import JudgeReply, JudgeRequest, Piece, Turn
+from judgekit.judges.base import JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.replies import TOO_LONG, checked_end
 from judgekit.judges.engines.vllm_images import open_images
 from judgekit.judges.engines.vllm_requests import Requests
@@ -129,9 +129,8 @@ class Engine:
     async def check_images(self) -> None:
         """Show the model a small image. Raises ConfigError if it does not see."""
         self.encoder.check_images()
-        turn = Turn("user", (Piece("What is this?"), Piece("", trusted=False, image=DOT.url)))
         try:
-            await self.complete(JudgeRequest(turns=(turn,), max_tokens=1))
+            await self.complete(JudgeRequest(turns=SHOWN, max_tokens=1))
         except JudgeRejected as error:
             raise ConfigError(f"images: {self.model} refuses an image: {error}") from None
 

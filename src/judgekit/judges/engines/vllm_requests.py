@@ -19,6 +19,8 @@ from copy import copy
 from inspect import signature
 from typing import Any
 
+from judgekit.judges.engines.crossing import give_way
+
 logger = logging.getLogger("judgekit")
 
 _KINDS = 256
@@ -109,6 +111,7 @@ class Requests:
         try:
             llm.output_processor.add_request(request, None, queue=_Output(output, name, self._dead))
             await llm.engine_core.add_request_async(request)
+            give_way()
             return await output
         except BaseException:
             with contextlib.suppress(Exception):  # a dead engine has nothing to abort
