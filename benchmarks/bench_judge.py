@@ -8,9 +8,10 @@ ours). 384 rollouts with prompts of about 330 tokens, in groups of 8. `inprocess
 reward.yaml, its runner, the grader, the layers, the engine, one token a verdict; `…_16` the engine alone, 16 tokens a reply.
 `chat_…`: vLLM's `LLM.chat`, which makes the prompts, too. `client_cpu_ms`: this process's CPU per verdict over HTTP, through the
 layers; `layers_cost_ms`: what the layers take of it; `inprocess_cpu_ms`: this process's CPU from rollout to reward where the engine
-is its own. Every way is measured once per round, with `generate` right before and after it: the mean time of these two over its own
-is its ratio, so that a drift of the machine meets both. Each way answers one batch before the batch that
-counts: it was idle while the others were measured, and its first batch takes a tenth longer. The median of the rounds counts. The engine reads the labels'
+is its own. Each way is measured by itself: `generate` and the way in turn, after a batch of each that does not count, so that both
+engines are equally warm. (An engine that has idled for half a minute, as it would while others are measured, takes up to a fifth
+longer on a virtual machine; so would `generate`.) A batch's ratio is the mean time of `generate` right before and after it over its
+own, so that a drift of the machine meets both. The median of the rounds counts. The engine reads the labels'
 probabilities for a verdict, which `generate` does not here; what that takes of its speed is printed beside it (`generate, with
 labels`).
 """
@@ -225,11 +226,7 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
         seeds = (f"{number} {out}" for number in itertools.count())
 
         async def timed(name: str) -> tuple[float, float]:
-            """Seconds by the clock, and of this process's CPU, of the second of two batches."""
-            await once(name)
-            return await once(name)
-
-        async def once(name: str) -> tuple[float, float]:
+            """Seconds by the clock, and of this process's CPU."""
             given = rollouts(next(seeds))
             batch = requests(given, out)
             await asyncio.sleep(1.5)  # vLLM's workers poll for a second after their last step
@@ -248,19 +245,18 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
             return await by_generate(rollouts(next(seeds)), params)
 
         freeze_heap()  # as `judgekit grade`, Ray actors and vLLM's own server do; for `generate` as well
-        for round_ in range(-1, rounds):
-            order = list(names)
-            random.Random(round_).shuffle(order)
-            before = await limit()
-            if out == 1:
+        before = await limit()
+        if out == 1:
+            for round_ in range(-1, rounds):
                 reading, after = await limit(read), await limit()
                 if round_ >= 0:
                     readings.append((before + after) / 2 / reading)
                 before = after
-            for name in order:
+        for name in names:
+            for round_ in range(-1, rounds):
                 own, own_cpu = await timed(name)
                 after = await limit()
-                if round_ >= 0:  # the first round warms up
+                if round_ >= 0:  # the first one warms up
                     offline_s.append(after)
                     took[name].append(own)
                     ratios[name].append((before + after) / 2 / own)
@@ -286,9 +282,8 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
             figures["client_cpu_ms"] = statistics.median(cpu_ms["http, layers"])
             figures["inprocess_cpu_ms"] = statistics.median(cpu_ms[f"inprocess_{model}"])
             beyond = {
-                kind: statistics.median(
-                    a - b for a, b in zip(cpu_ms[f"{kind}, layers"], cpu_ms[f"{kind}, engine"], strict=True)
-                )
+                kind: statistics.median(cpu_ms[f"{kind}, layers"])
+                - statistics.median(cpu_ms[f"{kind}, engine"])
                 for kind in ("ray", "http")
             }
             print("  CPU of the layers: " + ", ".join(f"{k} {v:.3f} ms" for k, v in beyond.items()))
@@ -428,6 +423,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", choices=["m1", "m4"])
+    parser.add_argument(
+        "--quick", action="store_true", help="only replies of one token, for which there are goals"
+    )
     chosen = parser.parse_args()
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
@@ -444,17 +442,17 @@ def main() -> None:
             if chosen.only in (None, model):
                 path = make_model(Path(folder) / model, layers=layers, hidden=hidden)
                 one = asyncio.run(measure(model, path, 1, chosen.rounds, naive=model == "m1"))
-                sixteen = asyncio.run(measure(model, path, 16, chosen.rounds, naive=False))
-                for name in [k for k in one if k.endswith(model)]:
-                    figures[name], figures[f"{name}_16"] = one[name], sixteen[name]
+                figures |= {name: value for name, value in one.items() if name.endswith(model)}
                 if one["naive"]:
                     figures[f"naive_{model}"] = one["naive"]
                     figures["layers_cost_ms"] = one["layers_cost_ms"]
                     figures["client_cpu_ms"] = one["client_cpu_ms"]
                     figures["inprocess_cpu_ms"] = one["inprocess_cpu_ms"]
-                figures["prefix_hit_rate"] = min(
-                    figures.get("prefix_hit_rate", 1.0), sixteen["prefix_hit_rate"]
-                )
+                if not chosen.quick:
+                    sixteen = asyncio.run(measure(model, path, 16, chosen.rounds, naive=False))
+                    figures |= {f"{k}_16": value for k, value in sixteen.items() if k.endswith(model)}
+                    hits = sixteen["prefix_hit_rate"]
+                    figures["prefix_hit_rate"] = min(figures.get("prefix_hit_rate", 1.0), hits)
     figures["calls"] = asyncio.run(calls())
     ray.shutdown()
     # a run of one model or of fewer ways has fewer figures
