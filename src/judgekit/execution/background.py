@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from judgekit.errors import ConfigError
+from judgekit.execution.crossing import Crossing
 
 T = TypeVar("T")
 
@@ -36,6 +37,7 @@ class _Background:
         )
         self.thread.start()
         self.loop = self._ready.result()
+        self.crossing = Crossing(self.loop)
 
     async def _serve(self) -> None:
         self._ready.set_result(asyncio.get_running_loop())
@@ -126,11 +128,14 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 
 async def in_background(function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
     """Await `function(*args)` on the background loop, from any loop. Cancelling it cancels the call there."""
-    loop = background_loop()
-    if loop is asyncio.get_running_loop():
+    crossing = _background().crossing
+    if crossing.home is asyncio.get_running_loop():
         return await function(*args)
-    future = asyncio.run_coroutine_threadsafe(_outcome(function(*args)), loop)
-    value, error = await asyncio.wrap_future(future)
+
+    async def call() -> tuple[Any, BaseException | None]:
+        return await _outcome(function(*args))
+
+    value, error = await crossing.run(call())
     if error is not None:
         raise error
     return value  # type: ignore[no-any-return]

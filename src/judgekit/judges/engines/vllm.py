@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from judgekit.errors import ConfigError, JudgeError, JudgeLoading, JudgeUnavailable
 from judgekit.execution.background import background_loop
+from judgekit.execution.crossing import Crossing
 from judgekit.execution.stopwatch import off_the_clock
 from judgekit.judges.asking.images import ImageData, checked_data
 from judgekit.judges.base import JudgeReply, JudgeRequest, Piece, Turn
-from judgekit.judges.engines.crossing import Crossing
 from judgekit.judges.state import state_folder
 from judgekit.types import Usage
 

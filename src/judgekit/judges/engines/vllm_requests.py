@@ -19,7 +19,7 @@ from copy import copy
 from inspect import signature
 from typing import Any
 
-from judgekit.judges.engines.crossing import give_way
+from judgekit.execution.crossing import give_way
 
 logger = logging.getLogger("judgekit")
 

@@ -16,8 +16,8 @@ T = TypeVar("T")
 give_way = getattr(os, "sched_yield", lambda: None)
 """Let another process have this core for a moment, if one wants it.
 
-vLLM's engine polls for the end of a step, and gives its core away between two looks. Where cores are scarce, a process that makes
-prompts for milliseconds without a pause keeps it from looking, and the engine stands still.
+Where cores are scarce, a process that makes prompts for milliseconds without a pause holds up an engine beside it: vLLM's polls for
+the end of a step, and gives its core away between two looks.
 """
 
 

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from judgekit.judges.engines.crossing import Crossing
+from judgekit.execution.crossing import Crossing
 
 NAME: ContextVar[str] = ContextVar("NAME", default="")
 
