@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import example, given
@@ -15,7 +15,7 @@ from judgekit import ConfigError
 from judgekit.judges import ChoiceVerdict, LineVerdict, Template
 from judgekit.judges.asking.cutting import MARK
 from judgekit.judges.asking.prompt import MAX_FENCE, MOST_CHARS, made_visible, quoted
-from judgekit.judges.base import UNLIMITED
+from judgekit.judges.base import UNLIMITED, Turn
 
 WORDS = {"HOW_TO_ANSWER": "Answer.", "REMINDER": "Now."}
 nasty = st.text(alphabet=st.sampled_from("`~ \n\tab{}<>|_0\u200b\u202e\ud800\u2028"), max_size=80)
@@ -116,6 +116,27 @@ def test_the_rollout_stands_last_and_what_a_group_shares_first() -> None:
     a, b = turns("one"), turns("two")
     assert a[0] == b[0]
     assert a[1].index("one") == b[1].index("two")
+
+
+def test_what_a_group_shares_is_rendered_once() -> None:
+    """Only for requests that agree in all that it depends on."""
+    template = Template.load("default")
+
+    def system(candidate: str = "c", reference: Any = "r", words: Any = WORDS, **options: Any) -> Turn:
+        data = {"PROBLEM": "p", "REFERENCE_SOLUTION": reference, "CANDIDATE_SOLUTION": candidate}
+        return template.render(data, words, **options)[0]
+
+    first = system()
+    assert system("another") is first
+    assert "> r" in system(labels=("r",)).text
+    assert system(markers=("r",)) is not first
+    assert "s" in [piece.text for piece in system(reference="s").pieces]
+    assert "Otherwise." in system(words={**WORDS, "HOW_TO_ANSWER": "Otherwise."}).text
+    own = system(pools={"REFERENCE_SOLUTION": 2, "CANDIDATE_SOLUTION": 0}, max_tokens=7)
+    assert {(p.max_tokens, p.pool) for p in own.pieces if p.text == "r"} == {(7, 2)}
+    labelled = system(reference=[("one:\n", "r")])
+    assert "one:\n" in labelled.text
+    assert system() is first
 
 
 def test_only_the_candidate_has_a_token_budget() -> None:

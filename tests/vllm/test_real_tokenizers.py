@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from real_tokenizers import REAL
+from tokenizers import Tokenizer
 
 from judgekit import ConfigError
 from judgekit.judges import ChoiceVerdict, Piece, Template, Turn
@@ -45,6 +47,15 @@ def encoder(tokenizer: Any, context: int = 8192) -> PromptEncoder:
 def turns(candidate: str, max_tokens: int | None = None) -> tuple[Turn, ...]:
     data = {"PROBLEM": "2+2?", "REFERENCE_SOLUTION": "#### 4", "CANDIDATE_SOLUTION": candidate}
     return Template.load("default").render(data, ChoiceVerdict().words(), max_tokens=max_tokens)
+
+
+def test_texts_are_tokenised_as_the_vocabulary_has_it(tokenizer: Any) -> None:
+    """By the faster way, which keeps no places of tokens; without the tokens that were added to the vocabulary."""
+    spec = json.loads(tokenizer.backend_tokenizer.to_str())
+    plain = Tokenizer.from_str(json.dumps({**spec, "added_tokens": [], "post_processor": None}))
+    encode = encoder(tokenizer).data_ids
+    for text in ("two\n\nlines", "  indented\treturn 1", "naïve 語 😀 \u1e9b\u0323", "x" * 300, ""):
+        assert encode(text) == plain.encode(text, add_special_tokens=False).ids
 
 
 @pytest.mark.parametrize("kind", ["choice", "data set", "trajectory", "criterion"])
