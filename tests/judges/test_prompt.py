@@ -130,6 +130,7 @@ def test_what_a_group_shares_is_rendered_once() -> None:
     assert system("another") is first
     assert "> r" in system(labels=("r",)).text
     assert system(markers=("r",)) is not first
+    assert system(labels=[], markers=[]) is first
     assert "s" in [piece.text for piece in system(reference="s").pieces]
     assert "Otherwise." in system(words={**WORDS, "HOW_TO_ANSWER": "Otherwise."}).text
     own = system(pools={"REFERENCE_SOLUTION": 2, "CANDIDATE_SOLUTION": 0}, max_tokens=7)

@@ -106,8 +106,8 @@ def quoted(
     *,
     max_tokens: int | None = None,
     pool: int = 0,
-    labels: tuple[str, ...] = (),
-    markers: tuple[str, ...] = (),
+    labels: Collection[str] = (),
+    markers: Collection[str] = (),
 ) -> tuple[Piece, Piece, Piece]:
     """Quote *text* between two fences that nothing in it can close.
 
@@ -260,8 +260,8 @@ class Template:
         *,
         max_tokens: int | None = None,
         pools: Mapping[str, int] = _OWN,
-        labels: tuple[str, ...] = (),
-        markers: tuple[str, ...] = (),
+        labels: Collection[str] = (),
+        markers: Collection[str] = (),
     ) -> tuple[Turn, ...]:
         """Fill the template; returns the turns of one request.
 
@@ -287,7 +287,9 @@ class Template:
                 said = [(field, words[field]) for field in fields if field in words]
                 # an unknown field is an error, and texts with labels and images are not remembered
                 if len(given) + len(said) == len(fields) and all([type(text) is str for _, text in given]):
-                    turns.append(_shared_turn(section, tuple(given), tuple(said), labels, markers))
+                    # a user's own verdict format may have lists
+                    turn = _shared_turn(section, tuple(given), tuple(said), tuple(labels), tuple(markers))
+                    turns.append(turn)
                     continue
             turns.append(Turn(section.role, tuple(_fill(section, data, words, quote, self.name))))
         return tuple(turns)
