@@ -96,13 +96,28 @@ def test_closing_ends_the_processes(pool: ProcessPool) -> None:
 
 
 def test_what_cannot_be_sent_is_said_at_construction() -> None:
-    local = grader(where="process")(lambda response: 1.0)
-    with pytest.raises(ConfigError, match="must be picklable.*top level of a module"):
-        GradingRunner({"local": local})
+    lock = threading.Lock()
+
+    @grader(where="process")
+    def locked(response: str) -> float:
+        with lock:
+            return 1.0
+
+    with pytest.raises(
+        ConfigError, match=r"'locked' runs in a worker .*lock' object.* in the worker: in the"
+    ):
+        GradingRunner({"locked": locked})
+
+
+def test_a_function_within_a_function_is_sent_by_value(pool: ProcessPool) -> None:
+    pays = 0.25
+    local = grader(where="process", name="local")(lambda response: pays)
+    assert GradingRunner({"local": local}, pool=pool).run_sync(acts("fine"))[0].reward == 0.25
 
 
 SCRIPT = """
-    import os, sys, time
+    import sys
+    from dataclasses import dataclass
     from judgekit import GradingRunner, Rollout, grader
     from judgekit.execution.pool import ProcessPool
 
@@ -110,21 +125,42 @@ SCRIPT = """
     def size(response: str) -> float:
         while response == "spin":
             pass
-        return len(response) / 10
+        return len(response) / SCALE
 
-    if __name__ == "__main__":
-        runner = GradingRunner({"size": size}, pool=ProcessPool(1), timeout_s=60)
-        print(runner.run_sync([Rollout(response="abc")])[0].reward, flush=True)
-        if len(sys.argv) > 1:
-            runner.run_sync([Rollout(response="spin")])
+    SCALE = 10
+
+    @dataclass
+    class Truth:
+        value: float
+
+    class Ours:
+        name, version, score_range, where = "ours", "1", (0.0, 1.0), "process"
+
+        def grade(self, rollout):
+            return rollout.ground_truth.value / SCALE
+
+    runner = GradingRunner({"size": size, "ours": Ours()}, pool=ProcessPool(1), timeout_s=60)
+    print(runner.run_sync([Rollout(response="abc", ground_truth=Truth(5.0))])[0].reward, flush=True)
+    if len(sys.argv) > 1:
+        runner.run_sync([Rollout(response="spin", ground_truth=Truth(5.0))])
 """
+"""A training script as people write them: nothing keeps it from training again where it is run again."""
 
 
-def test_a_grader_of_the_main_script_works(tmp_path: Path) -> None:
+@pytest.mark.parametrize("interactive", [False, True])
+def test_graders_of_the_main_script_work(interactive: bool, tmp_path: Path) -> None:
+    """In a script, and in an interactive session, which has no file."""
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(SCRIPT))
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "0.3\n"
+    done = subprocess.run(
+        [sys.executable, "-" if interactive else script],
+        input=script.read_text() if interactive else "",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "0.4\n"
     assert done.stderr == ""
 
 

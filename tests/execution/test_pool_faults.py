@@ -399,17 +399,6 @@ async def test_the_graders_that_are_used_stay_loaded(pool: ProcessPool, tmp_path
     assert pool.started == 1
 
 
-def test_an_interactive_session_has_nothing_to_load_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its graders are of `__main__`, and there is no file that a worker could run."""
-    main = sys.modules["__main__"]
-    made = type("Made", (Echo,), {"__module__": "__main__"})
-    monkeypatch.setattr(main, "Made", made, raising=False)
-    monkeypatch.setattr(main, "__file__", None, raising=False)
-    with pytest.raises(ConfigError, match="in an interactive session: move it into a module"):
-        GradingRunner({"made": made()})
-    GradingRunner({"echo": Echo()})
-
-
 async def test_a_worker_that_holds_the_grader_is_asked_first(tmp_path: Path) -> None:
     pool = ProcessPool(2, memory_mb=1024)
     try:

@@ -10,7 +10,6 @@ A worker is trusted only while it is idle: whatever interrupts a request, or ans
 from __future__ import annotations
 
 import asyncio
-import io
 import itertools
 import os
 import pickle
@@ -26,6 +25,7 @@ from subprocess import PIPE
 from typing import Any
 
 import anyio
+import cloudpickle
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
@@ -67,22 +67,20 @@ class WorkerRanAway(RolloutError):
 
 
 class PickledGrader:
-    """A grader as the workers get it. Raises ConfigError where it cannot be sent to one."""
+    """A grader as the workers get it: by name from a module, by value from a script or a notebook.
+
+    Raises ConfigError where it cannot be sent to one.
+    """
 
     def __init__(self, name: str, grader: Any) -> None:
         try:
-            buffer = io.BytesIO()
-            _Pickler(buffer).dump(grader)
+            self.payload: bytes = cloudpickle.dumps(grader)
         except Exception as error:
             raise ConfigError(
-                f"grader {name!r} runs in a worker process, so it must be picklable: {error}; define it at the top level of a module"
+                f"grader {name!r} runs in a worker process and cannot be sent to one: {error}. Make what cannot be "
+                "pickled (a client, a lock, a model) in the worker: in the function, or in the grader's warm_up()"
             ) from None
-        self.payload = buffer.getvalue()
         self.key = blake2b(self.payload, digest_size=16).digest()
-        if b"__main__" in self.payload and _main_path() is None:
-            raise ConfigError(
-                f"grader {name!r} runs in a worker process, so it cannot be defined in an interactive session: move it into a module"
-            )
 
 
 class ProcessPool:
@@ -295,7 +293,7 @@ class _Worker:
         """Send the grader; whether the worker warmed it up. Import and warm-up are start-up, not a rollout's
         time."""
         drop = list(self.graders)[: max(0, len(self.graders) - _KEPT_GRADERS + 1)]
-        number = await self._send(("load", grader.key, grader.payload, _main_path(), drop))
+        number = await self._send(("load", grader.key, grader.payload, drop))
         with anyio.move_on_after(LOADING_S):
             warmed: bool = await self._answer(number)
             for key in drop:
@@ -375,22 +373,10 @@ def _pickled(rollout: Rollout) -> bytes:
     if kept is not rollout:
         try:
             data = pickle.dumps(rollout)
+            if b"__main__" in data:  # it may hold objects of the script's own classes
+                data = cloudpickle.dumps(rollout)
         except RecursionError:
             raise RolloutError("the rollout is nested too deeply to be sent to a worker process") from None
         if len(data) > 1 << 20:
             _kept = (rollout, data)
     return data
-
-
-class _Pickler(pickle.Pickler):
-    """Sends graders of the main script by their name: workers load that script."""
-
-    def reducer_override(self, obj: Any) -> Any:
-        if (find := getattr(type(obj), "global_name", None)) and (name := find(obj)):
-            return name
-        return NotImplemented
-
-
-def _main_path() -> str | None:
-    path = getattr(sys.modules.get("__main__"), "__file__", None)
-    return os.path.abspath(path) if path and os.path.isfile(path) else None

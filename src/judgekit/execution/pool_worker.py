@@ -31,9 +31,10 @@ def main() -> None:
         try:
             kind, key, *rest = pickle.loads(data)
             if kind == "load":
-                for old in rest[2]:
+                payload, drop = rest
+                for old in drop:
                     graders.pop(old, None)
-                graders[key] = load(*rest[:2])
+                graders[key] = load(payload)
                 reply: tuple[Any, ...] = ("ok", callable(getattr(graders[key], "warm_up", None)))
             else:
                 rollout = pickle.loads(rest[0])
@@ -48,10 +49,8 @@ def main() -> None:
             return
 
 
-def load(payload: bytes, main_path: str | None) -> Any:
+def load(payload: bytes) -> Any:
     """Unpickle a grader and warm it up."""
-    if b"__main__" in payload and "__mp_main__" not in sys.modules:
-        load_main(main_path)
     grader = pickle.loads(payload)
     if callable(warm_up := getattr(grader, "warm_up", None)):
         warm_up()
@@ -75,18 +74,6 @@ def read(stream: IO[bytes]) -> tuple[int, bytes] | None:
         return None
     size, number = HEADER.unpack(header)
     return number, stream.read(size)
-
-
-def load_main(path: str | None) -> None:
-    """Run the parent's script under another name, so that graders defined in it can be found."""
-    import runpy
-    import types
-
-    if path is None:
-        return
-    module = types.ModuleType("__mp_main__")
-    module.__dict__.update(runpy.run_path(path, run_name="__mp_main__"))
-    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 
 
 def cap_memory(megabytes: int) -> None:

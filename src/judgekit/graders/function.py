@@ -79,14 +79,11 @@ class FunctionGrader:
 
     def __reduce__(self) -> Any:
         # Pickled by qualified name; a script's functions cannot be imported elsewhere, so they go by value.
-        if self.__module__ != "__main__" and (name := self.global_name()):
+        name = getattr(self.function, "__qualname__", "")
+        module = sys.modules.get(self.__module__)
+        if self.__module__ != "__main__" and getattr(module, name, None) is self:
             return name
         return _function_grader, (self.function, self._options)
-
-    def global_name(self) -> str | None:
-        """Return the name of this object in its module, if it has one."""
-        name = getattr(self.function, "__qualname__", "")
-        return name if getattr(sys.modules.get(self.__module__), name, None) is self else None
 
     def __repr__(self) -> str:
         return f"<grader {self.name}>"
