@@ -125,11 +125,11 @@ def test_without_a_reward_the_graders_count_alike(tmp_path: Path) -> None:
         ("graders: {a: final_answer}\nrewards: 1", "there is no section 'rewards'; did you mean 'reward'"),
         (
             "graders: {a: final_answer}\nrunner: {timeout: 3}",
-            "runner: there is no key 'timeout'; did you mean 'timeout_s'",
+            "runner: there is no parameter 'timeout'; did you mean 'timeout_s'",
         ),
         (
             "graders: {a: final_answer}\nrunner: {timeout_s: soon}",
-            r"runner.timeout_s: .*valid number.*got 'soon'",
+            r"runner.timeout_s: expected a number .got 'soon'",
         ),
         ("graders: {a: final_answer}\nrunner: {transform: z}", "runner.transform"),
         ("graders: {a: final_answr}", "graders.a: there is no 'final_answr'; did you mean 'final_answer'"),
@@ -140,7 +140,7 @@ def test_without_a_reward_the_graders_count_alike(tmp_path: Path) -> None:
         ),
         (
             "graders: {a: {use: final_answer, tolerance: big}}",
-            r"graders.a.tolerance: .*valid number.*got 'big'",
+            r"graders.a.tolerance: expected a number .got 'big'",
         ),
         (
             "graders: {a: {use: final_answer, tolerance: 3}}",
@@ -179,7 +179,7 @@ def test_without_a_reward_the_graders_count_alike(tmp_path: Path) -> None:
         ),
         (
             "graders: {a: final_answer}\nrunner: {retry: {attempt: 3}}",
-            "runner.retry: there is no key 'attempt'; did you mean 'attempts'",
+            "runner.retry: there is no parameter 'attempt'; did you mean 'attempts'",
         ),
         (
             "graders: {a: {use: judge, judge: j, verdict: lines}}\njudges: {j: {engine: 'tests.test_config:scripted'}}",
@@ -187,7 +187,7 @@ def test_without_a_reward_the_graders_count_alike(tmp_path: Path) -> None:
         ),
         (
             "graders: {a: final_answer}\njudges: {j: {engine: 'tests.test_config:scripted', layers: {retries: 3}}}",
-            "judges.j.layers: there is no key 'retries'; did you mean 'retry'",
+            "judges.j.layers: there is no parameter 'retries'; did you mean 'retry'",
         ),
         (
             "graders: {a: final_answer}\njudges: {j: {engine: openai}}",
@@ -207,7 +207,7 @@ def test_without_a_reward_the_graders_count_alike(tmp_path: Path) -> None:
         ),
         (
             "graders: {a: {use: judge, judge: j, sampling: {temp: 1}}}\njudges: {j: {engine: 'tests.test_config:scripted'}}",
-            "graders.a.sampling: there is no key 'temp'; there is 'max_tokens'",
+            "graders.a.sampling: there is no parameter 'temp'; there is 'max_tokens'",
         ),
     ],
 )
@@ -255,35 +255,35 @@ SCRIPTED = "judges: {j: {engine: 'tests.test_config:scripted', layers: LAYERS}}"
     [
         (
             "runner: {missing_reward: no}",
-            "runner.missing_reward: expected 'exclude', 'neutral'.* or a valid number .got 'no'",
+            "runner.missing_reward: expected 'exclude', 'neutral'.* or a number .got 'no'",
         ),
         ("runner: {missing_reward: true}", "runner.missing_reward: expected .*got True"),
         ("runner: {missing_reward: '0.5'}", "runner.missing_reward: expected .*got '0.5'"),
-        ("runner: {timeout_s: yes}", "runner.timeout_s: expected a valid number .got 'yes'"),
-        ("runner: {timeout_s: true}", "runner.timeout_s: expected a valid number .got True"),
-        ("runner: {max_concurrency: '8'}", "runner.max_concurrency: expected a valid integer .got '8'"),
-        ("runner: {max_concurrency: 8.0}", "runner.max_concurrency: expected a valid integer .got 8.0"),
-        ("runner: {max_concurrency: 1_000}", "runner.max_concurrency: expected a valid integer"),
-        ("runner: {retry: {attempts: '3'}}", "runner.retry.attempts: expected a whole number, got text"),
+        ("runner: {timeout_s: yes}", "runner.timeout_s: expected a number .got 'yes'"),
+        ("runner: {timeout_s: true}", "runner.timeout_s: expected a number .got True"),
+        ("runner: {max_concurrency: '8'}", "runner.max_concurrency: expected a whole number .got '8'"),
+        ("runner: {max_concurrency: 8.0}", "runner.max_concurrency: expected a whole number .got 8.0"),
+        ("runner: {max_concurrency: 1_000}", "runner.max_concurrency: expected a whole number"),
+        ("runner: {retry: {attempts: '3'}}", "runner.retry.attempts: expected a whole number .got '3'"),
         (
             "runner: {retry: {attempts: true}}",
-            "runner.retry.attempts: expected a whole number, got true or false",
+            "runner.retry.attempts: expected a whole number .got True",
         ),
         (
             "runner: {signals: {lenght: 0.4}}",
-            "runner.signals: there is no key 'lenght'; did you mean 'length'",
+            "runner.signals: there is no parameter 'lenght'; did you mean 'length'",
         ),
         (
             "runner: {signals: {length: 40}}",
             "the limit of the signal 'length' is a number from -1 to 1, not 40",
         ),
-        ("runner: {retry: 3}", "runner.retry: expected a mapping, got a whole number"),
+        ("runner: {retry: 3}", "runner.retry: expected a mapping .got 3"),
         ("runner: {retry: {attempts: 0}}", "runner.retry: retry: attempts is at least 1"),
-        ("runner: {graders: {}}", "runner: there is no key 'graders'"),
-        ("runner: {progress: true}", "runner: there is no key 'progress'"),
+        ("runner: {graders: {}}", "runner: there is no parameter 'graders'"),
+        ("runner: {progress: true}", "runner: there is no parameter 'progress'"),
         ("runner:", "runner: give a mapping, such as runner: {timeout_s: 30}"),
         ("ledger: {path: 3}", "ledger.path: expected .*got 3"),
-        ("ledger: {path: l.jsonl, texts: yes}", "ledger.texts: expected a valid boolean .got 'yes'"),
+        ("ledger: {path: l.jsonl, texts: yes}", "ledger.texts: expected true or false .got 'yes'"),
         ("ledger: {path: l.jsonl, fsync: always}", "ledger.fsync: expected 'never'.*got 'always'"),
         ("ledger: {file: l.jsonl}", "ledger: there is no parameter 'file'"),
         ("ledger: {texts: true}", "ledger: the parameter 'path' is missing"),
@@ -297,7 +297,7 @@ SCRIPTED = "judges: {j: {engine: 'tests.test_config:scripted', layers: LAYERS}}"
         (SCRIPTED.replace("LAYERS", "{cache: {paht: x}}"), "judges.j.layers.cache: .* did you mean 'path'"),
         (
             SCRIPTED.replace("LAYERS", "{retry: {attempts: 2, waits: 1}}"),
-            "judges.j.layers.retry: there is no key",
+            "judges.j.layers.retry: there is no parameter",
         ),
     ],
 )
@@ -310,8 +310,8 @@ def test_nothing_is_converted(tmp_path: Path, section: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("grader_spec", "says"),
     [
-        ("{use: final_answer, tolerance: '0.1'}", "graders.a.tolerance: expected a valid number .got '0.1'"),
-        ("{use: length, soft_max: '10', hard_max: 20}", "graders.a.soft_max: expected a valid"),
+        ("{use: final_answer, tolerance: '0.1'}", "graders.a.tolerance: expected a number .got '0.1'"),
+        ("{use: length, soft_max: '10', hard_max: 20}", "graders.a.soft_max: expected a number"),
         ("{use: final_answer, fields: extra.x}", "graders.a.fields: expected a mapping"),
         ("{use: 3}", "graders.a: give a name or module:object as text, not 3"),
     ],
@@ -480,7 +480,7 @@ def test_annotations_for_type_checkers_only_do_no_harm(tmp_path: Path) -> None:
     runner = load_runner(write(tmp_path, text.replace("THRESHOLD", "0.25")))
     own: Any = runner.graders["a"]
     assert (hasattr(own.judge, "complete"), own.data, own.threshold) == (True, "x", 0.25)
-    with pytest.raises(ConfigError, match="graders.a.threshold: expected a valid number"):
+    with pytest.raises(ConfigError, match="graders.a.threshold: expected a number"):
         load_runner(write(tmp_path, text.replace("THRESHOLD", "much")))
 
 

@@ -34,7 +34,7 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -44,7 +44,6 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.execution.limits import Retry
 from judgekit.graders.function import Mapped
 from judgekit.graders.protocol import AnyGrader, Grader, check_grader
 from judgekit.graders.registry import GRADERS
@@ -61,7 +60,6 @@ from judgekit.judges.layers.stack import (
 )
 from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.ledger.writer import Ledger
-from judgekit.metrics import SignalLimits
 from judgekit.reward.spec import parse
 from judgekit.run.runner import GradingRunner
 from judgekit.run.settings import Settings
@@ -69,10 +67,6 @@ from judgekit.strict_yaml import read_yaml
 
 logger = logging.getLogger("judgekit")
 
-RUNNER_KEYS: Final = Settings.__struct_fields__
-"""Parameters of GradingRunner that the section `runner` may set."""
-SETTINGS: Final = (Retry, Sampling, LayerOptions, SignalLimits)
-"""Parameters of these types are written as mappings of their fields."""
 _LARGE: Final = 1 << 24
 """A file of more bytes, such as a model's, is known by its size and its time."""
 _OBJECT: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -139,8 +133,7 @@ class RewardConfig(BaseModel):
 
     def runner_settings(self) -> dict[str, Any]:
         """The section `runner`, checked, as arguments of GradingRunner."""
-        _check_keys(self.runner, RUNNER_KEYS, "runner")
-        return _Parts(self._folder).arguments(GradingRunner, self.runner, "runner", partly=True)
+        return _Parts(self._folder).arguments(Settings, self.runner, "runner")
 
     def build(self, **overrides: Any) -> GradingRunner:
         """The runner that the file describes. *overrides*: arguments of GradingRunner in place of the file's.
@@ -233,10 +226,7 @@ class _Parts:
         options = dict(spec)
         if "engine" not in options:
             raise ConfigError(f"{where}: say which engine it is with 'engine', such as engine: vllm")
-        layers: LayerOptions = _convert(options.pop("layers", {}), LayerOptions, f"{where}.layers")
-        if layers.cache is not None and layers.cache.path is not None:
-            cache = msgspec.structs.replace(layers.cache, path=self.beside(layers.cache.path))
-            layers = msgspec.structs.replace(layers, cache=cache)
+        layers = self.argument("layers", options.pop("layers", {}), LayerOptions, f"{where}.layers")
         engine = self.call(
             self.find(options.pop("engine"), ENGINES, "judgekit.engines", where), options, where
         )
@@ -298,18 +288,16 @@ class _Parts:
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
 
-    def arguments(
-        self, make: Callable[..., Any], options: Mapping[str, Any], where: str, *, partly: bool = False
-    ) -> dict[str, Any]:
-        """*options* as arguments of *make*. *partly*: others are given elsewhere."""
+    def arguments(self, make: Callable[..., Any], options: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """*options* as arguments of *make*."""
         hints, signature = hints_of(make), inspect.signature(make)
         known = [
             p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         ]
         if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-            _check_keys(options, [p.name for p in known], where, "parameter")
+            _check_keys(options, [p.name for p in known], where)
         missing = [p.name for p in known if p.default is p.empty and p.name not in options]
-        if missing and not partly:
+        if missing:
             raise ConfigError(f"{where}: the parameter {missing[0]!r} is missing")
         return {
             key: self.argument(key, value, hints.get(key, Any), f"{where}.{key}")
@@ -338,9 +326,10 @@ class _Parts:
                 known = did_you_mean(str(kind), VERDICTS)
                 raise ConfigError(f"{where}: no verdict format is called {kind!r}{known}")
             return self.call(VERDICTS[kind], spec, where)
-        for settings in SETTINGS:
-            if settings in wanted:
-                return _convert(value, settings, where)
+        if (settings := struct_of(hint)) is not None:
+            if value is None and type(None) in wanted:
+                return None
+            return self.call(settings, _checked(value, dict[str, Any], where), where)
         value = _checked(value, hint, where)
         if isinstance(value, str) and name in _NAME_OR_PATH:
             here = self.beside(value)
@@ -386,7 +375,8 @@ class _Parts:
 
 def hints_of(make: Callable[..., Any]) -> dict[str, Any]:
     """The types of the parameters of a class or function; Any where a name is not there at run time."""
-    target: Any = make.__init__ if inspect.isclass(make) else make
+    is_class = inspect.isclass(make) and not issubclass(make, msgspec.Struct)
+    target: Any = make.__init__ if is_class else make
     try:
         return typing.get_type_hints(target)
     except Exception:  # names that are imported for type checkers only
@@ -399,6 +389,13 @@ def hints_of(make: Callable[..., Any]) -> dict[str, Any]:
             except Exception:
                 hints[name] = Any
         return hints
+
+
+def struct_of(hint: Any) -> type[msgspec.Struct] | None:
+    """The Struct that a parameter of this type takes, whose fields are written as a mapping; or None."""
+    kinds = {*(typing.get_args(hint) or (hint,))} - {type(None)}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    return kind if inspect.isclass(kind) and issubclass(kind, msgspec.Struct) else None
 
 
 def _checked(value: Any, hint: Any, where: str) -> Any:
@@ -418,52 +415,25 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
     except pydantic.ValidationError as error:
         said = dict.fromkeys(p["msg"] for p in error.errors() if p["type"] != "is_instance_of")
         text = " or ".join(m.removeprefix("Input should be ") for m in said) or "something else"
-        text = (
-            text.replace("an object", "a mapping")
-            .replace("a valid array", "a list")
-            .replace("a valid string", "text")
-        )
+        text = _WORDS.sub(lambda match: _IN_YAML[match[0]], text)
         expected = "expected " if next(iter(said), "Input").startswith("Input") else ""
         raise ConfigError(f"{where}: {expected}{text} (got {value!r:.80})") from None
 
 
 _IN_YAML: Final = {
-    "object": "a mapping",
-    "array": "a list",
-    "str": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    " | ": " or ",
+    "an object": "a mapping",
+    "a valid dictionary": "a mapping",
+    "a valid array": "a list",
+    "a valid string": "text",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid boolean": "true or false",
 }
-"""The words of YAML for msgspec's."""
-_WORDS: Final = re.compile(r"\b(?:object|array|str|int|float|bool)\b| \| ")
+"""The words of YAML for pydantic's."""
+_WORDS: Final = re.compile("|".join(_IN_YAML))
 
 
-def _convert(value: Any, kind: type[msgspec.Struct], where: str) -> Any:
-    """A Struct from a mapping of its fields."""
-    _check_struct_keys(value, kind, where)
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        text, _, place = str(error).replace("Expected", "expected").partition(" - at `$")
-        text = _WORDS.sub(lambda match: _IN_YAML[match[0]], text)
-        raise ConfigError(f"{where}{place.removesuffix('`')}: {text.replace('`', '')}") from None
-
-
-def _check_struct_keys(value: Any, kind: type[msgspec.Struct], where: str) -> None:
-    if not isinstance(value, Mapping):
-        return
-    hints = typing.get_type_hints(kind)
-    _check_keys(value, hints, where)
-    for key, inner in value.items():
-        for part in (hints[key], *typing.get_args(hints[key])):
-            if inspect.isclass(part) and issubclass(part, msgspec.Struct):
-                _check_struct_keys(inner, part, f"{where}.{key}")
-
-
-def _check_keys(given: Iterable[str], known: Iterable[str], where: str, what: str = "key") -> None:
-    names = list(known)
+def _check_keys(given: Iterable[str], known: Collection[str], where: str) -> None:
     for key in given:
-        if key not in names:
-            raise ConfigError(f"{where}: there is no {what} {key!r}{did_you_mean(str(key), names)}")
+        if key not in known:
+            raise ConfigError(f"{where}: there is no parameter {key!r}{did_you_mean(str(key), known)}")

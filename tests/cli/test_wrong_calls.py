@@ -87,7 +87,7 @@ ARGUMENTS = [
     ("replay l.jsonl --reward l.jsonl --out n", "l.jsonl, line 2: not YAML"),
     ("replay l.jsonl --reward other.yaml --out n", "the reward names 'x', which the ledger holds no grades of; there is 'brief', 'correct'"),
     ("replay l.jsonl --reward weight.yaml", "weight.yaml: the weight of 'correct' is a finite number, not 'x'"),
-    ("replay l.jsonl --reward key.yaml", "key.yaml: runner: there is no key 'transfrm'; did you mean 'transform'?"),
+    ("replay l.jsonl --reward key.yaml", "key.yaml: runner: there is no parameter 'transfrm'; did you mean 'transform'?"),
     ("replay l.jsonl --reward value.yaml", "value.yaml: runner.missing_reward: expected 'exclude'"),
     ("replay l.jsonl --out n.csv", "n.csv: JSON lines are written: end the name with .jsonl"),
     ("replay l.jsonl --json --out -", "--json and --out - both write to standard output"),

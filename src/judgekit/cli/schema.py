@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import Any
 
-import msgspec
 import pydantic
 from pydantic import ConfigDict
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticOmit
 
-from judgekit.config import RUNNER_KEYS, SETTINGS, hints_of
+from judgekit.config import hints_of, struct_of
 from judgekit.graders.protocol import Grader
 from judgekit.graders.registry import GRADERS
 from judgekit.judges.asking.verdict import VerdictFormat
@@ -32,7 +31,7 @@ from judgekit.judges.layers.stack import LayerOptions
 from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.ledger.writer import Ledger
 from judgekit.reward.conditions import OPERATORS
-from judgekit.run.runner import GradingRunner
+from judgekit.run.settings import Settings
 
 Schema = dict[str, Any]
 
@@ -43,12 +42,12 @@ _OWN: Schema = {"type": "string", "pattern": r"^[\w.]+:[\w.]+$"}
 def reward_schema() -> Schema:
     """Build the schema of a whole reward.yaml (JSON Schema 2020-12)."""
     grader, names = _choice("use", GRADERS, "judgekit.graders", {"fields": _map(_TEXT)})
-    judge, _ = _choice("engine", ENGINES, "judgekit.engines", {"layers": _of(LayerOptions)})
+    judge, _ = _choice("engine", ENGINES, "judgekit.engines", {"layers": _signature(LayerOptions)})
     sections = {
         "graders": {**_map({"anyOf": [names, grader]}), "minProperties": 1},
         "judges": _map(judge),
         "reward": _ref("node"),
-        "runner": _signature(GradingRunner, RUNNER_KEYS),
+        "runner": _signature(Settings),
         "ledger": _signature(Ledger),
     }
     verdicts = [_signature(make, extra={"format": {"const": name}}) for name, make in VERDICTS.items()]
@@ -107,15 +106,13 @@ def _choice(key: str, shipped: Mapping[str, str], group: str, more: Schema) -> t
     return {"type": "object", "properties": {key: names, **more}, "required": [key], "allOf": cases}, names
 
 
-def _signature(
-    make: Callable[..., Any], only: Iterable[str] | None = None, *, extra: Schema | None = None
-) -> Schema:
-    """An object with the parameters of a class or function, or *only* some of them."""
+def _signature(make: Callable[..., Any], *, extra: Schema | None = None) -> Schema:
+    """An object with the parameters of a class or function."""
     hints = hints_of(make)
     parameters = {
         p.name: p
         for p in inspect.signature(make).parameters.values()
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and (only is None or p.name in only)
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     }
     properties = {**(extra or {}), **{name: _of(hints.get(name, Any)) for name in parameters}}
     required = [name for name, p in parameters.items() if p.default is p.empty]
@@ -136,9 +133,9 @@ def _of(hint: Any) -> Schema:
         return {"type": ["string", "object"]}
     if VerdictFormat in wanted:
         return _ref("verdict")
-    for settings in SETTINGS:
-        if settings in wanted:
-            return _struct(settings)
+    if (settings := struct_of(hint)) is not None:
+        made = _signature(settings)
+        return {"anyOf": [made, {"type": "null"}]} if type(None) in wanted else made
     try:
         adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(
             hint, config=ConfigDict(arbitrary_types_allowed=True)
@@ -153,17 +150,6 @@ class _Generator(GenerateJsonSchema):
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> Any:
         raise PydanticOmit
-
-
-def _struct(kind: type[msgspec.Struct]) -> Schema:
-    hints = typing.get_type_hints(kind)
-    made: Schema = {}
-    for name, hint in hints.items():
-        inner = [
-            t for t in (hint, *typing.get_args(hint)) if inspect.isclass(t) and issubclass(t, msgspec.Struct)
-        ]
-        made[name] = {"anyOf": [_struct(inner[0]), {"type": "null"}]} if inner else _of(hint)
-    return _object(made, required=[])
 
 
 def _or_variable(schema: Schema) -> Schema:

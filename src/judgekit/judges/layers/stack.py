@@ -8,6 +8,7 @@ Neither a cache hit nor a call that waits for its next attempt takes a slot.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -256,7 +257,7 @@ class CacheOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     entries: int = 50_000
     """Replies kept in memory."""
-    path: str | None = None
+    path: str | os.PathLike[str] | None = None
     """A file to keep them on disk, too; several processes can share it."""
 
 
