@@ -56,7 +56,7 @@ from judgekit import (
     Weighted,
     read_ledger,
 )
-from judgekit.run.replay import replay
+from judgekit.replay import replay
 from stand_ins import NoOpAsync
 
 HOST = Path(__file__).with_name("ledger_host.py")

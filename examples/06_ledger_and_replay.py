@@ -5,7 +5,7 @@ from pathlib import Path
 
 from judgekit import Gate, GradingRunner, Ledger, Rollout, Score, read_ledger
 from judgekit.graders import FinalAnswer, JudgeGrader
-from judgekit.run.replay import replay
+from judgekit.replay import replay
 from judgekit.testing import ScriptedJudge
 
 path = Path(tempfile.mkdtemp()) / "ledger.jsonl"

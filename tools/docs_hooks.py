@@ -171,7 +171,7 @@ What `import judgekit` gives, and the modules that one imports by name.
     options:
       heading_level: 2
 
-::: judgekit.run.replay
+::: judgekit.replay.recompute
     options:
       heading_level: 2
 

@@ -38,7 +38,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("src/judgekit")
-MUTATED = ("run", "execution", "reward", "ledger", "trainers")
+MUTATED = ("run", "replay", "execution", "reward", "ledger", "trainers")
 TESTS = tuple(f"tests/{name}" for name in MUTATED)
 ACCEPTED = Path(__file__).with_name("mutation_survivors.toml")
 IN_WORKERS = {"execution/pool_worker.py": "tests/execution/test_pool"}

@@ -19,7 +19,7 @@ from judgekit.execution.heap import freeze_heap
 if TYPE_CHECKING:
     from judgekit.cli.load import LoadWatch
     from judgekit.ledger.writer import Ledger
-    from judgekit.run.resume import Known
+    from judgekit.replay import Known
     from judgekit.run.runner import GradingRunner
     from judgekit.types import RewardResult, Rollout
 
@@ -111,7 +111,7 @@ def grade(
     from judgekit.ledger.files import STDOUT, check_ledger, check_targets
     from judgekit.ledger.jsonl import json_line
     from judgekit.ledger.writer import Ledger
-    from judgekit.run.resume import CONFIG
+    from judgekit.replay import CONFIG
 
     source = Path(rollouts)
     for option, target in (("--out", to), ("--report", report)):
@@ -203,7 +203,7 @@ def _known(runner: GradingRunner, batch: Sequence[Rollout], tags: dict[str, Any]
     """What the ledger holds of the rollouts; None if there is no ledger yet."""
     from judgekit.ledger.reader import read_ledger
     from judgekit.ledger.schema import RESUMES
-    from judgekit.run.resume import CONFIG, known_grades
+    from judgekit.replay import CONFIG, known_grades
 
     assert runner.ledger is not None
     path = runner.ledger.path

@@ -16,7 +16,7 @@ from judgekit.cli.console import fail, out, run, say
 
 if TYPE_CHECKING:
     from judgekit.ledger.schema import Entry
-    from judgekit.run.again import Again
+    from judgekit.replay import Again
     from judgekit.types import RewardResult
 
 
@@ -86,8 +86,8 @@ def _recomputed(ledger: Path, config: Path | None) -> tuple[Sequence[Entry], Seq
     from judgekit.cli.logs import diverted
     from judgekit.config import load_config
     from judgekit.errors import ConfigError
+    from judgekit.replay import replay as recompute
     from judgekit.reward.spec import parse
-    from judgekit.run.replay import replay as recompute
 
     options: dict[str, Any] = {}
     if config is not None:
@@ -111,8 +111,7 @@ def _ask_again(ledger: Path, config: Path, keep: Path | None) -> Again:
     from judgekit.config import load_config, load_runner
     from judgekit.ledger.reader import read_ledger
     from judgekit.ledger.writer import Ledger
-    from judgekit.run.again import FailedOnce
-    from judgekit.run.resume import CONFIG
+    from judgekit.replay import CONFIG, FailedOnce
 
     kept = None if keep is None else Ledger(keep, texts=True)
     runner = load_runner(config, progress=True, ledger=kept)

@@ -34,7 +34,7 @@ from judgekit.ledger.jsonl import json_line
 from judgekit.ledger.reader import read_ledger
 from judgekit.ledger.writer import Ledger
 from judgekit.metrics import Counts
-from judgekit.run.resume import CONFIG, known_grades
+from judgekit.replay import CONFIG, known_grades
 from judgekit.types import Failed, RewardResult, Rollout
 
 MANIFEST = "judgekit.json"

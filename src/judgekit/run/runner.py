@@ -133,7 +133,7 @@ class GradingRunner:
         """Grade *rollouts*; one result each, in input order.
 
         *tags*: what the host knows (training step, policy version); kept in the ledger. *known*: for each rollout the
-        grades that it has already (see `judgekit.run.resume`), which no grader is asked for. A failing grader
+        grades that it has already (see `judgekit.replay.known_grades`), which no grader is asked for. A failing grader
         costs its own grades only (a ConfigError of its own ends the run). Raises MissingRewardError under
         `missing_reward="raise"` and FailureRateError, which has the results, under `max_failure_rate`.
         Cancelling leaves no task behind.

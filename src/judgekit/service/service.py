@@ -13,8 +13,8 @@ import msgspec
 from judgekit.errors import ConfigError
 from judgekit.ledger.reader import Reading
 from judgekit.ledger.schema import RESUMES
+from judgekit.replay import CONFIG, known_grades
 from judgekit.run.grouping import group_id
-from judgekit.run.resume import CONFIG, known_grades
 from judgekit.run.runner import GradingRunner
 from judgekit.service.answers import REQUEST, Answers, Job, Recall
 from judgekit.service.lanes import Knows, Lane, Lanes

@@ -29,8 +29,7 @@ from judgekit import (
     read_ledger,
 )
 from judgekit.ledger.schema import RESUMES
-from judgekit.run.again import FailedOnce
-from judgekit.run.resume import CONFIG, known_grades
+from judgekit.replay import CONFIG, FailedOnce, known_grades
 
 
 class Judge:

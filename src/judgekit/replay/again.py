@@ -11,7 +11,7 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, DataError, FailureRateError, did_you_mean
 from judgekit.ledger.reader import Reading
 from judgekit.ledger.schema import RESUMES, Entry
-from judgekit.run.resume import drop_parts_of_groups, failed, lasting
+from judgekit.replay.resume import drop_parts_of_groups, failed, lasting
 from judgekit.run.runner import GradingRunner
 from judgekit.types import RewardResult, Skipped
 

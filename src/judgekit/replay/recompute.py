@@ -39,7 +39,7 @@ def replay(
 
     *reward*, *transform*, *missing_reward*: as in GradingRunner; None keeps what the ledger says. A grade that
     the new reward needs and a rollout does not have (its gate was not passed then) has failed with
-    "NotRecorded"; `judgekit.run.again` asks for those that failed.
+    "NotRecorded"; `FailedOnce` asks for those that failed.
 
     Raises DataError for a ledger that cannot be read, ConfigError for a reward that names no grade of it.
     """

@@ -22,8 +22,7 @@ from judgekit import (
     grader,
     read_ledger,
 )
-from judgekit.run.again import FailedOnce
-from judgekit.run.replay import replay
+from judgekit.replay import FailedOnce, replay
 
 calls: list[str] = []
 
