@@ -118,6 +118,7 @@ def test_a_function_within_a_function_is_sent_by_value(pool: ProcessPool) -> Non
 SCRIPT = """
     import sys
     from dataclasses import dataclass
+    from functools import cache
     from judgekit import GradingRunner, Rollout, grader
     from judgekit.execution.pool import ProcessPool
 
@@ -137,7 +138,11 @@ SCRIPT = """
         name, version, score_range, where = "ours", "1", (0.0, 1.0), "process"
 
         def grade(self, rollout):
-            return rollout.ground_truth.value / SCALE
+            return scaled(rollout.ground_truth.value)
+
+    @cache
+    def scaled(value):
+        return value / SCALE
 
     runner = GradingRunner({"size": size, "ours": Ours()}, pool=ProcessPool(1), timeout_s=60)
     print(runner.run_sync([Rollout(response="abc", ground_truth=Truth(5.0))])[0].reward, flush=True)

@@ -10,6 +10,8 @@ A worker is trusted only while it is idle: whatever interrupts a request, or ans
 from __future__ import annotations
 
 import asyncio
+import functools
+import io
 import itertools
 import os
 import pickle
@@ -19,7 +21,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from hashlib import blake2b
 from subprocess import PIPE
 from typing import Any
@@ -74,7 +75,7 @@ class PickledGrader:
 
     def __init__(self, name: str, grader: Any) -> None:
         try:
-            self.payload: bytes = cloudpickle.dumps(grader)
+            self.payload = _by_value(grader)
         except Exception as error:
             raise ConfigError(
                 f"grader {name!r} runs in a worker process and cannot be sent to one: {error}. Make what cannot be "
@@ -206,7 +207,7 @@ class ProcessPool:
         return self._crew
 
     def __reduce__(self) -> Any:
-        return partial(ProcessPool, self.workers, memory_mb=self.memory_mb), ()
+        return functools.partial(ProcessPool, self.workers, memory_mb=self.memory_mb), ()
 
 
 _default = ProcessPool()
@@ -374,9 +375,28 @@ def _pickled(rollout: Rollout) -> bytes:
         try:
             data = pickle.dumps(rollout)
             if b"__main__" in data:  # it may hold objects of the script's own classes
-                data = cloudpickle.dumps(rollout)
+                data = _by_value(rollout)
         except RecursionError:
             raise RolloutError("the rollout is nested too deeply to be sent to a worker process") from None
         if len(data) > 1 << 20:
             _kept = (rollout, data)
     return data
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Sends what a script or notebook defines by value; functions with a cache, too, each with a cache of its own."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is functools._lru_cache_wrapper and obj.__module__ == "__main__":
+            return _with_cache, (obj.__wrapped__, obj.cache_parameters())
+        return super().reducer_override(obj)
+
+
+def _with_cache(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _by_value(thing: Any) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(thing)
+    return buffer.getvalue()
