@@ -255,7 +255,7 @@ async def test_a_grader_may_have_its_own_timeout() -> None:
     assert isinstance(result.grades["judge"], Failed)
 
 
-async def test_a_grader_that_ignores_cancellation_is_left_behind() -> None:
+async def test_a_grader_that_ignores_cancellation_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
     release = asyncio.Event()
 
     async def deaf(rollout: Rollout) -> float:
@@ -266,6 +266,9 @@ async def test_a_grader_that_ignores_cancellation_is_left_behind() -> None:
 
     results = await GradingRunner({"judge": Async(deaf)}, max_concurrency=2, timeout_s=0.02).run(numbered(3))
     assert [r.grades["judge"].error for r in results] == ["GraderTimeout"] * 3  # type: ignore[union-attr]
+    assert [r.message for r in caplog.records if "ignores" in r.message] == [
+        "grader 'judge' ignores its cancellation: its coroutines are closed"
+    ]
     release.set()
     for _ in range(5):
         await asyncio.sleep(0)

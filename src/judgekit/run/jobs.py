@@ -63,6 +63,8 @@ class BoundGrader:
         """For each of its grades, latest durations and waits; see `Metrics.timings`."""
         self.queue = 0
         """Number of the queue in which its jobs wait; see `assign_queues`."""
+        self.unstoppable = False
+        """Whether it has ignored a cancellation, and the log has said so."""
         self.evaluated = 0
         """Evaluations in place."""
         self._slow = 0

@@ -360,9 +360,10 @@ class Workers:
                 timeout_s = worker.job.grader.timeout_s
                 self._cancel(worker, Failed("GraderTimeout", f"no grade within {timeout_s:g} s"))
             elif worker.task is not None:
-                if not worker.forced:
-                    name = worker.job.grader.name
-                    logger.error("grader %r ignores its cancellation; its coroutine is closed", name)
+                grader = worker.job.grader
+                if not grader.unstoppable:
+                    grader.unstoppable = True
+                    logger.error("grader %r ignores its cancellation: its coroutines are closed", grader.name)
                 worker.forced, worker.deadline = True, now + GRACE_S
                 worker.task.cancel()
         self._clock, self._clock_at = None, math.inf
