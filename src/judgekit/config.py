@@ -205,9 +205,10 @@ class _Parts:
         found = self.find(options.pop("use"), GRADERS, "judgekit.graders", where)
         fields: Any = None
         if inspect.isclass(found) or inspect.isfunction(found):
-            if "fields" in options and "fields" not in inspect.signature(found).parameters:
+            parameters = _parameters(found, where)
+            if "fields" in options and "fields" not in parameters:
                 fields = options.pop("fields")
-            if "name" in inspect.signature(found).parameters:
+            if "name" in parameters:
                 options.setdefault("name", name)
             made = self.call(found, options, where)
         elif options:
@@ -290,11 +291,10 @@ class _Parts:
 
     def arguments(self, make: Callable[..., Any], options: Mapping[str, Any], where: str) -> dict[str, Any]:
         """*options* as arguments of *make*."""
-        hints, signature = hints_of(make), inspect.signature(make)
-        known = [
-            p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        ]
-        if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        parameters = _parameters(make, where).values()
+        hints = hints_of(make)
+        known = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             _check_keys(options, [p.name for p in known], where)
         missing = [p.name for p in known if p.default is p.empty and p.name not in options]
         if missing:
@@ -322,7 +322,7 @@ class _Parts:
                 {"format": value} if isinstance(value, str) else dict(_checked(value, dict[str, Any], where))
             )
             kind = spec.pop("format", None)
-            if kind not in VERDICTS:
+            if not isinstance(kind, str) or kind not in VERDICTS:
                 known = did_you_mean(str(kind), VERDICTS)
                 raise ConfigError(f"{where}: no verdict format is called {kind!r}{known}")
             return self.call(VERDICTS[kind], spec, where)
@@ -371,6 +371,13 @@ class _Parts:
             )
         except ConfigError as error:
             raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
+
+
+def _parameters(make: Any, where: str) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(make).parameters
+    except (TypeError, ValueError):  # a number, a built-in class
+        raise ConfigError(f"{where}: {make!r:.80} is no class or function with parameters to set") from None
 
 
 def hints_of(make: Callable[..., Any]) -> dict[str, Any]:

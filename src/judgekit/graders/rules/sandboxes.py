@@ -80,8 +80,12 @@ class RemoteSandbox:
     """How much longer than the program a request may take: waiting for a place, starting."""
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        try:
+            parts = urlsplit(self.url)
+            fine = parts.scheme in ("http", "https") and bool(parts.netloc)
+        except ValueError:  # an IPv6 address that is none
+            fine = False
+        if not fine:
             raise ConfigError(
                 f"sandbox: {self.url!r} is not the URL of a sandbox, such as http://host:8080/run_code"
             )

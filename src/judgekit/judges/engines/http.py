@@ -339,12 +339,12 @@ _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.
 
 def server_address(url: str, example: str) -> str:
     """Return *url* with its scheme, checked, without a slash at its end. *example*: of a right one, for the ConfigError."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
     try:
-        host = parts.hostname if parts.port != 0 else None
-    except ValueError:  # a port that is none
-        host = None
-    if parts.scheme not in ("http", "https") or not host:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port or an IPv6 address that is none
+        fine = False
+    if not fine:
         raise ConfigError(f"{url!r} is not a server address such as {example}")
     if parts.username or parts.password:
         raise ConfigError("the address must not contain a password: give the key as api_key=")

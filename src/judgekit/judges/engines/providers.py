@@ -61,7 +61,10 @@ def provider_of(url: str, name: str | None) -> Provider:
         if name not in PROVIDERS:
             raise ConfigError(f"openai: no provider is called {name!r}{did_you_mean(name, PROVIDERS)}")
         return PROVIDERS[name]
-    host = urlsplit(url if "://" in url else f"http://{url}").hostname or ""
+    try:
+        host = urlsplit(url if "://" in url else f"http://{url}").hostname or ""
+    except ValueError:  # not an address, which the judge says when it reads it
+        host = ""
     return next((p for p in PROVIDERS.values() if any(f".{host}".endswith(end) for end in p.hosts)), _ANY)
 
 
