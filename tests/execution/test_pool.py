@@ -169,6 +169,15 @@ def test_graders_of_the_main_script_work(interactive: bool, tmp_path: Path) -> N
     assert done.stderr == ""
 
 
+def test_a_daemon_without_standard_error_has_workers_too(tmp_path: Path) -> None:
+    """What a grader prints then goes nowhere, least of all between its replies."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SCRIPT).replace("while response ==", "print(1)\n    while response =="))
+    closed = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, str(script)]
+    done = subprocess.run(closed, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "0.4\n"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the system must kill children with their parent")
 def test_a_spinning_worker_does_not_outlive_its_owner(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
