@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,18 @@ def test_a_line_of_json_takes_any_value() -> None:
     line = json_line({"a": 1, "b": {1, 2}.__class__, "c": Graded(0.5)})
     assert line.endswith("}\n")
     assert json.loads(line) == {"a": 1, "b": "<class 'set'>", "c": {"kind": "graded", "score": 0.5}}
+
+
+def test_what_holds_itself_or_is_nested_too_deeply_is_cut() -> None:
+    itself: dict[str, Any] = {"a": 1}
+    itself["b"] = [itself, itself]
+    deep: Any = "the bottom"
+    for _ in range(5000):
+        deep = [deep]
+    line = json.loads(json_line({"itself": itself, "deep": deep, "grade": Graded(0.5, metadata=itself)}))
+    assert line["itself"] == {"a": 1, "b": ["(dict, nested too deeply)"] * 2}
+    assert line["grade"]["metadata"] == line["itself"]
+    assert "nested too deeply" in json.dumps(line["deep"])
 
 
 def test_a_file_appears_whole_and_readable_by_others(tmp_path: Path) -> None:

@@ -215,6 +215,74 @@ def test_a_disk_that_never_takes_anything_does_not_hold_the_end_of_the_process(
     assert ledger.dropped == 2  # the spec and the rollout
 
 
+@pytest.mark.parametrize("error", [MemoryError, RecursionError])
+def test_a_line_that_cannot_be_made_costs_itself_alone(
+    error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread that writes lives on, whatever the values of a row do to it."""
+    real = writer.encoded
+
+    def failing(line: Any) -> bytes:
+        if getattr(line, "id", "") == "odd":
+            raise error
+        return real(line)
+
+    monkeypatch.setattr(writer, "encoded", failing)
+    ledger = Ledger(tmp_path / "l")
+    runner = GradingRunner([half], ledger=ledger)
+    for name in ("a", "odd", "b"):
+        assert runner.run_sync([Rollout(response="x", id=name)])[0].reward == 0.5
+    ledger.close()
+    assert [e.id for e in read_ledger(tmp_path / "l").entries] == ["a", "b"]
+    assert ledger.dropped == 1
+    assert f"a line is lost ({error.__name__}), 1 in all" in caplog.text
+
+
+def test_a_rollout_that_holds_itself_does_not_end_the_ledger(tmp_path: Path) -> None:
+    extra: dict[str, Any] = {}
+    extra["extra"] = extra
+    ledger = Ledger(tmp_path / "l", texts=True)
+    runner = GradingRunner([half], ledger=ledger)
+    runner.run_sync([Rollout(response="x", id="a", extra=extra, group=1)])
+    runner.run_sync([Rollout(response="x", id="b", group=1)])
+    ledger.close()
+    assert [e.id for e in read_ledger(tmp_path / "l").entries] == ["a", "b"]
+
+
+def test_a_ledger_that_was_deleted_begins_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In a notebook one deletes the file and runs the cell again, with the same runner; its specs are in the new file, too."""
+    path = tmp_path / "folder" / "l"
+    ledger = Ledger(path)
+    for runner in (GradingRunner([half], ledger=ledger), GradingRunner([half], ledger=ledger)):
+        runner.run_sync([Rollout(response="x", id="before")])
+        path.unlink()
+        path.parent.rmdir()
+        runner.run_sync([Rollout(response="x", id="after")])
+        reading = read_ledger(path)
+        assert [e.id for e in reading.entries] == ["after"]
+        assert reading.entries[0].spec in reading.specs
+    ledger.close()
+    assert caplog.text.count("was deleted: it is begun again") == 2
+
+
+def test_a_system_without_threads_costs_no_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = threading.Thread.start
+    ledger = Ledger(tmp_path / "l")
+    graded, spec = entry(ledger), entry(ledger, "y")
+
+    def start(self: threading.Thread) -> None:
+        if self.name == "judgekit-ledger":
+            raise RuntimeError("can't start new thread")
+        real(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    ledger.write(graded)
+    monkeypatch.setattr(threading.Thread, "start", real)
+    ledger.write(spec)
+    ledger.close()
+    assert lines(tmp_path / "l") == 2
+
+
 def test_closing_while_others_write_loses_nothing(tmp_path: Path) -> None:
     """A thread that is told to end and its successor never write at the same time."""
     ledger = Ledger(tmp_path / "l", fsync="never")

@@ -26,12 +26,8 @@ def encoded(line: Any) -> bytes:
         return _encoder.encode(_clean(line)) + b"\n"
 
 
-def _clean(value: Any) -> Any:
-    """Convert a line to what JSON can hold, and what it cannot to text."""
-    if isinstance(value, msgspec.Struct):
-        kind = type(value).__struct_config__
-        fields = {name: _clean(getattr(value, name)) for name in value.__struct_fields__}
-        return {kind.tag_field: kind.tag, **fields} if kind.tag_field and kind.tag else fields
+def _clean(value: Any, above: frozenset[int] = frozenset()) -> Any:
+    """Convert a line to what JSON can hold, and what it cannot to text. *above*: ids of what holds the value."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, bool | float) or value is None:
@@ -44,14 +40,25 @@ def _clean(value: Any) -> Any:
             if abs(value) < 1 << 1000
             else str(type(value))
         )
+    if id(value) in above or len(above) > _DEEPEST:
+        return f"({type(value).__name__}, nested too deeply)"
+    above = above | {id(value)}
+    if isinstance(value, msgspec.Struct):
+        kind = type(value).__struct_config__
+        fields = {name: _clean(getattr(value, name), above) for name in value.__struct_fields__}
+        return {kind.tag_field: kind.tag, **fields} if kind.tag_field and kind.tag else fields
     if isinstance(value, Mapping):
-        return {_clean(k) if isinstance(k, str) else repr(k): _clean(v) for k, v in value.items()}
+        return {_clean(k) if isinstance(k, str) else repr(k): _clean(v, above) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(v) for v in value]
+        return [_clean(v, above) for v in value]
     try:
-        return _clean(_plain(value))
+        return _clean(_plain(value), above)
     except Exception as error:
         return f"({type(value).__name__}: {type(error).__name__})"
+
+
+_DEEPEST = 100
+"""Levels that are kept of a value that is nested so deeply, or holds itself, that it cannot be encoded."""
 
 
 def _plain(value: Any) -> Any:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 from weakref import WeakSet
 
-from judgekit.errors import ConfigError
+from judgekit.errors import ConfigError, describe
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.schema import Entry, Spec
 from judgekit.types import RewardResult, Rollout
@@ -95,7 +95,7 @@ class Ledger:
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._fd: int | None = None
-        self._specs: set[str] = set()
+        self._specs: dict[str, Spec] = {}
         self._runs: dict[asyncio.AbstractEventLoop, set[Run]] = {}
         self._bytes = bytearray()
         """Encoded lines that the disk has not taken yet; touched by the thread alone."""
@@ -119,7 +119,7 @@ class Ledger:
                 except OSError as error:
                     raise ConfigError(f"cannot write the ledger {self.file}: {error.strerror}") from None
             known = spec.digest in self._specs
-            self._specs.add(spec.digest)
+            self._specs[spec.digest] = spec
         if not known:
             self.write(spec)
 
@@ -145,8 +145,12 @@ class Ledger:
     def _started_thread(self) -> bool:
         if self._thread is not None:
             return False
-        self._thread = threading.Thread(target=self._work, name="judgekit-ledger", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._work, name="judgekit-ledger", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no thread left: the next line tries again
+            return False
+        self._thread = thread
         return True
 
     def watch(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
@@ -263,7 +267,7 @@ class Ledger:
                         return
                     taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH))]
                 for line in taken:
-                    self._bytes += encoded(self._entry(*line) if isinstance(line, tuple) else line)
+                    self._encode(line)
                 self._lines += len(taken)
                 del taken  # results of finished runs must not wait here for the next ones
                 try:
@@ -274,6 +278,15 @@ class Ledger:
                     self._settle()
                 if len(self._waiting) >= _BATCH:
                     time.sleep(_BREATH_S)
+
+    def _encode(self, line: Spec | Entry | _Graded) -> None:
+        """Make one line. One that cannot be made is dropped: the thread must not die of it."""
+        try:
+            self._bytes += encoded(self._entry(*line) if isinstance(line, tuple) else line)
+        except Exception as error:
+            self.dropped += 1
+            error_name, _ = describe(error)
+            logger.error("the ledger %s: a line is lost (%s), %d in all", self.file, error_name, self.dropped)
 
     def _tick(self) -> None:
         """Tell all runs, where it is time to, with the lock held: they answer on their loops, later."""
@@ -290,6 +303,11 @@ class Ledger:
     def _drain(self) -> None:
         """Write the encoded lines. A line that was written in part is written again, whole, on a line of its own."""
         with self._lock:
+            if self._fd is not None and not os.fstat(self._fd).st_nlink:
+                logger.warning("the ledger %s was deleted: it is begun again", self.file)
+                os.close(self._fd)
+                self._fd = None
+                self._bytes[:0] = b"".join(map(encoded, self._specs.values()))
             if self._fd is None:
                 self._fd = self._opened()
         while self._bytes:
