@@ -197,3 +197,13 @@ async def test_what_is_behind_an_address_is_looked_at_in_each_run(
             await asyncio.create_task(run(name))
         await asyncio.to_thread(judge.close)
     assert engine.calls == calls
+
+
+def test_replies_for_a_file_that_cannot_be_opened_do_not_pile_up(tmp_path: Path) -> None:
+    """A training run would keep all of them in memory, for a thread that has given up."""
+    (tmp_path / "file").write_text("no folder")
+    disk = DiskCache(tmp_path / "file" / "cache.sqlite")
+    for i in range(100):
+        disk.put(str(i).encode(), b"reply")
+    disk.close()
+    assert disk._queue.empty()

@@ -396,6 +396,21 @@ async def test_one_bad_request_costs_only_itself() -> None:
     assert [type(r).__name__ for r in results] == ["JudgeReply", "JudgeRejected", "JudgeReply"]
 
 
+async def test_a_panic_of_native_code_reaches_everybody_who_waits() -> None:
+    """What a tokenizer's panic becomes is no Exception."""
+
+    class PanicException(BaseException):
+        pass
+
+    class Panics(Many):
+        async def complete_many(self, requests: Sequence[JudgeRequest], /) -> list[JudgeReply | Exception]:
+            raise PanicException("byte index 1 is not a char boundary")
+
+    calls = [Coalescing(Panics()).complete(ask("a")) for _ in range(2)]
+    for error in await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 5):
+        assert isinstance(error, PanicException)
+
+
 async def test_different_kinds_do_not_share_a_batch() -> None:
     many = Many()
     many.gate.set()

@@ -82,3 +82,30 @@ async def test_an_engine_that_is_being_loaded_takes_no_requests() -> None:
     assert [a.error for a in found] == [""]
     await made.drain()
     assert not await made.ready()
+
+
+class PanicException(BaseException):
+    """What a panic of native code (a tokenizer's) becomes."""
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise IndexError
+
+
+class Fails(ScriptedJudge):
+    async def complete(self, request: JudgeRequest, /) -> Any:
+        raise {"1": PanicException("not a char boundary"), "2": Speechless()}[request.turns[0].text]
+
+
+async def test_whatever_an_engine_raises_is_an_answer() -> None:
+    """Its caller waits in another process, and hears of nothing else."""
+    made = actor("tests.judges.test_ray_actor:Fails")
+    life = await made.submit("me", batch(1, 2))
+    while made._boxes["me"].tasks:
+        await asyncio.sleep(0)
+    _, found = await answers(made, life, 0)
+    assert [str(a.result()) for a in found] == [
+        "PanicException: not a char boundary",
+        "Speechless: (its text cannot be had: str() raised IndexError)",
+    ]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError, JudgeUnavailable, Retry
-from judgekit.judges import LayerOptions, RayJudge, VLLMJudge, stacked, start_ray_judge
+from judgekit.judges import JudgeRequest, LayerOptions, RayJudge, VLLMJudge, stacked, start_ray_judge
 from judgekit.judges.engines import ray as ray_engine
 from judgekit.judges.engines.watchdog import descendants
 from judgekit.judges.layers import recovery
@@ -351,3 +351,29 @@ def test_without_a_cluster_it_says_what_to_do() -> None:
     assert (
         done.stdout == "ConfigError this process is not connected to a Ray cluster: call ray.init() first\n"
     )
+
+
+class Remote:
+    """A method of an actor, which answers with what it is told."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def remote(self, *args: Any) -> Any:
+        async def answered() -> Any:
+            return self.answer
+
+        return answered()
+
+
+async def test_answers_that_cannot_be_read_fail_those_who_wait() -> None:
+    """As of an actor of another version: nobody waits for its next answer."""
+
+    class Handle:
+        submit, collect = Remote("life"), Remote(b"no answers of ours")
+
+    link = ray_engine._Link(Handle(), "judge", lambda error: None)
+    asked = [link.ask(JudgeRequest(turns=())) for _ in range(2)]
+    for error in await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5):
+        assert isinstance(error, JudgeUnavailable)
+    await link.close()

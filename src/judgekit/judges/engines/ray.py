@@ -475,18 +475,16 @@ class _Link:
             life = self._life
             try:
                 data = await _await(self.handle.collect.remote(self._caller, life, self._got, _COLLECT_S))
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:
+                if life != self._life:  # the answer of an actor that was restarted meanwhile
+                    continue
+                first, answers = (0, []) if data is None else unpack_answers(data)
+            except Exception as error:  # also an answer that this version cannot read
                 self._failed(error)
                 return
-            if life != self._life:  # the answer of an actor that was restarted meanwhile
-                continue
             if data is None:
                 self._fail(JudgeLoading(f"{self._name} was restarted"))
                 self._life = ""
                 return
-            first, answers = unpack_answers(data)
             self._got = max(self._got, first + len(answers))
             for made in answers:  # those that came before are not waited for any more
                 future = self._waiting.pop(made.number, None)

@@ -163,7 +163,7 @@ class JudgeActor:
             result: Any = await self._engine.complete(request)
         except asyncio.CancelledError:
             raise
-        except Exception as error:
+        except BaseException as error:  # a panic of native code is no Exception, and its caller waits
             result = error
         finally:
             box.tasks.pop(number, None)

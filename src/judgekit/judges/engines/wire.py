@@ -19,6 +19,7 @@ from judgekit.errors import (
     JudgeTimeout,
     JudgeUnavailable,
     RolloutError,
+    describe,
 )
 from judgekit.judges.base import JudgeReply, JudgeRequest
 
@@ -49,7 +50,7 @@ def answer(number: int, result: JudgeReply | BaseException) -> Answer:
     """Make the answer to request *number*."""
     if isinstance(result, JudgeReply):
         return Answer(number, result)
-    name, detail = type(result).__name__, str(result)[:2000]
+    name, detail = describe(result)
     if name not in _ERRORS:
         name, detail = "JudgeUnavailable", f"{name}: {detail}"
     return Answer(number, None, name, detail, getattr(result, "retry_after", None))

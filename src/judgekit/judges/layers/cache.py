@@ -269,8 +269,6 @@ class DiskCache:
 
     def _write(self) -> None:
         connection = self._open_patiently()
-        if connection is None:
-            return
         try:
             ended = False
             while not ended:
@@ -278,11 +276,14 @@ class DiskCache:
                 while not self._queue.empty() and len(batch) < 500:
                     batch.append(self._queue.get())
                 ended = None in batch
+                if connection is None:  # what is not kept must not pile up either
+                    continue
                 rows = [row for row in batch if row is not None]
                 with contextlib.suppress(sqlite3.Error), connection:
                     connection.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?)", rows)
         finally:
-            connection.close()
+            if connection is not None:
+                connection.close()
 
     def _open_patiently(self) -> sqlite3.Connection | None:
         """Open the writer's connection. SQLite's own timeout does not cover the moment in which a new file gets its mode."""

@@ -110,7 +110,7 @@ class _Queue:
 
     async def _carry(self, batch: list[_Waiting]) -> None:
         try:
-            replies: Sequence[JudgeReply | Exception] = await self._owner.inner.complete_many(
+            replies: Sequence[JudgeReply | BaseException] = await self._owner.inner.complete_many(
                 [r for r, _ in batch]
             )
             if len(replies) != len(batch):
@@ -119,14 +119,16 @@ class _Queue:
             for _, future in batch:
                 future.cancel()
             raise
-        except Exception as error:
+        except (
+            BaseException
+        ) as error:  # a panic of native code is no Exception, and nobody must wait for ever
             replies = [error] * len(batch)
         # one error object for each caller: callers note on it what they did
-        replies = [copy.copy(r) if isinstance(r, Exception) else r for r in replies]
+        replies = [copy.copy(r) if isinstance(r, BaseException) else r for r in replies]
         for (_, future), reply in zip(batch, replies, strict=True):
             if future.done():
                 continue
-            if isinstance(reply, Exception):
+            if isinstance(reply, BaseException):
                 future.set_exception(reply)
             else:
                 future.set_result(reply)
