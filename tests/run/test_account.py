@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import threading
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -219,10 +220,11 @@ async def test_a_rule_runs_in_a_worker_on_rollouts_above_its_limit() -> None:
 
 
 async def test_a_rule_that_cannot_be_sent_to_a_worker_stays_where_it_is() -> None:
-    class Local(Sized):
-        pass
+    class Held(Sized):
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
 
-    (result,) = await GradingRunner({"sized": Local()}).run([Rollout(response="x" * 500)])
+    (result,) = await GradingRunner({"sized": Held()}).run([Rollout(response="x" * 500)])
     assert result.reward == os.getpid()
 
 
