@@ -164,6 +164,28 @@ def test_the_groups_of_unreadable_verdicts_are_bounded() -> None:
     counts.merge(more)
     assert len(counts.unreadable) == 10_001
     assert sum(counts.unreadable.values()) == 20_200
+    whole = Counts()
+    whole.graders["judge"] = counts
+    assert whole.figures()["judgekit/judge/unreadable_in_worst_group"] == 2
+
+
+def test_what_a_grader_writes_into_its_errors_does_not_fill_the_memory() -> None:
+    """An address, an id or a time in each error's name, over a run of days."""
+    total = Counts()
+    for part in range(3):
+        counts = Counts()
+        for i in range(9_000):
+            grade = Failed(f"HTTP 500 at {part}-{i}")
+            policies = (f"no case fits {part}-{i}",)
+            counts.add(
+                RewardResult(
+                    index=0, group=0, reward=None, status="excluded", raw_reward=None, contributions={},
+                    grades={"judge": grade}, policies=policies,
+                )
+            )  # fmt: skip
+        total.merge(counts)
+    assert (len(total.graders["judge"].errors), len(total.policies)) == (10_001, 10_001)
+    assert (total.graders["judge"].failed, total.policies.total()) == (27_000, 27_000)
 
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]

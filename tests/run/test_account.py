@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import threading
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

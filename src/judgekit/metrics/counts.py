@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
 
 from judgekit.metrics.moments import Moments
 from judgekit.metrics.signals import (
@@ -21,8 +22,15 @@ from judgekit.metrics.signals import (
 )
 from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped, Usage
 
-_GROUPS = 10_000
-"""Groups whose unreadable verdicts are counted one by one."""
+_NAMES = 10_000
+"""Groups, errors and settings that are counted one by one; all others are counted together."""
+OTHERS = "(others)"
+
+
+def _count(counts: Counter[Any], name: Any, times: int = 1) -> None:
+    if name not in counts and len(counts) >= _NAMES:
+        name = OTHERS
+    counts[name] += times
 
 
 class GraderCounts:
@@ -67,10 +75,10 @@ class GraderCounts:
         elif kind is Skipped:
             self.skipped += 1
         elif isinstance(grade, Failed):
-            self.errors[grade.error] += 1
+            _count(self.errors, grade.error)
             self.infrastructure += grade.cause == "infrastructure"
             if grade.error == "VerdictError":
-                self._count_unreadable(group, 1)
+                _count(self.unreadable, group)
         elif isinstance(grade, Abstained):
             self.abstained += 1
 
@@ -84,14 +92,10 @@ class GraderCounts:
         self.abstained += other.abstained
         self.skipped += other.skipped
         self.infrastructure += other.infrastructure
-        self.errors.update(other.errors)
+        for error, count in other.errors.items():
+            _count(self.errors, error, count)
         for group, count in other.unreadable.items():
-            self._count_unreadable(group, count)
-
-    def _count_unreadable(self, group: Hashable, count: int) -> None:
-        if group not in self.unreadable and len(self.unreadable) >= _GROUPS:
-            group = None  # all others together
-        self.unreadable[group] += count
+            _count(self.unreadable, group, count)
 
     def top_errors(self) -> str:
         """The three most frequent errors with their counts."""
@@ -135,7 +139,7 @@ class Counts:
                 self.graders[name] = counts = GraderCounts()
             counts.add(grade, result.group)
         for policy in result.policies:
-            self.policies[policy] += 1
+            _count(self.policies, policy)
         if result.usage.calls:
             self.usage += result.usage
         raw = result.raw_reward
@@ -168,7 +172,8 @@ class Counts:
         for name, theirs in other.graders.items():
             self.graders.setdefault(name, GraderCounts()).merge(theirs)
         self.statuses.update(other.statuses)
-        self.policies.update(other.policies)
+        for policy, count in other.policies.items():
+            _count(self.policies, policy, count)
         self.groups += other.groups
         self.flat_groups += other.flat_groups
         self.empty_groups += other.empty_groups
@@ -239,7 +244,9 @@ class Counts:
             if g.unreadable:
                 out[f"{name}/unreadable_rate"] = sum(g.unreadable.values()) / asked
                 out[f"{name}/unreadable_groups"] = len(g.unreadable)
-                out[f"{name}/unreadable_in_worst_group"] = max(g.unreadable.values())
+                out[f"{name}/unreadable_in_worst_group"] = max(
+                    count for group, count in g.unreadable.items() if group != OTHERS
+                )
         if total := self.rollouts:
             out["rollouts"] = total
             for status in ("scored", "neutral", "excluded", "masked", "constant"):
