@@ -119,9 +119,7 @@ class _Queue:
             for _, future in batch:
                 future.cancel()
             raise
-        except (
-            BaseException
-        ) as error:  # a panic of native code is no Exception, and nobody must wait for ever
+        except BaseException as error:  # a panic of native code is no Exception, and all of them wait
             replies = [error] * len(batch)
         # one error object for each caller: callers note on it what they did
         replies = [copy.copy(r) if isinstance(r, BaseException) else r for r in replies]
