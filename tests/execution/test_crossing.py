@@ -143,6 +143,33 @@ async def test_a_home_that_is_closed_is_an_error_for_everybody() -> None:
             await crossing.run(asyncio.sleep(0))
 
 
+async def test_who_waits_behind_a_caller_that_finds_home_closed_is_let_go() -> None:
+    """Two threads call at once: only the first wakes home, and only it hears that there is none."""
+    crossing: Crossing
+    second: list[type[BaseException]] = []
+
+    def call() -> None:
+        try:
+            asyncio.run(crossing.run(asyncio.sleep(0)))
+        except BaseException as error:
+            second.append(type(error))
+
+    thread = threading.Thread(target=call, daemon=True)
+
+    class Closed:
+        def call_soon_threadsafe(self, function: object) -> None:
+            thread.start()
+            while len(crossing._calls) < 2:
+                pass
+            raise RuntimeError("Event loop is closed")
+
+    crossing = Crossing(Closed())  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="closed"):
+        await crossing.run(asyncio.sleep(0))
+    thread.join(10)
+    assert second == [asyncio.CancelledError]
+
+
 async def test_at_home_nothing_is_crossed() -> None:
     crossing = Crossing(asyncio.get_running_loop())
     assert await crossing.run(asyncio.sleep(0, 3)) == 3

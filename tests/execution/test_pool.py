@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -17,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from judgekit import ConfigError, Failed, Graded, GradingRunner, Rollout, grader
-from judgekit.execution.pool import ProcessPool
+from judgekit.execution.pool import PickledGrader, ProcessPool
 
 sys.path.insert(0, str(Path(__file__).parent))  # the workers inherit it
 from pool_graders import Act
@@ -115,12 +117,28 @@ def test_a_function_within_a_function_is_sent_by_value(pool: ProcessPool) -> Non
     assert GradingRunner({"local": local}, pool=pool).run_sync(acts("fine"))[0].reward == 0.25
 
 
+def test_a_function_with_a_cache_is_sent_with_a_cache_of_its_own() -> None:
+    calls: list[int] = []
+
+    def tenth(value: int) -> float:
+        calls.append(value)
+        return value / 10
+
+    tenth.__module__ = "__main__"
+    cached = functools.lru_cache(maxsize=3)(tenth)
+    cached(7)
+    again = pickle.loads(PickledGrader("cached", cached).payload)
+    assert [again(7), again(7)] == [0.7, 0.7]
+    assert again.cache_parameters() == {"maxsize": 3, "typed": False}
+    assert (again.cache_info().misses, calls) == (1, [7])
+
+
 SCRIPT = """
     import sys
     from dataclasses import dataclass
     from functools import cache
     from judgekit import GradingRunner, Rollout, grader
-    from judgekit.execution.pool import ProcessPool
+    from judgekit.execution.pool import PickledGrader, ProcessPool
 
     @grader(where="process")
     def size(response: str) -> float:

@@ -137,6 +137,35 @@ async def test_a_cancelled_run_leaves_the_grades_of_rollouts_that_wait_for_their
     assert all(e.reward is None and e.grades["judge"] == Graded(0.5) for e in found.entries)
 
 
+async def test_grades_that_wait_for_their_group_are_in_the_file_meanwhile(tmp_path: Path) -> None:
+    """A host that is killed then loses none that was paid for; what is written again at the end counts."""
+    release = asyncio.Event()
+
+    @grader
+    async def judge(response: str) -> float:
+        if not response:
+            await release.wait()
+        return 0.5
+
+    path = tmp_path / "l"
+    ledger = Ledger(path)
+    runner = GradingRunner([judge], transform="center", ledger=ledger)
+    task = asyncio.create_task(runner.run([Rollout(response="x" * i, group=0) for i in range(4)]))
+    while lines(path) < 4:  # how it is graded, and the three members that wait
+        await asyncio.sleep(0.01)
+    waiting = [e for e in read_ledger(path).entries]
+    assert sorted(e.response_chars for e in waiting) == [1, 2, 3]
+    assert {(e.status, e.reward) for e in waiting} == {("unfinished", None)}
+    release.set()
+    await task
+    found = await asyncio.to_thread(read_ledger, path)
+    assert [(e.response_chars, e.status, e.reward) for e in found.entries] == [
+        (i, "scored", 0.0) for i in range(4)
+    ]
+    assert not ledger._runs  # it watches nothing any more
+    ledger.close()
+
+
 class Disk:
     """Takes a few bytes, then nothing, then all again."""
 

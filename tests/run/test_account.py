@@ -33,6 +33,7 @@ from judgekit import (
     read_ledger,
 )
 from judgekit.execution.pool import ProcessPool
+from judgekit.run.jobs import BoundGrader
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -226,6 +227,39 @@ async def test_a_rule_that_cannot_be_sent_to_a_worker_stays_where_it_is() -> Non
 
     (result,) = await GradingRunner({"sized": Held()}).run([Rollout(response="x" * 500)])
     assert result.reward == os.getpid()
+
+
+def test_calls_can_be_watched() -> None:
+    """As a tracer does; the runner itself stays as it was."""
+    seen: list[tuple[str, str]] = []
+
+    def watched(bound: BoundGrader) -> Any:
+        def call(rollout: Rollout) -> Any:
+            seen.append((bound.name, rollout.response))
+            return bound.call(rollout)
+
+        return call
+
+    plain = GradingRunner({"digit": digit})
+    assert plain.with_calls(watched).run_sync([Rollout(response="7")])[0].reward == 0.7
+    assert plain.run_sync([Rollout(response="7")])[0].reward == 0.7
+    assert seen == [("digit", "7")]
+
+
+async def test_a_grader_of_several_scores_is_asked_where_one_of_them_is_not_known() -> None:
+    class Several:
+        name, version, score_range, outputs = "quality", "1", (0.0, 1.0), ("clear", "kind")
+
+        def grade(self, rollout: Rollout, /) -> Any:
+            return {"clear": 0.25, "kind": 0.75}
+
+    runner = GradingRunner({"quality": Several()})
+    for known, reward in (({"clear": 1.0}, 0.5), ({"clear": 1.0, "kind": 0.0}, 0.5), ({}, 0.5)):
+        grades = {f"quality.{name}": Graded(score) for name, score in known.items()}
+        (result,) = await runner.run([Rollout(response="x")], known=[grades])
+        assert result.reward == reward
+        if len(known) == 1:  # asked again, as a whole
+            assert (result.score("quality.clear"), result.score("quality.kind")) == (0.25, 0.75)
 
 
 def test_a_runner_says_what_it_needs() -> None:

@@ -213,7 +213,7 @@ class Weighted(Node):
     """
 
     terms: tuple[Term, ...]
-    normalize: bool = False
+    normalize: bool
 
     def __init__(self, terms: Mapping[str, float | tuple[float, Any]], normalize: bool = False) -> None:
         made = []
