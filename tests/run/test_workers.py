@@ -100,6 +100,32 @@ async def test_settings_are_changed_in_a_copy_that_shares_the_rest() -> None:
     assert runner.metrics.counts.rollouts == 3
 
 
+async def test_a_run_that_waits_for_one_graders_limit_asks_the_others_meanwhile() -> None:
+    """In trainers, where each rollout is a run of its own: one judge that is full must not keep the next one idle."""
+    release = asyncio.Event()
+    seen: list[str] = []
+
+    @grader(max_concurrency=1)
+    async def full(response: str) -> float:
+        await release.wait()
+        return 0.5
+
+    @grader(max_concurrency=8)
+    async def free(id: str) -> float:
+        seen.append(id)
+        return 0.5
+
+    runner = GradingRunner([full, free]).with_settings(shared=True)
+    async with asyncio.TaskGroup() as tasks:
+        for name in ("a", "b", "c"):
+            tasks.create_task(runner.run([Rollout(response="", id=name)]))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        found = list(seen)
+        release.set()
+    assert found == ["a", "b", "c"]
+
+
 class Extended(Rollout, frozen=True, kw_only=True):
     """A host's own kind of rollout."""
 

@@ -83,7 +83,7 @@ class Workers:
         self.queued = 0
         """Jobs that wait for a worker."""
         self._suspends = False
-        """Whether a grader of this run has been seen to wait: until then, one worker does as well as many."""
+        """Whether a job of this run has been seen to wait: until then, one worker does as well as many."""
         self._workers: set[_Worker] = set()
         self._delayed: dict[Job, asyncio.Task[None]] = {}
         """Jobs that wait for another try."""
@@ -228,6 +228,7 @@ class Workers:
                 for limit in self._limits.get(job.grader.name, ()):
                     if not limit.try_acquire():
                         self.watch()
+                        self._will_wait()
                         await limit.acquire()
                     held.append(limit)
                 start = time.perf_counter()
@@ -251,6 +252,12 @@ class Workers:
         if not (isinstance(value, BaseException) and self._try_again(job, value)):
             self._answer(job, value, time.perf_counter() - start)
 
+    def _will_wait(self) -> None:
+        """A worker is about to wait: others do its share of the work meanwhile."""
+        if not self._suspends:
+            self._suspends = True
+            self.start()
+
     @types.coroutine
     def _stepped(self, awaitable: Awaitable[Any], worker: _Worker) -> Generator[Any, Any, Any]:
         """Await a grader step by step, so that one that ignores its cancellation can be closed: the task group
@@ -258,9 +265,7 @@ class Workers:
         coroutine: Any = awaitable if hasattr(awaitable, "send") else _awaited(awaitable)
         try:
             step = coroutine.send(None)
-            if not self._suspends:
-                self._suspends = True
-                self.start()
+            self._will_wait()
             while True:
                 try:
                     yield step
