@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from judgekit import DataError, GradingRunner, Rollout, grader, group_grader
+from judgekit.reward.transforms import TransformName
 
 
 @grader
@@ -103,3 +105,32 @@ async def test_what_the_input_raises_ends_the_stream() -> None:
     with pytest.raises(DataError, match=r"item 0 is a str, not a judgekit\.Rollout"):
         [r async for r in GradingRunner([first_digit]).stream(odd())]
     assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.parametrize("transform", ["none", "center"])
+async def test_members_that_come_one_by_one_with_other_groups_are_told_of(
+    transform: TransformName, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As an engine finishes them: their groups would be cut into pieces, without a word. It only matters where groups do."""
+
+    async def interleaved() -> AsyncIterator[Rollout]:
+        for i in range(12):
+            yield Rollout(response="1", group=f"prompt {i % 3}")
+
+    runner = GradingRunner([first_digit], transform=transform)
+    with caplog.at_level(logging.WARNING, logger="judgekit"):
+        assert len([r async for r in runner.stream(interleaved())]) == 12
+    told = [text for text in caplog.messages if "comes again" in text]
+    assert len(told) == (0 if transform == "none" else 1)
+    assert all("group 'prompt 0' comes again after other groups" in text for text in told)
+
+
+async def test_a_group_of_an_earlier_epoch_is_another(caplog: pytest.LogCaptureFixture) -> None:
+    async def epochs() -> AsyncIterator[Rollout]:
+        for i in range(1200):
+            yield Rollout(response="1", group=i // 2 % 300)
+
+    with caplog.at_level(logging.WARNING, logger="judgekit"):
+        runner = GradingRunner([first_digit], transform="center")
+        assert len([r async for r in runner.stream(epochs())]) == 1200
+    assert not [text for text in caplog.messages if "comes again" in text]

@@ -20,6 +20,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
+    Hashable,
     Iterator,
     Mapping,
     Sequence,
@@ -54,6 +55,8 @@ _FLUSH_S = 5.0
 """How long a run waits for its lines to be in the ledger."""
 _OPEN = float("inf")
 """Size of a group whose last member is not known yet."""
+_REMEMBERED = 256
+"""Groups of a stream that are known to have ended; one that comes again much later is another, of the next epoch."""
 
 
 _numbers = itertools.count()
@@ -236,6 +239,10 @@ class Run:
             self._start_deadline()
             self.workers.watch()
         group: Group | None = None
+        compares = self.results.fills or any(grader.mode == "group" for grader in self.plan.graders)
+        ended: dict[
+            Hashable, None
+        ] = {}  # the last groups, to notice members that come one by one with others'
         async for rollout in rollouts:
             if not isinstance(rollout, Rollout):
                 raise DataError(f"item {self.taken_in} is a {type(rollout).__name__}, not a judgekit.Rollout")
@@ -243,6 +250,16 @@ class Run:
             if group is None or (type(id_), id_) != (type(group.id), group.id):
                 if group is not None:
                     self._complete(group)
+                    ended[group.id] = None
+                    if len(ended) > _REMEMBERED:
+                        del ended[next(iter(ended))]
+                if compares and id_ in ended:
+                    compares = False  # said once
+                    logger.warning(
+                        "group %r comes again after other groups, and is graded as another group: the members of a "
+                        "group must stand together in an asynchronous input, or go to a judgekit.trainers.GroupCollector",
+                        id_,
+                    )
                 group = Group(id_, _OPEN)
             self._take_in(RolloutState(self.taken_in, rollout, group))
             self.workers.start()
