@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import signal
 import sys
@@ -113,6 +114,13 @@ class Cold(Pooled):
             case "recursion":
                 return self.grade(rollout)
         return float(rollout.id)
+
+
+class Large(Cold):
+    """Takes two GiB of address space when it is loaded, as CUDA's libraries do."""
+
+    def warm_up(self) -> None:
+        self.taken = mmap.mmap(-1, 2 << 30)
 
 
 class Dies(Pooled):

@@ -31,6 +31,7 @@ from .hostile_graders import (
     Dies,
     Echo,
     Holds,
+    Large,
     Loads,
     Slow,
     Talks,
@@ -225,6 +226,19 @@ async def test_memory_is_the_rollouts_only_in_a_worker_that_has_graded(how: str,
     act = runner(Cold(), pool)
     assert outcome(await ends(act.run(rollouts(how)))) == ["infrastructure"]
     assert outcome(await ends(act.run(rollouts("fine", how, "fine")))) == [0.0, "rollout", 2.0]
+
+
+async def test_what_a_grader_takes_to_load_is_not_the_rollouts(pool: ProcessPool) -> None:
+    """The pool's one GiB is what grading may take on top of it."""
+    assert pool.memory_mb == 1024
+    results = await ends(runner(Large(), pool).run(rollouts("fine", "memory", "fine")))
+    assert outcome(results) == [0.0, "rollout", 2.0]
+    grade = results[1].grades["act"]
+    assert isinstance(grade, Failed)
+    assert (grade.error, grade.detail) == (
+        "MemoryError",
+        "more than 1024 MiB for one rollout (set by ProcessPool(memory_mb=…))",
+    )
 
 
 # ---- time

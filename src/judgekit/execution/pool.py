@@ -87,8 +87,9 @@ class PickledGrader:
 class ProcessPool:
     """`workers` processes that run synchronous graders.
 
-    *memory_mb*: address space of one worker, in MiB; a rollout that needs more is its own fault. Workers
-    start on first use. `close` ends them; those of a pool that is not closed end with the process.
+    *memory_mb*: address space that grading may take in one worker beyond what its graders took to load, in MiB; a rollout
+    that needs more is its own fault. Workers start on first use. `close` ends them; those of a pool that is not closed end
+    with the process.
     """
 
     def __init__(self, workers: int | None = None, *, memory_mb: int = 4096) -> None:

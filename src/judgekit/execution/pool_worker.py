@@ -21,7 +21,6 @@ def main() -> None:
     parent, memory_mb = int(sys.argv[1]), int(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
     die_with_parent(parent)
-    cap_memory(memory_mb)
     try:
         os.fstat(2)
     except OSError:  # a daemon's are closed: without this the replies would take the place of standard error
@@ -38,14 +37,16 @@ def main() -> None:
                 payload, drop = rest
                 for old in drop:
                     graders.pop(old, None)
+                cap_memory(None)  # what a grader imports may be large; it is no rollout's doing
                 graders[key] = load(payload)
+                cap_memory(memory_mb)
                 reply: tuple[Any, ...] = ("ok", callable(getattr(graders[key], "warm_up", None)))
             else:
                 rollout = pickle.loads(rest[0])
                 reply = ("ok", graders[key].grade(rollout))
             out = pickle.dumps(reply)
         except BaseException as error:  # SystemExit too: a grader that exits costs its own grade
-            out = failure(error, grading=rollout is not None)
+            out = failure(error, grading=rollout is not None, memory_mb=memory_mb)
         try:
             replies.write(HEADER.pack(len(out), number) + out)
             replies.flush()
@@ -61,15 +62,18 @@ def load(payload: bytes) -> Any:
     return grader
 
 
-def failure(error: BaseException, *, grading: bool) -> bytes:
+def failure(error: BaseException, *, grading: bool, memory_mb: int) -> bytes:
     """An exception as a reply: the arguments of GraderRaised.
 
     Too little memory or stack is the rollout's fault only if the grader is known to fit otherwise, which the pool knows.
     """
     from judgekit.errors import RolloutError, attribute, describe
 
+    name, detail = describe(error)
+    if grading and isinstance(error, MemoryError) and not detail:
+        detail = f"more than {memory_mb} MiB for one rollout (set by ProcessPool(memory_mb=…))"
     blamed = grading and isinstance(error, RolloutError | MemoryError | RecursionError)
-    return pickle.dumps(("error", *describe(error), attribute(error, "retryable") is True, blamed))
+    return pickle.dumps(("error", name, detail, attribute(error, "retryable") is True, blamed))
 
 
 def read(stream: IO[bytes]) -> tuple[int, bytes] | None:
@@ -80,12 +84,20 @@ def read(stream: IO[bytes]) -> tuple[int, bytes] | None:
     return number, stream.read(size)
 
 
-def cap_memory(megabytes: int) -> None:
+def cap_memory(megabytes: int | None) -> None:
+    """Let the process take so much more address space than it has now; None: as much as the system gives."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        limit = megabytes << 20
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        limit = hard
+        if megabytes is not None:
+            with open("/proc/self/statm", "rb") as file:
+                taken = int(file.read().split()[0]) * resource.getpagesize()
+            limit = taken + (megabytes << 20)
+            if hard != resource.RLIM_INFINITY:
+                limit = min(limit, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
 def die_with_parent(parent: int) -> None:
