@@ -123,6 +123,19 @@ class Large(Cold):
         self.taken = mmap.mmap(-1, 2 << 30)
 
 
+class Leaks(Pooled):
+    """Keeps 300 MiB of every rollout, as a cache without a bound does."""
+
+    kept: ClassVar[list[bytearray]] = []
+
+    def warm_up(self) -> None:
+        """Nothing to do."""
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        self.kept.append(bytearray(300 << 20))
+        return float(rollout.id)
+
+
 class Dies(Pooled):
     """Crashes the worker, on every rollout that says so or only the first time."""
 

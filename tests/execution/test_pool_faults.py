@@ -32,6 +32,7 @@ from .hostile_graders import (
     Echo,
     Holds,
     Large,
+    Leaks,
     Loads,
     Slow,
     Talks,
@@ -239,6 +240,17 @@ async def test_what_a_grader_takes_to_load_is_not_the_rollouts(pool: ProcessPool
         "MemoryError",
         "more than 1024 MiB for one rollout (set by ProcessPool(memory_mb=…))",
     )
+
+
+async def test_no_rollout_pays_for_what_a_grader_has_kept_of_others() -> None:
+    """A worker lives for days: where its graders have filled it, the rollout is graded in another one."""
+    pool = ProcessPool(2, memory_mb=1024)
+    try:
+        results = await ends(runner(Leaks(), pool).run(rollouts(*"abcdefghijklmnop")))
+    finally:
+        pool.close()
+    assert outcome(results) == [float(i) for i in range(16)]
+    assert 4 <= pool.started <= 8  # each has room for three
 
 
 # ---- time

@@ -131,7 +131,7 @@ class ProcessPool:
         crew = self._current_crew()
         async with crew.limiter:
             for attempt in (1, 2):
-                worker = await self._worker_with(crew, grader)
+                worker = await self._worker_with(crew, grader, fresh=attempt == 2)
                 try:
                     value = await worker.grade(grader, rollout, timeout_s)
                     self._proven.add(grader.key)
@@ -156,15 +156,15 @@ class ProcessPool:
         blamed = error.from_rollout and (proven or error.error not in ("MemoryError", "RecursionError"))
         return GraderRaised(error.error, error.detail, error.retryable, blamed)
 
-    async def _worker_with(self, crew: _Crew, grader: PickledGrader) -> _Worker:
-        """An idle worker, or a new one, that holds *grader*."""
+    async def _worker_with(self, crew: _Crew, grader: PickledGrader, *, fresh: bool = False) -> _Worker:
+        """An idle worker, or a new one (*fresh*: always), that holds *grader*."""
         until, failed = self._unloadable.get(grader.key, (0.0, None))
         if failed is not None and time.monotonic() < until:
             raise failed
         while True:
-            worker = crew.idle_worker(grader)
-            fresh = worker is None
+            worker = None if fresh else crew.idle_worker(grader)
             if worker is None:
+                fresh = True
                 worker = await crew.hire(self.memory_mb)
                 self.started += 1
             try:

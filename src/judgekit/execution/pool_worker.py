@@ -15,6 +15,8 @@ from typing import IO, Any
 
 HEADER = struct.Struct("<QQ")
 """Size of what follows, and the number of the request."""
+FULL = 75
+"""Exit code of a worker whose graders have kept more than half of its memory."""
 
 
 def main() -> None:
@@ -28,6 +30,7 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a grader prints must not stand between replies
     graders: dict[bytes, Any] = {}
+    loaded = 0
     while (request := read(sys.stdin.buffer)) is not None:
         number, data = request
         rollout: Any = None
@@ -39,13 +42,21 @@ def main() -> None:
                     graders.pop(old, None)
                 cap_memory(None)  # what a grader imports may be large; it is no rollout's doing
                 graders[key] = load(payload)
-                cap_memory(memory_mb)
+                loaded = cap_memory(memory_mb)
                 reply: tuple[Any, ...] = ("ok", callable(getattr(graders[key], "warm_up", None)))
             else:
                 rollout = pickle.loads(rest[0])
                 reply = ("ok", graders[key].grade(rollout))
             out = pickle.dumps(reply)
         except BaseException as error:  # SystemExit too: a grader that exits costs its own grade
+            if (
+                isinstance(error, MemoryError)
+                and rollout is not None
+                and address_space() - loaded > memory_mb << 19
+            ):
+                os._exit(
+                    FULL
+                )  # most of it went to rollouts before this one, which is tried in a fresh process
             out = failure(error, grading=rollout is not None, memory_mb=memory_mb)
         try:
             replies.write(HEADER.pack(len(out), number) + out)
@@ -84,20 +95,25 @@ def read(stream: IO[bytes]) -> tuple[int, bytes] | None:
     return number, stream.read(size)
 
 
-def cap_memory(megabytes: int | None) -> None:
-    """Let the process take so much more address space than it has now; None: as much as the system gives."""
+def cap_memory(megabytes: int | None) -> int:
+    """Let the process take so much more address space than it has now, which is returned; None: as much as there is."""
+    taken = address_space()
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        limit = hard
-        if megabytes is not None:
-            with open("/proc/self/statm", "rb") as file:
-                taken = int(file.read().split()[0]) * resource.getpagesize()
-            limit = taken + (megabytes << 20)
-            if hard != resource.RLIM_INFINITY:
-                limit = min(limit, hard)
+        limit = hard if megabytes is None else taken + (megabytes << 20)
+        if hard != resource.RLIM_INFINITY:
+            limit = min(limit, hard)
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    return taken
+
+
+def address_space() -> int:
+    """Bytes of address space that the process has; 0 where the system does not tell."""
+    with contextlib.suppress(OSError), open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def die_with_parent(parent: int) -> None:
