@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Code
 from judgekit.graders.rules.code import _equal, _same, program_of, read_cases
-from judgekit.graders.rules.sandbox import Limits, SandboxError, Way, best_way, run_program
+from judgekit.graders.rules.sandbox import OWN, Limits, SandboxError, Way, best_way, run_program
 
 SUM = [{"input": "1 2", "output": "3"}]
 SUMS = [*SUM, {"input": "2 2\n", "output": "4\n"}]
@@ -187,6 +189,41 @@ async def test_the_event_loop_turns_while_code_runs() -> None:
         turns += 1
     assert turns > 3
     assert [result.reward for result in task.result()] == [0]
+
+
+PUBLIC_PYTHON = "/usr/bin/python3"
+"""An interpreter that every user of the machine may run."""
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not os.access(PUBLIC_PYTHON, os.X_OK),
+    reason="only root can give programs users of their own",
+)
+def test_a_program_cannot_stop_or_read_a_siblings() -> None:
+    """Where there is no isolation but the user's, as in many containers: each rollout's program has its own."""
+    way = Way("a plain process", (), True, OWN)
+    hostile = """
+import contextlib, glob, os, signal, time
+time.sleep(0.3)
+for name in glob.glob(os.path.dirname(os.getcwd()) + "/judgekit-*/*"):
+    if os.path.dirname(name) != os.getcwd():
+        with contextlib.suppress(PermissionError):
+            print("read", open(name).read(100))
+with contextlib.suppress(ProcessLookupError):
+    os.kill(-1, signal.SIGKILL)
+"""
+    with ThreadPoolExecutor(2) as threads:
+        innocent = threads.submit(
+            run_program,
+            "import time; time.sleep(2); print('fine')",
+            way=way,
+            python=PUBLIC_PYTHON,
+            limits=Limits(),
+        )
+        finished = run_program(hostile, way=way, python=PUBLIC_PYTHON, limits=Limits())
+    assert finished.output == ""
+    assert (innocent.result().code, innocent.result().output) == (0, "fine\n")
+    assert best_way(PUBLIC_PYTHON, False).isolation()["user"] == "its own"
 
 
 def test_a_sandbox_that_does_not_start_is_a_failure_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

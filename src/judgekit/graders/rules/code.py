@@ -198,9 +198,13 @@ def limits_of(case: Mapping[str, Any], most: Limits) -> Limits:
     return replace(
         most,
         time_s=time_s,
-        wall_s=most.wall_s * time_s / most.time_s,
+        # waiting for a busy machine is not the program's time: a short limit leaves it some of that all the same
+        wall_s=min(most.wall_s, max(most.wall_s * time_s / most.time_s, _LEAST_WALL_S)),
         memory_mb=most.memory_mb if megabytes is None else min(max(int(megabytes), 64), most.memory_mb),
     )
+
+
+_LEAST_WALL_S = 10.0
 
 
 def _quantity(value: Any) -> float | None:

@@ -9,8 +9,9 @@ it is probed once, and `isolation()` describes it:
   program; with `mount` and `setpriv` everything except its folder is read-only, too;
 - else nothing: the network is open and the program is an ordinary process of the user.
 
-If the user is root, the program runs as `nobody`, provided that `nobody` can run the interpreter. This contains the
-bugs of honest programs. It does not contain programs that attack the kernel or this harness: for those, run the
+If the user is root, each program runs as a user of its own, or else as `nobody`, provided that such a user can run the
+interpreter: it cannot stop, read or change another program, or count among its processes. This contains the bugs of honest
+programs. It does not contain programs that attack the kernel or this harness: for those, run the
 trainer in a container or a virtual machine.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import secrets
@@ -38,6 +40,10 @@ from typing import Any, Literal
 from judgekit.errors import JudgekitError
 
 NOBODY = 65534
+OWN = -1
+"""As the user of a `Way`: each program has a user of its own, so that none can kill or read another rollout's."""
+_FIRST_USER, _USERS = 0x7000_0000, 1 << 28
+"""User ids that no system gives to anybody, above those of containers."""
 _HARNESS = resources.files("judgekit.graders.rules").joinpath("code_harness.py")
 
 
@@ -82,7 +88,7 @@ class Way:
     network: bool
     """Whether the network can be reached."""
     user: int | None = None
-    """Run as this user; None: as this process's user."""
+    """Run as this user; OWN: as one of its own; None: as this process's user."""
     counts_processes: bool = False
     read_only: bool = False
     """Whether it can write only to its own folder."""
@@ -92,7 +98,7 @@ class Way:
             "by": self.name,
             "network": "open" if self.network else "none",
             "files": "read-only but its own folder" if self.read_only else "what the user may reach",
-            "user": "nobody" if self.user is not None else "yours",
+            "user": {OWN: "its own", None: "yours"}.get(self.user, "nobody"),
             "processes": "limited" if self.counts_processes else "not limited",
         }
 
@@ -122,7 +128,7 @@ _KILLED = "unshare: sigprocmask unblock failed: Invalid argument\n"
 def best_way(python: str, network: bool) -> Way:
     """Find the best isolation that works here, by trying each with an empty program."""
     root = os.geteuid() == 0
-    users = [NOBODY, None] if root else [None]
+    users = [OWN, NOBODY, None] if root else [None]
     ways: list[Way] = []
     for user in users:
         counts = user is not None or not root  # the system does not limit root's processes
@@ -167,11 +173,16 @@ def run_program(
         (work / "code.py").write_text(code, "utf-8", "surrogatepass")
         (work / "job.json").write_text(json.dumps(what))
         (work / "stdin").write_text(secret if job else stdin, "utf-8", "surrogatepass")
-        os.chmod(work, 0o777 if way.user is not None else 0o700)
+        user = way.user
+        if user == OWN:
+            user = _FIRST_USER + (os.getpid() << 12 | next(_programs) & 0xFFF) % _USERS
+            for path in (*work.iterdir(), work):
+                os.chown(path, user, user)
+        os.chmod(work, 0o777 if user == NOBODY else 0o700)
         finished = _run(
             [*(part.replace("{work}", str(work)) for part in way.command), python, "-I", "harness.py"],
             work,
-            way,
+            user,
             limits,
         )
         if not (work / "begun").exists():
@@ -182,6 +193,9 @@ def run_program(
         return Finished(finished.how, finished.code, finished.output, finished.errors, *answer)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+_programs = itertools.count()
 
 
 @functools.cache
@@ -205,7 +219,7 @@ def rlimits(limits: Limits, counts_processes: bool = False) -> dict[str, int]:
     return found
 
 
-def _run(command: Sequence[str], work: Path, way: Way, limits: Limits) -> Finished:
+def _run(command: Sequence[str], work: Path, user: int | None, limits: Limits) -> Finished:
     env = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": str(work),
@@ -216,8 +230,8 @@ def _run(command: Sequence[str], work: Path, way: Way, limits: Limits) -> Finish
         "OPENBLAS_NUM_THREADS": "1",
     }
     who: dict[str, Any] = {}
-    if way.user is not None:
-        who = {"user": way.user, "group": way.user, "extra_groups": []}
+    if user is not None:
+        who = {"user": user, "group": user, "extra_groups": []}
     try:
         with open(work / "stdin", "rb") as stdin:
             process = subprocess.Popen(
