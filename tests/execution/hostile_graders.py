@@ -117,10 +117,14 @@ class Cold(Pooled):
 
 
 class Large(Cold):
-    """Takes two GiB of address space when it is loaded, as CUDA's libraries do."""
+    """Takes two GiB when it is loaded, as a large table does, and reserves more when it grades, as threads and CUDA do."""
 
     def warm_up(self) -> None:
-        self.taken = mmap.mmap(-1, 2 << 30)
+        self.taken = bytearray(2 << 30)
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        with mmap.mmap(-1, 8 << 30, prot=mmap.PROT_READ):
+            return super().grade(rollout)
 
 
 class Leaks(Pooled):

@@ -87,9 +87,9 @@ class PickledGrader:
 class ProcessPool:
     """`workers` processes that run synchronous graders.
 
-    *memory_mb*: address space that grading may take in one worker beyond what its graders took to load, in MiB; a rollout
-    that needs more is its own fault. Workers start on first use. `close` ends them; those of a pool that is not closed end
-    with the process.
+    *memory_mb*: memory that grading may take in one worker beyond what its graders took to load, in MiB; a rollout
+    that needs more is its own fault. A worker of which graders have kept half of that is replaced. Workers start on first
+    use. `close` ends them; those of a pool that is not closed end with the process.
     """
 
     def __init__(self, workers: int | None = None, *, memory_mb: int = 4096) -> None:
@@ -284,12 +284,12 @@ class _Worker:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.trusted = True
-        """Whether its last request was answered whole."""
+        """Whether its last request was answered whole, and left it most of its memory."""
         self.graders: OrderedDict[bytes, None] = OrderedDict()
         """Keys of the graders that it holds, the one used last at the end."""
         self._replies = BufferedByteReceiveStream(process.stdout)  # type: ignore[arg-type]
         self._numbers = itertools.count(1)
-        self._head: tuple[int, int] | None = None
+        self._head: tuple[int, int, bool] | None = None
 
     async def load(self, grader: PickledGrader) -> bool:
         """Send the grader; whether the worker warmed it up. Import and warm-up are start-up, not a rollout's
@@ -324,7 +324,7 @@ class _Worker:
         self.trusted = False
         data, number = pickle.dumps(request), next(self._numbers)
         try:
-            await self.process.stdin.send(HEADER.pack(len(data), number) + data)  # type: ignore[union-attr]
+            await self.process.stdin.send(HEADER.pack(len(data), number, False) + data)  # type: ignore[union-attr]
         except (OSError, RuntimeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             raise await self._lost() from None
         return number
@@ -334,13 +334,13 @@ class _Worker:
         try:
             if self._head is None:
                 self._head = HEADER.unpack(await self._replies.receive_exactly(HEADER.size))
-            size, answered = self._head
+            size, answered, full = self._head
             data = await self._replies.receive_exactly(size)
         except (OSError, RuntimeError, anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
             raise await self._lost() from None
         if answered != number:
             raise WorkerLost(f"the worker process answered request {answered} in place of {number}")
-        self._head, self.trusted = None, True
+        self._head, self.trusted = None, not full
         kind, *reply = pickle.loads(data)
         if kind == "ok":
             return reply[0]

@@ -1,6 +1,6 @@
 """The program of a pool worker: reads graders and rollouts from its standard input, answers on its output.
 
-Every request has a number, and its reply carries the same. Sizes and numbers are 8 bytes, little-endian.
+Every request has a number, and its reply carries the same.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import struct
 import sys
 from typing import IO, Any
 
-HEADER = struct.Struct("<QQ")
-"""Size of what follows, and the number of the request."""
-FULL = 75
-"""Exit code of a worker whose graders have kept more than half of its memory."""
+HEADER = struct.Struct("<QQ?")
+"""Size of what follows, the number of the request, and in a reply whether the worker's memory is half full."""
 
 
 def main() -> None:
@@ -49,17 +47,11 @@ def main() -> None:
                 reply = ("ok", graders[key].grade(rollout))
             out = pickle.dumps(reply)
         except BaseException as error:  # SystemExit too: a grader that exits costs its own grade
-            if (
-                isinstance(error, MemoryError)
-                and rollout is not None
-                and address_space() - loaded > memory_mb << 19
-            ):
-                os._exit(
-                    FULL
-                )  # most of it went to rollouts before this one, which is tried in a fresh process
-            out = failure(error, grading=rollout is not None, memory_mb=memory_mb)
+            out = pickle.dumps(failure(error, grading=rollout is not None, memory_mb=memory_mb))
+        # a worker lives for days: one whose graders keep memory is replaced, long before a rollout can pay for that
+        full = rollout is not None and memory() - loaded > memory_mb << 19
         try:
-            replies.write(HEADER.pack(len(out), number) + out)
+            replies.write(HEADER.pack(len(out), number, full) + out)
             replies.flush()
         except BrokenPipeError:  # the parent is gone
             return
@@ -73,7 +65,7 @@ def load(payload: bytes) -> Any:
     return grader
 
 
-def failure(error: BaseException, *, grading: bool, memory_mb: int) -> bytes:
+def failure(error: BaseException, *, grading: bool, memory_mb: int) -> tuple[Any, ...]:
     """An exception as a reply: the arguments of GraderRaised.
 
     Too little memory or stack is the rollout's fault only if the grader is known to fit otherwise, which the pool knows.
@@ -84,35 +76,38 @@ def failure(error: BaseException, *, grading: bool, memory_mb: int) -> bytes:
     if grading and isinstance(error, MemoryError) and not detail:
         detail = f"more than {memory_mb} MiB for one rollout (set by ProcessPool(memory_mb=…))"
     blamed = grading and isinstance(error, RolloutError | MemoryError | RecursionError)
-    return pickle.dumps(("error", name, detail, attribute(error, "retryable") is True, blamed))
+    return "error", name, detail, attribute(error, "retryable") is True, blamed
 
 
 def read(stream: IO[bytes]) -> tuple[int, bytes] | None:
     header = stream.read(HEADER.size)
     if len(header) < HEADER.size:
         return None
-    size, number = HEADER.unpack(header)
+    size, number, _ = HEADER.unpack(header)
     return number, stream.read(size)
 
 
 def cap_memory(megabytes: int | None) -> int:
-    """Let the process take so much more address space than it has now, which is returned; None: as much as there is."""
-    taken = address_space()
+    """Let the process take so much more memory than it has now, which is returned; None: as much as there is.
+
+    Private writable memory counts: neither libraries nor address space that is only reserved, as by threads and CUDA.
+    """
+    taken = memory()
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         limit = hard if megabytes is None else taken + (megabytes << 20)
         if hard != resource.RLIM_INFINITY:
             limit = min(limit, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
     return taken
 
 
-def address_space() -> int:
-    """Bytes of address space that the process has; 0 where the system does not tell."""
+def memory() -> int:
+    """Bytes of private writable memory that the process has; 0 where the system does not tell."""
     with contextlib.suppress(OSError), open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 
