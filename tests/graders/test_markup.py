@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from judgekit import Abstained, ConfigError, Graded, Rollout
+from judgekit import Abstained, ConfigError, Graded, Rollout, RolloutError
 from judgekit.graders import Boxed, CodeBlock, Script, ToolCallFormat
+from judgekit.graders.rules import markup, text
 
 
 def score(grader: Any, response: str, **fields: Any) -> float | None:
@@ -201,3 +202,22 @@ def test_unknown_tools_and_bad_schemas() -> None:
 def test_wrong_settings_are_said(build: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         build()
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_process_without_memory_is_no_fault_of_the_rollouts(
+    left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's parser raises MemoryError for what is nested too deeply, too: that one is the rollout's."""
+
+    def full(code: str) -> None:
+        raise MemoryError
+
+    monkeypatch.setitem(markup._CHECKS, "python", full)
+    monkeypatch.setattr(text, "out_of_memory", lambda: not left)
+    with pytest.raises(RolloutError if left else MemoryError):
+        CodeBlock().grade(Rollout(response="```python\nx\n```"))
+    assert not real_out_of_memory()
+
+
+real_out_of_memory = text.out_of_memory

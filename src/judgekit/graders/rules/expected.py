@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from judgekit.errors import RolloutError
+from judgekit.graders.rules.text import out_of_memory
 from judgekit.graders.rules.trajectory import calls_in, parsed_arguments
 
 MAX_CALL_CHARS = 20_000
@@ -128,7 +129,11 @@ def call_in_code(text: str) -> tuple[str, Any, frozenset[str]] | None:
             return None
         values = [ast.literal_eval(value) for value in call.args]
         named = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, TypeError, RecursionError):
+        return None
+    except MemoryError:  # of Python's parser, for what is nested too deeply
+        if out_of_memory():
+            raise
         return None
     if None in named:  # **more
         return None

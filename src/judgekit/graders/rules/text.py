@@ -30,7 +30,7 @@ SEVERAL = ("any", "best", "all")
 def reads_rollout(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Turn a parser's recursion errors into RolloutError, because they are the rollout's fault.
 
-    Python's own parser also raises MemoryError.
+    Python's own parser also raises MemoryError. A process that has no memory left is no rollout's fault.
     """
 
     @functools.wraps(function)
@@ -38,9 +38,20 @@ def reads_rollout(function: Callable[_P, _T]) -> Callable[_P, _T]:
         try:
             return function(*args, **kwargs)
         except (RecursionError, MemoryError) as error:
+            if isinstance(error, MemoryError) and out_of_memory():
+                raise
             raise RolloutError(f"nested too deep for a parser ({type(error).__name__})") from None
 
     return read
+
+
+def out_of_memory() -> bool:
+    """Whether this process cannot get 64 MiB."""
+    try:
+        bytearray(64 << 20)
+    except MemoryError:
+        return True
+    return False
 
 
 def one_of(grader: str, setting: str, value: Any, known: Iterable[str]) -> None:
