@@ -450,8 +450,12 @@ class Several(Node):
         return [Branch(node) for node in self.nodes]
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        lows, highs = zip(*(node.bounds(ranges) for node in self.nodes), strict=True)
-        return self.combine(lows), self.combine(highs)
+        found = [(node.bounds(ranges), node.drops_out()) for node in self.nodes]
+        kept = [ends for ends, drops_out in found if not drops_out]
+        # all of them, or only those that never drop out; where all may, at least one is left
+        sets = [[ends for ends, _ in found], *([kept] if kept else [[ends] for ends, _ in found])]
+        ends = [self.combine(values) for part in sets for values in zip(*part, strict=True)]
+        return min(ends), max(ends)
 
     def spec(self) -> Any:
         return {type(self).__name__.lower(): [node.spec() for node in self.nodes]}
@@ -466,7 +470,8 @@ class Product(Several):
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
         low, high = 1.0, 1.0
         for node in self.nodes:
-            ends = [0.0 if 0.0 in (x, y) else x * y for x in (low, high) for y in node.bounds(ranges)]
+            factors = (*node.bounds(ranges), 1.0) if node.drops_out() else node.bounds(ranges)
+            ends = [0.0 if 0.0 in (x, y) else x * y for x in (low, high) for y in factors]
             low, high = min(ends), max(ends)
         return low, high
 
