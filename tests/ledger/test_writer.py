@@ -294,10 +294,14 @@ def test_a_ledger_that_was_deleted_begins_again(tmp_path: Path, caplog: pytest.L
     assert caplog.text.count("was deleted: it is begun again") == 2
 
 
-def test_a_system_without_threads_costs_no_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("later", [True, False])
+def test_a_system_without_threads_costs_no_reward_and_no_line(
+    later: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """*later*: there are some again. Else the line is written when the ledger is closed."""
     real = threading.Thread.start
     ledger = Ledger(tmp_path / "l")
-    graded, spec = entry(ledger), entry(ledger, "y")
+    first, second = entry(ledger), entry(ledger, "y")
 
     def start(self: threading.Thread) -> None:
         if self.name == "judgekit-ledger":
@@ -305,9 +309,10 @@ def test_a_system_without_threads_costs_no_reward(tmp_path: Path, monkeypatch: p
         real(self)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    ledger.write(graded)
-    monkeypatch.setattr(threading.Thread, "start", real)
-    ledger.write(spec)
+    ledger.write(first)
+    if later:
+        monkeypatch.setattr(threading.Thread, "start", real)
+    ledger.write(second)
     ledger.close()
     assert lines(tmp_path / "l") == 2
 

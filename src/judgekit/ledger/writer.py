@@ -188,6 +188,8 @@ class Ledger:
         """
         if self._pid != os.getpid():
             return
+        if self._thread is None and self._waiting:  # none could be started, as when the interpreter ends
+            self._work()
         with self._lock:
             target = self._handed
             self._changed.wait_for(lambda: self._done >= target, _EXIT_S)
