@@ -54,6 +54,11 @@ class _Fault(yaml.MarkedYAMLError):
 class _Loader(yaml.SafeLoader):
     """YAML 1.2's plain scalars, environment variables, keys that are text and stand once."""
 
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        if node in self.recursive_objects:
+            raise _Fault(problem="an alias stands within what it names", problem_mark=node.start_mark)
+        return super().construct_object(node, deep=True)  # PyYAML itself would make data that holds itself
+
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
         # before it is resolved, so that `${N:-8}` is a number where it is not quoted
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]

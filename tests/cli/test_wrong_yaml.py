@@ -78,7 +78,7 @@ GRADERS = [
     ("{use: judge, judge: {routes: {}}}", "graders.a.judge: routes: give at least one pattern with its judge"),
     ("{use: judge, judge: {routes: {'m*': k}}}", "graders.a.judge: there is no judge 'k'; there is 'j'"),
     ("{use: judge, judge: j, verdict: chioce}", "no verdict format is called 'chioce'; did you mean 'choice'?"),
-    ("{use: judge, judge: j, verdict: {format: {}}}", "graders.a.verdict: no verdict format is called '{}'"),
+    ("{use: judge, judge: j, verdict: {format: {}}}", "graders.a.verdict: no verdict format is called {}"),
     ("'judgekit:ConfigError'", "graders.a: <class 'judgekit.errors.ConfigError'> is no class or function with"),
     ("{use: judge, judge: j, verdict: 3}", "graders.a.verdict: expected a mapping (got 3)"),
     ("{use: judge, judge: j, sampling: {temp: 3}}", "graders.a.sampling: there is no parameter 'temp'"),
@@ -122,6 +122,9 @@ JUDGES = [
     ("{engine: 'no module:x'}", "judges.j: 'no module:x' is not module:object"),
 ]
 REWARDS = [
+    ("&r {min: [a, *r]}", "reward.yaml, line 2: an alias stands within what it names"),
+    ("{min: [" * 400 + "a" + "]}" * 400, "nested too deeply"),
+    (f"{{gate: {{if: '{'not ' * 20_000}a >= 1', then: a, otherwise: 0}}}}", "gate: 'not not not"),
     ("[]", "reward: expected a mapping, a grader's name or a number, not []"),
     ("true", "reward: expected a mapping, a grader's name or a number, not True"),
     ("c", "the reward names 'c', which no grader gives; there is 'a', 'b'"),

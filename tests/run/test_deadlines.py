@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import time
 from typing import Any
 
 import pytest
 
 from judgekit import (
     Failed,
+    Graded,
     GradingRunner,
     JudgeUnavailable,
     MissingRewardError,
@@ -44,6 +46,20 @@ async def test_a_deadline_reaches_what_is_not_even_queued() -> None:
     results = await asyncio.wait_for(runner.run(rollouts(500)), 20)
     assert len(results) == 500
     assert {r.grades["judge"].error for r in results} == {"DeadlineExceeded"}  # type: ignore[union-attr]
+
+
+async def test_a_deadline_that_falls_between_two_jobs_ends_the_run_with_results() -> None:
+    """Graders that take the CPU for long let the loop have a turn between two of them; the deadline comes there."""
+
+    @grader
+    async def judge(rollout: Rollout) -> float:
+        time.sleep(0.02)  # noqa: ASYNC251
+        return 1.0
+
+    runner = GradingRunner({"judge": judge}, deadline_s=0.1, missing_reward="mask")
+    results = await asyncio.wait_for(runner.run(rollouts(50)), 20)
+    grades = [r.grades["judge"] for r in results]
+    assert {g.error if isinstance(g, Failed) else g for g in grades} == {Graded(1.0), "DeadlineExceeded"}
 
 
 async def test_a_missing_reward_at_the_deadline_raises_out_of_the_run() -> None:

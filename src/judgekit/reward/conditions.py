@@ -184,11 +184,11 @@ def condition(given: Any, leaf: Callable[[str], Any]) -> Condition:
     if isinstance(given, str):
         try:
             return _read(given, leaf)
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
             pass
     hint = "; write == and != as text" if isinstance(given, bool) else ""
     raise ConfigError(
-        f"gate: {given!r} is not a condition such as 'correct >= 1' or 'correct >= 1 and 0.2 < judge <= 0.8'{hint}"
+        f"gate: {given!r:.80} is not a condition such as 'correct >= 1' or 'correct >= 1 and 0.2 < judge <= 0.8'{hint}"
     )
 
 

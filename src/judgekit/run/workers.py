@@ -44,7 +44,7 @@ class _Worker(Struct, gc=False, eq=False):
     job: Job | None
     task: asyncio.Task[None] | None = None
     running: bool = False
-    """Whether its task has begun: one that is cancelled before never runs, and would answer nothing."""
+    """Whether it is at its job; a task that is cancelled before that would answer nothing."""
     deadline: float = math.inf
     why: Failed | None = None
     """Set when the clock has cancelled its job: the grade that this makes."""
@@ -192,18 +192,19 @@ class Workers:
         return best.jobs.popleft()
 
     async def _work(self, worker: _Worker, job: Job | None) -> None:
-        worker.running = True
         turn_ends = time.perf_counter() + SLICE_S
         try:
             while job is not None:
                 # graders that never wait would keep the loop to themselves
                 if time.perf_counter() > turn_ends:
+                    worker.running = False
                     await asyncio.sleep(0)
                     turn_ends = time.perf_counter() + SLICE_S / len(self._workers)
+                worker.running = True
                 await self._execute(worker, job)
                 job.queue.active -= 1
                 worker.job = job = self._take() if self.queued else None
-                worker.why, worker.forced = None, False
+                worker.why, worker.forced, worker.deadline = None, False, math.inf
                 if self.queued:
                     self.start()
                 self._wake()
