@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
 import threading
 import time
@@ -149,6 +150,56 @@ def test_a_place_is_not_lost_to_a_loop_that_was_closed() -> None:
     waiting._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_place_handed_to_a_loop_that_is_closed_before_it_was_taken_comes_back() -> None:
+    limiter = Limiter(1)
+    assert limiter.try_acquire()
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(limiter.acquire())
+    loop.run_until_complete(asyncio.sleep(0))
+    limiter.release()
+    loop.close()
+    waiting._log_destroy_pending = False  # type: ignore[attr-defined]
+    del waiting, loop
+    gc.collect()
+    assert limiter.held == 0
+
+
+@pytest.mark.timeout(20)
+def test_garbage_that_holds_a_place_may_be_collected_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even while a place is handed out: what a loop that is gone has left releases its own."""
+    limiter = Limiter(2)
+    assert limiter.try_acquire()
+
+    async def hold() -> None:
+        async with limiter:
+            await asyncio.Event().wait()
+
+    async def wait_for_both() -> None:
+        loop = asyncio.get_running_loop()
+        waiting = [loop.create_task(limiter.acquire()) for _ in range(2)]
+        await asyncio.sleep(0)
+        wake = loop.call_soon_threadsafe
+        monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *call: (gc.collect(), wake(*call)))
+        limiter.release()
+        await asyncio.wait(waiting)
+
+    gone = asyncio.new_event_loop()
+    holding = gone.create_task(hold())
+    gone.run_until_complete(asyncio.sleep(0))
+    gone.close()
+    holding._log_destroy_pending = False  # type: ignore[attr-defined]
+    gc.disable()
+    try:
+        holding.itself = holding  # type: ignore[attr-defined]
+        del holding, gone
+        assert limiter.held == 2
+        asyncio.run(wait_for_both())
+    finally:
+        gc.enable()
+    assert limiter.held == 2
+
+
 def test_budget_allows_a_share() -> None:
     budget = RetryBudget(0.2)
     for _ in range(100):
@@ -218,8 +269,6 @@ async def test_more_places_let_those_who_wait_in(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_frozen_heap_has_no_garbage_in_it() -> None:
-    import gc
-
     class Held:
         pass
 

@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from threading import Lock
+from threading import Lock, RLock
 from types import TracebackType
 from typing import Any
 
@@ -26,7 +26,8 @@ class Limiter:
             raise ConfigError(f"a limit is at least 1, not {total}")
         self.total = total
         self.held = 0
-        self._lock = Lock()
+        # the garbage collector may end a holder of a loop that is gone, and so release its place, while we have the lock
+        self._lock = RLock()
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
 
     def try_acquire(self) -> bool:
@@ -46,7 +47,7 @@ class Limiter:
             self._waiters.append((loop, future))
         try:
             await future
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled; or garbage, with its loop
             with self._lock:
                 waits = (loop, future) in self._waiters
                 if waits:
@@ -70,11 +71,11 @@ class Limiter:
         """Give free places to those who wait."""
         while self._waiters and self.held < self.total:
             loop, future = self._waiters.popleft()
+            self.held += 1
             try:
                 loop.call_soon_threadsafe(_grant, future)
             except RuntimeError:  # that loop is closed; its waiter is gone
-                continue
-            self.held += 1
+                self.held -= 1
 
     async def __aenter__(self) -> None:
         await self.acquire()
