@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import time
+from collections import deque
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +23,9 @@ from judgekit import (
     Rollout,
     grader,
 )
+from judgekit.ledger import writer
+from judgekit.ledger.writer import Ledger
+from judgekit.metrics.counts import Counts
 from judgekit.run import progress
 from judgekit.run.settings import Settings
 
@@ -154,6 +160,78 @@ async def test_what_a_rule_returned_to_be_awaited_is_not_forgotten(way: str) -> 
     del run
     gc.collect()
     assert len(asyncio.all_tasks()) == 1
+
+
+def abandoned(runner: GradingRunner) -> asyncio.Task[Any]:
+    """A run on a loop that was closed under it."""
+    loop = asyncio.new_event_loop()
+    run = loop.create_task(runner.run(rollouts(2)))
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+    run._log_destroy_pending = False  # type: ignore[attr-defined]
+    return run
+
+
+def test_a_run_of_a_loop_that_is_gone_is_collected_while_another_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It tells what it has counted; waiting for the lock of the counts would be waiting for itself."""
+    runner = GradingRunner({"judge": Hangs()}, missing_reward="mask", timeout_s=0.1)
+    add = Counts.add
+    gc.disable()
+    try:
+        run = abandoned(runner)
+        run.itself = run  # type: ignore[attr-defined]
+        del run
+        monkeypatch.setattr(Counts, "add", lambda *args: (gc.collect(), add(*args)))
+        assert [result.status for result in runner.run_sync(rollouts(2))] == ["masked", "masked"]
+    finally:
+        gc.enable()
+    assert runner.metrics.counts.rollouts == 2
+
+
+def test_a_run_of_a_loop_that_is_gone_gives_its_places_back() -> None:
+    runner = GradingRunner({"judge": Hangs()}, missing_reward="mask", timeout_s=0.1, max_concurrency=1)
+    runner = runner.with_settings(shared=True)
+    abandoned(runner)
+    gc.collect()
+    assert [result.status for result in runner.run_sync(rollouts(2))] == ["masked", "masked"]
+
+
+class Collecting(deque[Any]):
+    def append(self, line: Any, /) -> None:
+        gc.collect()
+        super().append(line)
+
+
+def test_a_run_of_a_loop_that_is_gone_is_collected_while_another_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the ledger, and writes the grades that it has; the lock is held by its collector."""
+    monkeypatch.setattr(writer, "_TICK_S", 0.05)
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    known = grader(name="known")(lambda response: 1.0)
+    runner = GradingRunner(
+        {"judge": Hangs(), "known": known}, missing_reward="mask", ledger=ledger, timeout_s=0.1
+    )
+    gc.disable()
+    try:
+        abandoned(runner)
+        while ledger._runs:  # the ledger looks after it as well
+            time.sleep(0.05)
+        ledger._waiting = Collecting()
+        assert [result.status for result in runner.run_sync(rollouts(2))] == ["masked", "masked"]
+    finally:
+        gc.enable()
+    ledger.close()
+    lines = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
+    assert sorted(line.get("status", "spec") for line in lines) == [
+        "masked",
+        "masked",
+        "spec",
+        "unfinished",
+        "unfinished",
+    ]
 
 
 async def test_closing_a_runner_starts_it_again_the_next_time_and_tells_what_is_left(

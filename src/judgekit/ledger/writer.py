@@ -88,7 +88,7 @@ class Ledger:
         """The file that this process writes."""
         if self._in_folder:
             self.file = self.path / f"{socket.gethostname()}-{self._pid}-{secrets.token_hex(4)}.jsonl"
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a run that is garbage may end, and write, while we have it
         self._waiting: deque[Spec | Entry | _Graded] = deque()
         self._handed = self._done = 0
         """Lines handed over, and lines written or dropped."""

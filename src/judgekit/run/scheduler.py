@@ -12,6 +12,7 @@ import itertools
 import logging
 import os
 import secrets
+import sys
 import time
 from collections import deque
 from collections.abc import (
@@ -26,6 +27,7 @@ from collections.abc import (
     Sequence,
     Sized,
 )
+from contextlib import suppress
 from typing import Any
 
 from judgekit.errors import ConfigError, DataError, JudgekitError
@@ -185,10 +187,13 @@ class Run:
         finally:
             feed.close()  # where it was not even begun
             self.workers.close()
-            CURRENT_RUN.reset(context)
-            KEEP_PROMPTS.reset(keeping)
             self.results.close()
-            plan.metrics.tell(self.taken_in)
+            # garbage, with its loop, is collected anywhere: in another context, even where somebody is counting
+            if not isinstance(sys.exception(), GeneratorExit):
+                plan.metrics.tell(self.taken_in)
+            with suppress(ValueError):
+                CURRENT_RUN.reset(context)
+                KEEP_PROMPTS.reset(keeping)
             # a run refers to itself through its callbacks: hosts make thousands a minute, so that the garbage
             # collector, which would have to find that out, takes more time than the grading
             del self.workers, self.results.emit

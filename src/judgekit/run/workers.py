@@ -38,7 +38,7 @@ GRACE_S = 0.5
 """How long a cancelled grader may take to clean up before its coroutine is closed."""
 
 
-class _Worker(Struct, gc=False, eq=False):
+class _Worker(Struct, eq=False):
     """What one worker is doing, for the clock."""
 
     job: Job | None

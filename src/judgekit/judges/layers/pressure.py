@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any
 
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
@@ -105,7 +105,7 @@ class Breaker:
             raise ConfigError("a breaker needs failures of 1 or more and open_s above 0")
         self.failures = failures
         self.open_s = open_s
-        self._lock = Lock()
+        self._lock = RLock()  # a call that is garbage may leave while we have it
         self._row = 0
         self._open_until: float | None = None
         self._probing = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any
 
 from msgspec import Struct
@@ -132,7 +132,7 @@ class TokenRate:
         self._free_at = 0.0
         self._chars = 0
         self._tokens = 0.0
-        self._lock = Lock()
+        self._lock = RLock()  # a call that is garbage may settle while we have it
 
     def reserve(self, chars: int, now: float) -> tuple[float, float]:
         """Reserve the tokens of a request of so many characters; returns them, and the seconds to wait from *now*."""
