@@ -107,16 +107,22 @@ async def test_a_judge_that_tells_no_tokens_cannot_have_a_budget_of_them() -> No
         LayerOptions(budget=Budget(usd=10), price=Price(1, 1)),
         LayerOptions(tokens_per_minute=1e9),
     ):
+        stack = stacked(silent, options)
+        for _ in range(7):
+            await stack.complete(ask())
         with pytest.raises(ConfigError, match="does not tell how many tokens"):
-            await stacked(silent, options).complete(ask())
+            await stack.complete(ask())
     assert (await stacked(silent, LayerOptions(budget=Budget(requests=10))).complete(ask())).text == "1"
 
 
-async def test_one_reply_that_tells_no_tokens_ends_no_run() -> None:
-    """It is taken to cost what the others did on average."""
+@pytest.mark.parametrize("first", [True, False])
+async def test_one_reply_that_tells_no_tokens_ends_no_run(first: bool) -> None:
+    """It is taken to cost what the others did on average, once there are others."""
     told, silent = reply(prompt=99), reply(prompt=0, completion=0)
-    judge = ScriptedJudge([told, silent, silent, told, told])
-    options = LayerOptions(budget=Budget(tokens=400), tokens_per_minute=1e9, max_concurrency=1)
+    judge = ScriptedJudge([silent, told, told, told, told] if first else [told, silent, silent, told, told])
+    options = LayerOptions(
+        budget=Budget(tokens=300 if first else 400), tokens_per_minute=1e9, max_concurrency=1
+    )
     results = await GradingRunner({"judged": JudgeGrader(stacked(judge, options))}).run(ROLLOUTS)
     grades = [r.grades["judged"] for r in results]
     assert sum(isinstance(g, Graded) for g in grades) == len(judge.requests) == 4

@@ -20,6 +20,8 @@ _WARN_AT = 0.8
 """Share of a budget at which it is said that it will end."""
 _CHARS_PER_TOKEN = 4
 """Before the first reply."""
+_SILENT = 8
+"""So many first replies that tell no tokens are those of a judge that never tells; fewer may be a server's hiccup."""
 
 
 class Budget(Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,8 +60,8 @@ class Spending:
         self.requests = 0
         self.tokens = 0.0
         self.usd = 0.0
-        self._counted = 0
-        """Replies in these sums."""
+        self._counted = self._silent = 0
+        """Replies in these sums, and those before the first that told its tokens."""
         self._warned = False
         self._lock = Lock()
 
@@ -84,12 +86,13 @@ class Spending:
                 usd = self.price.usd(usage) if self.price is not None else 0.0
             elif self._counted:
                 tokens, usd = self.tokens / self._counted, self.usd / self._counted
-            elif self.budget.tokens is not None or self.budget.usd is not None:
-                raise ConfigError(
-                    f"{who} does not tell how many tokens it used: its budget can only be in requests"
-                )
             else:
                 tokens = usd = 0.0
+                self._silent += 1
+                if self._silent >= _SILENT and (self.budget.tokens or self.budget.usd):
+                    raise ConfigError(
+                        f"{who} does not tell how many tokens it used: its budget can only be in requests"
+                    )
             if tokens:
                 self.tokens += tokens
                 self.usd += usd
@@ -130,7 +133,7 @@ class TokenRate:
             raise ConfigError(f"tokens_per_minute is a number above 0, not {per_minute!r}")
         self.per_minute = per_minute
         self._free_at = 0.0
-        self._chars = 0
+        self._chars = self._silent = 0
         self._tokens = 0.0
         self._lock = RLock()  # a call that is garbage may settle while we have it
 
@@ -143,10 +146,17 @@ class TokenRate:
             self._free_at = start + tokens * 60.0 / self.per_minute
             return tokens, start - now
 
-    @property
-    def learned(self) -> bool:
-        """Whether any reply has told its tokens."""
-        return self._tokens > 0
+    def after(self, usage: Usage, reserved: float, chars: int, who: str) -> None:
+        """Put a reservation right by what the request took; it was right where the reply does not tell.
+
+        Raises ConfigError if the judge never tells its tokens.
+        """
+        if tokens := usage.prompt_tokens + usage.completion_tokens:
+            self.settle(reserved, chars, tokens)
+        elif not self._tokens:
+            self._silent += 1
+            if self._silent >= _SILENT:
+                raise ConfigError(f"{who} does not tell how many tokens it used: leave tokens_per_minute out")
 
     def settle(self, reserved: float, chars: int, tokens: float) -> None:
         """Put a reservation right."""

@@ -101,19 +101,14 @@ class Limited:
     async def _paced(self, request: JudgeRequest) -> JudgeReply:
         if self.token_rate is None:
             return await self._adapting(request)
-        chars, tokens = _chars(request), 0.0
+        chars = _chars(request)
         reserved = await self.token_rate.wait(chars)
         try:
             reply = await self._adapting(request)
-            tokens = _usage(reply).prompt_tokens + _usage(reply).completion_tokens
-            if not tokens and self.token_rate.learned:  # one reply of many does not tell
-                tokens = reserved
-        finally:
-            self.token_rate.settle(reserved, chars, tokens)
-        if not tokens:
-            raise ConfigError(
-                f"{self.inner!r} does not tell how many tokens it used: leave tokens_per_minute out"
-            )
+        except BaseException:
+            self.token_rate.settle(reserved, chars, 0)
+            raise
+        self.token_rate.after(_usage(reply), reserved, chars, repr(self.inner))
         return reply
 
     async def _adapting(self, request: JudgeRequest) -> JudgeReply:
