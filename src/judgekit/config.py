@@ -10,14 +10,14 @@
     reward: {weighted: {correct: 0.6, judge: 0.3, brief: 0.1, mine: 0}}
     runner: {max_concurrency: 512, timeout_s: 30, missing_reward: neutral}
 
-`use` names a grader that judgekit or a plug-in (entry-point group `judgekit.graders`) ships, or one of yours as
-`module:object`; modules beside the file can be imported. Its other keys are the grader's parameters; `fields`
-renames rollout fields for graders that do not do so themselves. The keys of `runner` and `ledger` are the
-parameters of `GradingRunner` and `Ledger`, with the defaults that they have there.
+`use` names a grader of judgekit or of a plug-in (entry-point group `judgekit.graders`), or one of yours as
+`module:object`; modules beside the file can be imported. Its other keys are the grader's parameters. `fields`
+renames rollout fields for graders that cannot do so themselves. The keys of `runner` and `ledger` are the
+parameters of `GradingRunner` and `Ledger`, with the same defaults.
 
-Nothing is converted or guessed: a number is no text, `yes` is no boolean (YAML 1.2), a key stands once, and an
-unknown name is an error that says the nearest right one. Paths are relative to the file. `${NAME}` and
-`${NAME:-default}` stand for environment variables, `$${` for `${`.
+Nothing is converted or guessed: a number is not text, `yes` is not a boolean (YAML 1.2), keys are unique, and an
+unknown name is an error that suggests the nearest known one. Paths are relative to the file. `${NAME}` and
+`${NAME:-default}` are environment variables, `$${` is a literal `${`.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ from judgekit.strict_yaml import read_yaml
 logger = logging.getLogger("judgekit")
 
 _LARGE: Final = 1 << 24
-"""A file of more bytes, such as a model's, is known by its size and its time."""
+"""A file of more bytes, such as a model's, is identified by its size and modification time."""
 _OBJECT: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _NAME_OR_PATH: Final = {"lora", "model", "rubric", "schema", "template", "tokenizer"}
-"""Parameters that take a shipped or public name, or a path."""
+"""Parameters that take a known name or a path."""
 
 
 _EXPECTED: Final = {
@@ -82,11 +82,11 @@ _EXPECTED: Final = {
     "runner": "give a mapping, such as runner: {timeout_s: 30}",
     "ledger": "give a mapping, such as ledger: {path: ledger.jsonl}",
 }
-"""What a section holds, for who wrote something else."""
+"""What a section must contain, for error messages."""
 
 
 class RewardConfig(BaseModel):
-    """A whole reward.yaml."""
+    """The contents of a reward.yaml."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -94,14 +94,14 @@ class RewardConfig(BaseModel):
     judges: dict[str, dict[str, Any]] = {}
     reward: Any = None
     runner: dict[str, Any] = {}
-    """What the file says of GradingRunner's parameters; the others keep the runner's own defaults."""
+    """Parameters of GradingRunner; the others keep the runner's defaults."""
     ledger: dict[str, Any] | None = None
     _folder: Path | None = PrivateAttr(None)
 
     def fingerprint(self) -> str:
-        """A digest of what grades depend on: the graders' and judges' settings, without addresses, keys and layers.
+        """Return a digest of what grades depend on: the graders' and judges' settings, except addresses, keys and layers.
 
-        The contents of files that they name (rubrics, templates, modules beside the file) are part of it.
+        It includes the contents of files that they name: rubrics, templates, modules beside the file.
         """
         judges = {
             name: {key: value for key, value in judge.items() if key not in ("url", "api_key", "layers")}
@@ -117,7 +117,7 @@ class RewardConfig(BaseModel):
         return digest.hexdigest()
 
     def _named_files(self, value: Any) -> Iterator[Path]:
-        """Files that a text in the settings means: a path, or the module of module:object, beside the file."""
+        """Yield the files that texts in the settings name: paths, and the modules of module:object beside the file."""
         if isinstance(value, Mapping):
             value = list(value.values())
         if isinstance(value, list):
@@ -127,18 +127,18 @@ class RewardConfig(BaseModel):
             name = value
             if _OBJECT.fullmatch(value):
                 name = f"{value.partition(':')[0].replace('.', '/')}.py"
-            with contextlib.suppress(OSError, ValueError, RuntimeError):  # no path at all
+            with contextlib.suppress(OSError, ValueError, RuntimeError):  # not a path
                 if (path := self._folder / Path(name).expanduser()).is_file():
                     yield path
 
     def runner_settings(self) -> dict[str, Any]:
-        """The section `runner`, checked, as arguments of GradingRunner."""
+        """Return the section `runner`, checked, as arguments of GradingRunner."""
         return _Parts(self._folder).arguments(Settings, self.runner, "runner")
 
     def build(self, **overrides: Any) -> GradingRunner:
-        """The runner that the file describes. *overrides*: arguments of GradingRunner in place of the file's.
+        """Make the runner that the file describes. *overrides*: arguments of GradingRunner that replace the file's.
 
-        The runner owns the judges: `await runner.close()` ends them.
+        The runner owns the judges: `await runner.close()` closes them.
         """
         parts = _Parts(self._folder)
         parts.judges = {name: parts.judge(name, spec) for name, spec in self.judges.items()}
@@ -154,7 +154,7 @@ class RewardConfig(BaseModel):
 
 
 def load_config(path: str | os.PathLike[str]) -> RewardConfig:
-    """Read a reward.yaml. Raises ConfigError that names the file, the place in it, and what is wrong."""
+    """Read a reward.yaml. Raises ConfigError, which says what is wrong and where."""
     data = read_yaml(path)
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected the sections graders, judges, reward and runner")
@@ -179,7 +179,7 @@ def load_runner(
     prepare: Callable[[RewardConfig], None] = lambda config: None,
     **overrides: Any,
 ) -> GradingRunner:
-    """The runner that a reward.yaml describes; see RewardConfig.build. *prepare*: changes what the file says first."""
+    """Make the runner that a reward.yaml describes; see RewardConfig.build. *prepare*: edits the contents first."""
     config = load_config(path)
     try:
         prepare(config)
@@ -189,13 +189,13 @@ def load_runner(
 
 
 class _Parts:
-    """Makes graders, judges and settings from the sections of a file in *folder*."""
+    """Makes graders, judges and settings from the sections of a reward.yaml in *folder*."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.judges: dict[str, Stack | RewardModelStack] = {}
         self.asked: set[str] = set()
-        """Names of the judges that a grader asks."""
+        """Names of the judges that any grader asks."""
 
     def grader(self, name: str, spec: Mapping[str, Any] | str) -> AnyGrader:
         where = f"graders.{name}"
@@ -241,7 +241,7 @@ class _Parts:
             raise ConfigError(f"{where}.layers: {error}") from None
 
     def find(self, name: Any, shipped: Mapping[str, str], group: str, where: str) -> Any:
-        """The object that a name means: shipped, of a plug-in, or `module:object`."""
+        """Import the object that a name means: one of judgekit, of a plug-in, or `module:object`."""
         if not isinstance(name, str) or not name:
             raise ConfigError(f"{where}: give a name or module:object as text, not {name!r:.80}")
         target = shipped.get(name)
@@ -270,7 +270,7 @@ class _Parts:
         return found
 
     def _import_from_folder(self, module: str, where: str) -> None:
-        """Let a module beside the file be found, and nothing else in its place."""
+        """Make modules beside the file importable, and refuse another module of the same name."""
         if self.folder is None:
             return
         if str(self.folder) not in sys.path:
@@ -282,7 +282,7 @@ class _Parts:
             raise ConfigError(f"{where}: {top} is {found.origin} here, not {own[0]}: give yours another name")
 
     def call(self, make: Callable[..., Any], options: Mapping[str, Any], where: str) -> Any:
-        """Call a class or factory with *options*, which are checked against its signature first."""
+        """Call a class or factory with *options*, checked against its signature."""
         arguments = self.arguments(make, options, where)
         try:
             return make(**arguments)
@@ -290,7 +290,7 @@ class _Parts:
             raise ConfigError(f"{where}: {error}") from None
 
     def arguments(self, make: Callable[..., Any], options: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """*options* as arguments of *make*."""
+        """Convert *options* to arguments of *make*."""
         parameters = _parameters(make, where).values()
         hints = hints_of(make)
         known = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -305,7 +305,7 @@ class _Parts:
         }
 
     def argument(self, name: str, value: Any, hint: Any, where: str) -> Any:
-        """One parameter's value: a judge by its name, a verdict format by its `format`, or plain data, checked."""
+        """Convert one parameter's value: a judge's name, a verdict format, or plain data, which is checked."""
         wanted = {hint, *typing.get_args(hint)}
         if JudgeRoutes in wanted and isinstance(value, Mapping):
             return self._routes(value, where)
@@ -340,7 +340,7 @@ class _Parts:
         return value
 
     def beside(self, path: str | PurePath) -> str:
-        """A path that is relative to the file; an ending "/" stays, for it says that a folder is meant."""
+        """Resolve a path relative to the file, keeping a final "/", which marks a folder."""
         if self.folder is None:
             return str(path)
         end = os.sep if str(path).endswith(os.sep) else ""
@@ -357,7 +357,7 @@ class _Parts:
         return judge
 
     def _routes(self, spec: Mapping[str, Any], where: str) -> JudgeRoutes:
-        """Judges by a field of the rollout: {by: data_source, routes: {"math*": a}, default: b}."""
+        """Make routes of judges from {by: data_source, routes: {"math*": a}, default: b}."""
         _check_keys(spec, ("by", "routes", "default"), where)
         routes = spec.get("routes")
         if not isinstance(routes, Mapping):
@@ -381,7 +381,7 @@ def _parameters(make: Any, where: str) -> Mapping[str, inspect.Parameter]:
 
 
 def hints_of(make: Callable[..., Any]) -> dict[str, Any]:
-    """The types of the parameters of a class or function; Any where a name is not there at run time."""
+    """Return the types of a callable's parameters; Any for those that cannot be resolved at run time."""
     is_class = inspect.isclass(make) and not issubclass(make, msgspec.Struct)
     target: Any = make.__init__ if is_class else make
     try:
@@ -399,14 +399,14 @@ def hints_of(make: Callable[..., Any]) -> dict[str, Any]:
 
 
 def struct_of(hint: Any) -> type[msgspec.Struct] | None:
-    """The Struct that a parameter of this type takes, whose fields are written as a mapping; or None."""
+    """Return the Struct that a parameter of this type takes, written as a mapping in YAML; or None."""
     kinds = {*(typing.get_args(hint) or (hint,))} - {type(None)}
     kind = kinds.pop() if len(kinds) == 1 else None
     return kind if inspect.isclass(kind) and issubclass(kind, msgspec.Struct) else None
 
 
 def _checked(value: Any, hint: Any, where: str) -> Any:
-    """*value* where it is of the type *hint*, a list for a tuple included; nothing else is converted."""
+    """Return *value* if it has the type *hint*. Converts nothing but a list to a tuple. Raises ConfigError."""
     if isinstance(value, float) and math.isnan(value):
         raise ConfigError(f"{where}: expected a number (got {value!r})")
     try:
@@ -436,7 +436,7 @@ _IN_YAML: Final = {
     "a valid number": "a number",
     "a valid boolean": "true or false",
 }
-"""The words of YAML for pydantic's."""
+"""Pydantic's words in those of YAML."""
 _WORDS: Final = re.compile("|".join(_IN_YAML))
 
 

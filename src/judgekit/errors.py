@@ -15,9 +15,9 @@ class JudgekitError(Exception):
     """Base of every error of this package."""
 
     retryable: bool = False
-    """Whether the same call may succeed when it is made again."""
+    """Whether the same call may succeed if it is repeated."""
     exhausted: bool = False
-    """Whether it was already tried again as often as allowed."""
+    """Whether it was already retried as often as allowed."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
@@ -28,7 +28,7 @@ class ConfigError(JudgekitError, ValueError):
 
 
 class DataError(JudgekitError, ValueError):
-    """Input data that cannot be read: names the file, the line and what is wrong with it."""
+    """Input data that cannot be read. Names the file, the line and what is wrong."""
 
 
 class MissingRewardError(JudgekitError):
@@ -36,7 +36,7 @@ class MissingRewardError(JudgekitError):
 
 
 class FailureRateError(JudgekitError):
-    """The share of failed grades passed ``max_failure_rate``. `results`: what was graded all the same."""
+    """The share of failed grades exceeds ``max_failure_rate``. `results`: all results all the same."""
 
     def __init__(self, message: str, results: Sequence[Any] = ()) -> None:
         super().__init__(message, results)
@@ -49,7 +49,7 @@ class VerdictError(JudgekitError):
     usage: Any = None
     """What the judge consumed for it (`Usage`)."""
     from_rollout: bool = False
-    """Whether the user counts it as the rollout's fault (`unreadable="low"` of judge graders)."""
+    """Whether it counts as the rollout's fault (`unreadable="low"` of judge graders)."""
 
     def __init__(self, message: str, raw: str = "") -> None:
         super().__init__(message, raw)
@@ -85,10 +85,10 @@ class JudgeError(JudgekitError):
 
 
 class JudgeUnavailable(JudgeError):
-    """The engine is not there, has died, or sheds load.
+    """The engine is unreachable, has died, or sheds load.
 
-    `retry_after`: seconds that the endpoint asks callers to wait, if it said so. `lost`: there was no connection, or
-    it broke off: what answers next may be another process.
+    `retry_after`: seconds that the endpoint asks callers to wait, if it says so. `lost`: the connection failed or
+    broke off, so that another process may answer next.
     """
 
     retryable = True
@@ -100,7 +100,7 @@ class JudgeUnavailable(JudgeError):
 
 
 class JudgeLoading(JudgeUnavailable):
-    """The engine's owner is loading or restarting it."""
+    """The engine is being loaded or restarted by its owner."""
 
 
 class JudgeTimeout(JudgeError):
@@ -110,9 +110,9 @@ class JudgeTimeout(JudgeError):
 
 
 class JudgeRejected(JudgeError):
-    """The engine refuses this request (too long, unknown model, bad key): asking again is no use.
+    """The engine refuses this request (too long, unknown model, bad key), and would refuse it again.
 
-    `status`: the HTTP status, from a server. `field`: the field of the request that it names.
+    `status`: a server's HTTP status. `field`: the field of the request that it names.
     """
 
     def __init__(self, message: str, status: int | None = None, field: str = "") -> None:
@@ -122,11 +122,11 @@ class JudgeRejected(JudgeError):
 
 
 class JudgeBudgetSpent(JudgeError):
-    """The judge's `budget` is spent: it is asked nothing more in this process."""
+    """The judge's `budget` is spent: this process asks it nothing more."""
 
 
 def attribute(error: BaseException, name: str) -> Any:
-    """An exception's attribute; None where it has none, or raises."""
+    """Return an exception's attribute, or None if it has none or raises."""
     try:
         return getattr(error, name, None)
     except BaseException:
@@ -134,7 +134,7 @@ def attribute(error: BaseException, name: str) -> Any:
 
 
 def describe(error: BaseException) -> tuple[str, str]:
-    """An exception's class name and its text, also where its `__str__` raises."""
+    """Return an exception's class name and its text, even if its `__str__` raises."""
     try:
         return type(error).__name__, str(error)[:1000]
     except BaseException as worse:
@@ -142,7 +142,7 @@ def describe(error: BaseException) -> tuple[str, str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` or a list of what there is; for the end of a sentence."""
+    """Return ``; did you mean 'x'?`` or a list of the known names, for the end of a sentence."""
     names = sorted(known)
     close = get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
@@ -151,7 +151,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error that is no group, for callers that need not know of task groups."""
+    """Return the first error in nested exception groups."""
     found: BaseException = errors
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]

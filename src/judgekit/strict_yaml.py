@@ -1,7 +1,7 @@
-"""YAML for configuration, in which nothing is guessed.
+"""YAML for configuration, with nothing guessed.
 
-Plain scalars are those of YAML 1.2: `yes`, `no` and `on` are text, 010 is ten, 1e-3 is a number, dates are text.
-Keys are text and stand once. `${NAME}` and `${NAME:-default}` are environment variables, `$${` is `${`.
+Plain scalars follow YAML 1.2: `yes`, `no`, `on` and dates are text, 010 is ten, 1e-3 is a number. Keys are text
+and unique. `${NAME}` and `${NAME:-default}` are environment variables, `$${` is a literal `${`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from judgekit.errors import ConfigError
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Any:
-    """The data of a YAML file by the rules above. Raises ConfigError with file and line."""
+    """Read a YAML file by the rules above. Raises ConfigError with file and line."""
     try:
         text = Path(path).read_text("utf-8-sig")
     except OSError as error:
@@ -28,7 +28,7 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
 
 def parse_yaml(text: str, path: str) -> Any:
-    """The data of YAML text by the rules above. *path*: what errors call it. Raises ConfigError with the line."""
+    """Parse YAML text by the rules above. *path*: its name in errors. Raises ConfigError with the line."""
     try:
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
@@ -48,11 +48,11 @@ def parse_yaml(text: str, path: str) -> Any:
 
 
 class _Fault(yaml.MarkedYAMLError):
-    """What is YAML, and is not allowed here."""
+    """Valid YAML that is not allowed here."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's plain scalars, environment variables, keys that are text and stand once."""
+    """Loads YAML 1.2's plain scalars, environment variables, and unique text keys."""
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         if node in self.recursive_objects:
@@ -60,7 +60,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_object(node, deep=True)  # PyYAML itself would make data that holds itself
 
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
-        # before it is resolved, so that `${N:-8}` is a number where it is not quoted
+        # before the scalar is resolved, so that an unquoted `${N:-8}` is a number
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         event.value = _VARIABLE.sub(lambda match: _variable(match, event.start_mark), event.value)
         return super().compose_scalar_node(anchor)

@@ -1,4 +1,4 @@
-"""For tests of rewards and graders, ours and yours: a judge that says what you tell it, and rollouts.
+"""Helpers for tests of rewards and graders, ours and yours: a scripted judge, and rollouts.
 
 judge = ScriptedJudge(lambda request: "### Final Score: 1")
 judge = ScriptedJudge({"good answer": "### Final Score: 1"}, default=JudgeUnavailable("down"))
@@ -19,12 +19,12 @@ to raise."""
 
 
 class ScriptedJudge:
-    """A judge that answers from a script, and keeps what it was asked.
+    """A judge that answers from a script and keeps its requests.
 
-    *script*: one answer for all; a sequence, one answer per call; a mapping from a piece of the prompt's
-    text to the answer where it occurs; or a function of the request. *default*: where a mapping has no
-    match. *latency_s*: how long each answer takes. *label_mass*: for answers that are probabilities. In texts
-    `{nonce}` becomes the code that the verdict must carry: `"### Final Score [{nonce}]: 1"`.
+    *script*: one answer to everything; a sequence, one answer per call; a mapping from a piece of the prompt's
+    text to the answer; or a function of the request. *default*: the answer if a mapping has no match. *latency_s*:
+    seconds that each answer takes. *label_mass*: for answers that are probabilities. In texts, `{nonce}` becomes
+    the code that the verdict must carry: `"### Final Score [{nonce}]: 1"`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ScriptedJudge:
             and len(answer) == len(request.choices)
             and set(answer) != set(request.choices)
         ):
-            # a rollout that begins with a label is asked about with others, worst first like digits
+            # for a rollout that begins with a label, the labels are replaced by others, worst first like digits
             answer = {
                 label: answer[given] for label, given in zip(request.choices, sorted(answer), strict=True)
             }
@@ -106,14 +106,14 @@ class ScriptedJudge:
 
 
 def prompt_text(request: JudgeRequest) -> str:
-    """A request's prompt as one text, roles in brackets."""
+    """Return a request's prompt as one text, roles in brackets."""
     return "\n".join(f"[{turn.role}]\n{turn.text}" for turn in request.turns)
 
 
 def make_groups(
     prompts: int, per_prompt: int, *, response: Callable[[int, int], str] | None = None
 ) -> list[Rollout]:
-    """Rollouts of *prompts* groups with *per_prompt* members each, groups one after another."""
+    """Make rollouts of *prompts* groups with *per_prompt* members each, one group after another."""
     say = response or (lambda p, g: f"response {g} to prompt {p}")
     return [
         Rollout(prompt=f"prompt {p}", response=say(p, g), group=p, ground_truth=str(p), id=f"{p}-{g}")

@@ -1,4 +1,4 @@
-"""The values that flow through judgekit: rollouts in, grades between, rewards out. All frozen."""
+"""The values that flow through judgekit: rollouts in, grades between, rewards out. All are frozen."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One sampled response to one prompt."""
 
     response: str
-    """What the policy wrote: the text to grade."""
+    """The text that the policy wrote, to be graded."""
     prompt: str | Sequence[Message] = ""
     group: Hashable = None
-    """The host's id of the prompt (`uid`). Rollouts of one group compete; None: a digest of the prompt and
+    """The host's id of the prompt (`uid`). Rollouts of one group compete. None: a digest of the prompt and
     the ground truth."""
     ground_truth: Any = None
-    """The reference: a string, a number, a list of accepted answers, or what a grader of yours reads."""
+    """The reference: a string, a number, a list of accepted answers, or whatever your grader reads."""
     messages: Sequence[Message] = ()
-    """The whole trajectory with tool calls, where there is one; else empty."""
+    """The whole trajectory with tool calls, if there is one."""
     data_source: str = ""
     finish_reason: str | None = None
     """The policy engine's word: "stop", "length", …"""
     response_tokens: int | None = None
     extra: Mapping[str, Any] = {}
-    """Whatever else a grader may want: columns of the data set, tool schemas, …"""
+    """Anything else that a grader may need: columns of the data set, tool schemas, …"""
     id: str = ""
-    """The host's id of this sample, kept in the ledger."""
+    """The host's id of this sample, for the ledger."""
 
     def __post_init__(self) -> None:
-        if (  # as nearly all come; the checks below take three times as long
+        if (  # the usual types; the checks below take three times as long
             type(self.response) is str
             and type(self.prompt) in (str, list)
             and type(self.messages) in (tuple, list)
@@ -88,7 +88,7 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     calls: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    """Of the prompt tokens, those the engine's prefix cache held."""
+    """Prompt tokens that were in the engine's prefix cache."""
     completion_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
@@ -101,12 +101,12 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a judge costs, in US dollars per million tokens."""
+    """A judge's price, in US dollars per million tokens."""
 
     input: float
     output: float
     cached_input: float | None = None
-    """Of input tokens from the provider's prompt cache; None: as much as others."""
+    """For input tokens from the provider's prompt cache; None: the same as for others."""
 
     def __post_init__(self) -> None:
         for name in ("input", "output", "cached_input"):
@@ -117,7 +117,7 @@ class Price(Struct, frozen=True, forbid_unknown_fields=True):
                 )
 
     def usd(self, usage: Usage) -> float:
-        """The cost of *usage*, in US dollars."""
+        """Return the cost of *usage*, in US dollars."""
         cached = self.input if self.cached_input is None else self.cached_input
         fresh = max(usage.prompt_tokens - usage.cached_tokens, 0)
         millionths = fresh * self.input + usage.cached_tokens * cached + usage.completion_tokens * self.output
@@ -131,7 +131,7 @@ class Graded(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind"
     reason: str = ""
     metadata: Mapping[str, Any] | None = None
     usage: Usage | None = None
-    """What judges consumed for it."""
+    """Tokens that judges used for it."""
 
 
 class Abstained(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="abstained"):
@@ -143,13 +143,13 @@ class Abstained(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="ki
 
 
 class Skipped(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="skipped"):
-    """The grader was not asked: the gate that leads to it was not passed."""
+    """The grader was not asked, because the gate before it was not passed."""
 
     gate: str
 
 
 class Failed(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="failed"):
-    """The grader should have had an opinion and could not form one. There is no score to read."""
+    """The grader should have given a score, and could not. There is no score to read by accident."""
 
     error: str
     """Class name of the error: "JudgeTimeout", "VerdictError", "DeadlineExceeded", …"""
@@ -158,7 +158,7 @@ class Failed(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind"
     cause: Cause = "infrastructure"
     """"rollout": the rollout itself broke the grader (a length bomb, an expression that never ends)."""
     metadata: Mapping[str, Any] | None = None
-    """For a verdict that could not be read: the reply under "raw"."""
+    """For an unreadable verdict: the reply, under "raw"."""
     usage: Usage | None = None
 
 
@@ -169,36 +169,36 @@ class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
     """The reward of one rollout and how it was computed."""
 
     index: int
-    """Place of the rollout in the input."""
+    """The rollout's place in the input."""
     group: Hashable
     reward: float | None
-    """What to train on, after the group transform and the setting for missing rewards. None: no number."""
+    """The number to train on, after the group transform and the setting for missing rewards; None if there is none."""
     status: Status
-    """"scored": from the grades. Where the reward is missing: "excluded", no number and no part in its
+    """"scored": computed from the grades. If the reward is missing: "excluded", no number and no part in its
     group's statistics; "masked", no number; "neutral", the mean of its group's valid rewards; "constant",
-    the number that the user wrote for this case."""
+    the number given as `missing_reward`."""
     raw_reward: float | None
-    """The tree's value before the group transform; None where it is missing."""
+    """The tree's value before the group transform; None if it is missing."""
     contributions: Mapping[str, float]
     """Weighted value of each term of the tree's top-level `Weighted`, and `residual`: what gates, clips and
-    normalisation changed. They sum to `raw_reward`; empty where it is missing."""
+    normalisation changed. They sum to `raw_reward`; empty if it is missing."""
     grades: Mapping[str, Grade]
     missing: tuple[str, ...] = ()
-    """Names of the missing grades."""
+    """Names of the grades whose absence makes the reward missing."""
     policies: tuple[str, ...] = ()
-    """Which settings for missing grades were applied, in words."""
+    """The settings for missing grades that were applied, in words."""
     usage: Usage = Usage()
     wall_s: float = 0.0
     """Seconds from the rollout's first evaluation to its last."""
 
     def score(self, name: str) -> float | None:
-        """The score that grader *name* gave, or None if it gave none."""
+        """Return the score that grader *name* gave, or None."""
         grade = self.grades.get(name)
         return grade.score if isinstance(grade, Graded) else None
 
 
 def content_text(content: Any) -> str:
-    """A message's content as text: a string, or the text blocks of a list of blocks."""
+    """Return a message's content as text: a string, or the joined text blocks of a list."""
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence):
@@ -210,9 +210,9 @@ def content_text(content: Any) -> str:
 
 
 def text_size(*values: Any) -> int:
-    """Characters in *values* and in all that they hold: strings, mappings and sequences of them.
+    """Count the characters in *values*: strings, and mappings and sequences of them.
 
-    Counting stops at 100 million, so that a value that holds itself has a size too.
+    Counting stops at 100 million, so that it ends for a value that contains itself.
     """
     size = 0
     left: list[Any] = list(values)
@@ -235,7 +235,7 @@ _NOTHING: Any = object()
 
 
 def look_up(rollout: Rollout, path: str, default: Any = _NOTHING) -> Any:
-    """What stands at a dotted *path* of the rollout (`extra.answer`, `messages.-1.content`), or *default*."""
+    """Return the value at a dotted *path* of the rollout (`extra.answer`, `messages.-1.content`), or *default*."""
     value: Any = rollout
     for part in path.split("."):
         if isinstance(value, Mapping):
@@ -257,7 +257,7 @@ _Case = TypeVar("_Case")
 
 
 def first_match(cases: Mapping[str, _Case], value: Any) -> _Case | None:
-    """The first of *cases* whose shell pattern fits *value* as text; None where none does."""
+    """Return the first of *cases* whose shell pattern matches *value* as text, or None."""
     if not isinstance(value, str):
         try:
             value = "" if value is None else str(value)
@@ -267,6 +267,6 @@ def first_match(cases: Mapping[str, _Case], value: Any) -> _Case | None:
 
 
 KEEP_PROMPTS: ContextVar[bool] = ContextVar("judgekit_keep_prompts", default=False)
-"""Whether judged grades are to have what the judge was asked in their metadata: the run's ledger keeps texts."""
+"""Whether judged grades keep the judge's prompt in their metadata, because the run's ledger keeps texts."""
 CURRENT_RUN: ContextVar[str] = ContextVar("judgekit_run", default="")
-"""Id of the run that is grading."""
+"""Id of the current run."""

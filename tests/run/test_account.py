@@ -264,8 +264,6 @@ async def test_a_grader_of_several_scores_is_asked_where_one_of_them_is_not_know
 
 def test_a_runner_says_what_it_needs() -> None:
     rank = group_grader(lambda members: [0.0] * len(members))
-    assert not GradingRunner([digit]).has_judges
-    assert GradingRunner([digit], resources=[object()]).has_judges
     assert not GradingRunner([digit]).needs_group
     assert not GradingRunner([digit], missing_reward="mask").needs_group
     assert GradingRunner([digit], missing_reward="neutral").needs_group

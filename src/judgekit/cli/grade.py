@@ -156,7 +156,7 @@ def grade(
                 await runner.close()
 
     with results_file(to) as write:  # opened before the first judge is asked
-        if runner.has_judges:
+        if runner.resources:
             say("starting the judges (a local engine takes about half a minute) …")
         say(f"grading {len(batch)} rollouts with {', '.join(runner.graders)} …")
         with diverted("metrics") as warnings:  # the summary shows them, below its table

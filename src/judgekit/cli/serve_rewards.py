@@ -85,7 +85,7 @@ def serve_rewards(
     server = RewardServer(service, api_key=api_key, limits=limits)
 
     async def serve(started: anyio.Event, stop: anyio.Event) -> None:
-        if runner.has_judges:
+        if runner.resources:
             say("starting the judges (a local engine takes about half a minute) …")
         async with server.serve(listener):
             freeze_heap()

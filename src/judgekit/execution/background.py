@@ -1,8 +1,8 @@
 """One background event loop per process, for synchronous callers and for what outlives a run.
 
-`asyncio.run` per call would build and tear down every connection each time, and cannot be called where a
-loop already runs (notebooks, Ray actors). Synchronous calls, worker processes and grader threads all live on
-this one loop, in a daemon thread.
+Calling `asyncio.run` each time would reopen every connection, and is not possible while a loop is running
+(notebooks, Ray actors). Synchronous calls, worker processes and grader threads all use this loop, in a daemon
+thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from judgekit.execution.crossing import Crossing
 T = TypeVar("T")
 
 _CLEAN_UP_S = 5.0
-"""How long an interrupted call or a closing loop may take to clean up."""
+"""Seconds that an interrupted call or a closing loop may take to clean up."""
 
 
 class _Background:
@@ -31,7 +31,7 @@ class _Background:
     def __init__(self) -> None:
         self._ready: Future[asyncio.AbstractEventLoop] = Future()
         self._stop = asyncio.Event()
-        # a daemon, and so are the threads it starts: a grader that blocks for ever must not hold the process
+        # a daemon, as are the threads that it starts: a grader that blocks forever must not keep the process alive
         self.thread = threading.Thread(
             target=lambda: asyncio.run(self._serve()), name="judgekit-loop", daemon=True
         )
@@ -44,7 +44,7 @@ class _Background:
         await self._stop.wait()
 
     def close(self) -> None:
-        """Cancel what runs there and stop it."""
+        """Cancel what runs on the loop and stop it."""
         self.loop.call_soon_threadsafe(self._stop.set)
         self.thread.join(_CLEAN_UP_S)
 
@@ -62,7 +62,7 @@ def _background() -> _Background:
 
 
 def _forget() -> None:
-    """Start afresh in a forked child: the loop's thread, and a lock that it held, belong to the parent."""
+    """Reset a forked child: the loop's thread, and a lock that it held, belong to the parent."""
     global _lock, _running
     _lock, _running = threading.Lock(), None
 
@@ -71,13 +71,13 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The process's background loop, started on first use and in every forked child."""
+    """Return the process's background loop, started on first use and in every forked child."""
     return _background().loop
 
 
 @atexit.register
 def close_background_loop() -> None:
-    """Cancel what runs on the background loop and stop it; the next use starts another."""
+    """Stop the background loop, cancelling what runs on it. The next use starts another."""
     global _running
     with _lock:
         ended, _running = _running, None
@@ -86,15 +86,15 @@ def close_background_loop() -> None:
 
 
 _LOOK_S = 0.5
-"""A signal may reach another thread of the process, one of a native library's: this one sees it when it wakes up."""
+"""Seconds after which the waiting thread wakes up to handle signals that reached another thread."""
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run *coroutine* on the background loop and wait for it.
 
-    Works from any thread, inside and outside a running loop (whose thread is blocked until then). An
-    interrupt (KeyboardInterrupt) cancels the coroutine, waits up to 5 s for its clean-up, and is raised.
-    Raises ConfigError when called on the background loop itself, which would wait for ever.
+    Works from any thread, inside and outside a running loop (whose thread is blocked until then). A
+    KeyboardInterrupt cancels the coroutine, waits up to 5 s for its clean-up, and is raised. Raises ConfigError
+    when called on the background loop itself, which would wait forever.
     """
     running = _background()
     if threading.current_thread() is running.thread:
@@ -117,7 +117,7 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
                 value, error = future.result(_LOOK_S)
                 break
     except BaseException:
-        # the future counts as done once it is cancelled: only the event tells when the clean-up is over
+        # a cancelled future is done at once: only the event tells when the clean-up has ended
         future.cancel()
         ended.wait(_CLEAN_UP_S)
         raise
@@ -142,7 +142,7 @@ async def in_background(function: Callable[..., Coroutine[Any, Any, T]], *args: 
 
 
 async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
-    """What *coroutine* returns, or raises: a SystemExit raised there would end the loop that serves everybody."""
+    """Return what *coroutine* returned and what it raised: a SystemExit would end the loop for everybody."""
     try:
         return await coroutine, None
     except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""Calls from one event loop to another, in another thread, many at a time."""
+"""Calls from one event loop to another in another thread, in batches."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 give_way = getattr(os, "sched_yield", lambda: None)
-"""Let another process have this core for a moment, if one wants it.
+"""Let another process have this core for a moment.
 
-Where cores are scarce, a process that makes prompts for milliseconds without a pause holds up an engine beside it: vLLM's polls for
-the end of a step, and gives its core away between two looks.
+Where cores are scarce, a process that builds prompts without a pause slows down an engine beside it: vLLM's polls
+for the end of a step, and yields its core between polls.
 """
 
 
 class Crossing:
     """Runs coroutines on the loop *home* for callers on other loops.
 
-    As `asyncio.run_coroutine_threadsafe`, but a thread is woken once for all calls and results that wait for it by then, not for each:
-    with hundreds of short calls in flight, waking costs more than the calls.
+    Like `asyncio.run_coroutine_threadsafe`, but a thread is woken once for all calls and results that wait for it,
+    not once for each: with hundreds of short calls in flight, waking costs more than the calls.
     """
 
     def __init__(self, home: asyncio.AbstractEventLoop) -> None:
         self.home = home
         self._lock = Lock()
         self._calls: list[_Call] = []
-        """What is to begin at home."""
+        """Calls that have not begun at home yet."""
         self._returns: dict[asyncio.AbstractEventLoop, _Return] = {}
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -70,7 +70,7 @@ class Crossing:
             call.begin(self.home)
 
     def _give_up(self) -> None:
-        """Let go of all who wait to begin: home is closed."""
+        """Cancel all calls that have not begun: home is closed."""
         with self._lock:
             calls, self._calls = self._calls, []
         for call in calls:
@@ -79,7 +79,7 @@ class Crossing:
 
 
 class _Call:
-    """One coroutine; its caller waits for `answer`."""
+    """One coroutine, and the future `answer` that its caller awaits."""
 
     __slots__ = ("answer", "back", "context", "coroutine", "task")
 
@@ -109,7 +109,7 @@ class _Call:
 
 
 class _Return:
-    """The way back to one caller's loop."""
+    """Delivers results to one caller's loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""Python's garbage collection in processes that are judgekit's own."""
+"""Garbage collection in judgekit's own processes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import gc
 
 
 def freeze_heap() -> None:
-    """Keep what is in memory now out of later garbage collections: modules, engines and data, which stay.
+    """Exclude all current objects (modules, engines, data) from later garbage collections.
 
-    A full collection looks at every object. With vLLM imported it stops the event loop for some 0.4 s, once in about 1,500 verdicts. Not
-    for a user's process, in which something may become garbage that is in memory now.
+    A full collection visits every object: with vLLM imported it stops the event loop for some 0.4 s, once in about
+    1,500 verdicts. Not for a user's process, whose current objects may still become garbage.
     """
     gc.collect()
     gc.freeze()

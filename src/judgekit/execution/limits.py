@@ -1,4 +1,4 @@
-"""Limits and retries that many event loops and threads of a process may share.
+"""Limits and retries that the event loops and threads of a process can share.
 
 asyncio's own primitives belong to one loop; a runner is called from loops that come and go.
 """
@@ -19,14 +19,14 @@ from judgekit.errors import ConfigError, attribute
 
 
 class Limiter:
-    """At most `total` holders at once, over every loop and thread of the process; first come, first served."""
+    """Allows `total` holders at once over all loops and threads of the process; first come, first served."""
 
     def __init__(self, total: int) -> None:
         if total < 1:
             raise ConfigError(f"a limit is at least 1, not {total}")
         self.total = total
         self.held = 0
-        # the garbage collector may end a holder of a loop that is gone, and so release its place, while we have the lock
+        # reentrant: while we hold it, the garbage collector may finalize a holder of a closed loop, which releases
         self._lock = RLock()
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
 
@@ -47,12 +47,12 @@ class Limiter:
             self._waiters.append((loop, future))
         try:
             await future
-        except BaseException:  # cancelled; or garbage, with its loop
+        except BaseException:  # cancelled, or collected with its loop
             with self._lock:
                 waits = (loop, future) in self._waiters
                 if waits:
                     self._waiters.remove((loop, future))
-            if not waits:  # the place was handed over while we were cancelled: pass it on
+            if not waits:  # a place was handed over while we were cancelled: pass it on
                 self.release()
             raise
 
@@ -62,19 +62,19 @@ class Limiter:
             self._hand_out()
 
     def resize(self, total: int) -> None:
-        """Change the number of holders. Where it is lowered, those above it keep their places until they leave."""
+        """Change the limit. Holders above a lowered one keep their places until they leave."""
         with self._lock:
             self.total = total
             self._hand_out()
 
     def _hand_out(self) -> None:
-        """Give free places to those who wait."""
+        """Give free places to waiters."""
         while self._waiters and self.held < self.total:
             loop, future = self._waiters.popleft()
             self.held += 1
             try:
                 loop.call_soon_threadsafe(_grant, future)
-            except RuntimeError:  # that loop is closed; its waiter is gone
+            except RuntimeError:  # that loop is closed, and its waiter gone
                 self.held -= 1
 
     async def __aenter__(self) -> None:
@@ -95,16 +95,15 @@ def _grant(future: asyncio.Future[None]) -> None:
 
 
 class Retry(Struct, frozen=True, forbid_unknown_fields=True):
-    """How often and how soon a retryable failure is tried again.
+    """How often and how soon to retry a retryable failure.
 
-    Waits double from `wait_initial_s` to `wait_max_s`, each drawn between half and whole of it (jitter);
-    an endpoint's Retry-After is obeyed when it is longer. `budget`: retries may be at most this share of
-    all calls (after the first ten), so that an outage is not answered with a storm; 1 allows one retry per
-    call on average.
+    Waits double from `wait_initial_s` to `wait_max_s`, each shortened by up to half (jitter); a longer Retry-After
+    of the endpoint is obeyed. `budget`: retries may be at most this share of all calls (after the first ten), so
+    that an outage does not cause a storm of retries; 1 allows one retry per call on average.
     """
 
     attempts: int = 3
-    """Tries in all; 1 never retries."""
+    """Attempts in all; 1 never retries."""
     wait_initial_s: float = 0.5
     wait_max_s: float = 20.0
     budget: float = 0.2
@@ -129,10 +128,10 @@ NO_RETRY = Retry(attempts=1)
 
 
 class RetryBudget:
-    """Allows retries as a share of the calls of the last minute, so that an outage is not met by a storm.
+    """Limits retries to a share of the last minute's calls.
 
-    A minute is two halves, of which the older is forgotten when the newer is full. At least 10 calls are
-    assumed, so that a first failure may be tried again.
+    The minute is kept as two halves, of which the older is dropped once the newer has passed. At least 10 calls are
+    assumed, so that a first failure may be retried.
     """
 
     _HALF_S = 30.0
@@ -141,16 +140,16 @@ class RetryBudget:
         self._share = share
         self._lock = Lock()
         self._halves = [[0, 0], [0, 0]]
-        """Calls and retries of the half minute before this one, and of this one."""
+        """Calls and retries of the previous and of the current half minute."""
         self._half = 0
 
     def call(self) -> None:
-        """A first try was made."""
+        """Count a first attempt."""
         with self._lock:
             self._now()[0] += 1
 
     def allow(self) -> bool:
-        """Take one retry from the budget; False where it is spent."""
+        """Take one retry from the budget. Returns False if it is spent."""
         with self._lock:
             now = self._now()
             calls, retries = map(sum, zip(*self._halves, strict=True))

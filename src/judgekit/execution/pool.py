@@ -1,10 +1,10 @@
 """Killable worker processes, for graders that burn CPU or that hostile input can hang.
 
-A thread cannot be stopped and a signal only reaches the main thread; a process can be killed. Workers start
-when they are needed and stay, take one rollout at a time over their pipes, and have a memory cap. They live on
-the background loop, so the pool may be used from any thread and event loop.
+A thread cannot be stopped; a process can be killed. Workers start on demand and stay, take one rollout at a time
+over their pipes, and have a memory limit. They belong to the background loop, so that the pool can be used from
+any thread and event loop.
 
-A worker is trusted only while it is idle: whatever interrupts a request, or answers it oddly, ends the worker.
+A worker is trusted only while it is idle: an interrupted request or an unexpected reply ends it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from judgekit.execution.pool_worker import HEADER
 from judgekit.types import Rollout
 
 LOADING_S = 300.0
-"""How long a worker may take to import and warm up a grader."""
+"""Seconds that a worker may take to import and warm up a grader."""
 _UNLOADABLE_S = 30.0
-"""How long a grader that could not be loaded is not tried again."""
+"""Seconds before a grader that could not be loaded is tried again."""
 _STARVED = 10
-"""A worker that computes but does not get the CPU may take so many times its timeout."""
+"""Timeouts that a worker may take which computes but does not get the CPU."""
 _KEPT_GRADERS = 16
-"""Graders that one worker holds."""
+"""Graders that one worker holds at most."""
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS)
 """Signals that a process brings on itself; any other came from outside."""
 
@@ -52,7 +52,7 @@ class WorkerDied(RolloutError):
 
 
 class WorkerLost(JudgekitError):
-    """The worker process ended, was killed from outside, or answered oddly: not the rollout's fault."""
+    """The worker process ended, was killed from outside, or sent a wrong reply. Not the rollout's fault."""
 
     def __init__(self, message: str, crashed: bool = False) -> None:
         super().__init__(message, crashed)
@@ -60,17 +60,17 @@ class WorkerLost(JudgekitError):
 
 
 class WorkerTimeout(JudgekitError):
-    """Timed out while idle, starved or still loading: not the rollout's fault."""
+    """The grader timed out while idle, starved or still loading. Not the rollout's fault."""
 
 
 class WorkerRanAway(RolloutError):
-    """The rollout used up its timeout in CPU time, and the worker was killed."""
+    """The rollout used up its timeout in CPU time; the worker was killed."""
 
 
 class PickledGrader:
-    """A grader as the workers get it: by name from a module, by value from a script or a notebook.
+    """A grader, pickled for the workers: by name from a module, by value from a script or a notebook.
 
-    Raises ConfigError where it cannot be sent to one.
+    Raises ConfigError if it cannot be pickled.
     """
 
     def __init__(self, name: str, grader: Any) -> None:
@@ -87,9 +87,9 @@ class PickledGrader:
 class ProcessPool:
     """`workers` processes that run synchronous graders.
 
-    *memory_mb*: memory that grading may take in one worker beyond what its graders took to load, in MiB; a rollout
-    that needs more is its own fault. A worker of which graders have kept half of that is replaced. Workers start on first
-    use. `close` ends them; those of a pool that is not closed end with the process.
+    *memory_mb*: MiB that grading one rollout may use beyond what loading the graders took; a rollout that needs more
+    breaks its grader. A worker whose graders have accumulated half of that is replaced. Workers start on first use
+    and end with `close` or with the process.
     """
 
     def __init__(self, workers: int | None = None, *, memory_mb: int = 4096) -> None:
@@ -100,16 +100,16 @@ class ProcessPool:
         self.started = 0
         """Worker processes started so far, replacements included."""
         self._proven: set[bytes] = set()
-        """Graders that were warmed up, or graded a rollout: what breaks one now is the rollout."""
+        """Graders that were warmed up, or have graded a rollout: if one breaks now, it is the rollout's fault."""
         self._unloadable: dict[bytes, tuple[float, Exception]] = {}
         self._crew: _Crew | None = None
 
     async def grade(self, grader: Any, rollout: Rollout, *, timeout_s: float) -> Any:
-        """What `grader.grade(rollout)` returns, from a worker; *grader* may be a PickledGrader.
+        """Return what `grader.grade(rollout)` returns in a worker. *grader* may be a PickledGrader.
 
-        *timeout_s*: seconds from when a worker has the rollout; loading the grader is not counted, and a
-        worker that does not get the CPU has up to ten times as long. Raises GraderRaised, WorkerRanAway,
-        WorkerDied, WorkerTimeout, WorkerLost. Cancelling kills the worker.
+        *timeout_s*: seconds from when a worker has the rollout. Loading the grader does not count, and a worker
+        that does not get the CPU may take up to ten times as long. Raises GraderRaised, WorkerRanAway, WorkerDied,
+        WorkerTimeout and WorkerLost. Cancelling kills the worker.
         """
         if not isinstance(grader, PickledGrader):
             grader = PickledGrader(getattr(grader, "name", ""), grader)
@@ -137,7 +137,7 @@ class ProcessPool:
                     self._proven.add(grader.key)
                     return value
                 except (GraderRaised, WorkerRanAway, WorkerLost) as error:
-                    # losing a worker once is bad luck and tried again; to lose two takes a reason
+                    # one lost worker may be bad luck, two are not
                     if not isinstance(error, WorkerLost) or attempt == 2:
                         raise self._blame(error, grader) from None
                 finally:
@@ -147,7 +147,7 @@ class ProcessPool:
     def _blame(
         self, error: GraderRaised | WorkerRanAway | WorkerLost, grader: PickledGrader
     ) -> JudgekitError:
-        """The rollout is to blame only where the grader is known to get by with its time and memory otherwise."""
+        """Blame the rollout only if the grader is known to manage with its time and memory otherwise."""
         proven = grader.key in self._proven
         if isinstance(error, WorkerLost):
             return WorkerDied(f"{error}, twice") if error.crashed and proven else error
@@ -157,7 +157,7 @@ class ProcessPool:
         return GraderRaised(error.error, error.detail, error.retryable, blamed)
 
     async def _worker_with(self, crew: _Crew, grader: PickledGrader, *, fresh: bool = False) -> _Worker:
-        """An idle worker, or a new one (*fresh*: always), that holds *grader*."""
+        """Return an idle worker, or a new one (always if *fresh*), that holds *grader*."""
         until, failed = self._unloadable.get(grader.key, (0.0, None))
         if failed is not None and time.monotonic() < until:
             raise failed
@@ -174,7 +174,7 @@ class ProcessPool:
             except BaseException as error:
                 await crew.put_back(worker)
                 if isinstance(error, WorkerLost) and not fresh:
-                    continue  # it had died while it was idle
+                    continue  # it died while it was idle
                 if isinstance(error, GraderRaised | WorkerTimeout | WorkerLost):
                     now = time.monotonic()
                     self._unloadable = {k: v for k, v in self._unloadable.items() if v[0] > now}
@@ -202,7 +202,7 @@ class ProcessPool:
             raise errors.exceptions[0] from None
 
     def _current_crew(self) -> _Crew:
-        """The workers of this loop: those of a parent before a fork, or of a loop that was closed, are not ours."""
+        """Return this loop's workers. Those of a parent process, or of a closed loop, are not ours."""
         if self._crew is None or self._crew.loop is not asyncio.get_running_loop():
             self._crew = _Crew(self.workers)
         return self._crew
@@ -215,7 +215,7 @@ _default = ProcessPool()
 
 
 def default_pool() -> ProcessPool:
-    """The process's shared pool."""
+    """Return the process's shared pool."""
     return _default
 
 
@@ -254,7 +254,7 @@ class _Crew:
         return worker
 
     def idle_worker(self, grader: PickledGrader) -> _Worker | None:
-        """An idle worker that lives, one that holds *grader* first."""
+        """Return a live idle worker, if possible one that holds *grader*."""
         self._idle.sort(key=lambda worker: grader.key in worker.graders)
         while self._idle:
             worker = self._idle.pop()
@@ -264,7 +264,7 @@ class _Crew:
         return None
 
     async def put_back(self, worker: _Worker) -> None:
-        """Keep a worker for the next request, or end it where its last one was not answered whole."""
+        """Keep a worker for the next request, or end it if its last request was not completely answered."""
         if worker.trusted and worker.process.returncode is None and not self._owner.done():
             self._idle.append(worker)
         else:
@@ -279,21 +279,20 @@ class _Crew:
 
 
 class _Worker:
-    """One child process and what it has been given."""
+    """One child process and the graders that it holds."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self.trusted = True
-        """Whether its last request was answered whole, and left it most of its memory."""
+        """Whether its last request was completely answered and left it enough memory."""
         self.graders: OrderedDict[bytes, None] = OrderedDict()
-        """Keys of the graders that it holds, the one used last at the end."""
+        """Keys of the graders that it holds, least recently used first."""
         self._replies = BufferedByteReceiveStream(process.stdout)  # type: ignore[arg-type]
         self._numbers = itertools.count(1)
         self._head: tuple[int, int, bool] | None = None
 
     async def load(self, grader: PickledGrader) -> bool:
-        """Send the grader; whether the worker warmed it up. Import and warm-up are start-up, not a rollout's
-        time."""
+        """Load the grader in the worker, which is no rollout's time. Returns whether it was warmed up."""
         drop = list(self.graders)[: max(0, len(self.graders) - _KEPT_GRADERS + 1)]
         number = await self._send(("load", grader.key, grader.payload, drop))
         with anyio.move_on_after(LOADING_S):
@@ -330,7 +329,7 @@ class _Worker:
         return number
 
     async def _answer(self, number: int) -> Any:
-        """The reply to request *number*; may be cancelled and asked again."""
+        """Return the reply to request *number*. May be cancelled and called again."""
         try:
             if self._head is None:
                 self._head = HEADER.unpack(await self._replies.receive_exactly(HEADER.size))
@@ -347,15 +346,17 @@ class _Worker:
         raise GraderRaised(*reply)
 
     async def _lost(self) -> WorkerLost:
-        """What became of the process."""
+        """Say what became of the process."""
         with anyio.move_on_after(1.0):
             code = await self.process.wait()
             return WorkerLost(f"the worker process ended (exit code {code})", code >= 0 or -code in _CRASHES)
         return WorkerLost("the worker process closed its pipes")
 
     def _cpu(self) -> tuple[float, bool]:
-        """CPU seconds that the worker has used, and whether it is computing now; where the system does not
-        tell, the wall clock."""
+        """Return the CPU seconds that the worker has used, and whether it is running now.
+
+        Without /proc: the wall clock, and False.
+        """
         try:
             with open(f"/proc/{self.process.pid}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
@@ -368,14 +369,13 @@ _kept: tuple[Rollout | None, bytes] = (None, b"")
 
 
 def _pickled(rollout: Rollout) -> bytes:
-    """The rollout, pickled. A large one is kept until the next large one: pickling it for each of its graders
-    would hold up the caller's loop."""
+    """Pickle a rollout. The last large one is kept: pickling it for each of its graders would block the loop."""
     global _kept
     kept, data = _kept
     if kept is not rollout:
         try:
             data = pickle.dumps(rollout)
-            if b"__main__" in data:  # it may hold objects of the script's own classes
+            if b"__main__" in data:  # it may hold objects of a script's own classes
                 data = _by_value(rollout)
         except RecursionError:
             raise RolloutError("the rollout is nested too deeply to be sent to a worker process") from None
@@ -385,7 +385,7 @@ def _pickled(rollout: Rollout) -> bytes:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sends what a script or notebook defines by value; functions with a cache, too, each with a cache of its own."""
+    """Pickles what a script or notebook defines by value, including functions with an `lru_cache`."""
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is functools._lru_cache_wrapper and obj.__module__ == "__main__":

@@ -1,6 +1,6 @@
-"""The program of a pool worker: reads graders and rollouts from its standard input, answers on its output.
+"""The program of a pool worker: reads graders and rollouts from standard input, and writes replies to its output.
 
-Every request has a number, and its reply carries the same.
+Every reply carries the number of its request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from typing import IO, Any
 
 HEADER = struct.Struct("<QQ?")
-"""Size of what follows, the number of the request, and in a reply whether the worker's memory is half full."""
+"""The size of what follows, the number of the request, and, in a reply, whether the worker is to be replaced."""
 
 
 def main() -> None:
@@ -23,10 +23,10 @@ def main() -> None:
     die_with_parent(parent)
     try:
         os.fstat(2)
-    except OSError:  # a daemon's are closed: without this the replies would take the place of standard error
+    except OSError:  # a daemon has none: the replies' descriptor must not take its number
         os.open(os.devnull, os.O_WRONLY)
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a grader prints must not stand between replies
+    os.dup2(2, 1)  # what a grader prints must not end up between replies
     graders: dict[bytes, Any] = {}
     loaded = 0
     while (request := read(sys.stdin.buffer)) is not None:
@@ -38,7 +38,7 @@ def main() -> None:
                 payload, drop = rest
                 for old in drop:
                     graders.pop(old, None)
-                cap_memory(None)  # what a grader imports may be large; it is no rollout's doing
+                cap_memory(None)  # imports may be large, and are no rollout's doing
                 graders[key] = load(payload)
                 loaded = cap_memory(memory_mb)
                 reply: tuple[Any, ...] = ("ok", callable(getattr(graders[key], "warm_up", None)))
@@ -46,9 +46,9 @@ def main() -> None:
                 rollout = pickle.loads(rest[0])
                 reply = ("ok", graders[key].grade(rollout))
             out = pickle.dumps(reply)
-        except BaseException as error:  # SystemExit too: a grader that exits costs its own grade
+        except BaseException as error:  # SystemExit, too: a grader that exits costs its own grade
             out = pickle.dumps(failure(error, grading=rollout is not None, memory_mb=memory_mb))
-        # a worker lives for days: one whose graders keep memory is replaced, long before a rollout can pay for that
+        # graders that accumulate memory for days must not make a rollout pay for it
         full = rollout is not None and memory() - loaded > memory_mb << 19
         try:
             replies.write(HEADER.pack(len(out), number, full) + out)
@@ -66,9 +66,9 @@ def load(payload: bytes) -> Any:
 
 
 def failure(error: BaseException, *, grading: bool, memory_mb: int) -> tuple[Any, ...]:
-    """An exception as a reply: the arguments of GraderRaised.
+    """Convert an exception to a reply: the arguments of GraderRaised.
 
-    Too little memory or stack is the rollout's fault only if the grader is known to fit otherwise, which the pool knows.
+    Running out of memory or stack is the rollout's fault only if the grader manages otherwise, which the pool knows.
     """
     from judgekit.errors import RolloutError, attribute, describe
 
@@ -88,9 +88,9 @@ def read(stream: IO[bytes]) -> tuple[int, bytes] | None:
 
 
 def cap_memory(megabytes: int | None) -> int:
-    """Let the process take so much more memory than it has now, which is returned; None: as much as there is.
+    """Limit the process to *megabytes* more memory than it has now, which is returned. None: no limit.
 
-    Private writable memory counts: neither libraries nor address space that is only reserved, as by threads and CUDA.
+    Only private writable memory counts, not libraries or address space reserved by threads and CUDA.
     """
     taken = memory()
     with contextlib.suppress(ImportError, ValueError, OSError):
@@ -105,14 +105,14 @@ def cap_memory(megabytes: int | None) -> int:
 
 
 def memory() -> int:
-    """Bytes of private writable memory that the process has; 0 where the system does not tell."""
+    """Return the bytes of private writable memory that the process has; 0 without /proc."""
     with contextlib.suppress(OSError), open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 
 def die_with_parent(parent: int) -> None:
-    """Have Linux kill this process when its parent ends, however busy it is then."""
+    """Have Linux kill this process when its parent ends, however busy it is."""
     if sys.platform == "linux":
         import ctypes
 

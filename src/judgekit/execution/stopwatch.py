@@ -1,4 +1,4 @@
-"""The time that an evaluation has taken, without the time in which its judge was being restarted."""
+"""Excludes the time during which a judge is loading or restarting from an evaluation's timeout."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from msgspec import Struct
 
 
 class Stopwatch(Struct, gc=False, eq=False):
-    """Measures for how long an evaluation was held up by something that is loaded or restarted.
+    """Measures for how long an evaluation was held up by something that is loading or restarting.
 
-    Holds may overlap: only the time in which there is at least one counts, and it counts once.
+    Holds may overlap; overlapping time is measured once.
     """
 
-    # one is made for every evaluation: it is not tracked by the garbage collector, as the records of a run are not
+    # gc=False, as for all records of a run: there is one for every evaluation
     _holds: int = 0
     _since: float = 0.0
     _held_s: float = 0.0
     _sharers: tuple[Stopwatch, ...] = ()
     _excused: float = 0.0
-    """Monotonic time up to which time was excused."""
+    """Monotonic time up to which time has been excused."""
 
     @property
     def holding(self) -> bool:
         return self._holds > 0
 
     def held_s(self) -> float:
-        """Seconds for which it was held so far."""
+        """Return the seconds for which it has been held so far."""
         return self._held_s + (time.monotonic() - self._since if self._holds else 0.0)
 
     @contextmanager
@@ -42,7 +42,7 @@ class Stopwatch(Struct, gc=False, eq=False):
             self.release()
 
     def excuse(self, since: float) -> None:
-        """Do not count the time since then (monotonic) either: its call hung, as is known only now."""
+        """Also exclude the time since *since* (monotonic): only now is it known that a call hung."""
         now = time.monotonic()
         self._held_s += max(0.0, now - max(since, self._excused))  # several calls may have hung at once
         self._excused = now
@@ -51,7 +51,7 @@ class Stopwatch(Struct, gc=False, eq=False):
 
     @contextmanager
     def shared_by(self, other: Stopwatch | None) -> Iterator[None]:
-        """While this block runs, what holds this stopwatch holds *other* as well: it waits for the same call."""
+        """Hold *other* along with this stopwatch while the block runs: both wait for the same call."""
         if other is None or other is self:
             yield
             return
@@ -68,7 +68,7 @@ class Stopwatch(Struct, gc=False, eq=False):
                 other.release()
 
     def hold(self) -> None:
-        """Stop counting, until `release` is called as often."""
+        """Exclude the time from now until `release` has been called as often."""
         self._holds += 1
         if self._holds == 1:
             self._since = time.monotonic()
@@ -76,7 +76,7 @@ class Stopwatch(Struct, gc=False, eq=False):
                 other.hold()
 
     def release(self) -> None:
-        """Count again, if nothing else holds it."""
+        """End a hold."""
         self._holds -= 1
         if not self._holds:
             self._held_s += time.monotonic() - self._since
@@ -85,10 +85,10 @@ class Stopwatch(Struct, gc=False, eq=False):
 
 
 STOPWATCH: ContextVar[Stopwatch | None] = ContextVar("judgekit_stopwatch", default=None)
-"""The stopwatch of the evaluation that is running here; None outside of a runner."""
+"""The stopwatch of the current evaluation; None outside a runner."""
 
 
 def off_the_clock() -> AbstractContextManager[None]:
-    """The time of this block counts against no evaluation's `timeout_s`."""
+    """Exclude the time of the block from the current evaluation's `timeout_s`."""
     stopwatch = STOPWATCH.get()
     return nullcontext() if stopwatch is None else stopwatch.held()

@@ -13,23 +13,23 @@ from judgekit.errors import GraderRaised, JudgekitError
 from judgekit.execution.background import in_background
 
 MAX_ABANDONED = 64
-"""Calls that may go on after their caller gave up, over the whole process."""
+"""Calls of the process that may still run after their caller has given up."""
 
 
 class ThreadsExhausted(JudgekitError):
-    """Too many blocking graders ignored their timeout and still hold a thread."""
+    """Too many blocking graders have timed out and still occupy a thread."""
 
 
 _lock = Lock()
 _abandoned = 0
-"""Calls that still run although their caller gave up: a thread cannot be stopped, only outlived."""
+"""Calls that still run although their caller has given up: a thread cannot be stopped."""
 
 
 async def call_in_thread(function: Callable[[Any], Any], argument: Any) -> Any:
-    """What `function(argument)` returns or raises, called in a daemon thread with the caller's context.
+    """Call `function(argument)` in a daemon thread with the caller's context, and return its value.
 
-    Cancelling returns at once and leaves the thread to end by itself. Raises ThreadsExhausted where
-    MAX_ABANDONED of those still run: one more hung call would only add to them.
+    Cancelling returns at once and leaves the thread to end by itself. Raises ThreadsExhausted while MAX_ABANDONED
+    such threads still run.
     """
     if _abandoned >= MAX_ABANDONED:
         raise ThreadsExhausted(
@@ -49,7 +49,7 @@ async def _call(function: Callable[[Any], Any], argument: Any) -> Any:
         running = True
         try:
             return function(argument)
-        except KeyboardInterrupt as error:  # only the main thread gets the user's: this is the grader's own
+        except KeyboardInterrupt as error:  # the grader's own: only the main thread gets the user's
             raise GraderRaised("KeyboardInterrupt", str(error), False, False) from None
         finally:
             with _lock:

@@ -1,4 +1,4 @@
-"""Awaits what may take minutes side by side."""
+"""Awaits coroutines concurrently, each to its end."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from judgekit.errors import ConfigError, first_error
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Return what each coroutine returned, or the exception that it ended with, in order.
+    """Return what each coroutine returned or the exception that it raised, in order.
 
-    A ConfigError is raised at once, and ends the others: nothing that they could do would mend it. None of them goes
-    on after this has returned.
+    A ConfigError is raised at once and cancels the others, which cannot make up for it. None of them runs on after
+    this has returned.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -33,7 +33,7 @@ async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def start_together(things: Iterable[Any]) -> None:
-    """Start what has `start`, side by side; raise the first error once all have ended."""
+    """Call `start` of all *things* that have it, concurrently; then raise the first error."""
     starts = [start() for thing in things if (start := getattr(thing, "start", None))]
     for outcome in await together(starts):
         if isinstance(outcome, BaseException):

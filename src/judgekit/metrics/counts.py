@@ -1,4 +1,4 @@
-"""What became of some rollouts, as counts that processes can add up."""
+"""Counts of graded rollouts, which processes can add up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from judgekit.metrics.signals import (
 from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped, Usage
 
 _NAMES = 10_000
-"""Groups, errors and settings that are counted one by one; all others are counted together."""
+"""Names of groups, errors and settings that are counted separately; all further names are counted together."""
 OTHERS = "(others)"
 
 
@@ -34,18 +34,18 @@ def _count(counts: Counter[Any], name: Any, times: int = 1) -> None:
 
 
 class GraderCounts:
-    """What one grader did."""
+    """Counts of one grader."""
 
     def __init__(self) -> None:
         self.graded = 0
         self.abstained = 0
         self.skipped = 0
         self.errors: Counter[str] = Counter()
-        """Failures by the name of their error."""
+        """Failures by name of the error."""
         self.infrastructure = 0
-        """Failures whose cause is not the rollout."""
+        """Failures that the rollout did not cause."""
         self.unreadable: Counter[Hashable] = Counter()
-        """Verdicts that could not be read, by group: a policy that learns to provoke them shows here."""
+        """Unreadable verdicts by group: shows a policy that learns to provoke them."""
         self.mean = 0.0
         self.squares = 0.0
         """Sum of squared deviations from the mean (Welford 1962: sums of squares lose their digits)."""
@@ -56,12 +56,12 @@ class GraderCounts:
 
     @property
     def asked(self) -> int:
-        """Evaluations that should have had an opinion or said why not."""
+        """Evaluations that gave a score, abstained or failed."""
         return self.graded + self.abstained + self.failed
 
     @property
     def std(self) -> float:
-        """Population standard deviation of the scores, NaN without one."""
+        """Population standard deviation of the scores; NaN without scores."""
         return math.sqrt(self.squares / self.graded) if self.graded else math.nan
 
     def add(self, grade: Grade, group: Hashable = None) -> None:
@@ -98,15 +98,14 @@ class GraderCounts:
             _count(self.unreadable, group, count)
 
     def top_errors(self) -> str:
-        """The three most frequent errors with their counts."""
+        """Return the three most frequent errors with their counts."""
         return ", ".join(f"{error} × {count}" for error, count in self.errors.most_common(3))
 
 
 class Counts:
-    """What became of some rollouts. Can be pickled and merged, so that processes can add theirs up.
+    """Counts of graded rollouts. Can be pickled and merged, so that processes can add theirs up.
 
-    *limits*: of `signals`. *bounds*: the lowest and highest reward that there is. Counts that are merged into others
-    bring theirs along.
+    *limits*: those of `signals`. *bounds*: the lowest and highest possible reward. Merging passes both on.
     """
 
     def __init__(
@@ -117,21 +116,21 @@ class Counts:
         self.graders: dict[str, GraderCounts] = {}
         self.statuses: Counter[str] = Counter()
         self.policies: Counter[str] = Counter()
-        """How often each setting for a missing grade was applied."""
+        """Number of times that each setting for a missing grade was applied."""
         self.groups = 0
         self.flat_groups = 0
         """Groups of two or more valid members whose rewards are all equal."""
         self.empty_groups = 0
-        """Groups with too few valid members for a reward of their own."""
+        """Groups with too few valid members for a reward."""
         self.usage = Usage()
         self.rewards = Moments()
-        """Of (response length, raw reward) of scored rollouts."""
+        """Moments of (response length, raw reward) of scored rollouts."""
         self.at_low = 0
         self.at_high = 0
         self.evidence = Evidence()
 
     def add(self, result: RewardResult, rollout: Rollout | None = None) -> None:
-        """Count a result. *rollout*: what was graded, for all that needs its text."""
+        """Count a result. *rollout*: for counts that need its text."""
         self.statuses[result.status] += 1
         for name, grade in result.grades.items():
             counts = self.graders.get(name)
@@ -150,13 +149,13 @@ class Counts:
             elif raw >= self.high:
                 self.at_high += 1
         if rollout is not None:
-            if ALLOWANCE.waits > 0:  # counted here: a call for each rollout would cost more
+            if ALLOWANCE.waits > 0:  # counted here, to save a call per rollout
                 ALLOWANCE.waits -= 1
             else:
                 ALLOWANCE.look(self.evidence, result, rollout)
 
     def add_group(self, results: Sequence[RewardResult], rollouts: Sequence[Rollout]) -> None:
-        """Count a group, by the rewards of its valid members; its results are counted by `add`."""
+        """Count a group by the rewards of its valid members. `add` counts its results."""
         valid = [
             (rollout, result.raw_reward)
             for rollout, result in zip(rollouts, results, strict=True)
@@ -188,7 +187,7 @@ class Counts:
 
     @property
     def _bounded(self) -> bool:
-        """Whether it is known which rewards are the lowest and the highest."""
+        """Whether the lowest and highest possible rewards are known."""
         return self.low > -math.inf
 
     @property
@@ -197,7 +196,7 @@ class Counts:
 
     @property
     def missing(self) -> int:
-        """Rollouts whose reward does not come from grades."""
+        """Rollouts whose reward was not computed from grades."""
         return self.rollouts - self.statuses["scored"]
 
     @property
@@ -208,7 +207,7 @@ class Counts:
         )
 
     def line(self) -> str:
-        """One line for a trainer's log."""
+        """Return one line for a trainer's log."""
         return "; ".join([f"{self.rollouts} rollouts graded", *self.warnings()])
 
     def signals(self) -> Iterator[Signal]:
@@ -225,11 +224,11 @@ class Counts:
             yield from missing(name, counts.failed, counts.asked, counts.top_errors(), limits)
 
     def _raised(self) -> list[str]:
-        """Of missing grades a line of their own tells more."""
+        """Return the texts of raised signals, except of missing grades, which `trouble` describes."""
         return [signal.text for signal in self.signals() if signal.raised and signal.name != "missing"]
 
     def figures(self, prefix: str = "judgekit/") -> dict[str, float]:
-        """A flat dict for a tracker (wandb, TensorBoard): finite floats only, keys under *prefix*."""
+        """Return a flat dict for a tracker (wandb, TensorBoard): finite floats only, keys under *prefix*."""
         out: dict[str, float] = {}
         for name, g in self.graders.items():
             asked = max(1, g.asked)
@@ -279,8 +278,10 @@ class Counts:
         return finite(out, prefix)
 
     def excess_failures(self, allowed: float) -> str:
-        """Graders that failed for infrastructure causes on more than *allowed* (a share) of their evaluations,
-        as text; empty where none did. At least 16 evaluations are assumed, so that one of four is no alarm."""
+        """Return, as text, the graders with more than the share *allowed* of infrastructure failures; "" if none.
+
+        At least 16 evaluations are assumed, so that one failure in four raises no alarm.
+        """
         return ", ".join(
             f"{name} {100 * counts.infrastructure / counts.asked:.1f} % ({counts.top_errors()})"
             for name, counts in self.graders.items()
@@ -288,13 +289,13 @@ class Counts:
         )
 
     def warnings(self) -> Iterator[str]:
-        """What looks wrong: all raised signals in one sentence, then one for each grader that failed and for what is missing."""
+        """Yield what looks wrong: a sentence with all raised signals, then those of `trouble`."""
         if raised := self._raised():
             yield f"signals: {', '.join(raised)}"
         yield from self.trouble()
 
     def trouble(self) -> Iterator[str]:
-        """What failed, by grader, and what is missing."""
+        """Yield a sentence for each grader that failed, and one for missing rewards."""
         for name, counts in self.graders.items():
             if counts.errors:
                 yield f"grader {name!r} failed on {counts.failed} of {counts.asked} rollouts ({counts.top_errors()})"

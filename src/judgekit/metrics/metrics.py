@@ -1,4 +1,4 @@
-"""Counts of a runner, its latencies, and what it logs of them."""
+"""A runner's counts and latencies, and the warnings that it logs about them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from judgekit.types import RewardResult, Rollout
 logger = logging.getLogger("judgekit")
 
 _KEPT = 4096
-"""Latest durations kept per grader for percentiles."""
+"""Latest durations that are kept per grader, for percentiles."""
 _TELL_S = 10.0
-"""Least seconds between two reports of small runs: hosts make one run per rollout, thousands a minute."""
+"""Minimum seconds between two reports of small runs: hosts may start one run per rollout, thousands a minute."""
 _TELL_ROLLOUTS = 64
-"""A run with so many rollouts reports for itself."""
+"""Rollouts from which on a run is reported by itself."""
 
 
 class Metrics:
-    """What a runner did since its start or the last reset; safe to use from any thread."""
+    """A runner's counts since its start or the last reset. Thread-safe."""
 
     def __init__(
         self, bounds: tuple[float, float] = (-math.inf, math.inf), limits: SignalLimits | None = None
@@ -33,11 +33,11 @@ class Metrics:
         self._lock = Lock()
         self._bounds = bounds
         self.limits = limits
-        """Of signals."""
+        """Limits of signals."""
         self._told = self._counts()
-        """What the log has heard of, since the last reset."""
+        """Counts since the last reset that have been logged."""
         self._news = self._counts()
-        """What it has not."""
+        """Counts that have not been logged yet."""
         self._tell_at = 0.0
         self._timings: dict[str, tuple[deque[float], deque[float]]] = {}
 
@@ -45,7 +45,7 @@ class Metrics:
         return Counts(self.limits, self._bounds)
 
     def timings(self, name: str) -> tuple[deque[float], deque[float]]:
-        """Latest durations of a grader's evaluations, and of their waits for a place, in seconds."""
+        """Return the latest durations and queue waits of a grader's evaluations, in seconds."""
         found = self._timings.get(name)
         return found or self._timings.setdefault(name, (deque(maxlen=_KEPT), deque(maxlen=_KEPT)))
 
@@ -57,7 +57,7 @@ class Metrics:
     def add_group(
         self, rollouts: Iterable[Rollout], rewards: Sequence[float], *, flat: bool, empty: bool
     ) -> None:
-        """Count a group, by its valid members and their rewards before the transform."""
+        """Count a group by its valid members and their rewards before the transform."""
         with self._lock:
             self._news.groups += 1
             self._news.flat_groups += flat
@@ -65,8 +65,10 @@ class Metrics:
             ALLOWANCE.look_at_group(self._news.evidence, rollouts, rewards)
 
     def tell(self, rollouts: int, *, now: bool = False) -> None:
-        """Log what looks wrong, at the end of a run of *rollouts*: at once where it was a large one (or *now*),
-        else for all small ones together every 10 s."""
+        """Log what looks wrong after a run of *rollouts*: at once if it was large (or *now*).
+
+        Small runs are logged together, every 10 s.
+        """
         clock = time.monotonic()
         with self._lock:
             if rollouts < _TELL_ROLLOUTS and clock < self._tell_at and not now:
@@ -81,7 +83,7 @@ class Metrics:
 
     @property
     def counts(self) -> Counts:
-        """Everything since the last reset."""
+        """All counts since the last reset."""
         with self._lock:
             return self._all()
 
@@ -92,13 +94,13 @@ class Metrics:
         return total
 
     def percentile(self, name: str, share: float) -> float:
-        """Seconds below which *share* (0..1) of a grader's latest evaluations were, NaN without any."""
+        """Return the percentile *share* (0..1) of a grader's latest durations, in seconds; NaN without any."""
         return _percentile(self.timings(name)[0], share)
 
     def summary(self, prefix: str = "judgekit/", *, reset: bool = False) -> dict[str, float]:
-        """A flat dict for a tracker (wandb, TensorBoard): finite floats only, keys under *prefix*.
+        """Return a flat dict for a tracker (wandb, TensorBoard): finite floats only, keys under *prefix*.
 
-        *reset*: start from zero afterwards, for figures per step; nothing is lost between the two.
+        *reset*: also start from zero, atomically, for figures per step.
         """
         with self._lock:
             counts, timings = self._all(), {name: tuple(map(list, t)) for name, t in self._timings.items()}

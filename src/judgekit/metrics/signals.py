@@ -1,10 +1,10 @@
-"""What in rewards looks like a hacked or an exhausted reward: a figure each, with the limit it is held to.
+"""Signals of a hacked or exhausted reward: figures, each with a limit.
 
     for signal in runner.metrics.counts.signals():
         if signal.raised: ...
 
-A signal is evidence, not a verdict: a reward may well grow with length where long answers are right. judgekit only
-tells it; what is to act on signals (stop, warn, lower a weight) reads them here, once a step.
+A signal is evidence, not a verdict: where long answers are right, a reward should grow with length. judgekit only
+reports signals; code that acts on them (stops, warns, lowers a weight) reads them here, once per step.
 """
 
 from __future__ import annotations
@@ -21,33 +21,34 @@ from judgekit.metrics.moments import Moments
 from judgekit.types import Graded, RewardResult, Rollout
 
 LEAST = 64
-"""Rewards below which a correlation or a share says nothing."""
+"""Fewest rewards for which a correlation or a share is meaningful."""
 LEAST_GROUPS = 16
 _WAITS = 15
-"""Rollouts that are not looked at, once there is no time left, before the clock is asked again."""
+"""Rollouts to skip, once no time is left, before looking at the clock again."""
 _READ = 8000
-"""Characters of a response that are looked at while a run goes on."""
+"""Characters of a response that are analysed during a run."""
 
 
 class SignalLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a signal is raised. Correlations are Pearson's, shares are of 1. Raises ConfigError."""
+    """Limits beyond which signals are raised. Correlations are Pearson's, shares 0 to 1. Raises ConfigError."""
 
     length: float = 0.5
-    """Correlation of reward and response length among the rollouts of one prompt, by amount."""
+    """Absolute correlation of reward and response length within the rollouts of a prompt."""
     length_overall: float = 0.8
-    """… among all rollouts, where a trainer hands them over one at a time: hard prompts have long answers anyway."""
+    """The same over all rollouts, for trainers that hand them over one at a time. Higher, for hard prompts have
+    long answers."""
     repetition: float = 0.4
-    """Correlation of reward and the share of repeated word sequences, where repetition pays."""
+    """Correlation of reward and the share of repeated word sequences: positive if repetition pays."""
     formatting: float = 0.5
-    """Correlation of reward and Markdown marks per character, by amount."""
+    """Absolute correlation of reward and Markdown marks per character."""
     flat_groups: float = 0.8
     """Share of groups whose rewards are all equal: no gradient for a group-relative estimator."""
     saturation: float = 0.9
-    """Share of rewards that are the highest, or the lowest, one."""
+    """Share of rewards that are the highest possible one, or the lowest."""
     missing: float = 0.05
     """Share of a grader's evaluations that failed."""
     disagreement: float = -0.3
-    """Correlation of a judge and a rule below which they contradict each other."""
+    """Correlation of a judge and a rule, below which they contradict each other."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -60,16 +61,16 @@ SIGNAL_LIMITS = SignalLimits()
 
 
 class Signal(Struct, frozen=True):
-    """One figure and whether it is beyond its limit."""
+    """A figure, and whether it is beyond its limit."""
 
     name: str
-    """Field of `SignalLimits`."""
+    """A field of `SignalLimits`."""
     subject: str
     """The grader, or pair of graders, that it is about; empty for the reward."""
     value: float
     limit: float
     count: int
-    """Rollouts, groups or evaluations that it was computed from."""
+    """Number of rollouts, groups or evaluations that it was computed from."""
     raised: bool
     text: str
 
@@ -79,17 +80,17 @@ class Evidence:
 
     def __init__(self, length: str = "length") -> None:
         self.what = length
-        """What a length is called."""
+        """The name of lengths in texts."""
         self.length = Moments()
-        """Deviations of (length, reward) from their group's means: hard prompts have long answers and low rewards anyway."""
+        """Moments of (length, reward) minus their group's means: hard prompts have long answers and low rewards."""
         self.repetition = Moments()
         self.formatting = Moments()
         self.pairs: dict[tuple[str, str], Moments] = {}
-        """By (judge, rule): (the rule's score, the judge's)."""
+        """By (judge, rule), the moments of (the rule's score, the judge's score)."""
         self.judges: set[str] = set()
 
     def add(self, result: RewardResult, response: str) -> None:
-        """Look at one rollout."""
+        """Analyse one rollout."""
         if (reward := result.raw_reward) is not None:
             self.repetition.add(repetition(response), reward)
             self.formatting.add(formatting(response), reward)
@@ -105,7 +106,7 @@ class Evidence:
                 self.pairs.setdefault((judge, rule), Moments()).add(score, verdict)
 
     def add_group(self, lengths: Sequence[float], rewards: Sequence[float]) -> None:
-        """Look at the valid members of one group."""
+        """Analyse the valid members of one group."""
         if len(rewards) < 2:
             return
         mean_x, mean_y = _mean(lengths), _mean(rewards)
@@ -124,13 +125,13 @@ class Evidence:
             self.pairs.setdefault(pair, Moments()).merge(moments)
 
     def disagreements(self) -> Iterator[tuple[str, str, Moments]]:
-        """Judge, rule, and their scores; only where both vary."""
+        """Yield judges and rules whose scores both vary, with their moments."""
         for (judge, rule), moments in self.pairs.items():
             if rule not in self.judges and moments.xx and moments.yy:
                 yield judge, rule, moments
 
     def signals(self, limits: SignalLimits) -> Iterator[Signal]:
-        """The signals for which there is enough evidence."""
+        """Yield the signals for which there is enough evidence."""
         if self.length.n >= LEAST:
             yield correlated("length", self.length, limits.length, what=self.what)
         if self.repetition.n >= LEAST:
@@ -185,17 +186,17 @@ def missing(grader: str, failed: int, asked: int, errors: str, limits: SignalLim
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Exact where all are equal, so that their deviations are 0."""
+    """Return the mean, exact if all values are equal, so that their deviations are 0."""
     return values[0] if min(values) == max(values) else math.fsum(values) / len(values)
 
 
 def length_of(rollout: Rollout) -> int:
-    """A response's length: tokens where the trainer tells them, else characters."""
+    """Return a response's length: in tokens if the trainer gives them, else in characters."""
     return rollout.response_tokens or len(rollout.response)
 
 
 def repetition(text: str, size: int = 5) -> float:
-    """Share of a text's sequences of *size* words that stood in it before, 0..1."""
+    """Return the share (0..1) of a text's sequences of *size* words that occurred in it before."""
     words = text.split()
     total = len(words) - size + 1
     if total < 2:
@@ -204,7 +205,7 @@ def repetition(text: str, size: int = 5) -> float:
 
 
 def formatting(text: str) -> float:
-    """Markdown marks (headings, bullets, bold, fences, tables) for each 100 characters."""
+    """Return the Markdown marks (headings, bullets, bold, fences, tables) per 100 characters."""
     if not text:
         return 0.0
     marks = text.count("**") + sum(map(bool, map(_MARK.match, text.split("\n"))))
@@ -216,10 +217,10 @@ _MARK = re.compile(r"[ \t]{0,3}(?:#{1,6} |[-*+] |\d+[.)] |\||```)")
 
 
 class Allowance:
-    """Time for looking at rollouts while they are graded: *share* of all time, and *burst_s* seconds at once.
+    """Limits the time spent analysing rollouts during grading to *share* of all time, *burst_s* seconds at once.
 
-    Looking at a long text takes 0.2 ms, a runner's own work on it 10 µs: so what is looked at is a sample, all of a small
-    run.
+    Analysing a long text takes 0.2 ms, the runner's own work on it 10 µs. So only a sample is analysed; of a small
+    run, everything.
     """
 
     def __init__(self, share: float = 0.005, burst_s: float = 0.01) -> None:
@@ -228,10 +229,10 @@ class Allowance:
         self._left = burst_s
         self._at = time.monotonic()
         self.waits = 0
-        """Rollouts that are not to be looked at before there may be time again."""
+        """Rollouts to skip before looking at the clock again."""
 
     def look(self, evidence: Evidence, result: RewardResult, rollout: Rollout) -> None:
-        """Look at a rollout if there is time left."""
+        """Analyse a rollout if there is time left."""
         if (at := self._time()) is not None:
             evidence.add(result, rollout.response[:_READ])
             self._left -= time.monotonic() - at
@@ -239,13 +240,13 @@ class Allowance:
     def look_at_group(
         self, evidence: Evidence, rollouts: Iterable[Rollout], rewards: Sequence[float]
     ) -> None:
-        """Look at a group's valid members if there is time left."""
+        """Analyse a group's valid members if there is time left."""
         if (at := self._time()) is not None:
             evidence.add_group([length_of(rollout) for rollout in rollouts], rewards)
             self._left -= time.monotonic() - at
 
     def _time(self) -> float | None:
-        """The time now; None if none is left to spend."""
+        """Return the time now, or None if there is none left to spend."""
         if self.waits > 0:
             return None
         at = time.monotonic()
@@ -258,4 +259,4 @@ class Allowance:
 
 
 ALLOWANCE = Allowance()
-"""Of this process."""
+"""The allowance of this process."""

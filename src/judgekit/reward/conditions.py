@@ -4,8 +4,8 @@
     (0.2 <= Score("a")) & (Score("a") <= 0.8)                        as text: "0.2 <= a <= 0.8"
     (Score("a") >= 1) & ((Score("b") > 0.5) | ~(Score("c") < 0.2))   "a >= 1 and (b > 0.5 or not c < 0.2)"
 
-A comparison with a missing grade is neither true nor false. `and` is false where one part is false, `or` is true
-where one part is true, whatever the missing part would say; otherwise the condition is missing.
+A comparison with a missing grade is neither true nor false. `and` is false if any part is false, and `or` is true
+if any part is true; otherwise a missing part makes the condition missing.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ _OPPOSITE: Final = {
 _MIRRORED: Final = {">=": "<=", ">": "<", "<=": ">=", "<": ">", "==": "==", "!=": "!="}
 
 Values = Callable[[Any], float | None]
-"""A node's value; None where it is missing."""
+"""Gives a node's value, or None if it is missing."""
 
 
 class Condition:
     """Base of all conditions."""
 
     def holds(self, value: Values) -> bool | None:
-        """Whether it holds; None where a missing value leaves that open."""
+        """Whether the condition holds; None if that depends on a missing value."""
         raise NotImplementedError
 
     def wanted(self, ev: Any) -> list[str]:
-        """Names of the grades to get next; empty when it can be told, or never will be."""
+        """Return the names of the grades to get next; empty once it is decided, or cannot be."""
         raise NotImplementedError
 
     def comparisons(self) -> Iterator[Compare]:
         raise NotImplementedError
 
     def spec(self) -> Any:
-        """The condition as YAML-ready data: as text where its names allow it."""
+        """Return the condition as YAML-ready data: as text, if its names allow it."""
         raise NotImplementedError
 
     def nodes(self) -> list[Any]:
-        """The nodes that it compares, each once."""
+        """Return the nodes that it compares, each once."""
         return list({_key(c.node): c.node for c in self.comparisons()}.values())
 
     def __and__(self, other: Condition) -> Condition:
@@ -77,7 +77,7 @@ class Condition:
         raise NotImplementedError
 
     def __bool__(self) -> bool:
-        # Python would keep only the last part of `x and y` and of `0.2 <= x <= 0.8`, without a word.
+        # Python would silently keep only the last part of `x and y` and of `0.2 <= x <= 0.8`
         raise ConfigError(
             f"a condition ({self}) is true or false only for a rollout. Instead of a chain, `and`, `or` or `not` "
             'write & | ~ with parentheses: (0.2 <= Score("a")) & (Score("a") <= 0.8), or text: "0.2 <= a <= 0.8"'
@@ -140,7 +140,7 @@ class Joined(Condition):
         return None if missing else not decides
 
     def wanted(self, ev: Any) -> list[str]:
-        """Those of the first part that is open, unless another part decides without them."""
+        """Return those of the first undecided part, unless another part decides without them."""
         first: list[str] = []
         for part in self.parts:
             if asked := part.wanted(ev):
@@ -168,7 +168,7 @@ class Joined(Condition):
 
 
 def joined(op: str, parts: Sequence[Condition]) -> Condition:
-    """Conditions joined by *op*, "and" or "or"."""
+    """Join conditions by *op*, "and" or "or"."""
     flat: list[Condition] = []
     for part in parts:
         if not isinstance(part, Condition):
@@ -178,7 +178,7 @@ def joined(op: str, parts: Sequence[Condition]) -> Condition:
 
 
 def condition(given: Any, leaf: Callable[[str], Any]) -> Condition:
-    """A condition unchanged, or the one that a text describes; *leaf* makes nodes of its names."""
+    """Return a condition unchanged, or parse one from text. *leaf* makes nodes of its names."""
     if isinstance(given, Condition):
         return given
     if isinstance(given, str):
@@ -193,24 +193,24 @@ def condition(given: Any, leaf: Callable[[str], Any]) -> Condition:
 
 
 def outcomes(given: Condition, bounds: Callable[[Any], tuple[float, float]]) -> set[bool | None]:
-    """What a condition can come to, for any values of its nodes within their *bounds*."""
+    """Return the values that a condition can take when its nodes vary within their *bounds*."""
     points: dict[str, set[float]] = {}
     for c in given.comparisons():
         low, high = bounds(c.node)
         near = (c.threshold, math.nextafter(c.threshold, -math.inf), math.nextafter(c.threshold, math.inf))
-        # comparisons change at their thresholds only: a point on each side stands for all between two of them
+        # comparisons change only at their thresholds: a point on each side represents all values between two of them
         points.setdefault(_key(c.node), {low, high}).update(x for x in near if low <= x <= high)
     found: set[bool | None] = set()
     for count, values in enumerate(itertools.product(*points.values())):
         at = dict(zip(points, values, strict=True))
         found.add(given.holds(lambda node, at=at: at[_key(node)]))  # type: ignore[misc]
-        if len(found) == 2 or count == 2_000:  # so many graders at once: not told
+        if len(found) == 2 or count == 2_000:  # too many graders to try all values: undecided
             return {True, False}
     return found
 
 
 def finite(value: Any, what: str) -> float:
-    """*value* as a float, or ConfigError where it is no finite number."""
+    """Return *value* as a float. Raises ConfigError if it is not a finite number."""
     if is_finite(value):
         return float(value)
     raise ConfigError(f"{what} is a finite number, not {value!r}")
@@ -232,15 +232,17 @@ _OPERATORS: Final[Mapping[type[ast.cmpop], str]] = {
 
 
 def _operand(word: str) -> str | float | None:
-    """A name, a number, or None for and, or, not."""
+    """Return a name, a number, or None for `and`, `or` and `not`."""
     if word in ("and", "or", "not"):
         return None
     return float(word) if _NUMBER.fullmatch(word) else word
 
 
 def _read(text: str, leaf: Callable[[str], Any]) -> Condition:
-    """A condition's text by Python's grammar, in which a grader's name may hold any sign but brackets and
-    operators. Raises SyntaxError or ValueError."""
+    """Parse a condition by Python's grammar, except that names may contain anything but brackets and operators.
+
+    Raises SyntaxError or ValueError.
+    """
     operands: dict[str, str | float] = {}
 
     def hide(match: re.Match[str]) -> str:
@@ -273,5 +275,5 @@ def _read(text: str, leaf: Callable[[str], Any]) -> Condition:
 
 
 def _key(node: Any) -> str:
-    """Equal for nodes that always have the same value."""
+    """Return a key that is equal for nodes with always equal values."""
     return str(node.spec())

@@ -1,4 +1,4 @@
-"""Rewards in words: the tree with its numbers, and why a reward is missing."""
+"""Explains rewards: the tree with its numbers, and why a reward is missing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollo
 
 
 def explain(tree: RewardTree, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> str:
-    """The tree with its numbers, one line per node; of gates and switches the branch that was taken.
+    """Show the tree with its numbers, one line per node; gates and switches show the branch that was taken.
 
-    Without the rollout, a switch shows the cases that these grades allow for.
+    Without the rollout, a switch shows the cases that fit these grades.
     """
     lines: list[str] = []
 
@@ -33,7 +33,7 @@ def explain(tree: RewardTree, grades: Mapping[str, Grade], rollout: Rollout | No
 
 
 def explain_result(tree: RewardTree, result: RewardResult, transform: str) -> str:
-    """`explain` for a result, with what the group's transform and the missing-reward setting made of it."""
+    """Explain a result, including its group transform and the setting for missing rewards."""
     lines = [explain(tree, result.grades)]
     raw, reward = result.raw_reward, result.reward
     why = _STATUS.get(result.status, result.status)
@@ -50,7 +50,7 @@ def explain_result(tree: RewardTree, result: RewardResult, transform: str) -> st
 
 
 def why_missing(ev: Evaluation) -> str:
-    """Why the reward is missing, for messages: the graders at fault, or what else."""
+    """Say why the reward is missing: the graders at fault, or another reason."""
     names = dict.fromkeys(ev.missing)
     return "; ".join([f"{name}: {_why(ev.grades.get(name))}" for name in names] or ev.policies)
 
@@ -64,7 +64,7 @@ _STATUS: Final = {
 
 
 def _below(node: Node, ev: Evaluation) -> list[tuple[Node, str]]:
-    """The nodes to show below a node, each with what stands before it."""
+    """Return the nodes to show below a node, each with its prefix."""
     match node:
         case Weighted():
             return [(term.node, f"{term.weight:g} × ") for term in node.terms]

@@ -1,13 +1,13 @@
-"""The reward tree: turns the grades of one rollout into one number.
+"""The nodes of the reward tree, which turns the grades of one rollout into one number.
 
     Weighted({"correct": 0.8, "style": 0.2})
     Gate(if_=Score("correct") >= 1, then=Weighted({"correct": 0.5, "judge": 0.5}), otherwise=0.0)
     Switch({"math*": "correct", "code": "tests"}, by="data_source", otherwise="judge")
 
 Wherever a node is expected, a grader's name stands for `Score(name)` and a number for `Const(number)`.
-A node over a missing grade (abstained or failed) is missing, unless that leaf's `if_missing` says
-otherwise. The tree also decides what is graded: a grader that only stands behind a gate, or in a case of a
-switch, is skipped for the rollouts that do not come there.
+A node over a missing grade (abstained or failed) is missing, unless that leaf's `if_missing` says otherwise. The
+tree also decides what is graded: a grader used only behind a gate, or in one case of a switch, is skipped for
+rollouts that do not get there.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from judgekit.reward.conditions import Compare, Condition, condition, finite
 from judgekit.types import Failed, Grade, Graded, Rollout, Skipped, first_match, look_up
 
 IfMissing = Literal["propagate", "renormalise"] | float
-"""What a missing grade does: make its node missing; leave its term out and scale the other weights up to
-take its share; or count as this number, which the user wrote."""
+"""What a missing grade does: make its node missing; drop its term and give its weight to the others; or count as
+this number."""
 
 Range = tuple[float, float]
 RESIDUAL: Final = "residual"
-"""Key of what is left of the reward after the contributions of the top-level terms."""
+"""Key of the part of a reward that the contributions of the top-level terms do not explain."""
 
 
 class Evaluation:
-    """The tree's value for one rollout, with what led to it. `value` None: the reward is missing."""
+    """The evaluation of the tree for one rollout. `value` None: the reward is missing."""
 
     __slots__ = ("contributions", "grades", "lows", "missing", "policies", "rollout", "terms", "value")
 
@@ -45,18 +45,18 @@ class Evaluation:
         self.missing: list[str] = []
         """Graders whose missing grades make it missing."""
         self.policies: list[str] = []
-        """What was done about missing grades along the way, and what else made it missing, in words."""
+        """What was done about missing grades, and what else made it missing, in words."""
         self.terms: dict[str, float] = {}
-        """Value of each term of the top-level `Weighted`, before its weight."""
+        """Value of each term of the top-level `Weighted`, before weighting."""
         self.contributions: dict[str, float] = {}
-        """The same after its weight."""
+        """Value of each term after weighting."""
 
     def of(self, node: Node) -> float | None:
         return node.value(self)
 
 
 class Branch(NamedTuple):
-    """A node below another. *when*: in words, for which rollouts it counts; empty: for all."""
+    """A child node. *when*: in words, for which rollouts it counts; empty for all."""
 
     node: Node
     when: str = ""
@@ -67,31 +67,31 @@ class Node:
     """Base of the tree's nodes."""
 
     def value(self, ev: Evaluation, top: bool = False) -> float | None:
-        """The node's value, or None where it is missing. *top*: terms and contributions are recorded here."""
+        """Return the node's value, or None if it is missing. *top*: record terms and contributions."""
         raise NotImplementedError
 
     def wanted(self, ev: Evaluation) -> list[str]:
-        """Names of the grades to get next; empty when the value can be told."""
+        """Return the names of the grades to get next; empty once the value is known."""
         return [name for branch in self.branches() for name in branch.node.wanted(ev)]
 
     def branches(self) -> Sequence[Branch]:
-        """The nodes below this one."""
+        """Return the child nodes."""
         return ()
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        """The lowest and highest value that the node can have: as here, where it is one of its branches'."""
+        """Return the lowest and highest possible value: by default, of any child."""
         return _hull([branch.node for branch in self.branches()], ranges)
 
     def spec(self) -> Any:
-        """The node as YAML-ready data; `parse` reads it back."""
+        """Return the node as YAML-ready data, which `parse` reads back."""
         raise NotImplementedError
 
     def label(self) -> str:
-        """One line for `explain`."""
+        """Return the node's name in `explain`."""
         return type(self).__name__.lower()
 
     def drops_out(self) -> bool:
-        """Whether a parent may leave this node out where it is missing."""
+        """Whether the parent drops this node when it is missing."""
         return False
 
     def __ge__(self, threshold: float) -> Condition:
@@ -109,7 +109,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Score(Node):
-    """The score of one grader (or `grader.part`, where one call gives several scores).
+    """The score of a grader, or `grader.part` if one call gives several scores.
 
     *if_missing*: see `IfMissing`. *if_broken*: the number for a rollout that broke its grader (a failure
     with cause "rollout"); None: the low end of the grader's range.
@@ -145,7 +145,7 @@ class Score(Node):
             if math.isfinite(low):
                 ev.policies.append(f"{self.name}: broken by the rollout, counts as {low:g}")
                 return low
-        # a skipped grade has no stand-in: it is only looked at where a condition is decided without it
+        # a skipped grade has no stand-in: it is only read by a condition that is decided without it
         if isinstance(self.if_missing, str) or grade is None or kind is Skipped:
             ev.missing.append(self.name)
             return None
@@ -267,7 +267,7 @@ class Weighted(Node):
                 low, high = low + min(a, b), high + max(a, b)
         scale = 1.0 / sum(abs(t.weight) for t in self.terms) if self.normalize else 1.0
         if any(t.node.drops_out() for t in self.terms):
-            # a term that drops out hands its share to the others, so any mix of the terms can occur
+            # a term that drops out gives its weight to the others, so that any mix of the terms is possible
             total = 1.0 if self.normalize else sum(abs(t.weight) for t in self.terms)
             ends = [
                 math.copysign(total, t.weight) * x
@@ -291,10 +291,10 @@ class Weighted(Node):
 
 @dataclass(frozen=True, eq=False, init=False)
 class Gate(Node):
-    """`then` for rollouts that meet the condition, else `otherwise`; the other branch is not graded.
+    """`then` for rollouts that meet the condition, else `otherwise`. The other branch is not graded.
 
     *if_*: `Score("correct") >= 1`, or the same as text, `"correct >= 1"`; see `judgekit.reward.conditions`.
-    Where the condition is missing the gate is missing.
+    If the condition is missing, the gate is missing.
     """
 
     if_: Condition
@@ -305,7 +305,7 @@ class Gate(Node):
         _set(self, if_=condition(if_, Score), then=as_node(then), otherwise=as_node(otherwise))
 
     def taken(self, ev: Evaluation) -> Node | None:
-        """The branch that counts; None where the condition is missing."""
+        """Return the branch that counts, or None if the condition is missing."""
         before = len(ev.missing)
         holds = self.if_.holds(ev.of)
         if holds is None:
@@ -350,12 +350,12 @@ class Gate(Node):
 
 @dataclass(frozen=True, eq=False, init=False)
 class Switch(Node):
-    """The node of the first case whose pattern fits a field of the rollout.
+    """The node of the first case whose pattern matches a field of the rollout.
 
         Switch({"math*": "correct", "code": Weighted({"tests": 0.9, "style": 0.1})}, otherwise="judge")
 
     *cases*: nodes by shell patterns, tried in order. *by*: the field, a dotted path (`data_source`,
-    `extra.kind`). The other cases are not graded. A rollout that no case fits gets *otherwise*; without one
+    `extra.kind`). The other cases are not graded. A rollout that matches no case gets *otherwise*; without it,
     its reward is missing.
     """
 
@@ -374,7 +374,7 @@ class Switch(Node):
         _set(self, cases=made, by=by, otherwise=None if otherwise is None else as_node(otherwise))
 
     def taken(self, ev: Evaluation) -> list[Node]:
-        """The branch that counts, if any. Without the rollout: those that its grades allow for."""
+        """Return the branch that counts, if any. Without the rollout: the branches that fit its grades."""
         if ev.rollout is not None:
             node = first_match(self.cases, look_up(ev.rollout, self.by, ""))
             node = self.otherwise if node is None else node
@@ -492,7 +492,7 @@ class Max(Several):
 
 @dataclass(frozen=True, eq=False, init=False)
 class Clip(Node):
-    """The node's value, held inside low..high."""
+    """The node's value, limited to low..high."""
 
     of: Node
     low: float
@@ -526,7 +526,7 @@ class Clip(Node):
 
 @dataclass(frozen=True, eq=False, init=False)
 class Fallback(Node):
-    """`first`, or `other` where the first is missing. `other` is graded only then, and it is counted."""
+    """`first`, or `other` if the first is missing. `other` is graded only then, and its use is counted."""
 
     first: Node
     other: Node
@@ -559,7 +559,7 @@ class Fallback(Node):
 
 
 def as_node(given: Any) -> Node:
-    """A node unchanged, a name as its `Score`, a number as a `Const`."""
+    """Return a node unchanged, a name as a `Score`, a number as a `Const`."""
     if isinstance(given, Node):
         return given
     if isinstance(given, str):
@@ -570,19 +570,19 @@ def as_node(given: Any) -> Node:
 
 
 def equal_weights(names: Sequence[str]) -> Node:
-    """The mean of all *names*."""
+    """Return the mean of the scores *names*."""
     return Weighted(dict.fromkeys(names, 1.0), normalize=True)
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """*node* and all below it."""
+    """Yield *node* and all its descendants."""
     yield node
     for branch in node.branches():
         yield from walk(branch.node)
 
 
 def score_names(root: Node) -> tuple[str, ...]:
-    """Names of the grades that a tree speaks of, each once, in its order."""
+    """Return the names of the grades that a tree uses, each once, in its order."""
     return tuple(dict.fromkeys(node.name for node in walk(root) if isinstance(node, Score)))
 
 
@@ -592,6 +592,6 @@ def _hull(nodes: Sequence[Node], ranges: Mapping[str, Range]) -> Range:
 
 
 def _set(node: Node, **fields: Any) -> None:
-    """Give a frozen node its fields."""
+    """Set the fields of a frozen node."""
     for name, value in fields.items():
         object.__setattr__(node, name, value)

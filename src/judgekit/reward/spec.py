@@ -30,7 +30,7 @@ from judgekit.reward.nodes import (
 
 
 def parse(spec: Any) -> Node:
-    """A tree from its YAML form: what `Node.spec` gives. Raises ConfigError for anything else."""
+    """Make a tree from its YAML form, which `Node.spec` returns. Raises ConfigError for anything else."""
     if isinstance(spec, Node | str | int | float) and not isinstance(spec, bool):
         return as_node(spec)
     if not isinstance(spec, Mapping):
@@ -74,7 +74,7 @@ def _parse_gate(spec: Mapping[str, Any]) -> Node:
 
 
 def _condition(given: Any) -> Condition:
-    """A condition from its text, or from the mappings that stand for it where a name cannot stand in a text."""
+    """Make a condition from text, or from mappings, for names that text cannot contain."""
     match given:
         case {"of": of, "op": op, "than": than} if len(given) == 3:
             return Compare(parse(of), op, than)

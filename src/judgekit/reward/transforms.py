@@ -1,9 +1,9 @@
-"""Group transforms: from the rewards of one group to numbers relative to it.
+"""Group transforms: rewards relative to their group.
 
 Every function takes the rewards of the valid members (at least one, finite) and returns as many numbers, in
-order, never NaN. Equal rewards stay equal. Where a group has no spread, `zscore` gives zeros.
+order, never NaN. Equal rewards stay equal. A group without spread gets zeros from `zscore`.
 
-Hosts that normalise within the group themselves (GRPO in verl, SkyRL and TRL) want "none".
+Hosts that normalise within the group themselves (GRPO in verl, SkyRL and TRL) need "none".
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Final, Literal
 TransformName = Literal["none", "center", "zscore", "rank", "loo", "gdpo"]
 
 _FLAT = 1e-9
-"""A group whose spread is below this share of its largest reward has no spread: float noise is not signal."""
+"""A spread below this share of a group's largest reward is float noise."""
 
 
 def is_flat(rewards: Sequence[float]) -> bool:
-    """Whether a group's rewards are all equal, up to rounding: such a group teaches nothing."""
+    """Whether a group's rewards are all equal, up to rounding. Such a group gives no gradient."""
     low, high = min(rewards), max(rewards)
     return high - low <= _FLAT * max(abs(low), abs(high))
 
 
 def none(rewards: Sequence[float]) -> list[float]:
-    """The rewards as they are."""
+    """Return the rewards unchanged."""
     return list(rewards)
 
 
 def center(rewards: Sequence[float]) -> list[float]:
-    """Minus the group's mean (Dr. GRPO, Liu et al. 2025, arXiv:2503.20783)."""
+    """Subtract the group's mean (Dr. GRPO, Liu et al. 2025, arXiv:2503.20783)."""
     if is_flat(rewards):
         return [0.0] * len(rewards)
     middle = mean(rewards)
@@ -39,7 +39,7 @@ def center(rewards: Sequence[float]) -> list[float]:
 
 
 def zscore(rewards: Sequence[float]) -> list[float]:
-    """Minus the mean, over the sample standard deviation (n - 1) of the group (GRPO, Shao et al. 2024,
+    """Subtract the group's mean and divide by its sample standard deviation, with n - 1 (GRPO, Shao et al. 2024,
     arXiv:2402.03300)."""
     if is_flat(rewards):
         return [0.0] * len(rewards)
@@ -51,8 +51,7 @@ def zscore(rewards: Sequence[float]) -> list[float]:
 
 
 def rank(rewards: Sequence[float]) -> list[float]:
-    """The average rank, from 0 (worst) to 1 (best); members tied up to rounding share the middle of their
-    ranks."""
+    """Return average ranks, from 0 (worst) to 1 (best). Members that tie up to rounding share their mean rank."""
     n = len(rewards)
     if n == 1:
         return [0.5]
@@ -71,7 +70,7 @@ def rank(rewards: Sequence[float]) -> list[float]:
 
 
 def loo(rewards: Sequence[float]) -> list[float]:
-    """Minus the mean of the other members (RLOO, Ahmadian et al. 2024, arXiv:2402.14740)."""
+    """Subtract the mean of the other members (RLOO, Ahmadian et al. 2024, arXiv:2402.14740)."""
     n = len(rewards)
     if n == 1 or is_flat(rewards):
         return [0.0] * n
@@ -80,13 +79,13 @@ def loo(rewards: Sequence[float]) -> list[float]:
 
 
 def mean(rewards: Sequence[float]) -> float:
-    """The arithmetic mean, without overflow."""
+    """Return the arithmetic mean, without overflow."""
     scale = max(map(abs, rewards))
     return scale * min(max(math.fsum(r / scale for r in rewards) / len(rewards), -1.0), 1.0) if scale else 0.0
 
 
 def _finite(value: float) -> float:
-    """The nearest float where a difference of huge rewards leaves them."""
+    """Replace an infinite difference of huge rewards by the largest float."""
     return min(max(value, -sys.float_info.max), sys.float_info.max)
 
 
@@ -97,16 +96,17 @@ TRANSFORMS: Final[dict[str, Callable[[Sequence[float]], list[float]]]] = {
     "rank": rank,
     "loo": loo,
 }
-"""By name. `gdpo` (each term of the top-level Weighted z-scored over the group before it is weighted) needs
-the terms and is done by the runner."""
+"""Transforms by name. `gdpo` is not among them: it needs the terms of the top-level Weighted."""
 
 NEUTRAL: Final[dict[str, float]] = {"center": 0.0, "zscore": 0.0, "loo": 0.0, "gdpo": 0.0, "rank": 0.5}
-"""The value that says nothing about a member, for transforms that have one whatever the group."""
+"""The neutral value of transforms for which it does not depend on the group."""
 
 
 def gdpo(terms: Sequence[dict[str, float]], weights: dict[str, float]) -> list[float]:
-    """Each term z-scored over the group, then weighted and summed (GDPO: group reward-decoupled
-    normalisation, Liu et al. 2026, arXiv:2601.05242). A member without a term gets nothing from it."""
+    """Z-score each term over the group, then weight and sum the terms.
+
+    GDPO: group reward-decoupled normalisation, Liu et al. 2026, arXiv:2601.05242. A missing term adds nothing.
+    """
     totals = [0.0] * len(terms)
     for name, weight in weights.items():
         have = [i for i, values in enumerate(terms) if name in values]

@@ -1,4 +1,4 @@
-"""A reward tree bound to its graders, and what is checked before it runs."""
+"""A reward tree bound to its graders, and the checks before it runs."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from judgekit.types import Grade, Rollout
 
 
 class Problem(NamedTuple):
-    """What is wrong with a tree. *error*: it cannot be used; else it is only not what one would write."""
+    """What is wrong with a tree: an *error*, or a warning about something unusual."""
 
     text: str
     error: bool
 
 
 class RewardTree:
-    """A reward tree bound to the graders it speaks of.
+    """A reward tree bound to its graders.
 
-    *ranges*: the score range of every grade by its name. Construction raises ConfigError for the errors that
-    `lint` finds; its warnings are in `warnings`, and the runner logs them.
+    *ranges*: the score range of every grade, by name. Construction raises ConfigError for the errors that `lint`
+    finds. Its warnings are in `warnings`, and the runner logs them.
     """
 
     def __init__(self, root: Node, ranges: Mapping[str, Range]) -> None:
@@ -52,11 +52,13 @@ class RewardTree:
         self.lazy = any(branch.when for node in walk(root) for branch in node.branches())
         """Whether what is graded depends on grades or on the rollout."""
         self.gate_of = _gates(root)
-        """For each grade that may be skipped, the condition under which it is asked for, in words."""
+        """For each grade that may be skipped, when it is asked for, in words."""
 
     def evaluate(self, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> Evaluation:
-        """The reward of one rollout from its *grades*. *rollout*: what a `Switch` looks at; without it the
-        case is told from the grades that are there."""
+        """Compute the reward of one rollout from its *grades*.
+
+        *rollout*: what a `Switch` looks at. Without it, the case is inferred from the grades.
+        """
         ev = Evaluation(grades, self._lows, rollout)
         try:
             value = self.root.value(ev, True)
@@ -73,21 +75,21 @@ class RewardTree:
         return ev
 
     def wanted(self, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> list[str]:
-        """Names of the grades to get next, in the tree's order; empty when the reward can be told."""
+        """Return the names of the grades to get next, in the tree's order; empty once the reward is known."""
         if not self.lazy:
             return [name for name in self.names if name not in grades]
         return list(dict.fromkeys(self.root.wanted(Evaluation(grades, self._lows, rollout))))
 
     def probe(self, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> Evaluation:
-        """An evaluation of these grades in which nothing is computed yet."""
+        """Return an evaluation of these grades in which nothing is computed yet."""
         return Evaluation(grades, self._lows, rollout)
 
     def bounds(self) -> Range:
-        """The lowest and highest reward that the tree can give."""
+        """Return the lowest and highest possible reward."""
         return self.root.bounds(self.ranges)
 
     def lint(self) -> list[Problem]:
-        """What is wrong with the tree, in sentences."""
+        """Return what is wrong with the tree."""
         problems = [
             Problem(
                 f"the reward names {name!r}, which no grader gives{did_you_mean(name, self.ranges)}", True
@@ -154,7 +156,7 @@ def _lint_gate(gate: Condition, ranges: Mapping[str, Range]) -> Iterator[Problem
 def _lint_switch(switch: Switch) -> Iterator[Problem]:
     before: list[str] = []
     for pattern in switch.cases:
-        # a pattern of literals and * that matches another pattern's text matches all that the other does
+        # a pattern of literals and * that matches another pattern's text matches everything that the other does
         hides = (p for p in before if fnmatchcase(pattern, p) and not set("?[") & set(p))
         if (first := next(hides, None)) is not None:
             yield Problem(

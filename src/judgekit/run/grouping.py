@@ -1,4 +1,4 @@
-"""Which rollouts answer the same prompt."""
+"""Groups rollouts by prompt."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from judgekit.types import Rollout
 
 
 def group_by_prompt(rollouts: Sequence[Rollout]) -> list[list[int]]:
-    """Indices of *rollouts* by group: a partition, groups by first appearance, members in input order.
+    """Return the indices of *rollouts* by group, groups by first appearance, members in input order.
 
-    Members need not stand together, and groups may differ in size. The ids 1, 1.0 and True are three groups.
+    Members need not be adjacent, and groups may differ in size. The ids 1, 1.0 and True are three groups.
     A rollout without `group` is grouped by its prompt and ground truth. Raises DataError for a group id that
     cannot be hashed, and for a ground truth that cannot be compared.
     """
@@ -36,7 +36,7 @@ def group_by_prompt(rollouts: Sequence[Rollout]) -> list[list[int]]:
 
 
 def group_id(rollout: Rollout) -> Hashable:
-    """The rollout's group as results and ledger show it: the host's id, or a digest of prompt and truth."""
+    """Return the rollout's group for results and ledger: the host's id, or a digest of prompt and truth."""
     if rollout.group is not None:
         return rollout.group
     text = repr(_prompt(rollout)).encode("utf-8", "surrogatepass")
@@ -54,9 +54,9 @@ def _prompt(rollout: Rollout) -> tuple[bytes | str, bytes | str | None]:
 
 
 def _id_key(given: Any) -> Hashable:
-    """A host's id as a key that tells 1 from 1.0 and True, in tuples too; numpy's numbers are Python's.
+    """Return a host's id as a key that distinguishes 1, 1.0 and True, also in tuples, and from any prompt's key.
 
-    No such key equals a prompt's.
+    Numpy's numbers equal Python's.
     """
     if isinstance(given, tuple):
         return ("ids", *map(_id_key, given))
@@ -70,7 +70,7 @@ def _id_key(given: Any) -> Hashable:
 
 
 def _encoded(value: Any) -> bytes | str:
-    """All of *value*, as something to compare: a repr may be abbreviated, or name nothing but an address."""
+    """Encode all of *value* for comparison. A repr would not do: it may be abbreviated, or only name an address."""
     try:
         return _encoder.encode(value)
     except (TypeError, OverflowError, UnicodeError):  # keys that are no text, huge ints, lone surrogates
@@ -82,7 +82,7 @@ def _encoded(value: Any) -> bytes | str:
 
 
 def _plain(value: Any) -> Any:
-    """What msgspec does not know, as data: arrays by their values, other objects by what pickle keeps of them."""
+    """Convert what msgspec does not know: arrays to their values, other objects to what pickle keeps of them."""
     try:
         if isinstance(value, type):
             return f"{value.__module__}.{value.__qualname__}"

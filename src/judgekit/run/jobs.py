@@ -1,4 +1,4 @@
-"""Graders as a run uses them, and the queues in which their jobs wait."""
+"""Bound graders, and the queues in which their jobs wait."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Mode = Literal["inline", "process", "thread", "async", "group"]
 RANK: dict[Mode, int] = {"inline": 0, "process": 1, "thread": 2, "async": 3, "group": 4}
 """Order in which a rollout's graders are asked: rules before judges."""
 HOLD_S = 0.25
-"""The time of an evaluation that waits for a restart is looked at so often."""
+"""Seconds between two looks at the deadline of an evaluation whose judge is restarting."""
 SLOW_S = 0.05
-"""A synchronous grader that holds the event loop for longer, and not by chance, is reported once."""
+"""A synchronous grader that repeatedly blocks the event loop for longer is reported once."""
 
 
 class BoundGrader:
@@ -60,19 +60,19 @@ class BoundGrader:
             with suppress(ConfigError):  # it cannot be sent to a worker
                 self.pooled = BoundGrader(name, grader, timeout_s, "process")
         self.timings: list[tuple[deque[float], deque[float]]] = []
-        """For each of its grades, latest durations and waits; see `Metrics.timings`."""
+        """Latest durations and queue waits of each of its grades; see `Metrics.timings`."""
         self.queue = 0
-        """Number of the queue in which its jobs wait; see `assign_queues`."""
+        """Index of the queue in which its jobs wait; see `assign_queues`."""
         self.unstoppable = False
-        """Whether it has ignored a cancellation, and the log has said so."""
+        """Whether it once ignored a cancellation, which was logged then."""
         self.evaluated = 0
-        """Evaluations in place."""
+        """Inline evaluations so far."""
         self._slow = 0
 
     def is_slow(self) -> bool:
-        """Count an evaluation that took long; whether to report it now: its second, if so many of a hundred are slow.
+        """Count a slow evaluation; True, once, from the second on if at least 1 % are slow.
 
-        One alone may have waited for the machine or for Python's garbage collector.
+        A single one may be the fault of the machine or of Python's garbage collector.
         """
         self._slow += 1
         if self._slow < 2 or 100 * self._slow < self.evaluated:
@@ -81,21 +81,21 @@ class BoundGrader:
         return True
 
     def calling(self, call: Callable[..., Any]) -> BoundGrader:
-        """This grader, with *call* in place of its own."""
+        """Return a copy of this grader that calls *call*."""
         made = copy.copy(self)
         made.call = call
         return made
 
     def too_big(self, state: RolloutState) -> bool:
-        """Whether this rollout would hold up the event loop for too long."""
+        """Whether the rollout is too large to be graded on the event loop."""
         return self.pooled is not None and state.size() > self.inline_limit
 
 
 class Queue(Struct, gc=False, eq=False):
     """Jobs that share a limit."""
 
-    # records of a run are not tracked by the garbage collector: hosts make thousands of short runs at once, and
-    # looking through them would cost more than the grading. A run takes its own records apart when it ends.
+    # gc=False: hosts start thousands of short runs at once, and tracking their records would cost more than the
+    # grading. A run breaks its own reference cycles when it ends.
 
     limit: float
     active: int = 0
@@ -103,30 +103,32 @@ class Queue(Struct, gc=False, eq=False):
 
 
 class Job(Struct, gc=False, eq=False):
-    """One evaluation: a grader and the rollout, or the group's rollouts, that it is to grade."""
+    """One evaluation: a grader and the rollouts that it grades, one or a group's."""
 
     grader: BoundGrader
     states: Sequence[RolloutState]
     queue: Queue
     awaitable: Awaitable[Any] | None = None
-    """What a synchronous grader returned to be awaited."""
+    """What a synchronous grader returned, if that must be awaited."""
     attempt: int = 1
     queued: float = field(default_factory=time.perf_counter)
     started: float | None = None
-    """Loop time of its first attempt."""
+    """Loop time at which its first attempt began."""
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
-    """Time that does not count, over all attempts."""
+    """Measures the time that does not count, over all attempts."""
 
     def deadline(self, now: float) -> float:
-        """Loop time at which its time is up, as far as is known *now*."""
+        """Return the loop time at which it times out, as far as that is known *now*."""
         assert self.started is not None
         due = self.started + self.grader.timeout_s + self.stopwatch.held_s()
         return max(due, now + HOLD_S) if self.stopwatch.holding else due
 
 
 def assign_queues(graders: Sequence[BoundGrader], pool_workers: int) -> list[float]:
-    """Give each grader the number of its queue: its own where it has a limit, the pool's, or the common one.
-    Returns the limits of the queues, by number."""
+    """Give each grader its queue, and return the queues' limits.
+
+    A grader with a limit has a queue of its own, process graders share the pool's, all others share the first.
+    """
     limits = [math.inf]
     pool: int | None = None
     for bound in [*graders, *(grader.pooled for grader in graders if grader.pooled)]:

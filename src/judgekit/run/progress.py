@@ -1,4 +1,4 @@
-"""Shows how far a run is: a bar in a terminal or notebook, else a log line now and then."""
+"""Progress of a run: a bar in a terminal or notebook, a log line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOG_S = 30.0
 
 
 class Progress:
-    """Counts results of *total* rollouts (None: not known), and how many of their grades failed."""
+    """Counts results and failed grades. *total*: rollouts of the run, None if unknown."""
 
     def __init__(self, total: int | None) -> None:
         self.total = total
@@ -31,7 +31,7 @@ class Progress:
             self._bar = tqdm(total=total, unit="rollout", desc="grading", smoothing=0.05)
 
     def add(self, result: RewardResult) -> None:
-        """Count a result, and tell where it is time to."""
+        """Count a result, and show or log the progress."""
         self.done += 1
         self.grades += len(result.grades)
         failed = sum(isinstance(grade, Failed) for grade in result.grades.values())
@@ -45,7 +45,7 @@ class Progress:
             logger.info("%s", self)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
 

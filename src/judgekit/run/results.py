@@ -1,4 +1,4 @@
-"""Finalizes results: group transform, missing rewards, ledger, metrics."""
+"""Finalizes results: group transform, missing rewards, ledger and metrics."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ from judgekit.types import RewardResult, Status, Usage
 
 
 class Results:
-    """Emits each result of a run once it is final.
-
-    *run* and *tags* are for the ledger.
-    """
+    """Emits each result of a run once it is final. *run* and *tags* go into the ledger."""
 
     def __init__(self, plan: Plan, *, run: str, tags: Mapping[str, Any]) -> None:
         self.plan = plan
@@ -37,18 +34,18 @@ class Results:
         """Whether a result without a reward waits for its group."""
         self.emitted = 0
         self.deferred: list[RolloutState] = []
-        """Members of groups without one valid reward: their neutral fill is the run's mean, known at its end."""
+        """Members of groups without a valid reward: their neutral fill is the run's mean, known at its end."""
         self.valid = 0
         self.total = 0.0
-        """Count and sum of the raw rewards so far, for that mean."""
+        """Number and sum of the raw rewards so far, for that mean."""
         self.counts = None if plan.settings.max_failure_rate is None else Counts()
         self._loop = asyncio.get_running_loop()
         self.unfinished: set[RolloutState] = set()
-        """For the ledger: rollouts whose result is not out."""
+        """Rollouts without a result yet, for the ledger."""
         self.progress: Progress | None = None
 
     def open(self, rollouts: int | None) -> None:
-        """Before the first result; *rollouts*: how many there will be, where that is known."""
+        """Open the ledger and the progress bar. *rollouts*: how many there will be, None if unknown."""
         if self.plan.ledger is not None:
             self.plan.ledger.begin(self.plan.spec)
             self.plan.ledger.watch(self, self._loop)
@@ -57,11 +54,11 @@ class Results:
 
     @property
     def settled(self) -> int:
-        """Rollouts whose result is out, or waits only for the end of the run."""
+        """Rollouts whose result is emitted, or waits only for the end of the run."""
         return self.emitted + len(self.deferred)
 
     def graded(self, state: RolloutState) -> None:
-        """The tree of *state* is evaluated."""
+        """Take in a rollout whose reward tree has been evaluated."""
         group = state.group
         group.finished += 1
         value = state.ev.value
@@ -77,7 +74,7 @@ class Results:
             self.settle(group)
 
     def settle(self, group: Group) -> None:
-        """All members are graded: transform, fill, and emit those that waited for each other."""
+        """Transform and fill a group whose members are all graded, and emit those that waited for it."""
         valid = [state for state in group.members if state.ev.value is not None]
         raw = [state.ev.value for state in valid if state.ev.value is not None]
         lone = len(raw) < 2 and self.relative
@@ -89,7 +86,7 @@ class Results:
         )
         if self.fills:
             self._settle(group, valid, raw, lone)
-        group.members = []  # members and group refer to each other: do not leave them to the collector
+        group.members = []  # breaks a reference cycle
 
     def _settle(self, group: Group, valid: list[RolloutState], raw: list[float], lone: bool) -> None:
         values = self._transformed(valid, raw)
@@ -123,14 +120,14 @@ class Results:
         return gdpo([state.ev.terms for state in valid], weights)
 
     def finish(self) -> None:
-        """Emit what waited for the end of the run."""
+        """Emit the results that waited for the end of the run."""
         if self.deferred:
             fill = self._typical_reward()
             for state in self.deferred:
                 self._emit_missing(state, fill)
 
     def close(self) -> None:
-        """Take the progress bar away; put down the grades of rollouts that a run's early end leaves without a reward."""
+        """Close the progress bar, and record the grades of rollouts that never got a reward."""
         if self.progress is not None:
             self.progress.close()
         ledger = self.plan.ledger
@@ -143,7 +140,10 @@ class Results:
         self.unfinished.clear()
 
     def checkpoint(self) -> None:
-        """Put down grades that cost something and have waited since the last call for their rollout's others, or for its group."""
+        """Record the grades of rollouts that have waited since the last call for other grades or for their group.
+
+        Grades of inline rules alone are not recorded: computing them again costs nothing.
+        """
         for state in list(self.unfinished):
             count = len(state.grades)
             if count <= state.noted or not any(
@@ -157,15 +157,17 @@ class Results:
                 self._record(self._result(state, None, "unfinished"), state)
 
     def check_failures(self, results: Sequence[RewardResult] = ()) -> None:
-        """Raise FailureRateError, with *results*, where more grades failed than max_failure_rate allows."""
+        """Raise FailureRateError, with *results*, if more grades failed than max_failure_rate allows."""
         allowed = self.plan.settings.max_failure_rate
         if self.counts and allowed is not None and (excess := self.counts.excess_failures(allowed)):
             message = f"more grades failed than max_failure_rate={allowed:g} allows: {excess}"
             raise FailureRateError(message, results)
 
     def _typical_reward(self) -> float:
-        """For a group without one valid reward: a number like the others', the same for all its members, so
-        that group-relative advantages are zero and batch statistics stay where they are."""
+        """Return the neutral fill of groups without a valid reward: the mean reward so far.
+
+        Equal for all members, it gives no group-relative advantage, and it leaves the batch's mean unchanged.
+        """
         if self.valid and math.isfinite(self.total):
             return self.total / self.valid
         known = self.plan.metrics.counts.rewards

@@ -1,8 +1,8 @@
 """GradingRunner: rollouts in, rewards out.
 
 A runner holds configuration and counts, and nothing that belongs to an event loop: one runner serves a whole
-training run and may be called from many loops, threads and Ray actors at once. What a single call needs is
-made in that call (`judgekit.run.scheduler.Run`) and ends with it.
+training run and may be called from many loops, threads and Ray actors at once. The state of a single call is a
+`judgekit.run.scheduler.Run`, and ends with it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ logger = logging.getLogger("judgekit")
 
 
 class GradingRunner:
-    """Grades rollouts with several graders and weighs the grades into one reward.
+    """Grades rollouts with several graders and combines the grades into one reward.
 
         runner = GradingRunner(
             {"correct": FinalAnswer(), "brief": brevity},
@@ -48,11 +48,11 @@ class GradingRunner:
         results = await runner.run(rollouts)          # or runner.run_sync(rollouts)
 
     *graders*: by the names that the reward and the results use. *reward*: a reward tree, a mapping of names
-    to weights, or None for the mean of all. *ledger*: where every grade is kept. *pool*: worker processes for
-    graders with `where="process"`. *progress*: show how far a run is. *resources*: judges and the like that
-    `start` starts and `close` ends. All else: see `judgekit.run.settings.Settings`.
+    to weights, or None for the mean of all. *ledger*: records every grade. *pool*: worker processes for graders
+    with `where="process"`. *progress*: show a progress bar. *resources*: judges and other things that `start`
+    starts and `close` closes. For the other arguments see `judgekit.run.settings.Settings`.
 
-    Raises ConfigError for whatever is wrong with any of it.
+    Raises ConfigError for a wrong argument.
     """
 
     def __init__(
@@ -130,12 +130,12 @@ class GradingRunner:
         tags: Mapping[str, Any] | None = None,
         known: Sequence[Mapping[str, Grade]] = (),
     ) -> list[RewardResult]:
-        """Grade *rollouts*; one result each, in input order.
+        """Grade *rollouts* and return one result each, in input order.
 
-        *tags*: what the host knows (training step, policy version); kept in the ledger. *known*: for each rollout the
-        grades that it has already (see `judgekit.replay.known_grades`), which no grader is asked for. A failing grader
-        costs its own grades only (a ConfigError of its own ends the run). Raises MissingRewardError under
-        `missing_reward="raise"` and FailureRateError, which has the results, under `max_failure_rate`.
+        *tags*: what the host knows (training step, policy version), for the ledger. *known*: for each rollout, grades
+        that it already has (see `judgekit.replay.known_grades`) and no grader is asked for. A grader that fails
+        costs its own grades only, unless it raises ConfigError, which ends the run. Raises MissingRewardError under
+        `missing_reward="raise"`, and under `max_failure_rate` FailureRateError, which carries the results.
         Cancelling leaves no task behind.
         """
         batch = _checked(rollouts)
@@ -146,7 +146,7 @@ class GradingRunner:
     async def run_groups(
         self, groups: Sequence[Sequence[Rollout]], *, tags: Mapping[str, Any] | None = None
     ) -> list[list[RewardResult]]:
-        """Grade rollouts that are grouped already: `results[p][g]` belongs to `groups[p][g]`."""
+        """Grade rollouts that are already grouped: `results[p][g]` belongs to `groups[p][g]`."""
         batch = _checked(rollout for group in groups for rollout in group)
         members: list[list[int]] = []
         start = 0
@@ -162,12 +162,11 @@ class GradingRunner:
         *,
         tags: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[RewardResult, None]:
-        """Grade *rollouts* and yield each result once it is final; `index` tells which it is.
+        """Grade *rollouts* and yield each result once it is final; its `index` is the rollout's place.
 
-        A result waits for its group only where the transform or a neutral fill needs it. Grading runs only
-        slightly ahead of the consumer. In an asynchronous input the members of a group stand
-        together. Leaving the iteration early cancels the rest (use `contextlib.aclosing` to have it done at
-        once).
+        A result waits for its group only if the transform or a neutral fill needs it. Grading stays only slightly
+        ahead of the consumer. In an asynchronous input, the members of a group must be adjacent. Leaving the
+        iteration early cancels the rest (use `contextlib.aclosing` to do so at once).
         """
         source = rollouts if isinstance(rollouts, AsyncIterable) else _checked(rollouts)
         run = await self._new_run(tags)
@@ -182,36 +181,29 @@ class GradingRunner:
         *,
         tags: Mapping[str, Any] | None = None,
     ) -> None:
-        """Grade one group whose members come one after another, until *members* ends; *emit* gets each result once
-        it is final. The deadline begins with the last member. See `judgekit.trainers.collector`."""
+        """Grade one group whose members arrive one by one, until *members* ends.
+
+        *emit*: called with each result once it is final. The deadline starts with the last member. See
+        `judgekit.trainers.collector`.
+        """
         await (await self._new_run(tags)).follow(members, emit)
 
     def run_sync(
         self, rollouts: Iterable[Rollout], *, tags: Mapping[str, Any] | None = None
     ) -> list[RewardResult]:
-        """`run` for synchronous callers: from any thread, also where a loop is already running."""
+        """Call `run` synchronously, from any thread, even while an event loop is running in it."""
         return run_blocking(self.run(rollouts, tags=tags))
-
-    @property
-    def has_judges(self) -> bool:
-        """Whether the runner owns judges or other resources that `start` starts."""
-        return bool(self._resources)
-
-    @property
-    def resources(self) -> tuple[Any, ...]:
-        """The judges and other resources that the runner owns."""
-        return self._resources
 
     async def start(self) -> None:
         """Start the judges that the runner owns and warm up its graders.
 
-        A run does this itself where nobody has, outside every rollout's time. Raises what starting raises,
-        and JudgeUnavailable where it takes longer than `start_timeout_s`.
+        The first run does this if nobody has, outside every rollout's time. Raises what starting raises, and
+        JudgeUnavailable after `start_timeout_s`.
         """
         await self._starter.start()
 
     async def close(self) -> None:
-        """End what the runner owns (`resources`) and close its ledger; the pool of processes stays."""
+        """Close the runner's resources and its ledger. The process pool stays."""
         await self._starter.close()
         self._plan.metrics.tell(0, now=True)
         if self._plan.ledger is not None:
@@ -227,11 +219,10 @@ class GradingRunner:
         await self.close()
 
     def with_settings(self, *, shared: bool = False, **changes: Any) -> GradingRunner:
-        """This runner with other settings (see `Settings`): the same graders, resources, ledger and metrics.
+        """Return this runner with other settings (see `Settings`) and the same graders, resources, ledger and metrics.
 
-        *shared*: let all its runs together have `max_concurrency` places, and each grader its own limit, for
-        hosts whose runs are single rollouts or groups, thousands at once. What waits for a place is not timed
-        yet.
+        *shared*: apply `max_concurrency` and each grader's limit to all its runs together, for hosts with thousands
+        of runs at once, of a rollout or a group each. Time spent waiting for a place does not count.
         """
         plan = self._plan
         settings = msgspec.structs.replace(plan.settings, **changes)
@@ -247,7 +238,7 @@ class GradingRunner:
         return self._with(settings=settings, limits=limits, spec=spec)
 
     def with_calls(self, wrap: Callable[[BoundGrader], Callable[..., Any]]) -> GradingRunner:
-        """This runner, which calls what *wrap* returns for a grader in place of the grader's own `call`, to watch it."""
+        """Return this runner with each grader's call replaced by *wrap* of the grader, as for tracing."""
         plan = self._plan
         made = {name: grader.calling(wrap(grader)) for name, grader in plan.by_name.items()}
         return self._with(
@@ -257,7 +248,7 @@ class GradingRunner:
         )
 
     def separate(self, ledger: Ledger | None) -> GradingRunner:
-        """This runner with a ledger and metrics of its own, for one part of a larger job: the same graders and resources."""
+        """Return this runner with its own ledger and metrics, for one part of a larger job."""
         return self._with(ledger=ledger, metrics=Metrics(self._plan.tree.bounds(), self.settings.signals))
 
     def _with(self, **changes: Any) -> GradingRunner:
@@ -267,8 +258,13 @@ class GradingRunner:
         return made
 
     def explain(self, result: RewardResult) -> str:
-        """How a result's reward was computed: the reward tree with its numbers, a line a node."""
+        """Show how a result's reward was computed: the reward tree with its numbers, one line per node."""
         return explain_result(self.reward, result, self.settings.transform)
+
+    @property
+    def resources(self) -> tuple[Any, ...]:
+        """The judges and other resources that the runner starts and closes."""
+        return self._resources
 
     @property
     def settings(self) -> Settings:
@@ -280,7 +276,7 @@ class GradingRunner:
 
     @property
     def metrics(self) -> Metrics:
-        """Counts over all runs so far; `metrics.summary(reset=True)` once a training step."""
+        """Counts over all runs so far. Call `metrics.summary(reset=True)` once per training step."""
         return self._plan.metrics
 
     @property
@@ -289,18 +285,20 @@ class GradingRunner:
 
     @property
     def spec(self) -> Spec:
-        """What the ledger says of this runner."""
+        """The description of this runner in the ledger."""
         return self._plan.spec
 
     @property
     def compares(self) -> bool:
-        """Whether a grade depends on the other rollouts of its prompt."""
+        """Whether any grade depends on the other rollouts of its prompt."""
         return any(grader.mode == "group" for grader in self._plan.graders)
 
     @property
     def needs_group(self) -> bool:
-        """Whether a reward depends on the other rollouts of its prompt (group graders, transforms, neutral
-        fills): hosts that hand over one rollout at a time then need their group hook."""
+        """Whether any reward depends on the other rollouts of its prompt: by group graders, transforms or neutral fills.
+
+        Hosts that hand over one rollout at a time then need their group hook.
+        """
         return self.compares or self.settings.transform != "none" or self.settings.missing_reward == "neutral"
 
     def __reduce__(self) -> Any:
@@ -322,7 +320,7 @@ def _runner(graders: Any, root: Node, options: dict[str, Any], shared: bool) -> 
 
 
 def _named(graders: Mapping[str, AnyGrader] | Sequence[AnyGrader]) -> dict[str, AnyGrader]:
-    """Graders by name, each one usable."""
+    """Return the graders by name, checked."""
     if not isinstance(graders, Mapping):
         if not isinstance(graders, list | tuple):
             raise ConfigError(
@@ -359,7 +357,7 @@ def _spec(graders: Sequence[BoundGrader], tree: RewardTree, settings: Settings) 
 
 
 def _price(grader: Any) -> Price | None:
-    """What a grader's judges cost, where all of them cost the same: routes and panels have several."""
+    """Return the price of a grader's judges, if they all have the same; routes and panels have several judges."""
     members = getattr(grader, "members", None)
     judges = [
         getattr(one, "judge", None) or getattr(one, "model", None)

@@ -1,8 +1,7 @@
-"""One call of a runner: from rollouts to jobs, from grades to results.
+"""One run: from rollouts to jobs, and from grades to results.
 
-A feed brings in rollouts: rules run in place, everything else becomes a job for the workers. When a rollout has
-the grades that the reward tree asks for, the tree is evaluated. All state is touched by one event loop only and
-belongs to this run.
+A feed brings in rollouts. Rules run inline; everything else becomes a job for the workers. Once a rollout has the
+grades that the reward tree asks for, the tree is evaluated. All state belongs to this run and to one event loop.
 """
 
 from __future__ import annotations
@@ -52,21 +51,20 @@ from judgekit.types import (
 logger = logging.getLogger("judgekit")
 
 _WINDOW = 8
-"""Groups that are expanded in turn, so that a huge one does not hold up the others."""
+"""Groups whose members take turns, so that a huge one does not hold up the others."""
 _FLUSH_S = 5.0
-"""How long a run waits for its lines to be in the ledger."""
+"""Seconds for which a run waits until its lines are in the ledger."""
 _OPEN = float("inf")
 """Size of a group whose last member is not known yet."""
 _REMEMBERED = 256
-"""Groups of a stream that are known to have ended; one that comes again much later is another, of the next epoch."""
-
+"""Ended groups of a stream that are remembered. A group that returns much later belongs to the next epoch."""
 
 _numbers = itertools.count()
 _process = ""
 
 
 def _name_process() -> None:
-    """Run ids are unique over processes, forked ones included."""
+    """Make run ids unique over processes, forked ones included."""
     global _process
     _process = secrets.token_hex(4)
 
@@ -83,20 +81,20 @@ class Run:
         self.tree = plan.tree
         self.id = f"{_process}-{next(_numbers):x}"
         self.taken_in = 0
-        """Rollouts that the feed has brought so far."""
+        """Rollouts that the feed has brought in so far."""
         self.results = Results(plan, run=self.id, tags=tags)
         self.workers: Workers
         self.unread: Sized = ()
-        """Results of a stream that its consumer has not taken."""
+        """Results of a stream that its consumer has not taken yet."""
         self.known: Sequence[Mapping[str, Grade]] = ()
         self.live: set[Group] = set()
-        """Groups with members that wait for a group grader to be started."""
+        """Groups with members that wait for a group grader to start."""
         self.expired: Failed | None = None
-        """Set at the run's deadline: the grade of all that is not graded."""
+        """From the run's deadline on, the grade of everything that is not graded."""
         self.waiter: asyncio.Future[None] | None = None
         """Set while the feed waits for room."""
 
-    # ---- what the runner calls
+    # ---- called by the runner
 
     async def collect(
         self,
@@ -104,7 +102,7 @@ class Run:
         groups: Sequence[list[int]],
         known: Sequence[Mapping[str, Grade]] = (),
     ) -> list[RewardResult]:
-        """All results, in input order. *known*: each rollout's grades that are not asked for again."""
+        """Return all results, in input order. *known*: for each rollout, grades that are not asked for again."""
         results: list[Any] = [None] * len(rollouts)
         self.known = known
 
@@ -114,7 +112,7 @@ class Run:
         self.results.emit = keep
         await self._drive(self._feed(rollouts, groups), len(rollouts))
         ledger = self.plan.ledger
-        # hosts' runs, thousands at once, do not wait for the disk
+        # hosts start thousands of runs at once: they do not wait for the disk
         if ledger is not None and not self.plan.limits:
             await asyncio.to_thread(ledger.flush, _FLUSH_S)
         self.results.check_failures(results)
@@ -128,7 +126,7 @@ class Run:
     async def stream(
         self, rollouts: Sequence[Rollout] | AsyncIterable[Rollout]
     ) -> AsyncGenerator[RewardResult, None]:
-        """Each result once it is final; no faster than they are taken."""
+        """Yield each result once it is final, grading no faster than results are taken."""
         ready: deque[RewardResult] = deque()
         changed = asyncio.Event()
 
@@ -159,12 +157,12 @@ class Run:
                 driver.cancel()
                 await asyncio.wait([driver])
             if not driver.cancelled():
-                driver.exception()  # seen: it was raised above, or the caller has left
+                driver.exception()  # marks it as seen: it was raised above, or the caller has left
 
     # ---- the driver
 
     async def _drive(self, feed: Coroutine[Any, Any, None], total: int | None) -> None:
-        """Grade what *feed* brings, to the last result. Owns the workers: none outlives it."""
+        """Grade all that *feed* brings in. Owns the workers: none outlives it."""
         plan = self.plan
         context = CURRENT_RUN.set(self.id)
         keeping = KEEP_PROMPTS.set(plan.ledger is not None and plan.ledger.texts)
@@ -185,21 +183,22 @@ class Run:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
-            feed.close()  # where it was not even begun
+            feed.close()  # in case it never began
             self.workers.close()
             self.results.close()
-            # garbage, with its loop, is collected anywhere: in another context, even where somebody is counting
+            # GeneratorExit: the loop was closed under this run, which is being collected, perhaps in another
+            # context and while another thread's counting holds the lock
             if not isinstance(sys.exception(), GeneratorExit):
                 plan.metrics.tell(self.taken_in)
             with suppress(ValueError):
                 CURRENT_RUN.reset(context)
                 KEEP_PROMPTS.reset(keeping)
-            # a run refers to itself through its callbacks: hosts make thousands a minute, so that the garbage
-            # collector, which would have to find that out, takes more time than the grading
+            # breaks the reference cycles through the callbacks: with thousands of runs a minute, finding them would
+            # cost the garbage collector more time than the grading takes
             del self.workers, self.results.emit
 
     async def _until_room(self) -> None:
-        """Wait until there is room for more rollouts, which `wake` looks at."""
+        """Wait until `wake` finds room for more rollouts."""
         while not self._has_room():
             self.workers.watch()
             self.waiter = asyncio.get_running_loop().create_future()
@@ -209,11 +208,11 @@ class Run:
                 self.waiter = None
 
     def wake(self) -> None:
-        """A job was answered, or a result taken: go on where the feed waits for that."""
+        """Resume a waiting feed if there is room: a job was answered, or a result taken."""
         if self.waiter is not None and not self.waiter.done() and self._has_room():
             self.waiter.set_result(None)
 
-    # ---- feeds: how rollouts come in
+    # ---- feeds
 
     async def _feed(self, rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> None:
         """Bring in a batch, no faster than it is graded and its results are taken."""
@@ -236,18 +235,16 @@ class Run:
                 turn_ends = time.perf_counter() + SLICE_S
 
     async def _feed_stream(self, rollouts: AsyncIterable[Rollout], *, one_group: bool = False) -> None:
-        """Bring in rollouts as an iterator gives them; a group ends where the next one begins.
+        """Bring in rollouts from an iterator. A group ends where the next one begins.
 
-        *one_group*: they are the members of one, whose deadline begins with the last.
+        *one_group*: all are members of one group; the run's deadline starts with the last.
         """
         if not one_group:
             self._start_deadline()
             self.workers.watch()
         group: Group | None = None
         compares = self.results.fills or any(grader.mode == "group" for grader in self.plan.graders)
-        ended: dict[
-            Hashable, None
-        ] = {}  # the last groups, to notice members that come one by one with others'
+        ended: dict[Hashable, None] = {}  # the last groups, to notice interleaved members
         async for rollout in rollouts:
             if not isinstance(rollout, Rollout):
                 raise DataError(f"item {self.taken_in} is a {type(rollout).__name__}, not a judgekit.Rollout")
@@ -259,7 +256,7 @@ class Run:
                     if len(ended) > _REMEMBERED:
                         del ended[next(iter(ended))]
                 if compares and id_ in ended:
-                    compares = False  # said once
+                    compares = False  # warn once
                     logger.warning(
                         "group %r comes again after other groups, and is graded as another group: the members of a "
                         "group must stand together in an asynchronous input, or go to a judgekit.trainers.GroupCollector",
@@ -283,7 +280,7 @@ class Run:
         self._advance(state)
 
     def _complete(self, group: Group) -> None:
-        """Nobody else joins the group: what waits for others need not any longer."""
+        """Close the group: its last member has arrived."""
         group.size = len(group.members)
         if group.finished == group.size:
             self.results.settle(group)
@@ -299,7 +296,7 @@ class Run:
             self.workers.end_after(deadline_s)
 
     def _expire(self) -> None:
-        """The run's deadline: what is graded counts, the rest has failed."""
+        """End the run at its deadline: missing grades have failed, the others count."""
         deadline_s = self.plan.settings.deadline_s
         self.expired = Failed("DeadlineExceeded", f"not graded within the run's {deadline_s:g} s")
         try:
@@ -312,10 +309,10 @@ class Run:
         except BaseException as error:  # MissingRewardError
             self.workers.fail(error)
 
-    # ---- what the workers call
+    # ---- called by the workers
 
     def _answer(self, job: Job, value: Any, seconds: float | None) -> None:
-        if isinstance(value, ConfigError):  # every other rollout would meet it too
+        if isinstance(value, ConfigError):  # it would hit every other rollout too
             raise value
         if isinstance(value, BaseException):
             value = failure(value)
@@ -332,7 +329,7 @@ class Run:
     # ---- from rollout to jobs
 
     def _advance(self, state: RolloutState) -> None:
-        """Ask the graders that the rollout needs next; finish it where it needs none."""
+        """Ask the graders that the rollout needs next, or finish it if it needs none."""
         lazy = self.tree.lazy
         while True:
             if lazy:
@@ -350,7 +347,7 @@ class Run:
                 elif grader.mode == "inline" and not grader.too_big(state):
                     graded |= self._grade_inline(state, grader)
                 elif graded and lazy:
-                    break  # a rule may have decided that this one is not needed
+                    break  # the rules may have decided that this one is not needed
                 elif grader.mode == "group":
                     state.pending.add(grader.name)
                     state.blocked += 1
@@ -366,7 +363,7 @@ class Run:
             self._start_group_graders(state.group)
 
     def _grade_inline(self, state: RolloutState, grader: BoundGrader) -> bool:
-        """Run a rule in place; False where it turned out to be awaitable and became a job."""
+        """Run a rule inline. Returns False if it returned an awaitable, which became a job."""
         start = time.perf_counter()
         try:
             value = grader.call(state.rollout)
@@ -399,7 +396,7 @@ class Run:
         self.workers.add(grader, (state,), awaitable)
 
     def _start_group_graders(self, group: Group) -> None:
-        """Start the group graders that no member can still join."""
+        """Start the group graders that no further member can need."""
         if len(group.members) < group.size:
             return
         for name in list(group.wanted):
@@ -408,7 +405,7 @@ class Run:
                 continue
             asked = {id(state) for state in members}
             if any(not s.done and id(s) not in asked and len(s.pending) > s.blocked for s in group.members):
-                continue  # a member that is still being graded may want it too
+                continue  # a member that is still being graded may need it too
             del group.wanted[name]
             grader = self.plan.by_name[name]
             if len(members) == 1:
@@ -427,7 +424,7 @@ class Run:
         self.workers.start()
 
     def _answer_group(self, grader: BoundGrader, members: list[RolloutState], values: list[Any]) -> None:
-        """Answer members whose group grader was not even started."""
+        """Answer members whose group grader was never started."""
         for state in members:
             state.blocked -= 1
             state.pending.discard(grader.name)
@@ -449,7 +446,7 @@ class Run:
                 self._advance(state)
 
     def _keep(self, state: RolloutState, grader: BoundGrader, value: Any, seconds: float | None) -> None:
-        """Keep a grader's answer as a grade, or as one for each of its outputs."""
+        """Keep a grader's answer as its grade, or as the grades of its outputs."""
         if grader.outputs:
             for part, key in zip(grader.outputs, grader.keys, strict=True):
                 state.grades[key] = as_grade(output(value, part, grader.outputs), grader.score_range)
@@ -460,7 +457,7 @@ class Run:
                 durations.append(seconds)
 
     def _finish(self, state: RolloutState) -> None:
-        """All grades are there: evaluate the tree."""
+        """Evaluate the tree: all grades are there."""
         grades = state.grades
         if len(grades) < len(self.plan.by_key):
             for key in self.plan.by_key:
@@ -477,8 +474,8 @@ def _lacks(state: RolloutState, grader: BoundGrader) -> bool:
 
 
 def _in_fair_order(rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> Iterator[tuple[Group, int]]:
-    """Rollouts, a few groups in turn: early groups end early, and a huge one does not hold up the rest."""
-    if len(groups) == 1:  # hosts make a run for each group
+    """Yield rollouts of a few groups in turn, so that early groups end early and a huge one holds up no other."""
+    if len(groups) == 1:  # most runs of hosts
         only = Group(group_id(rollouts[groups[0][0]]), len(groups[0]))
         for member in groups[0]:
             yield only, member

@@ -1,4 +1,4 @@
-"""How a runner grades: the settings that a user writes, and the plan that all its runs share."""
+"""A runner's settings, and the plan that all its runs share."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ from judgekit.reward.tree import RewardTree
 from judgekit.run.jobs import BoundGrader
 
 MissingReward = Literal["exclude", "neutral", "mask", "raise"] | float
-"""What a rollout without a reward gets. "exclude": no reward, and no part in its group's statistics. "neutral":
-the mean of its group's valid rewards. "mask": no reward, for hosts that mask its loss. "raise":
-MissingRewardError. Or a number."""
+"""What a rollout without a reward gets.
+
+"exclude": no reward and no part in its group's statistics. "neutral": the mean of its group's valid rewards.
+"mask": no reward, for hosts that mask its loss. "raise": a MissingRewardError. Or a number.
+"""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
     """The options of GradingRunner, checked. Raises ConfigError."""
 
     max_concurrency: int = 32
-    """Evaluations in flight in one run; an engine's own limit bounds an endpoint over all runs."""
+    """Evaluations in flight in one run. An engine's own limit bounds an endpoint over all runs."""
     timeout_s: float = 60.0
-    """Seconds for one evaluation with its retries, from when it starts."""
+    """Seconds for one evaluation with its retries, from its start."""
     deadline_s: float | None = None
-    """Seconds for one run: what is not graded by then has failed, what is, counts."""
+    """Seconds for one run. Grades that are missing by then have failed; the others count."""
     start_timeout_s: float = 900.0
-    """Seconds that judges and graders may take to load; never charged to a rollout."""
+    """Seconds that judges and graders may take to load. Never charged to a rollout."""
     transform: TransformName = "none"
     """See `judgekit.reward.transforms`."""
     missing_reward: MissingReward = "exclude"
@@ -44,7 +46,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     retry: Retry = NO_RETRY
     """For graders that raise retryable errors; judges retry in their own layer."""
     signals: SignalLimits = SIGNAL_LIMITS
-    """From where what looks like a hacked or exhausted reward is told; see `judgekit.metrics.signals`."""
+    """When to warn of a reward that looks hacked or exhausted; see `judgekit.metrics.signals`."""
 
     def __post_init__(self) -> None:
         if type(self.max_concurrency) is not int or self.max_concurrency < 1:
@@ -73,20 +75,20 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What all runs of a runner share. Nothing of it belongs to an event loop."""
+    """What all runs of a runner share. None of it belongs to an event loop."""
 
     settings: Settings
     graders: Sequence[BoundGrader]
-    """Rules before judges: the order in which they are asked."""
+    """In the order in which they are asked: rules before judges."""
     by_key: Mapping[str, BoundGrader]
-    """By the names of their grades."""
+    """Graders by the names of their grades."""
     by_name: Mapping[str, BoundGrader]
     queue_limits: Sequence[float]
     """See `judgekit.run.jobs.assign_queues`."""
     tree: RewardTree
     budget: RetryBudget
     limits: Mapping[str, Sequence[Limiter]]
-    """By a grader's name, limits that all runs share; see `GradingRunner.share_limits`."""
+    """Limits that all runs share, by the grader's name; see `GradingRunner.with_settings`."""
     pool: ProcessPool
     ledger: Ledger | None
     spec: Spec

@@ -1,4 +1,4 @@
-"""Starts the judges and graders of a runner, outside every rollout's time."""
+"""Starts a runner's judges and graders, outside every rollout's time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from judgekit.run.settings import Plan
 logger = logging.getLogger("judgekit")
 
 _AGAIN_S = 60.0
-"""After a run could not start its judges, the next attempt waits for so long."""
+"""Seconds after a failed start before a run tries again."""
 
 
 class Starter:
-    """Starts once what *resources* and the graders of *plan* need; safe to use from many loops at once."""
+    """Starts *resources* and the graders of *plan* once. May be used from many loops at a time."""
 
     def __init__(self, resources: Sequence[Any], plan: Plan) -> None:
         self._resources = resources
@@ -33,13 +33,13 @@ class Starter:
         self.done = not self._needed
 
     async def start(self) -> None:
-        """Start everything, or wait for the caller that already does. Raises what starting raises."""
+        """Start everything, or wait for the caller who already does. Raises what starting raises."""
         async with self._turn:
             if not self.done:
                 await self._start()
 
     async def start_for_run(self) -> None:
-        """`start` for a run that found it undone: a judge that is away costs its own grades, not the run."""
+        """Start everything for a run. A judge that cannot start costs its own grades, not the run."""
         async with self._turn:
             if self.done or time.monotonic() < self._not_before:
                 return
@@ -76,7 +76,7 @@ class Starter:
 
 
 async def _warm_up(warm_up: Any) -> None:
-    """A synchronous one may import for seconds: not on the event loop."""
+    """Call a grader's warm_up(): in a thread if it is synchronous, for it may import for seconds."""
     if inspect.iscoroutinefunction(warm_up):
         await warm_up()
     elif hasattr(later := await call_in_thread(lambda _: warm_up(), None), "__await__"):

@@ -17,12 +17,12 @@ class Group:
     def __init__(self, id_: Hashable, size: float) -> None:
         self.id = id_
         self.size = size
-        """Members, those still to come included; infinite while that is not known."""
+        """Number of members, including those still to come; infinite while unknown."""
         self.members: list[RolloutState] = []
-        """Those whose grading has begun, until all have ended."""
+        """Members whose grading has begun; emptied once all have finished."""
         self.finished = 0
         self.wanted: dict[str, list[RolloutState]] = {}
-        """Members that want a group grader that has not been started yet."""
+        """For each group grader that has not started yet, the members that need it."""
 
 
 class RolloutState:
@@ -50,19 +50,19 @@ class RolloutState:
         self.group = group
         self.grades: dict[str, Grade] = {}
         self.pending: set[str] = set()
-        """Graders that were asked and have not answered."""
+        """Graders that have not answered yet."""
         self.blocked = 0
-        """Of these, group graders that wait for the other members."""
+        """How many of them are group graders waiting for other members."""
         self.done = False
         self.ev: Evaluation = _NOT_YET
         self.started = time.perf_counter()
         self.ended = 0.0
         self.weight: int | None = None
         self.noted = self.waits = 0
-        """Grades in the ledger, and grades at the last checkpoint: see `Results.checkpoint`."""
+        """Number of grades in the ledger, and at the last checkpoint: see `Results.checkpoint`."""
 
     def size(self) -> int:
-        """Characters of the rollout: its response, its messages and its reference."""
+        """Characters of the rollout's response, messages and reference."""
         if self.weight is None:
             rollout = self.rollout
             self.weight = text_size(rollout.response, rollout.messages)

@@ -1,8 +1,8 @@
-"""The workers of one run: bounded, on time, and owned by a task group.
+"""The workers of one run, owned by a task group.
 
-Jobs wait in queues; a queue is what shares a limit. Up to `max_concurrency` workers take jobs whose queue has
-room; they are made when there is work and end when there is none. One timer watches all of them, so that an
-evaluation costs neither a task nor a timer of its own. A worker that raises ends the run with its error.
+Jobs wait in queues, one for each limit. Up to `max_concurrency` workers take jobs from queues below their limit;
+workers start when there is work and end when there is none. One timer watches all of them, so that an evaluation
+costs neither a task nor a timer of its own. A worker that raises ends the run with its error.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from judgekit.types import Failed, Rollout
 logger = logging.getLogger("judgekit")
 
 SLICE_S = 0.005
-"""How long the graders of a run may hold the event loop before it gets a turn."""
+"""Seconds for which a run's graders may hold the event loop before others get a turn."""
 GRACE_S = 0.5
-"""How long a cancelled grader may take to clean up before its coroutine is closed."""
+"""Seconds that a cancelled grader may take to clean up before its coroutine is closed."""
 
 
 class _Worker(Struct, eq=False):
-    """What one worker is doing, for the clock."""
+    """The state of one worker."""
 
     job: Job | None
     task: asyncio.Task[None] | None = None
     running: bool = False
-    """Whether it is at its job; a task that is cancelled before that would answer nothing."""
+    """Whether it has begun its job. A task cancelled before that would never answer."""
     deadline: float = math.inf
     why: Failed | None = None
-    """Set when the clock has cancelled its job: the grade that this makes."""
+    """The grade of a job that the clock has cancelled."""
     forced: bool = False
-    """Set when the job ignored that: its coroutine is closed."""
+    """Whether the job ignored its cancellation, so that its coroutine is closed."""
 
 
 class Workers:
-    """Runs jobs of one run in tasks of *tasks*; belongs to the running event loop.
+    """Runs the jobs of one run in the task group *tasks*. Belongs to the running event loop.
 
-    *answer*: takes a job's value, or the exception or Failed that it ended with, and the seconds that it took.
-    *wake*: there is room for more jobs. *out_of_time*: the time given by `end_after` is up. What these raise
-    ends the run.
+    *answer*: called with a job, its value (or the exception or Failed that it ended with), and its seconds.
+    *wake*: called when there is room for more jobs. *out_of_time*: called when the time given to `end_after` is
+    up. An exception in any of them ends the run.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class Workers:
         self.queued = 0
         """Jobs that wait for a worker."""
         self._suspends = False
-        """Whether a job of this run has been seen to wait: until then, one worker does as well as many."""
+        """Whether any job has suspended yet. Until then one worker is as fast as many."""
         self._workers: set[_Worker] = set()
         self._delayed: dict[Job, asyncio.Task[None]] = {}
-        """Jobs that wait for another try."""
+        """Jobs that wait before a retry."""
         self._clock: asyncio.TimerHandle | None = None
         self._clock_at = math.inf
         self._run_ends = math.inf
@@ -98,7 +98,7 @@ class Workers:
     def add(
         self, grader: BoundGrader, states: Sequence[RolloutState], awaitable: Awaitable[Any] | None = None
     ) -> None:
-        """Queue a job; `start` gets it going. *awaitable*: what the grader has returned already."""
+        """Queue a job, for `start` to run. *awaitable*: what a synchronous grader has already returned."""
         self._queue(Job(grader, states, self._queues[grader.queue], awaitable))
 
     def _queue(self, job: Job) -> None:
@@ -106,7 +106,7 @@ class Workers:
         self.queued += 1
 
     def start(self) -> None:
-        """Make workers for the jobs that may run now."""
+        """Start workers for the jobs that may run now."""
         while self.queued and not self.closing and len(self._workers) < (self._max if self._suspends else 1):
             job = self._take()
             if job is None:
@@ -116,16 +116,16 @@ class Workers:
             worker.task = self._tasks.create_task(self._work(worker, job))
 
     def end_after(self, seconds: float) -> None:
-        """Start the run's own time limit; `watch` has the clock look at it."""
+        """Set the run's own time limit. `watch` starts the clock for it."""
         self._run_ends = self._loop.time() + seconds
 
     def watch(self) -> None:
-        """Set the clock for the run's time limit: something is about to wait. Runs that never do need no timer."""
+        """Start the clock for the run's time limit, before something waits. A run that never waits needs no timer."""
         if self._run_ends < self._clock_at:
             self._set_clock(self._run_ends)
 
     def expire(self, why: Failed) -> None:
-        """End everything now: what runs is cancelled, and it and what waits is answered with *why*."""
+        """Cancel all running jobs, and answer them and all waiting jobs with *why*."""
         self._expired = True
         for worker in self._workers:
             if worker.why is None and worker.job is not None:
@@ -135,7 +135,7 @@ class Workers:
             self._answer(job, why, None)
 
     def fail(self, error: BaseException) -> None:
-        """End the run with *error*, from a timer's callback, where raising it would only log it."""
+        """End the run with *error*. For timer callbacks, where an exception would only be logged."""
 
         async def raise_it() -> None:
             raise error
@@ -144,21 +144,23 @@ class Workers:
         self._tasks.create_task(raise_it())
 
     def stop(self) -> None:
-        """The run ends early: answer nothing more."""
+        """Answer no more jobs: the run is ending early."""
         self._closing = True
 
     @property
     def closing(self) -> bool:
-        """Whether the run ends early: its own task is cancelled, or a worker has failed. The task group then
-        cancels the workers, and what they are cancelled for is no grader's doing."""
+        """Whether the run is ending early, because its task was cancelled or a worker failed.
+
+        The task group then cancels the workers. Only a cancellation before that can be a grader's own.
+        """
         if not self._closing and self._run is not None and self._run.cancelling() > self._cancels:
             self._closing = True
         return self._closing
 
     def close(self) -> None:
-        """Forget what waits, once the task group has ended the workers."""
+        """Drop all waiting jobs, once the task group has ended the workers."""
         self._drop_waiting()
-        for worker in self._workers:  # cancelled before they began
+        for worker in self._workers:  # those cancelled before they began
             discard(worker.job and worker.job.awaitable)
         if self._clock is not None:
             self._clock.cancel()
@@ -176,8 +178,10 @@ class Workers:
         return jobs
 
     def _take(self) -> Job | None:
-        """The next job of the queue that uses least of its share: slow calls must not keep the few places of a
-        worker pool empty, nor one queue take every worker."""
+        """Take the next job, from the queue that uses the smallest share of its limit.
+
+        Otherwise slow judge calls would take every worker and leave the process pool idle.
+        """
         best: Queue | None = None
         least = math.inf
         for queue in self._queues:
@@ -195,7 +199,7 @@ class Workers:
         turn_ends = time.perf_counter() + SLICE_S
         try:
             while job is not None:
-                # graders that never wait would keep the loop to themselves
+                # graders that never suspend would starve the event loop
                 if time.perf_counter() > turn_ends:
                     worker.running = False
                     await asyncio.sleep(0)
@@ -209,21 +213,20 @@ class Workers:
                     self.start()
                 self._wake()
         except BaseException:
-            # the task group now cancels the other workers: theirs is no grader's own cancellation
+            # the task group now cancels the other workers, which must not look like a grader's own cancellation
             self._closing = True
             raise
         finally:
             self._workers.discard(worker)
 
     async def _execute(self, worker: _Worker, job: Job) -> None:
-        """Do one job and answer it. This ends whatever the grader does; only a run that is being cancelled gets
-        no answer."""
-        if worker.why is not None:  # the deadline came before it began
+        """Run one job and answer it, whatever its grader does. Only a run that ends early gets no answer."""
+        if worker.why is not None:  # the deadline passed before it began
             discard(job.awaitable)
             return self._answer(job, worker.why, None)
         start = time.perf_counter()
         value: Any
-        held: list[Limiter] = []  # of those that runs share
+        held: list[Limiter] = []
         try:
             if self._limits:
                 for limit in self._limits.get(job.grader.name, ()):
@@ -238,7 +241,7 @@ class Workers:
         except BaseException as error:  # panics of native code are no Exception
             if is_interrupt(error) or (isinstance(error, asyncio.CancelledError) and self.closing):
                 raise
-            value = error  # the grader's own, or what the clock's cancellation made of it
+            value = error  # the grader's own, or the result of the clock's cancellation
         finally:
             for limit in held:
                 limit.release()
@@ -248,21 +251,23 @@ class Workers:
             await self._take_in_cancellation(task)
         if worker.why is not None:
             value = worker.why
-        if self.closing:  # nobody waits for it any more
+        if self.closing:
             return
         if not (isinstance(value, BaseException) and self._try_again(job, value)):
             self._answer(job, value, time.perf_counter() - start)
 
     def _will_wait(self) -> None:
-        """A worker is about to wait: others do its share of the work meanwhile."""
+        """Start the other workers: this one is about to suspend."""
         if not self._suspends:
             self._suspends = True
             self.start()
 
     @types.coroutine
     def _stepped(self, awaitable: Awaitable[Any], worker: _Worker) -> Generator[Any, Any, Any]:
-        """Await a grader step by step, so that one that ignores its cancellation can be closed: the task group
-        would wait for it forever."""
+        """Await a grader step by step, so that a grader that ignores its cancellation can be closed.
+
+        The task group would wait for it forever.
+        """
         coroutine: Any = awaitable if hasattr(awaitable, "send") else _awaited(awaitable)
         try:
             step = coroutine.send(None)
@@ -282,13 +287,13 @@ class Workers:
         except StopIteration as end:
             return end.value
         finally:
-            with suppress(RuntimeError):  # it ignores even that; it will not run again
+            with suppress(RuntimeError):  # it ignores even that, and will not run again
                 coroutine.close()
 
     async def _take_in_cancellation(self, task: asyncio.Task[None]) -> None:
-        """Absorb a cancellation that was meant for this job, so that it does not reach the worker's next one."""
+        """Absorb a cancellation meant for this job, so that it does not reach the worker's next one."""
         try:
-            await asyncio.sleep(0)  # if the job returned anyway, the cancellation is still pending
+            await asyncio.sleep(0)  # if the job returned all the same, the cancellation is still pending
         except asyncio.CancelledError:
             if self.closing:
                 raise
@@ -296,14 +301,14 @@ class Workers:
             pass
 
     def _begin(self, worker: _Worker, job: Job, now: float) -> None:
-        """The job has its place: from here on its time counts."""
+        """Start the job's time: it has its place under all limits."""
         if job.started is None:
             job.started = self._loop.time()
             for _, waits in job.grader.timings:
                 waits.append(now - job.queued)
             if self._budget is not None:
                 self._budget.call()
-        if job.grader.mode != "process":  # the pool keeps time itself, from when a worker has the rollout
+        if job.grader.mode != "process":  # the pool keeps time itself, once a worker has the rollout
             STOPWATCH.set(job.stopwatch)
             worker.deadline = job.started + job.grader.timeout_s + job.stopwatch.held_s()
         nearest = min(worker.deadline, self._run_ends)
@@ -311,7 +316,7 @@ class Workers:
             self._set_clock(nearest)
 
     def _try_again(self, job: Job, error: BaseException) -> bool:
-        """Retry the job after a wait that holds no worker; False if this was its last try."""
+        """Retry the job after a wait that occupies no worker. Returns False if this was its last attempt."""
         if (
             job.attempt >= self._retry.attempts
             or self._expired
@@ -359,7 +364,7 @@ class Workers:
             if worker.deadline > now or worker.job is None:
                 continue
             if worker.why is None and not self.closing:
-                # the time in which its judge was being restarted is not the evaluation's
+                # the time during which its judge was restarting does not count
                 if (later := worker.job.deadline(now)) > now:
                     worker.deadline = later
                     continue
@@ -399,7 +404,7 @@ def _begun(job: Job, pool: ProcessPool) -> Awaitable[Any]:
 
 
 async def _grade_sync(grader: BoundGrader, rollout: Rollout) -> Any:
-    """Call a synchronous grader in a thread, or in place where its awaitable failed and is tried again."""
+    """Call a synchronous grader in a thread, or inline to retry one that returned an awaitable."""
     value = await call_in_thread(grader.call, rollout) if grader.mode == "thread" else grader.call(rollout)
     return await value if hasattr(value, "__await__") else value
 
@@ -409,14 +414,16 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether *error* is the user's Ctrl-C, which only the main thread gets, or the end of the interpreter's
-    generators; neither is a grader's."""
+    """Whether *error* is the user's Ctrl-C (only the main thread gets it) or the closing of a generator.
+
+    Neither comes from a grader.
+    """
     if isinstance(error, KeyboardInterrupt):
         return threading.current_thread() is threading.main_thread()
     return isinstance(error, GeneratorExit)
 
 
 def discard(awaitable: Any) -> None:
-    """Close a coroutine that will not be awaited."""
+    """Close a coroutine that will never be awaited."""
     if inspect.iscoroutine(awaitable):
         awaitable.close()

@@ -1,4 +1,4 @@
-"""What trainers' adapters are made of; all that an adapter imports beside `judgekit`."""
+"""The building blocks of trainers' adapters: all that an adapter imports beside `judgekit`."""
 
 from judgekit.config import RewardConfig, load_config
 from judgekit.errors import did_you_mean

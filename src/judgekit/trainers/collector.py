@@ -1,9 +1,9 @@
 """Grades groups whose rollouts arrive one at a time.
 
 Hosts such as verl and SkyRL hand over one rollout at a time, while group graders, group transforms and neutral
-fills need all rollouts of a prompt. In the hook that knows a group's size, each member awaits `arrive`: pointwise
-graders start at once, group graders when the last member has arrived. Only coroutines wait, never threads or
-actors: a hook that blocks those starves (measured at 1,100 groups).
+fills need all rollouts of a prompt. In a hook that knows the group's size, each member awaits `arrive`: pointwise
+graders start at once, group graders once the last member has arrived. Only coroutines wait: a hook that blocks
+threads or actors starves (measured at 1,100 groups).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class GroupCollector:
             ...
         collector.leave(uid, size=8)      # this member will not arrive: stop waiting for it
 
-    *timeout_s*: seconds from a group's first arrival after which missing members are no longer waited for; the
-    results of such a partial group say so in `policies`. The runner's deadline starts with a group's last
-    arrival. Belongs to one event loop.
+    *timeout_s*: seconds from a group's first arrival until it stops waiting for missing members; the results of
+    such a partial group say so in `policies`. The runner's deadline starts with a group's last arrival. Belongs to
+    one event loop.
     """
 
     def __init__(self, runner: GradingRunner, *, timeout_s: float | None = None) -> None:
@@ -44,17 +44,16 @@ class GroupCollector:
 
     @property
     def waiting(self) -> int:
-        """Groups that are not complete yet."""
+        """Number of groups that are not complete yet."""
         return len(self._groups)
 
     async def arrive(
         self, group: Hashable, rollout: Rollout, *, size: int, tags: Mapping[str, Any] | None = None
     ) -> RewardResult:
-        """Add a member and wait for its final result; `index` is its place in order of arrival.
+        """Add a member and return its final result, whose `index` is its place in order of arrival.
 
-        *size*: members that the group has, those who leave included. *tags*: the first member's go into the
-        ledger. Raises what the grading raises. A member that is cancelled while it waits still counts for
-        the others.
+        *size*: members of the group, including those who leave. *tags*: for the ledger; the first member's count.
+        Raises what the grading raises. A member that is cancelled while it waits still counts for the others.
         """
         collection = self._collection(group, size)
         loop = asyncio.get_running_loop()
@@ -67,20 +66,20 @@ class GroupCollector:
         collection.futures.append(future)
         collection.arrived.append(rollout)
         self._notify(group, collection)
-        if collection.error is not None:  # its grading has ended already
+        if collection.error is not None:  # its grading has already failed
             future.set_exception(collection.error)
         return await future
 
     def leave(self, group: Hashable, *, size: int) -> None:
-        """Say that one member of the group will not come."""
+        """Say that one member of the group will not arrive."""
         collection = self._collection(group, size)
-        if collection.timer is None:  # of a group that was given up: nobody else may come
+        if collection.timer is None:  # perhaps nobody else will arrive either
             self._limit_waiting(group, collection)
         collection.expected -= 1
         self._notify(group, collection)
 
     async def close(self) -> None:
-        """Cancel the gradings that run and everybody who waits."""
+        """Cancel all gradings and everybody who waits."""
         for collection in (*self._groups.values(), *self._tasks.values()):
             collection.cancel()
         self._groups.clear()
@@ -103,7 +102,7 @@ class GroupCollector:
         return collection
 
     def _notify(self, group: Hashable, collection: _Collection) -> None:
-        """Pass on who came or left; a complete group makes place for another of its name."""
+        """Announce a change. A complete group is removed, so that another may have its id."""
         if len(collection.futures) >= collection.expected:
             if collection.timer is not None:
                 collection.timer.cancel()
@@ -128,25 +127,25 @@ class GroupCollector:
         except asyncio.CancelledError:
             collection.cancel()
             raise
-        except BaseException as error:  # whatever it is, nobody must wait for it for ever
+        except BaseException as error:  # whatever it is, nobody must wait forever
             collection.fail(error)
             if not isinstance(error, Exception):
                 raise
 
 
 class _Collection:
-    """One group whose members are arriving, and can be iterated over as they do."""
+    """One group whose members are arriving; iterates over them as they arrive."""
 
     __slots__ = ("arrived", "changed", "error", "expected", "futures", "size", "timer")
 
     def __init__(self, size: int) -> None:
         self.size = self.expected = size
-        """Members of the group; and of these, those that have come or are still to come."""
+        """Members of the group, and those of them that have arrived or are still expected."""
         self.arrived: deque[Rollout] = deque()
-        """Members that were not taken yet."""
+        """Members that have arrived and were not taken yet."""
         self.changed = asyncio.Event()
         self.futures: list[asyncio.Future[RewardResult]] = []
-        """A result for each member that has come."""
+        """The result of each member that has arrived."""
         self.timer: asyncio.TimerHandle | None = None
         self.error: BaseException | None = None
 

@@ -1,7 +1,7 @@
-"""The runner that a launch command names, as a trainer's adapter uses it.
+"""The runner that a launch command names, prepared for a trainer's adapter.
 
-A trainer hands over rollouts one at a time, or a prompt's rollouts together where an adapter hooks into it.
-Which of the two decides what a missing reward can become.
+A trainer hands over rollouts one at a time, or, through an adapter's hook, those of a prompt together. That decides
+what a missing reward can become.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from judgekit.run.runner import GradingRunner
 from judgekit.types import RewardResult
 
 DEADLINE_S = 600.0
-"""Of one rollout or group, where neither reward.yaml nor the runner says otherwise: trainers have none."""
+"""Default deadline of one rollout or group, since trainers have none."""
 
 
 class HostedRunner(Struct, frozen=True, kw_only=True):
-    """A runner as an adapter uses it: one run is one rollout or one group."""
+    """A runner for an adapter, whose runs are single rollouts or groups."""
 
     runner: GradingRunner
-    """Gives every rollout a number: one without a reward has the mean of its group, with the status "neutral".
+    """Gives every rollout of a group a number: one without a reward gets the mean of its group, status "neutral".
 
-    A rollout that came alone has None there, and the status "excluded", where the trainer can be told so.
+    A rollout that came alone gets None and the status "excluded", if the trainer can exclude it.
     """
     mask: bool
-    """Whether a rollout without a reward is to be left out of the loss."""
+    """Whether the adapter leaves a rollout without a reward out of the loss."""
     exclude: bool
-    """Whether it is to be left out of its group's statistics as well, so that no sibling's advantage moves."""
+    """Whether it leaves that out of its group's statistics as well, so that no sibling's advantage moves."""
     max_failure_rate: float | None
-    """To be checked by the adapter over a whole step; the runner's own is switched off."""
+    """For the adapter to check over a whole step; the runner's own is off."""
 
 
 def hosted_runner(
@@ -51,11 +51,11 @@ def hosted_runner(
     grouping_hint: str,
     prepare: Callable[[RewardConfig], None] = lambda config: None,
 ) -> HostedRunner:
-    """The runner of a reward.yaml (*config*) or of Python (*runner*, or its `package.module:name`).
+    """Make the runner of a reward.yaml (*config*) or of Python (*runner*, or its `package.module:name`).
 
-    *grouped*: whether a prompt's rollouts come together. *can_mask*: whether the trainer can leave a rollout
-    out of its loss; *can_exclude*: and out of its group's statistics, also where it comes alone. *grouping_hint*: what to do about rollouts that come alone, for the end of a sentence.
-    *prepare*: changes the file's contents before the runner is made. Raises ConfigError.
+    *grouped*: whether a prompt's rollouts come together. *can_mask*: whether the trainer can leave a rollout out of
+    its loss; *can_exclude*: also out of its group's statistics, even if it comes alone. *grouping_hint*: how to get
+    rollouts in groups, for the end of a sentence. *prepare*: edits the file's contents first. Raises ConfigError.
     """
     if (config is None) == (runner is None):
         raise ConfigError("say how to grade with one of a reward.yaml and a GradingRunner")
@@ -72,7 +72,7 @@ def hosted_runner(
         _check_alone(made, grouping_hint, can_exclude)
     hosted = made.with_settings(
         shared=True,
-        # a trainer needs a number for every rollout of a group: its mean has no advantage
+        # a trainer needs a number for every rollout of a group: the group's mean gives no advantage
         missing_reward="neutral" if setting in ("mask", "exclude") and grouped else setting,
         max_failure_rate=None,
         deadline_s=made.settings.deadline_s or DEADLINE_S,
@@ -86,7 +86,7 @@ def hosted_runner(
 
 
 def share_limits(judge: dict[str, Any], processes: int) -> None:
-    """Divide a judge's limits (its section of a reward.yaml) among the processes that apply them."""
+    """Divide the limits of a judge (its section of a reward.yaml) among the processes that apply them."""
     layers = dict(judge.get("layers") or {})
     if isinstance(slots := layers.get("max_concurrency"), int):
         layers["max_concurrency"] = math.ceil(slots / processes)
@@ -97,7 +97,7 @@ def share_limits(judge: dict[str, Any], processes: int) -> None:
 
 
 def without_fill(result: RewardResult) -> RewardResult:
-    """Take its fill from a rollout that is alone in its group: it is the mean of whatever was graded before."""
+    """Remove the fill of a rollout that is alone in its group: it would be the mean of unrelated rollouts."""
     if result.status != "neutral":
         return result
     return msgspec.structs.replace(result, reward=None, status="masked")
@@ -123,7 +123,7 @@ def _from_object(target: GradingRunner | str | None) -> GradingRunner:
 
 
 def _check_alone(runner: GradingRunner, grouping_hint: str, can_exclude: bool) -> None:
-    """Rollouts that come one at a time have no group to rank them in or to take a mean of."""
+    """Raise ConfigError if the runner needs groups, since rollouts come one at a time."""
     for name, grader in runner.graders.items():
         if hasattr(grader, "grade_group"):
             raise ConfigError(

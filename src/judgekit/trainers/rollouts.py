@@ -1,8 +1,8 @@
-"""Makes rollouts of what trainers hand over, with one meaning for all of them.
+"""Makes rollouts of what trainers hand over, with the same meaning for all trainers.
 
 * `prompt`: what the policy was given first.
-* `messages`: the whole conversation, prompt included.
-* `response`: the policy's last turn; text of tools and users is never part of it.
+* `messages`: the whole conversation, including the prompt.
+* `response`: the policy's last turn, never text of tools or users.
 * `response_tokens`: tokens that the policy wrote, in all turns.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 from judgekit.types import Message, Rollout, content_text
 
 _FIELDS = ("data_source", "extra_info", "ground_truth", "raw_prompt", "reward_model", "reward_spec")
-"""Columns of the usual data sets that become fields of the rollout."""
+"""Columns of common data sets that become fields of the rollout."""
 
 
 def rollout_of(
@@ -28,11 +28,11 @@ def rollout_of(
     finish_reason: str | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> Rollout:
-    """Make a rollout of a row of the data set and what followed its prompt.
+    """Make a rollout from a row of the data set and the messages that followed its prompt, *turns*.
 
     *columns*: the row, in the format that verl and SkyRL share: `data_source`, `reward_model` or `reward_spec` with
-    a `ground_truth`, `extra_info`. Values of numpy become Python's; other columns, the host's own *fields* and
-    the entries of `extra_info` become `extra`, the last of one name counts. *turns*: the messages after the prompt.
+    a `ground_truth`, `extra_info`. Numpy's values become Python's. `extra` gets the other columns, the host's own
+    *fields* and the entries of `extra_info`; later ones replace earlier ones of the same name.
     """
     row = {name: plain(value) for name, value in columns.items()}
     spec = row.get("reward_model") or row.get("reward_spec") or {}
@@ -62,11 +62,11 @@ def rollout_of(
 def turns_of_tokens(
     ids: Sequence[int], mask: Sequence[int] | None, decode: Callable[[Sequence[int]], str]
 ) -> list[Message]:
-    """Rebuild the turns of a response from its tokens: an assistant's and a tool's for each run of the mask.
+    """Rebuild the turns of a response from its tokens, alternating between assistant and tool.
 
-    *mask*: 1 for tokens that the policy wrote, 0 for what its environment put in between; None: all are the policy's.
-    *decode*: tokens to text, without special tokens. What the chat template writes around a tool's text (the names
-    of the roles) is taken off as far as it stands on lines of its own.
+    *mask*: 1 for tokens of the policy, 0 for those of its environment; None: all are the policy's. *decode*: tokens
+    to text, without special tokens. Role names that the chat template writes around a tool's text are removed where
+    they are on lines of their own.
     """
     turns: list[Message] = []
     start = 0
@@ -96,7 +96,7 @@ def _without_roles(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Convert numpy scalars and arrays, which data sets wrap values in, to Python's; a mapping is copied."""
+    """Convert numpy scalars and arrays, as data sets contain them, to Python's values; copy a mapping."""
     if isinstance(value, Mapping):
         return dict(value)
     if type(value).__module__ == "numpy":

@@ -1,4 +1,4 @@
-"""Counts a training step's results, over all the calls in which a trainer hands rollouts over."""
+"""Counts the results of a training step over all calls of a trainer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ logger = logging.getLogger("judgekit")
 
 
 STEPLESS = 64
-"""Rollouts over which failures are counted where a trainer names no step."""
+"""Rollouts over which failures are counted if a trainer gives no step."""
 
 
 class StepCounts:
     """Counts by training step. Reports a step, and checks its failure rate, when the next one begins.
 
-    A step may come in one call (synchronous trainers), or in hundreds (a call for each prompt): one failed
-    verdict of a prompt's four is no failure rate. *max_failure_rate*: share (0..1) of a grader's evaluations of one
-    step that may fail for infrastructure, see `Counts.excess_failures`; None: any.
+    A step may be one call (synchronous trainers) or hundreds, one per prompt: one failed verdict of a prompt's four
+    is no failure rate. *max_failure_rate*: share (0..1) of a grader's evaluations of one step that may fail for
+    infrastructure causes, see `Counts.excess_failures`; None: any.
     """
 
     def __init__(self, max_failure_rate: float | None = None) -> None:
@@ -36,9 +36,9 @@ class StepCounts:
         return self._counts.rollouts
 
     def begin(self, step: Hashable) -> Mapping[str, float]:
-        """Say that rollouts of *step* are handed over from now on; returns the figures of the step that has ended.
+        """Begin *step*, and return the figures of the step that has ended.
 
-        Raises FailureRateError if too many evaluations of that one failed.
+        Raises FailureRateError if too many evaluations of that step failed.
         """
         if step == self.step:
             return {}
@@ -53,20 +53,20 @@ class StepCounts:
             self._counts.add(counts)
 
     def add_stepless(self, counts: Counts) -> None:
-        """Count results of a trainer that names no step: as many rollouts as `STEPLESS` are one. As `begin`."""
+        """Count results of a trainer that gives no step: `STEPLESS` rollouts are one. Raises as `begin`."""
         self.add(counts)
         if self.rollouts >= STEPLESS:
             self.end()
 
     def end(self) -> Mapping[str, float]:
-        """Report the current step; as `begin`."""
+        """End the current step, and return its figures. Raises as `begin`."""
         try:
             return self.report()
         finally:
             self._counts, self._told = Counts(), 0
 
     def report(self) -> Mapping[str, float]:
-        """Report the current step so far, which may go on; as `begin`. Nothing is logged twice."""
+        """Return the figures of the current step so far. Raises as `begin`. Nothing is logged twice."""
         counts = self._counts
         if not counts.rollouts:
             return {}
@@ -78,7 +78,7 @@ class StepCounts:
 
 
 def check_failure_rate(counts: Counts, allowed: float | None) -> None:
-    """Raise FailureRateError where more of a grader's evaluations failed than *allowed*, a share from 0 to 1."""
+    """Raise FailureRateError if more than *allowed* (a share, 0 to 1) of a grader's evaluations failed."""
     if allowed is not None and (excess := counts.excess_failures(allowed)):
         raise FailureRateError(
             f"more grades failed in a step than max_failure_rate={allowed:g} allows: {excess}"
