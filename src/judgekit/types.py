@@ -44,17 +44,6 @@ class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The host's id of this sample, for the ledger."""
 
     def __post_init__(self) -> None:
-        if (  # the usual types; the checks below take three times as long
-            type(self.response) is str
-            and type(self.prompt) in (str, list)
-            and type(self.messages) in (tuple, list)
-            and type(self.data_source) is str
-            and (self.finish_reason is None or type(self.finish_reason) is str)
-            and (self.response_tokens is None or type(self.response_tokens) is int)
-            and type(self.extra) is dict
-            and type(self.id) is str
-        ):
-            return
         for field, kinds, wanted in _ROLLOUT_FIELDS:
             if not isinstance(getattr(self, field), kinds):
                 raise DataError(f"a rollout's {field} is {wanted}, not {type(getattr(self, field)).__name__}")

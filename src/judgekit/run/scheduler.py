@@ -475,11 +475,6 @@ def _lacks(state: RolloutState, grader: BoundGrader) -> bool:
 
 def _in_fair_order(rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> Iterator[tuple[Group, int]]:
     """Yield rollouts of a few groups in turn, so that early groups end early and a huge one holds up no other."""
-    if len(groups) == 1:  # most runs of hosts
-        only = Group(group_id(rollouts[groups[0][0]]), len(groups[0]))
-        for member in groups[0]:
-            yield only, member
-        return
     waiting = iter(groups)
     window: deque[tuple[Group, Iterator[int]]] = deque()
     while True:
