@@ -46,6 +46,13 @@ class Echo(Pooled):
         return float(rollout.id)
 
 
+class Reads(Pooled):
+    """Gives the score that the data set holds."""
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        return rollout.extra["score"]
+
+
 class Waits(Pooled):
     """Says that it has begun, then waits for its release; every worker that takes a rollout says so."""
 
@@ -102,6 +109,27 @@ class Warm(Echo):
 
     def grade(self, rollout: Rollout, /) -> Any:
         return float(rollout.id) if self.warm else None
+
+
+class Starts(Echo):
+    """Starts a program beside the second rollout, as graders of code do; it says who it is and holds the worker's pipes."""
+
+    def __init__(self, folder: Path, *, dies: bool) -> None:
+        self.folder = folder
+        self.dies = dies
+
+    def warm_up(self) -> None:
+        """Nothing to do."""
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        if rollout.response == "starts":
+            if not os.fork():
+                say(self.folder / f"child-{len(list(self.folder.glob('child-*')))}")
+                signal.pause()
+            if self.dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+            signal.pause()
+        return float(rollout.id)
 
 
 class Cold(Pooled):

@@ -34,7 +34,9 @@ from .hostile_graders import (
     Large,
     Leaks,
     Loads,
+    Reads,
     Slow,
+    Starts,
     Talks,
     Waits,
     Warm,
@@ -253,7 +255,39 @@ async def test_no_rollout_pays_for_what_a_grader_has_kept_of_others() -> None:
     assert pool.started in (8, 9)  # each ends with its second rollout, when it has kept 600 of 1,024 MiB
 
 
+async def test_a_worker_that_was_killed_beside_its_own_child_is_not_the_rollouts(
+    pool: ProcessPool, tmp_path: Path
+) -> None:
+    """The child holds the pipe on which the worker would be seen to end; both attempts leave one."""
+    results = await ends(
+        runner(Starts(tmp_path, dies=True), pool, timeout_s=0.5).run(rollouts("", "starts", ""))
+    )
+    assert outcome(results) == [0.0, "infrastructure", 2.0]
+    assert results[1].grades["act"].error == "WorkerLost"  # type: ignore[union-attr]
+    for number in range(2):
+        await until_dead(await until(tmp_path / f"child-{number}"))
+
+
+async def test_what_a_grader_started_ends_with_its_worker(pool: ProcessPool, tmp_path: Path) -> None:
+    results = await ends(
+        runner(Starts(tmp_path, dies=False), pool, timeout_s=0.5).run(rollouts("", "starts", ""))
+    )
+    assert outcome(results) == [0.0, "infrastructure", 2.0]
+    await until_dead(await until(tmp_path / "child-0"))
+
+
 # ---- time
+
+
+async def test_a_rollout_that_its_worker_does_not_read_times_out(pool: ProcessPool) -> None:
+    """More than fits into a pipe, to a worker that is stopped."""
+    before = children()
+    echo = runner(Echo(), pool, timeout_s=0.5)
+    assert outcome(await ends(echo.run(rollouts("a")))) == [0.0]
+    (worker,) = children() - before
+    os.kill(worker, signal.SIGSTOP)
+    assert outcome(await ends(echo.run(rollouts("a" * 1_000_000, "b")))) == ["infrastructure", 1.0]
+    await until_dead(worker)
 
 
 async def test_a_worker_that_is_kept_from_computing_has_not_run_away(
@@ -285,6 +319,14 @@ async def test_all_of_its_time_on_the_cpu_is_one(pool: ProcessPool) -> None:
 
 
 # ---- what travels between
+
+
+async def test_a_large_rollout_is_sent_as_it_is_now(pool: ProcessPool) -> None:
+    rollout = Rollout(response="a" * 2_000_000, extra={"score": 1.0})
+    read = runner(Reads(), pool)
+    assert outcome(await ends(read.run([rollout]))) == [1.0]
+    rollout.extra["score"] = 2.0  # type: ignore[index]
+    assert outcome(await ends(read.run([rollout]))) == [2.0]
 
 
 @pytest.mark.parametrize(

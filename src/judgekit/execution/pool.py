@@ -162,7 +162,7 @@ class ProcessPool:
         if failed is not None and time.monotonic() < until:
             raise failed
         while True:
-            worker = None if fresh else crew.idle_worker(grader)
+            worker = None if fresh else await crew.idle_worker(grader)
             if worker is None:
                 fresh = True
                 worker = await crew.hire(self.memory_mb)
@@ -249,18 +249,21 @@ class _Crew:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         main = "from judgekit.execution.pool_worker import main; main()"
         program = [sys.executable, "-c", main, str(os.getpid()), str(memory_mb)]
-        worker = _Worker(await anyio.open_process(program, stdin=PIPE, stdout=PIPE, stderr=None, env=env))
+        process = await anyio.open_process(
+            program, stdin=PIPE, stdout=PIPE, stderr=None, env=env, start_new_session=True
+        )
+        worker = _Worker(process)
         self._all.add(worker)
         return worker
 
-    def idle_worker(self, grader: PickledGrader) -> _Worker | None:
+    async def idle_worker(self, grader: PickledGrader) -> _Worker | None:
         """Return a live idle worker, if possible one that holds *grader*."""
         self._idle.sort(key=lambda worker: grader.key in worker.graders)
         while self._idle:
             worker = self._idle.pop()
             if worker.process.returncode is None:
                 return worker
-            self._all.discard(worker)
+            await self._end(worker)
         return None
 
     async def put_back(self, worker: _Worker) -> None:
@@ -273,7 +276,7 @@ class _Crew:
     async def _end(self, worker: _Worker) -> None:
         with anyio.move_on_after(5.0, shield=True):
             with suppress(ProcessLookupError):
-                worker.process.kill()
+                os.killpg(worker.process.pid, signal.SIGKILL)  # with all that its graders have started
             await worker.process.aclose()
         self._all.discard(worker)
 
@@ -294,9 +297,8 @@ class _Worker:
     async def load(self, grader: PickledGrader) -> bool:
         """Load the grader in the worker, which is no rollout's time. Returns whether it was warmed up."""
         drop = list(self.graders)[: max(0, len(self.graders) - _KEPT_GRADERS + 1)]
-        number = await self._send(("load", grader.key, grader.payload, drop))
         with anyio.move_on_after(LOADING_S):
-            warmed: bool = await self._answer(number)
+            warmed: bool = await self._answer(await self._send(("load", grader.key, grader.payload, drop)))
             for key in drop:
                 del self.graders[key]
             self.graders[grader.key] = None
@@ -305,18 +307,22 @@ class _Worker:
 
     async def grade(self, grader: PickledGrader, rollout: bytes, timeout_s: float) -> Any:
         self.graders.move_to_end(grader.key)
-        before = self._cpu()[0]
-        number = await self._send(("grade", grader.key, rollout))
+        before, _ = self._cpu()
+        number: int | None = None
         for _ in range(_STARVED):
             with anyio.move_on_after(timeout_s):
+                if number is None:
+                    number = await self._send(("grade", grader.key, rollout))
                 return await self._answer(number)
+            if self.process.returncode is not None:  # what its grader has started may still hold its pipes
+                raise await self._lost()
             after, computing = self._cpu()
             if after - before >= 0.95 * timeout_s:  # the system counts in ticks of 10 ms
                 raise WorkerRanAway(f"still computing after {timeout_s:g} s of CPU time")
-            if not computing:
+            if not computing or number is None:
                 break
         raise WorkerTimeout(
-            f"no grade within {timeout_s:g} s, of which {after - before:.2g} s were computing"
+            f"no grade within {timeout_s:g} s, of which {max(after - before, 0.0):.2g} s were computing"
         )
 
     async def _send(self, request: Any) -> int:
@@ -353,35 +359,23 @@ class _Worker:
         return WorkerLost("the worker process closed its pipes")
 
     def _cpu(self) -> tuple[float, bool]:
-        """Return the CPU seconds that the worker has used, and whether it is running now.
-
-        Without /proc: the wall clock, and False.
-        """
+        """Return the CPU seconds that the worker has used, and whether it is running now; without /proc, (0, False)."""
         try:
             with open(f"/proc/{self.process.pid}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
             return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), fields[0] == b"R"
         except (OSError, ValueError, IndexError):
-            return time.monotonic(), False
-
-
-_kept: tuple[Rollout | None, bytes] = (None, b"")
+            return 0.0, False
 
 
 def _pickled(rollout: Rollout) -> bytes:
-    """Pickle a rollout. The last large one is kept: pickling it for each of its graders would block the loop."""
-    global _kept
-    kept, data = _kept
-    if kept is not rollout:
-        try:
-            data = pickle.dumps(rollout)
-            if b"__main__" in data:  # it may hold objects of a script's own classes
-                data = _by_value(rollout)
-        except RecursionError:
-            raise RolloutError("the rollout is nested too deeply to be sent to a worker process") from None
-        if len(data) > 1 << 20:
-            _kept = (rollout, data)
-    return data
+    try:
+        data = pickle.dumps(rollout)
+        return (
+            _by_value(rollout) if b"__main__" in data else data
+        )  # it may hold objects of a script's own classes
+    except RecursionError:
+        raise RolloutError("the rollout is nested too deeply to be sent to a worker process") from None
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
