@@ -20,11 +20,9 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rollout is looked at for signals, however busy the machine."""
-    from judgekit.metrics import counts, metrics, signals
+    from judgekit.metrics import counts, signals
 
-    allowance = signals.Allowance(share=1e6, burst_s=1e6)
-    for module in (counts, metrics):
-        monkeypatch.setattr(module, "ALLOWANCE", allowance)
+    monkeypatch.setattr(counts, "ALLOWANCE", signals.Allowance(share=1e6, burst_s=1e6))
 
 
 def pytest_configure() -> None:

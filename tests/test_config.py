@@ -278,7 +278,7 @@ SCRIPTED = "judges: {j: {engine: 'tests.test_config:scripted', layers: LAYERS}}"
             "the limit of the signal 'length' is a number from -1 to 1, not 40",
         ),
         ("runner: {retry: 3}", "runner.retry: expected a mapping .got 3"),
-        ("runner: {retry: {attempts: 0}}", "runner.retry: retry: attempts is at least 1"),
+        ("runner: {retry: {attempts: 0}}", "runner.retry: retry: attempts is a whole number from 1, not 0"),
         ("runner: {graders: {}}", "runner: there is no parameter 'graders'"),
         ("runner: {progress: true}", "runner: there is no parameter 'progress'"),
         ("runner:", "runner: give a mapping, such as runner: {timeout_s: 30}"),

@@ -332,7 +332,7 @@ def test_looking_stops_when_its_time_is_spent(monkeypatch: pytest.MonkeyPatch) -
 def test_a_limit_that_is_none_is_refused(value: Any) -> None:
     with pytest.raises(ConfigError, match="the limit of the signal 'length' is a number from -1 to 1"):
         SignalLimits(length=value)
-    with pytest.raises(ConfigError, match="signals is a SignalLimits"):
+    with pytest.raises(ConfigError, match="signals is an object such as SignalLimits"):
         GradingRunner([rule], signals={"length": 0.4})  # type: ignore[arg-type]
 
 

@@ -43,7 +43,7 @@ def parse_yaml(text: str, path: str) -> Any:
         raise ConfigError(f"{path}{f', line {mark.line + 1}' if mark else ''}: {what}") from None
     except RecursionError:
         raise ConfigError(f"{path}: nested too deeply") from None
-    except ValueError as error:  # an explicit tag that does not fit
+    except (ValueError, LookupError, AttributeError) as error:  # an explicit tag that does not fit
         raise ConfigError(f"{path}: cannot be read ({error})") from None
 
 
@@ -69,15 +69,14 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_mapping_node(anchor)
         first: dict[str, int] = {}
         for key, _ in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
-                continue
             if not isinstance(key, yaml.ScalarNode):
                 raise _Fault(problem="a key is a name", problem_mark=key.start_mark)
             if key.value in first:
                 text = f"the key {key.value!r} stands twice, first in line {first[key.value]}"
                 raise _Fault(problem=text, problem_mark=key.start_mark)
             first[key.value] = key.start_mark.line + 1
-            key.tag = "tag:yaml.org,2002:str"
+            if key.tag != "tag:yaml.org,2002:merge":
+                key.tag = "tag:yaml.org,2002:str"
         return node
 
 

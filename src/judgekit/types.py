@@ -201,11 +201,14 @@ def content_text(content: Any) -> str:
 def text_size(*values: Any) -> int:
     """Count the characters in *values*: strings, and mappings and sequences of them.
 
-    Counting stops at 100 million, so that it ends for a value that contains itself.
+    Counting stops at 10 million, so that it ends for a value that contains itself.
     """
+    most = 10_000_000
     size = 0
     left: list[Any] = list(values)
-    while left and size < 100_000_000:
+    while left:
+        if size > most or len(left) > most // 8:
+            return most
         value = left.pop()
         if isinstance(value, str):
             size += len(value)
@@ -215,7 +218,7 @@ def text_size(*values: Any) -> int:
         elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
             size += 8
             left.extend(value)
-        else:
+        elif value is not None:
             size += 8
     return size
 

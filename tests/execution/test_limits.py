@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import pickle
 import threading
 import time
@@ -73,6 +74,8 @@ def test_retry_waits_grow_stay_bounded_and_obey_retry_after() -> None:
     for attempt, top in ((1, 1), (2, 2), (3, 4), (4, 5), (99, 5)):
         assert top / 2 <= retry.wait_s(attempt, ValueError()) <= top
     assert retry.wait_s(1, JudgeUnavailable("busy", retry_after=30)) == 30
+    assert retry.wait_s(1, JudgeUnavailable("busy", retry_after=10**400)) == 1e9
+    assert retry.wait_s(1, JudgeUnavailable("busy", retry_after=math.nan)) <= 1
 
 
 def test_jitter_is_between_half_and_all_of_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +168,41 @@ def test_a_place_handed_to_a_loop_that_is_closed_before_it_was_taken_comes_back(
     assert limiter.held == 0
 
 
+def run_and_close(*coroutines: Any) -> None:
+    """Begin *coroutines* on a loop, and close it under them."""
+    loop = asyncio.new_event_loop()
+    tasks = [loop.create_task(coroutine) for coroutine in coroutines]
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    for task in tasks:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_closed_loops_waiter_gives_back_no_place_that_it_never_had() -> None:
+    limiter = Limiter(1)
+    assert limiter.try_acquire()
+    run_and_close(limiter.acquire(), limiter.acquire())
+    limiter.release()
+    assert limiter.held == 0
+    gc.collect()
+    assert limiter.held == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_closed_loops_waiters_do_not_keep_its_holders_places() -> None:
+    limiter = Limiter(2)
+
+    async def hold() -> None:
+        async with limiter:
+            await asyncio.Event().wait()
+
+    run_and_close(*(hold() for _ in range(6)))
+    assert limiter.held == 2
+    asyncio.run(asyncio.wait_for(limiter.acquire(), 20))
+    assert limiter.held == 1
+
+
 @pytest.mark.timeout(20)
 def test_garbage_that_holds_a_place_may_be_collected_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even while a place is handed out: what a loop that is gone has left releases its own."""
@@ -244,6 +282,9 @@ def test_wrong_numbers_are_said() -> None:
         lambda: Retry(budget=-1),
         lambda: Retry(wait_initial_s=-0.1),
         lambda: Retry(wait_initial_s=2, wait_max_s=1),
+        lambda: Retry(attempts=2.5),  # type: ignore[arg-type]
+        lambda: Retry(attempts=math.nan),  # type: ignore[arg-type]
+        lambda: Retry(budget="1"),  # type: ignore[arg-type]
         lambda: Breaker(failures=0),
     ):
         with pytest.raises(ConfigError):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,7 +104,28 @@ def test_a_decorated_function_pickles_as_itself() -> None:
         (Graded("0.5"), Failed("TypeError", "a score is a number, not '0.5'")),  # type: ignore[arg-type]
         (Graded(1.0, None), Failed("TypeError", "a grade's reason is text, not NoneType")),  # type: ignore[arg-type]
         (Graded(1.0, "", []), Failed("TypeError", "a grade's metadata is a mapping, not list")),  # type: ignore[arg-type]
-        (Graded(1.0, usage={"n": 1}), Failed("TypeError", "a grade's usage is a Usage, not dict")),  # type: ignore[arg-type]
+        (
+            Graded(1.0, usage={"n": 1}),  # type: ignore[arg-type]
+            Failed("TypeError", "a grade's usage is a Usage of whole numbers, not {'n': 1}"),
+        ),
+        (
+            Abstained("", usage=Usage(calls=1, prompt_tokens=None)),  # type: ignore[arg-type]
+            Failed(
+                "TypeError",
+                "a grade's usage is a Usage of whole numbers, not Usage(calls=1, prompt_tokens=None, cached_tokens=0, completion_tokens=0)",
+            ),
+        ),
+        (
+            Graded(1.0, usage=Usage(completion_tokens=1.5)),  # type: ignore[arg-type]
+            Failed(
+                "TypeError",
+                "a grade's usage is a Usage of whole numbers, not Usage(calls=0, prompt_tokens=0, cached_tokens=0, completion_tokens=1.5)",
+            ),
+        ),
+        (
+            Failed("X", retryable=None),  # type: ignore[arg-type]
+            Failed("TypeError", "a failure's retryable is True or False, not None"),
+        ),
         (Abstained(None), Failed("TypeError", "a grade's reason is text, not NoneType")),  # type: ignore[arg-type]
         (Failed("X", b""), Failed("TypeError", "a grade's detail is text, not bytes")),  # type: ignore[arg-type]
         (
@@ -300,3 +323,66 @@ def test_mapped_around_what_is_no_grader_is_refused() -> None:
     with pytest.raises(ConfigError, match="call it"):
         Mapped(FinalAnswer, {"response": "extra.x"})  # type: ignore[arg-type]
     assert pickle.loads(pickle.dumps(Mapped(FinalAnswer(), {"response": "extra.x"}))).name == "final_answer"
+
+
+class Judge:
+    """Has what only some graders have."""
+
+    name, version, score_range = "judge", "1", (0.0, 1.0)
+    timeout_s, max_concurrency, outputs, judge = 5.0, 3, ("clear", "kind"), "a judge"
+
+    def __init__(self) -> None:
+        self.warm = 0
+
+    def warm_up(self) -> None:
+        self.warm += 1
+
+    async def grade(self, rollout: Rollout, /) -> dict[str, float]:
+        return {"clear": float(rollout.response), "kind": 1.0}
+
+
+def test_a_mapped_grader_is_what_the_grader_is_besides() -> None:
+    judge = Judge()
+    mapped: Any = pickle.loads(pickle.dumps(Mapped(judge, {"response": "extra.score"})))
+    assert inspect.iscoroutinefunction(mapped.grade)
+    assert (mapped.timeout_s, mapped.max_concurrency, mapped.judge) == (5.0, 3, "a judge")
+    runner = GradingRunner({"judge": mapped})
+    asyncio.run(runner.start())
+    assert mapped.warm == mapped.inner.warm == 1
+    (result,) = runner.run_sync([Rollout(response="", extra={"score": "0.25"})])
+    assert result.score("judge.clear") == 0.25
+    assert not hasattr(mapped, "grade_group")
+
+
+class Ranks:
+    """A group grader that is not asynchronous, and gives its grades one by one."""
+
+    name, version, score_range = "ranks", "1", (0.0, 1.0)
+
+    def grade_group(self, rollouts: Sequence[Rollout], /) -> Iterator[float]:
+        return (float(rollout.response) for rollout in rollouts)
+
+
+@pytest.mark.parametrize("given", [Ranks(), Mapped(Ranks(), {"response": "response"})])  # type: ignore[arg-type]
+def test_a_group_grader_need_be_neither_asynchronous_nor_a_list(given: Any) -> None:
+    results = GradingRunner({"ranks": given}).run_sync(
+        [Rollout(response="0.25", group=0), Rollout(response="0.5", group=0)]
+    )
+    assert [result.reward for result in results] == [0.25, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("max_concurrency", "4", "max_concurrency is a whole number from 1, not '4'"),
+        ("max_concurrency", True, "max_concurrency is a whole number from 1, not True"),
+        ("max_concurrency", 0, "max_concurrency is a whole number from 1, not 0"),
+        ("outputs", "ab", "outputs are different names without dots, not 'ab'"),
+        ("outputs", ("a", "a"), "outputs are different names"),
+        ("outputs", ("a.b",), "outputs are different names"),
+    ],
+)
+def test_a_wrong_option_of_a_grader_is_said_at_construction(option: str, value: Any, says: str) -> None:
+    made = type("Made", (Judge,), {option: value})()
+    with pytest.raises(ConfigError, match=says):
+        GradingRunner({"made": made})

@@ -291,7 +291,47 @@ def test_a_ledger_that_was_deleted_begins_again(tmp_path: Path, caplog: pytest.L
         assert [e.id for e in reading.entries] == ["after"]
         assert reading.entries[0].spec in reading.specs
     ledger.close()
-    assert caplog.text.count("was deleted: it is begun again") == 2
+    assert caplog.text.count("was deleted or emptied: it is begun again") == 2
+
+
+def test_a_ledger_that_was_emptied_says_again_how_it_grades(tmp_path: Path) -> None:
+    """As logrotate's copytruncate does."""
+    path = tmp_path / "l"
+    ledger = Ledger(path)
+    runner = GradingRunner([half], ledger=ledger)
+    runner.run_sync([Rollout(response="x", id="before")])
+    path.write_bytes(b"")
+    runner.run_sync([Rollout(response="x", id="after")])
+    reading = read_ledger(path)
+    assert [e.id for e in reading.entries] == ["after"]
+    assert reading.entries[0].spec in reading.specs
+    ledger.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
+def test_what_waits_for_a_disk_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long rollouts, too: they waited as they were, beside the lines that count."""
+    monkeypatch.setattr(writer, "MAX_WAITING_BYTES", 8 << 20)
+    monkeypatch.setattr(writer, "_RETRY_S", 0.05)
+    monkeypatch.setattr(writer, "_EXIT_S", 0.2)
+    tries: list[int] = []
+    wait = Ledger._wait_for_the_disk
+
+    def tried(ledger: Ledger, error: OSError) -> None:
+        tries.append(len(ledger._waiting))
+        wait(ledger, error)
+
+    monkeypatch.setattr(Ledger, "_wait_for_the_disk", tried)
+    (tmp_path / "l").symlink_to("/dev/full")
+    ledger = Ledger(tmp_path / "l", texts=True)
+    one = entry(ledger, "x" * 20_000)
+    for _ in range(64 * 20):
+        ledger.write(one)
+    before = len(tries)
+    wait_for(lambda: not ledger._waiting)
+    assert len(tries) - before <= 2
+    ledger.close()
+    assert ledger.dropped == 64 * 20
 
 
 @pytest.mark.parametrize("later", [True, False])

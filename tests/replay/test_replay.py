@@ -18,6 +18,7 @@ from judgekit import (
     Ledger,
     Rollout,
     Score,
+    Switch,
     Weighted,
     grader,
     read_ledger,
@@ -188,3 +189,25 @@ def test_a_replay_with_nothing_new_changes_nothing(
             assert result.reward is None
         elif entry.run in scored:  # else the fill is what the runner knew of earlier runs
             assert result.reward == pytest.approx(entry.reward, abs=1e-12)
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_a_switch_is_replayed_by_what_the_ledger_holds(texts: bool, tmp_path: Path) -> None:
+    """Without texts every rollout took `otherwise`, without a word."""
+    kinds = Switch({"hard": Weighted({"size": 10.0})}, by="extra.kind", otherwise="size")
+    runner = GradingRunner([size], kinds, ledger=Ledger(tmp_path / "l", texts=texts))
+    rollouts = [Rollout(response="xx", extra={"kind": kind}, group=kind) for kind in ("hard", "easy")]
+    rewards = [r.reward for r in runner.run_sync(rollouts)]
+    assert rewards == [2.0, 0.2]
+    if texts:
+        assert [r.reward for r in replay(tmp_path / "l").results] == rewards
+    else:
+        with pytest.raises(DataError, match=r"switches by extra.*Ledger\(texts=True\)"):
+            replay(tmp_path / "l")
+
+
+def test_a_switch_by_data_source_needs_no_texts(tmp_path: Path) -> None:
+    kinds = Switch({"hard": Weighted({"size": 10.0})}, otherwise="size")
+    runner = GradingRunner([size], kinds, ledger=Ledger(tmp_path / "l"))
+    rewards = [r.reward for r in runner.run_sync([Rollout(response="xx", data_source="hard")])]
+    assert [r.reward for r in replay(tmp_path / "l").results] == rewards == [2.0]

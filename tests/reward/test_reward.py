@@ -25,6 +25,7 @@ from judgekit import (
     Product,
     RewardResult,
     Score,
+    Switch,
     Weighted,
 )
 from judgekit.reward.explain import explain, explain_result, why_missing
@@ -305,3 +306,24 @@ def result(reward: float | None, status: str, raw: float | None, **given: Grade)
 )
 def test_explain_shows_the_transform_and_the_fill(made: RewardResult, transform: str, last: str) -> None:
     assert explain_result(tree(Score("a"), "a"), made, transform).splitlines()[-1] == last
+
+
+def test_a_fallback_keeps_no_notes_of_what_did_not_count() -> None:
+    root = Fallback(Weighted({"a": (1.0, Score("a", if_missing=0.25)), "b": 1.0}), "c")
+    ev = tree(root, "a", "b", "c").evaluate({"a": DOWN, "b": DOWN, "c": Graded(0.5)})
+    assert (ev.value, ev.missing, ev.policies) == (0.5, [], ["b: missing, fallback to c"])
+
+
+def test_explain_shows_the_reward_where_several_cases_share_their_graders() -> None:
+    """A result does not hold its rollout: which case was taken cannot be told from grades alone."""
+    bound = tree(Switch({"x": Weighted({"a": 2.0})}, otherwise="a"), "a")
+    result = RewardResult(
+        index=0,
+        group=0,
+        reward=1.0,
+        status="scored",
+        raw_reward=1.0,
+        contributions={},
+        grades={"a": Graded(0.5)},
+    )
+    assert explain_result(bound, result, "none").splitlines()[0] == "switch by data_source = 1"

@@ -13,23 +13,31 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from judgekit import (
+    Clip,
     DataError,
     Failed,
     FailureRateError,
+    Fallback,
+    Gate,
     Graded,
     GradingRunner,
     JudgeUnavailable,
     Ledger,
+    Product,
+    Retry,
     Rollout,
     RolloutError,
     Score,
+    Switch,
+    Usage,
     Weighted,
     grader,
     group_by_prompt,
@@ -685,3 +693,170 @@ async def test_an_error_of_the_rollout_is_no_alarm_about_the_judge() -> None:
 
     with pytest.raises(FailureRateError, match=r"8\.3 %"):
         await GradingRunner({"judge": judge}, max_failure_rate=0.0).run(twelve())
+
+
+class Proxy:
+    """A client's object whose connection is closed: it raises whatever it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise OSError("the connection is closed")
+
+
+class Column(Sequence[str]):
+    """A lazy column of a data set whose file is gone."""
+
+    def __getitem__(self, index: Any) -> Any:
+        raise OSError("the column is gone")
+
+    def __len__(self) -> int:
+        return 2
+
+
+def give(value: Any) -> Callable[[str], Any]:
+    def act(response: str) -> Any:
+        if isinstance(value, Exception) and response == BAD:
+            raise value
+        return value if response == BAD else 0.5
+
+    return act
+
+
+FAR = JudgeUnavailable("busy", retry_after=10**400)
+RETRY = Retry(attempts=2, wait_initial_s=0, wait_max_s=0)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (Usage(calls=1, prompt_tokens=None), "TypeError"),  # type: ignore[arg-type]
+        (Usage(calls="1"), "TypeError"),  # type: ignore[arg-type]
+        (Usage(calls=1 << 80), "TypeError"),
+        (Proxy, "OSError"),
+        (Failed("X", retryable="no"), "TypeError"),  # type: ignore[arg-type]
+        (FAR, "JudgeUnavailable"),
+    ],
+)
+@pytest.mark.parametrize("place", ["inline", "thread", "async"])
+async def test_an_odd_grade_costs_itself_and_its_line_can_be_read(
+    value: Any, error: str, place: str, tmp_path: Path
+) -> None:
+    value = value() if value is Proxy else Graded(0.5, usage=value) if isinstance(value, Usage) else value
+    act = give(value)
+
+    async def later(response: str) -> Any:
+        await asyncio.sleep(0)
+        return act(response)
+
+    made = grader(later, name="act") if place == "async" else grader(act, name="act", where=place)  # type: ignore[arg-type]
+    runner = GradingRunner([made], retry=RETRY, ledger=Ledger(tmp_path / "l"))
+    results = await runner.run([Rollout(response=r, group=r) for r in ("4", BAD, "6")])
+    assert [r.reward for r in results] == [0.5, None, 0.5]
+    bad = results[1].grades["act"]
+    assert isinstance(bad, Failed)
+    assert bad.error in (error, "TypeError")
+    assert bad.cause == "infrastructure"
+    kept = {entry.index: entry.grades["act"] for entry in read_ledger(tmp_path / "l").entries}
+    assert kept == {result.index: result.grades["act"] for result in results}
+
+
+async def test_a_column_that_cannot_be_read_costs_its_own_rollouts() -> None:
+    @grader
+    def half(response: str) -> float:
+        return 0.5
+
+    half.inline_limit = 100  # type: ignore[attr-defined]
+    odd = [Rollout(response="", ground_truth=Column(), group=1), Rollout(response="", group=2)]
+    assert [r.reward for r in await GradingRunner([half]).run(odd)] == [0.5, 0.5]
+
+    switch = Switch({"x": "half"}, by="extra.kind.0", otherwise=0.25)
+    odd = [Rollout(response="", extra={"kind": Column()}), Rollout(response="", extra={"kind": ["y"]})]
+    lost, other = await GradingRunner([half], switch).run(odd)
+    assert (lost.reward, other.reward) == (None, 0.25)
+    assert lost.policies == ("no case of the switch fits extra.kind.0 which cannot be read",)
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        "far",
+        Weighted({"far": 1.0}),
+        Weighted({"far": 10.0}),
+        Clip(Weighted({"far": 10.0}), 0, 1),
+        Gate(if_=Weighted({"far": 10.0}) >= 0, then="far", otherwise=0),
+        Fallback(Weighted({"far": 10.0}), 0.5),
+        Clip(Product("far", "far"), 0, 1),
+    ],
+)
+async def test_scores_at_the_end_of_the_floats_are_rewards_or_missing(reward: Any, tmp_path: Path) -> None:
+    @grader(score_range=(-1.7e308, 1.7e308))
+    def far(response: str) -> float:
+        return float(response)
+
+    runner = GradingRunner([far], reward, ledger=Ledger(tmp_path / "l"))
+    results = await runner.run([Rollout(response=r, group=1) for r in ("1e308", "1.5e308", "-1e308", "1")])
+    for result, entry in zip(results, read_ledger(tmp_path / "l").entries, strict=True):
+        assert entry.contributions == result.contributions
+        if result.raw_reward is not None:
+            assert math.fsum(result.contributions.values()) == pytest.approx(result.raw_reward)
+    assert results[3].raw_reward is not None
+    assert runner.metrics.summary()["judgekit/rollouts"] == 4
+
+
+async def test_threads_that_hang_hold_no_run_that_has_a_ledger(tmp_path: Path) -> None:
+    """Of an SDK in `asyncio.to_thread`, which has few threads: the ledger's flush waited behind them for ever."""
+    release = threading.Event()
+
+    @grader
+    async def hangs(response: str) -> float:
+        await asyncio.to_thread(release.wait)
+        return 0.5
+
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(2))
+    runner = GradingRunner([hangs], timeout_s=0.05, ledger=Ledger(tmp_path / "l"))
+    try:
+        results = await asyncio.wait_for(runner.run(twelve()), 20)
+        await asyncio.wait_for(runner.close(), 20)
+    finally:
+        release.set()
+    assert [r.reward for r in results] == [None] * 12
+    assert len(read_ledger(tmp_path / "l").entries) == 12
+
+
+async def test_grades_that_are_known_are_checked_like_others() -> None:
+    @grader
+    def half(response: str) -> float:
+        raise AssertionError("it is known")
+
+    known = [{"half": 0.75}, {"half": math.nan, "other": Graded(1.0)}]
+    good, bad = await GradingRunner([half]).run([Rollout(response="")] * 2, known=known)  # type: ignore[arg-type]
+    assert (good.reward, bad.reward) == (0.75, None)
+    assert bad.grades == {"half": Failed("ScoreNotFinite", "the score is nan")}
+
+
+class Unhashable:
+    def __hash__(self) -> int:
+        raise OSError("the connection is closed")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"), [([1], "hashable, not list"), (Unhashable(), "hashable"), (math.nan, "nan")]
+)
+@pytest.mark.parametrize("way", ["batch", "stream"])
+async def test_a_group_id_that_is_none_is_said_with_its_rollout(given: Any, says: str, way: str) -> None:
+    @grader
+    def half(response: str) -> float:
+        return 0.5
+
+    async def source() -> AsyncIterator[Rollout]:
+        for rollout in batch:
+            yield rollout
+
+    batch = [Rollout(response="", group=1), Rollout(response="", group=given)]
+    runner = GradingRunner([half])
+
+    async def stream() -> list[Any]:
+        return [result async for result in runner.stream(source())]
+
+    with pytest.raises(DataError, match=f"rollout 1: .*{says}"):
+        await (runner.run(batch) if way == "batch" else stream())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 import pytest
 
-from judgekit import ConfigError, GradingRunner, JudgeUnavailable, Rollout
+from judgekit import ConfigError, GradingRunner, JudgeUnavailable, Ledger, Rollout, grader
 
 
 class Judge:
@@ -112,3 +113,34 @@ async def test_a_block_starts_and_closes() -> None:
         assert judge.started
         await runner.run(rollouts())
     assert judge.closed
+
+
+async def test_a_judge_that_cannot_be_closed_keeps_nothing_else_open(tmp_path: Path) -> None:
+    class Broken(Judge):
+        async def close(self) -> None:
+            raise OSError("its socket is gone")
+
+    class Plain(Judge):
+        def close(self) -> None:  # type: ignore[override]
+            self.closed = True
+
+    @grader
+    def half(response: str) -> float:
+        return 0.5
+
+    judges = [Broken(), Judge(), Plain()]
+    for judge in judges:
+        judge.loaded.set()
+    ledger = Ledger(tmp_path / "l")
+    runner = GradingRunner([half], ledger=ledger, resources=judges)
+    await runner.run(rollouts())
+    with pytest.raises(OSError, match="its socket is gone"):
+        await runner.close()
+    assert [judge.closed for judge in judges] == [False, True, True]
+    assert ledger._fd is None
+
+
+async def test_a_judges_own_timeout_is_not_the_limit_of_starting() -> None:
+    runner = GradingRunner({"judge": Judge()}, resources=[Judge(TimeoutError("no answer to /health"))])
+    with pytest.raises(TimeoutError, match="/health"):
+        await runner.start()

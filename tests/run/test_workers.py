@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
+from typing import Any
 
 import pytest
 
-from judgekit import GradingRunner, Rollout, grader
+from judgekit import ConfigError, DataError, GradingRunner, JudgeUnavailable, Retry, Rollout, grader
 from judgekit.errors import JudgekitError
 from judgekit.run.workers import SLICE_S
 
@@ -140,3 +142,96 @@ async def test_a_subclass_of_rollout_is_a_rollout() -> None:
 
     (result,) = await GradingRunner([weight]).run([Extended(response="", weight=0.25)])
     assert result.reward == 0.25
+
+
+class Slow:
+    """Takes its time, and counts how many of it run at once."""
+
+    name, version, score_range = "slow", "1", (0.0, 1.0)
+
+    def __init__(self) -> None:
+        self.running = self.peak = 0
+
+    async def grade(self, rollout: Rollout, /) -> float:
+        self.running += 1
+        self.peak = max(self.peak, self.running)
+        try:
+            await asyncio.sleep(0.02)
+        finally:
+            self.running -= 1
+        return 0.5
+
+
+async def test_every_setting_that_is_changed_in_a_copy_counts() -> None:
+    """README: `runner.with_settings(timeout_s=10)` kept the time that the runner was made with."""
+
+    class Stuck(Slow):
+        async def grade(self, rollout: Rollout, /) -> float:
+            await asyncio.sleep(3600)
+            return 0.5
+
+    class OfItsOwn(Stuck):
+        timeout_s = 0.01
+
+    runner = GradingRunner({"stuck": Stuck()}, timeout_s=3600).with_settings(timeout_s=0.01)
+    (result,) = await asyncio.wait_for(runner.run(rollouts(1)), 20)
+    assert result.grades["stuck"].error == "GraderTimeout"  # type: ignore[union-attr]
+    runner = GradingRunner({"own": OfItsOwn()}, timeout_s=3600).with_settings(timeout_s=3600)
+    (result,) = await asyncio.wait_for(runner.run(rollouts(1)), 20)
+    assert result.grades["own"].error == "GraderTimeout"  # type: ignore[union-attr]
+
+    slow = Slow()
+    shared = GradingRunner({"slow": slow}, max_concurrency=2).with_settings(shared=True)
+    await shared.with_settings(max_concurrency=8).run(rollouts(16))
+    assert slow.peak == 8
+
+    asked: set[str] = set()
+
+    @grader
+    async def flaky(id: str) -> float:
+        if id not in asked:
+            asked.add(id)
+            raise JudgeUnavailable("busy")
+        return 0.5
+
+    again = Retry(attempts=2, wait_initial_s=0, wait_max_s=0, budget=1.0)
+    results = (
+        await GradingRunner([flaky])
+        .with_settings(retry=again)
+        .run([Rollout(response="", id=str(i), group=i) for i in range(50)])
+    )
+    assert [r.reward for r in results] == [0.5] * 50
+    with pytest.raises(ConfigError, match="gdpo"):
+        GradingRunner([flaky], "flaky").with_settings(transform="gdpo")
+
+
+async def test_a_separate_runner_counts_its_latencies_itself() -> None:
+    runner = GradingRunner({"slow": Slow()})
+    part = runner.separate(None)
+    await part.run(rollouts(2))
+    assert part.metrics.percentile("slow", 0.5) > 0
+    assert math.isnan(runner.metrics.percentile("slow", 0.5))
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ({"ledger": "l.jsonl"}, r"ledger is an object such as Ledger\("),
+        ({"pool": 4}, r"pool is an object such as ProcessPool\("),
+        ({"retry": 3}, r"retry is an object such as Retry\("),
+    ],
+)
+def test_an_option_of_another_kind_is_said_at_construction(option: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        GradingRunner({"slow": Slow()}, **option)
+
+
+async def test_groups_may_come_from_iterators() -> None:
+    runner = GradingRunner({"slow": Slow()})
+    results = await runner.run_groups(iter([r for r in rollouts(n)] for n in (2, 0, 1)))
+    assert [[r.index for r in group] for group in results] == [[0, 1], [], [2]]
+
+
+async def test_one_rollout_is_no_list_of_them() -> None:
+    with pytest.raises(DataError, match="give a list of rollouts"):
+        await GradingRunner({"slow": Slow()}).run(Rollout(response=""))  # type: ignore[arg-type]

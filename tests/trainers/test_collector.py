@@ -21,6 +21,7 @@ from judgekit import (
     group_grader,
     read_ledger,
 )
+from judgekit.errors import JudgekitError
 from judgekit.trainers.collector import GroupCollector
 
 
@@ -298,3 +299,15 @@ async def test_what_waits_for_a_slot_ends_with_the_deadline() -> None:
     results = await asyncio.gather(*(meeting.arrive(g, rollout(1, g), size=1) for g in range(20)))
     assert {r.reward for r in results} == {-1.0}
     assert runner._plan.limits["hangs"][-1].held == 0
+
+
+async def test_who_arrives_after_the_grading_was_cancelled_does_not_wait() -> None:
+    collector = GroupCollector(GradingRunner([rank]))
+    first = asyncio.create_task(collector.arrive("a", Rollout(response=""), size=2))
+    await asyncio.sleep(0)
+    (grading,) = collector._tasks
+    grading.cancel()
+    await asyncio.wait([first, grading])
+    assert first.cancelled()
+    with pytest.raises(JudgekitError, match="cancelled"):
+        await asyncio.wait_for(collector.arrive("a", Rollout(response=""), size=2), 20)

@@ -218,6 +218,7 @@ def test_the_oldest_version_is_taken() -> None:
     words = {"adapter": "judgekit-x", "name": "X", "lacks": "has no hook"}
     found = tuple(map(int, re.findall(r"[0-9]+", msgspec.__version__)[:2]))
     assert host_version("msgspec", found, **words) == found
+    assert host_version("msgspec", (0, 1, 0, 0, 0, 0), **words)[-1] == 0
     with pytest.raises(ConfigError, match="has no hook; judgekit-x needs 999.0 or later"):
         host_version("msgspec", (999, 0), **words)
     with pytest.raises(ConfigError, match="X is not installed here: pip install no-such-package"):

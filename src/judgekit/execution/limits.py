@@ -6,6 +6,8 @@ asyncio's own primitives belong to one loop; a runner is called from loops that 
 from __future__ import annotations
 
 import asyncio
+import gc
+import math
 import random
 import time
 from collections import deque
@@ -28,7 +30,9 @@ class Limiter:
         self.held = 0
         # reentrant: while we hold it, the garbage collector may finalize a holder of a closed loop, which releases
         self._lock = RLock()
-        self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+        self._waiters: deque[_Waiter] = deque()
+        self._loops: set[asyncio.AbstractEventLoop] = set()
+        """Loops that have had waiters."""
 
     def try_acquire(self) -> bool:
         """Take a place if one is free and nobody waits."""
@@ -41,18 +45,26 @@ class Limiter:
     async def acquire(self) -> None:
         if self.try_acquire():
             return
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(loop, loop.create_future())
         with self._lock:
-            loop = asyncio.get_running_loop()
-            future: asyncio.Future[None] = loop.create_future()
-            self._waiters.append((loop, future))
+            self._waiters.append(waiter)
+            self._loops.add(loop)
+            closed = [loop for loop in self._loops if loop.is_closed()]
+            if closed:
+                self._loops.difference_update(closed)
+                self._waiters = deque(waiter for waiter in self._waiters if waiter.loop not in closed)
+        if closed:
+            # waiters kept the tasks of their loop alive, which may hold places: collecting them releases these
+            closed.clear()
+            gc.collect()
         try:
-            await future
+            await waiter.future
         except BaseException:  # cancelled, or collected with its loop
             with self._lock:
-                waits = (loop, future) in self._waiters
-                if waits:
-                    self._waiters.remove((loop, future))
-            if not waits:  # a place was handed over while we were cancelled: pass it on
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+            if waiter.granted:  # while it was cancelled: pass the place on
                 self.release()
             raise
 
@@ -70,12 +82,13 @@ class Limiter:
     def _hand_out(self) -> None:
         """Give free places to waiters."""
         while self._waiters and self.held < self.total:
-            loop, future = self._waiters.popleft()
-            self.held += 1
+            waiter = self._waiters.popleft()
             try:
-                loop.call_soon_threadsafe(_grant, future)
+                waiter.loop.call_soon_threadsafe(waiter.grant)
             except RuntimeError:  # that loop is closed, and its waiter gone
-                self.held -= 1
+                continue
+            waiter.granted = True
+            self.held += 1
 
     async def __aenter__(self) -> None:
         await self.acquire()
@@ -89,9 +102,20 @@ class Limiter:
         return Limiter, (self.total,)
 
 
-def _grant(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+class _Waiter:
+    """A future in the queue of a Limiter."""
+
+    __slots__ = ("future", "granted", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+        self.loop = loop
+        self.future = future
+        self.granted = False
+        """Whether a place is counted for it."""
+
+    def grant(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
 
 
 class Retry(Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,19 +133,21 @@ class Retry(Struct, frozen=True, forbid_unknown_fields=True):
     budget: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ConfigError(f"retry: attempts is at least 1, not {self.attempts}")
-        if not 0 <= self.wait_initial_s <= self.wait_max_s:
-            raise ConfigError("retry: wait_initial_s must be at least 0 and no more than wait_max_s")
-        if not self.budget >= 0:
-            raise ConfigError(f"retry: budget is a share of calls, at least 0, not {self.budget}")
+        if type(self.attempts) is not int or self.attempts < 1:
+            raise ConfigError(f"retry: attempts is a whole number from 1, not {self.attempts!r}")
+        for name in ("wait_initial_s", "wait_max_s", "budget"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise ConfigError(f"retry: {name} is a number of at least 0, not {value!r}")
+        if self.wait_initial_s > self.wait_max_s:
+            raise ConfigError("retry: wait_initial_s must be no more than wait_max_s")
 
     def wait_s(self, attempt: int, error: BaseException) -> float:
         """Seconds to wait after attempt number *attempt* (from 1) failed with *error*."""
         wait: float = min(self.wait_max_s, self.wait_initial_s * 2 ** min(attempt - 1, 30))
         wait *= 0.5 + 0.5 * random.random()
         asked = attribute(error, "retry_after")
-        return max(wait, float(asked)) if isinstance(asked, int | float) else wait
+        return float(max(wait, min(asked, 1e9))) if isinstance(asked, int | float) else wait
 
 
 NO_RETRY = Retry(attempts=1)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
-from threading import Lock
-from typing import Any
+from concurrent.futures import Future
+from threading import Lock, Thread
+from typing import Any, TypeVar
 
 import anyio
 
 from judgekit.errors import GraderRaised, JudgekitError
 from judgekit.execution.background import in_background
+
+T = TypeVar("T")
 
 MAX_ABANDONED = 64
 """Calls of the process that may still run after their caller has given up."""
@@ -37,6 +41,28 @@ async def call_in_thread(function: Callable[[Any], Any], argument: Any) -> Any:
             'a timeout, or write where="process", which can be killed'
         )
     return await in_background(_call, function, argument)
+
+
+async def in_own_thread(function: Callable[[], T]) -> T:
+    """Call `function()` in a daemon thread of its own.
+
+    The threads of `asyncio.to_thread` may all be held by graders whose calls hang. Where the system has no thread
+    left, the call blocks the event loop.
+    """
+    outcome: Future[T] = Future()
+    outcome.set_running_or_notify_cancel()
+
+    def work() -> None:
+        try:
+            outcome.set_result(function())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    try:
+        Thread(target=work, daemon=True).start()
+    except RuntimeError:
+        work()
+    return await asyncio.wrap_future(outcome)
 
 
 async def _call(function: Callable[[Any], Any], argument: Any) -> Any:

@@ -13,8 +13,8 @@ from typing import Any, overload
 import msgspec
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.graders.protocol import AnyGrader, Where, check_grader, is_group_grader
-from judgekit.types import _NOTHING, Abstained, Failed, Rollout, look_up
+from judgekit.graders.protocol import AnyGrader, Where, check_grader, is_group_grader, per_member
+from judgekit.types import _NOTHING, Abstained, Rollout, look_up
 
 logger = logging.getLogger("judgekit")
 
@@ -191,9 +191,6 @@ class Mapped:
         self.name = inner.name
         self.version = inner.version
         self.score_range = inner.score_range
-        for option in ("where", "timeout_s", "max_concurrency", "inline_limit", "outputs"):
-            if hasattr(inner, option):
-                setattr(self, option, getattr(inner, option))
         if not callable(fields):
             for name in fields:
                 if name not in Rollout.__struct_fields__:
@@ -203,20 +200,30 @@ class Mapped:
         self.fields = fields
         if is_group_grader(inner):
             self.grade_group = self._grade_group
+        elif inspect.iscoroutinefunction(getattr(inner, "grade", None)):
+            self.grade = self._grade_async  # type: ignore[method-assign]
+
+    def __getattr__(self, name: str) -> Any:
+        """Have all that the wrapped grader has besides: where it runs, its limits, its warm_up, its judge."""
+        if name.startswith("__") or "inner" not in self.__dict__:  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.inner, name)
 
     def grade(self, rollout: Rollout, /) -> Any:
         mapped = self._map(rollout)
         return mapped if isinstance(mapped, Abstained) else self.inner.grade(mapped)
+
+    async def _grade_async(self, rollout: Rollout, /) -> Any:
+        mapped = self._map(rollout)
+        return mapped if isinstance(mapped, Abstained) else await self.inner.grade(mapped)
 
     async def _grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Any]:
         mapped = [self._map(rollout) for rollout in rollouts]
         members = [m for m in mapped if isinstance(m, Rollout)]
         if len(members) < 2:
             return [m if isinstance(m, Abstained) else Abstained("no other member is left") for m in mapped]
-        grades = await self.inner.grade_group(members)
-        if isinstance(grades, Abstained | Failed) or len(grades) != len(members):
-            return grades  # type: ignore[no-any-return]
-        left = iter(grades)
+        grades = self.inner.grade_group(members)
+        left = iter(per_member(await grades if hasattr(grades, "__await__") else grades, len(members)))
         return [m if isinstance(m, Abstained) else next(left) for m in mapped]
 
     def _map(self, rollout: Rollout) -> Rollout | Abstained:

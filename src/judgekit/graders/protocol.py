@@ -77,7 +77,7 @@ def as_grade(value: Any, score_range: tuple[float, float]) -> Grade:
                 and -math.inf < score < math.inf
                 and type(value.reason) is str
                 and (metadata is None or type(metadata) is dict)
-                and (usage is None or type(usage) is Usage)
+                and (usage is None or _counts(usage))
             ):
                 return value  # type: ignore[no-any-return]
         elif kind is float or kind is int or kind is bool:
@@ -124,11 +124,21 @@ def _wrong_part(grade: Graded | Abstained | Failed) -> str:
             return f"a grade's {part} is text, not {type(text).__name__}"
     if not isinstance(grade.metadata, Mapping | None):
         return f"a grade's metadata is a mapping, not {type(grade.metadata).__name__}"
-    if not isinstance(grade.usage, Usage | None):
-        return f"a grade's usage is a Usage, not {type(grade.usage).__name__}"
+    if not (grade.usage is None or _counts(grade.usage)):
+        return f"a grade's usage is a Usage of whole numbers, not {grade.usage!r:.80}"
     if isinstance(grade, Failed) and grade.cause not in ("infrastructure", "rollout"):
         return f"a failure's cause is 'infrastructure' or 'rollout', not {grade.cause!r:.80}"
+    if isinstance(grade, Failed) and type(grade.retryable) is not bool:
+        return f"a failure's retryable is True or False, not {grade.retryable!r:.80}"
     return ""
+
+
+def _counts(usage: Any) -> bool:
+    """Whether *usage* is a Usage that can be added up and recorded."""
+    return isinstance(usage, Usage) and all(
+        type(count) is int and 0 <= count < 1 << 53
+        for count in (usage.calls, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
+    )
 
 
 def per_member(value: Any, count: int) -> Sequence[Any]:
@@ -177,7 +187,7 @@ def failure(error: BaseException) -> Failed:
         retryable=attribute(error, "retryable") is True,
         cause="rollout" if blame else "infrastructure",
         metadata={"raw": raw} if isinstance(error, VerdictError) and isinstance(raw, str) else None,
-        usage=usage if isinstance(usage, Usage) else None,
+        usage=usage if _counts(usage) else None,
     )
 
 
@@ -211,6 +221,16 @@ def check_grader(name: str, given: Any) -> None:
         isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool) and timeout_s > 0
     ):
         raise ConfigError(f"grader {name!r}: timeout_s is a number of seconds above 0, not {timeout_s!r}")
+    limit = getattr(given, "max_concurrency", None)
+    if limit is not None and not (type(limit) is int and limit >= 1):
+        raise ConfigError(f"grader {name!r}: max_concurrency is a whole number from 1, not {limit!r}")
+    outputs = getattr(given, "outputs", None) or ()
+    if not (
+        isinstance(outputs, list | tuple)
+        and all(isinstance(part, str) and part and "." not in part for part in outputs)
+        and len(set(outputs)) == len(outputs)
+    ):
+        raise ConfigError(f"grader {name!r}: outputs are different names without dots, not {outputs!r}")
 
 
 def is_group_grader(given: AnyGrader) -> bool:

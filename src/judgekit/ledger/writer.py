@@ -267,7 +267,10 @@ class Ledger:
                     succeeded = self._thread not in (me, None)
                     if succeeded or not (self._waiting or self._lines):
                         return
-                    taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH))]
+                    count = len(self._waiting)
+                    if not self._failing:  # else all become bytes, which have a bound
+                        count = min(count, _BATCH)
+                    taken = [self._waiting.popleft() for _ in range(count)]
                 for line in taken:
                     self._encode(line)
                 self._lines += len(taken)
@@ -305,11 +308,13 @@ class Ledger:
     def _drain(self) -> None:
         """Write the encoded lines. A line that was written in part is written again, whole, on a line of its own."""
         with self._lock:
-            if self._fd is not None and not os.fstat(self._fd).st_nlink:
-                logger.warning("the ledger %s was deleted: it is begun again", self.file)
-                os.close(self._fd)
-                self._fd = None
-                self._bytes[:0] = b"".join(map(encoded, self._specs.values()))
+            if self._fd is not None:
+                stat = os.fstat(self._fd)
+                if not stat.st_nlink or (self._done and not stat.st_size):
+                    logger.warning("the ledger %s was deleted or emptied: it is begun again", self.file)
+                    os.close(self._fd)
+                    self._fd = None
+                    self._bytes[:0] = b"".join(map(encoded, self._specs.values()))
             if self._fd is None:
                 self._fd = self._opened()
         while self._bytes:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from judgekit.metrics.moments import Moments
+from judgekit.metrics.moments import Moments, is_flat
 from judgekit.metrics.signals import (
     ALLOWANCE,
     LEAST,
@@ -161,11 +161,14 @@ class Counts:
             for rollout, result in zip(rollouts, results, strict=True)
             if result.raw_reward is not None
         ]
-        rewards = [reward for _, reward in valid]
+        self.add_rewards([rollout for rollout, _ in valid], [reward for _, reward in valid])
+
+    def add_rewards(self, rollouts: Sequence[Rollout], rewards: Sequence[float], *, least: int = 1) -> None:
+        """Count a group by its valid members. *least*: how many of them a reward needs."""
         self.groups += 1
-        self.flat_groups += len(valid) >= 2 and max(rewards) == min(rewards)
-        self.empty_groups += not valid
-        ALLOWANCE.look_at_group(self.evidence, [rollout for rollout, _ in valid], rewards)
+        self.flat_groups += len(rewards) >= 2 and is_flat(rewards)
+        self.empty_groups += len(rewards) < least
+        ALLOWANCE.look_at_group(self.evidence, rollouts, rewards)
 
     def merge(self, other: Counts) -> None:
         for name, theirs in other.graders.items():
@@ -244,7 +247,7 @@ class Counts:
                 out[f"{name}/unreadable_rate"] = sum(g.unreadable.values()) / asked
                 out[f"{name}/unreadable_groups"] = len(g.unreadable)
                 out[f"{name}/unreadable_in_worst_group"] = max(
-                    count for group, count in g.unreadable.items() if group != OTHERS
+                    (count for group, count in g.unreadable.items() if group != OTHERS), default=0
                 )
         if total := self.rollouts:
             out["rollouts"] = total

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 
 from judgekit.metrics.counts import Counts, finite
-from judgekit.metrics.signals import ALLOWANCE, SignalLimits
+from judgekit.metrics.signals import SignalLimits
 from judgekit.types import RewardResult, Rollout
 
 logger = logging.getLogger("judgekit")
@@ -54,15 +54,10 @@ class Metrics:
         with self._lock:
             self._news.add(result, rollout)
 
-    def add_group(
-        self, rollouts: Iterable[Rollout], rewards: Sequence[float], *, flat: bool, empty: bool
-    ) -> None:
-        """Count a group by its valid members and their rewards before the transform."""
+    def add_rewards(self, rollouts: Sequence[Rollout], rewards: Sequence[float], *, least: int) -> None:
+        """Count a group, see `Counts.add_rewards`."""
         with self._lock:
-            self._news.groups += 1
-            self._news.flat_groups += flat
-            self._news.empty_groups += empty
-            ALLOWANCE.look_at_group(self._news.evidence, rollouts, rewards)
+            self._news.add_rewards(rollouts, rewards, least=least)
 
     def tell(self, rollouts: int, *, now: bool = False) -> None:
         """Log what looks wrong after a run of *rollouts*: at once if it was large (or *now*).

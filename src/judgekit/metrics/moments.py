@@ -1,8 +1,9 @@
-"""Mean, spread and correlation of pairs, in one pass."""
+"""Mean, spread and correlation of numbers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 class Moments:
@@ -52,3 +53,13 @@ class Moments:
 def _varies(squares: float, mean: float) -> bool:
     """Whether a sum of squared deviations is more than rounding."""
     return squares > 1e-12 * mean * mean
+
+
+FLAT = 1e-9
+"""A spread below this share of a group's largest reward is float noise."""
+
+
+def is_flat(rewards: Sequence[float]) -> bool:
+    """Whether a group's rewards are all equal, up to rounding. Such a group gives no gradient."""
+    low, high = min(rewards), max(rewards)
+    return high - low <= FLAT * max(abs(low), abs(high))

@@ -187,7 +187,7 @@ def missing(grader: str, failed: int, asked: int, errors: str, limits: SignalLim
 
 def _mean(values: Sequence[float]) -> float:
     """Return the mean, exact if all values are equal, so that their deviations are 0."""
-    return values[0] if min(values) == max(values) else math.fsum(values) / len(values)
+    return values[0] if min(values) == max(values) else math.fsum(value / len(values) for value in values)
 
 
 def length_of(rollout: Rollout) -> int:

@@ -13,7 +13,7 @@ from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.execution.background import run_blocking
 from judgekit.ledger.reader import Reading, read_ledger
 from judgekit.ledger.schema import Entry
-from judgekit.reward.nodes import Node, Range, Weighted, as_node, score_names
+from judgekit.reward.nodes import Node, Range, Switch, Weighted, as_node, score_names, walk
 from judgekit.reward.spec import parse
 from judgekit.reward.transforms import TransformName
 from judgekit.run.runner import GradingRunner
@@ -53,6 +53,7 @@ def replay(
         root = parse(spec.reward)
     else:
         root = Weighted(reward) if isinstance(reward, Mapping) else as_node(reward)
+    _check_switches(root, reading)
     known = {name: g for s in reading.specs.values() for name, g in s.graders.items()}
     graders: dict[str, _Recorded] = {}
     for key in score_names(root):
@@ -76,6 +77,19 @@ def replay(
         for i, result in zip(members, run_blocking(runner.run(rollouts)), strict=True):
             results[i] = msgspec.structs.replace(result, index=i)
     return Replay(reading.entries, results)
+
+
+def _check_switches(root: Node, reading: Reading) -> None:
+    """Raise DataError if a switch reads a field that the ledger does not hold."""
+    for node in walk(root):
+        field = node.by.partition(".")[0] if isinstance(node, Switch) else ""
+        if field in _TEXTS and any(entry.response is None for entry in reading.entries):
+            raise DataError(
+                f"the reward switches by {field}, which this ledger does not hold (Ledger(texts=True) keeps it)"
+            )
+
+
+_TEXTS = ("prompt", "messages", "response", "ground_truth", "extra")
 
 
 class _Recorded:

@@ -11,16 +11,22 @@ from judgekit.reward.tree import RewardTree
 from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped
 
 
-def explain(tree: RewardTree, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> str:
+def explain(
+    tree: RewardTree,
+    grades: Mapping[str, Grade],
+    rollout: Rollout | None = None,
+    *,
+    reward: float | None = None,
+) -> str:
     """Show the tree with its numbers, one line per node; gates and switches show the branch that was taken.
 
-    Without the rollout, a switch shows the cases that fit these grades.
+    Without the rollout, a switch shows the cases that fit these grades. *reward*: the tree's value, if it is known.
     """
     lines: list[str] = []
 
     def show(node: Node, prefix: str, depth: int) -> None:
         ev = tree.probe(grades, rollout)
-        value = node.value(ev)
+        value = node.value(ev) if depth or reward is None else reward
         shown = f"{value:.6g}" if value is not None else "missing"
         if isinstance(node, Score) and value is None:
             shown = _missing(grades.get(node.name))
@@ -34,9 +40,9 @@ def explain(tree: RewardTree, grades: Mapping[str, Grade], rollout: Rollout | No
 
 def explain_result(tree: RewardTree, result: RewardResult, transform: str) -> str:
     """Explain a result, including its group transform and the setting for missing rewards."""
-    lines = [explain(tree, result.grades)]
+    lines = [explain(tree, result.grades, reward=result.raw_reward)]
     raw, reward = result.raw_reward, result.reward
-    why = _STATUS.get(result.status, result.status)
+    why = "filled" if FILLED_BY_RUN in result.policies else _STATUS.get(result.status, result.status)
     if result.status == "scored":
         if transform != "none" and raw is not None and reward is not None:
             lines.append(f"{transform} over its group: {raw:.6g} → {reward:.6g}")
@@ -54,6 +60,9 @@ def why_missing(ev: Evaluation) -> str:
     names = dict.fromkeys(ev.missing)
     return "; ".join([f"{name}: {_why(ev.grades.get(name))}" for name in names] or ev.policies)
 
+
+FILLED_BY_RUN: Final = "no member of its group has a reward, so it gets the mean of the run"
+"""The note of results whose neutral fill is not the mean of their group."""
 
 _STATUS: Final = {
     "neutral": "filled with the mean of its group",

@@ -54,6 +54,13 @@ class Evaluation:
     def of(self, node: Node) -> float | None:
         return node.value(self)
 
+    def checked(self, value: float) -> float | None:
+        """Return what finite scores add up or multiply to; None, noted, if that is no finite number."""
+        if math.isfinite(value):
+            return value
+        self.policies.append("the reward is too large for a float")
+        return None
+
 
 class Branch(NamedTuple):
     """A child node. *when*: in words, for which rollouts it counts; empty for all."""
@@ -252,9 +259,13 @@ class Weighted(Node):
             if not self.normalize:
                 total = present / (present + sum(abs(term.weight) for term, _ in dropped))
         contributions = {t.label: t.weight / total * terms[t.label] for t in self.terms if t.label in terms}
-        if top:
+        try:
+            value = math.fsum(contributions.values())
+        except (OverflowError, ValueError):
+            value = math.inf
+        if top and math.isfinite(value):
             ev.terms, ev.contributions = terms, contributions
-        return math.fsum(contributions.values())
+        return ev.checked(value)
 
     def branches(self) -> Sequence[Branch]:
         return [Branch(term.node) for term in self.terms]
@@ -376,8 +387,8 @@ class Switch(Node):
     def taken(self, ev: Evaluation) -> list[Node]:
         """Return the branch that counts, if any. Without the rollout: the branches that fit its grades."""
         if ev.rollout is not None:
-            node = first_match(self.cases, look_up(ev.rollout, self.by, ""))
-            node = self.otherwise if node is None else node
+            field = self._field(ev.rollout)
+            node = None if field is None else first_match(self.cases, field) or self.otherwise
             return [] if node is None else [node]
         seen = {name: grade for name, grade in ev.grades.items() if type(grade) is not Skipped}
         probe = Evaluation(seen, ev.lows)
@@ -390,10 +401,18 @@ class Switch(Node):
         if len(taken) == 1:
             return taken[0].value(ev, top)
         if ev.rollout is not None:
-            found = look_up(ev.rollout, self.by, "")
-            shown = repr(found[:80]) if isinstance(found, str) else f"({type(found).__name__})"
-            ev.policies.append(f"no case of the switch fits {self.by} {shown}")
+            field = self._field(ev.rollout)
+            what = "which cannot be read" if field is None else repr(field[:80])
+            ev.policies.append(f"no case of the switch fits {self.by} {what}")
         return None
+
+    def _field(self, rollout: Rollout) -> str | None:
+        """Return the field as text; None if reading it raises, as a lazy column of a data set may."""
+        try:
+            value = look_up(rollout, self.by, "")
+            return "" if value is None else str(value)
+        except Exception:
+            return None
 
     def wanted(self, ev: Evaluation) -> list[str]:
         return [name for node in self.taken(ev) for name in node.wanted(ev)]
@@ -444,7 +463,7 @@ class Several(Node):
         ev.policies += [
             f"{name}: missing, left out of the {type(self).__name__.lower()}" for name in left_out
         ]
-        return self.combine(values)
+        return ev.checked(self.combine(values))
 
     def branches(self) -> Sequence[Branch]:
         return [Branch(node) for node in self.nodes]
@@ -535,14 +554,15 @@ class Fallback(Node):
         _set(self, first=as_node(first), other=as_node(other))
 
     def value(self, ev: Evaluation, top: bool = False) -> float | None:
-        before = len(ev.missing)
+        missing, policies = len(ev.missing), len(ev.policies)
         value = self.first.value(ev, top)
         if value is not None:
             return value
-        names = ", ".join(ev.missing[before:]) or self.first.label()
+        names = ", ".join(ev.missing[missing:]) or self.first.label()
+        unused = len(ev.policies)
         value = self.other.value(ev, top)
         if value is not None:
-            del ev.missing[before:]
+            del ev.missing[missing:], ev.policies[policies:unused]
             ev.policies.append(f"{names}: missing, fallback to {self.other.label()}")
         return value
 

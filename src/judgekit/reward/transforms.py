@@ -13,16 +13,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
+from judgekit.metrics.moments import FLAT, is_flat
+
 TransformName = Literal["none", "center", "zscore", "rank", "loo", "gdpo"]
-
-_FLAT = 1e-9
-"""A spread below this share of a group's largest reward is float noise."""
-
-
-def is_flat(rewards: Sequence[float]) -> bool:
-    """Whether a group's rewards are all equal, up to rounding. Such a group gives no gradient."""
-    low, high = min(rewards), max(rewards)
-    return high - low <= _FLAT * max(abs(low), abs(high))
 
 
 def none(rewards: Sequence[float]) -> list[float]:
@@ -55,7 +48,7 @@ def rank(rewards: Sequence[float]) -> list[float]:
     n = len(rewards)
     if n == 1:
         return [0.5]
-    noise = _FLAT * max(map(abs, rewards))
+    noise = FLAT * max(map(abs, rewards))
     order = sorted(range(n), key=rewards.__getitem__)
     ranks = [0.0] * n
     start = 0

@@ -59,26 +59,19 @@ class RewardTree:
 
         *rollout*: what a `Switch` looks at. Without it, the case is inferred from the grades.
         """
-        ev = Evaluation(grades, self._lows, rollout)
-        try:
-            value = self.root.value(ev, True)
-        except (OverflowError, ValueError):  # fsum of finite scores whose weighted sum left the floats
-            value = math.inf
-        if value is not None and not math.isfinite(value):
-            ev.policies.append("the reward is too large for a float")
-            value = None
-        if value is None:
+        ev = self.probe(grades, rollout)
+        ev.value = self.root.value(ev, True)
+        if ev.value is None:
             ev.terms, ev.contributions = {}, {}
         else:
-            ev.contributions[RESIDUAL] = value - math.fsum(ev.contributions.values())
-        ev.value = value
+            ev.contributions[RESIDUAL] = ev.value - math.fsum(ev.contributions.values())
         return ev
 
     def wanted(self, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> list[str]:
         """Return the names of the grades to get next, in the tree's order; empty once the reward is known."""
         if not self.lazy:
             return [name for name in self.names if name not in grades]
-        return list(dict.fromkeys(self.root.wanted(Evaluation(grades, self._lows, rollout))))
+        return list(dict.fromkeys(self.root.wanted(self.probe(grades, rollout))))
 
     def probe(self, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> Evaluation:
         """Return an evaluation of these grades in which nothing is computed yet."""

@@ -21,18 +21,25 @@ def group_by_prompt(rollouts: Sequence[Rollout]) -> list[list[int]]:
     """
     groups: dict[Hashable, list[int]] = {}
     for index, rollout in enumerate(rollouts):
-        given = rollout.group
-        try:
-            if given is None:
-                key: Hashable = ("prompt", *_prompt(rollout))
-            else:
-                key = given if type(given) is str or type(given) is int else _id_key(given)
-            groups.setdefault(key, []).append(index)
-        except TypeError:
-            raise DataError(
-                f"rollout {index}: its group id must be hashable, not {type(given).__name__}"
-            ) from None
+        groups.setdefault(group_key(rollout, index), []).append(index)
     return list(groups.values())
+
+
+def group_key(rollout: Rollout, index: int) -> Hashable:
+    """Return a key that is equal for the rollouts of a group. Raises DataError as `group_by_prompt`, with the *index*."""
+    given = rollout.group
+    if type(given) is str or type(given) is int:
+        return given
+    try:
+        key: Hashable = ("prompt", *_prompt(rollout)) if given is None else _id_key(given)
+        hash(key)
+    except DataError as error:
+        raise DataError(f"rollout {index}: {error}") from None
+    except Exception:
+        raise DataError(
+            f"rollout {index}: its group id must be hashable, not {type(given).__name__}"
+        ) from None
+    return key
 
 
 def group_id(rollout: Rollout) -> Hashable:

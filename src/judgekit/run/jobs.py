@@ -47,8 +47,6 @@ class BoundGrader:
         self.score_range = (float(low), float(high))
         self.timeout_s = float(getattr(grader, "timeout_s", None) or timeout_s)
         self.limit: int | None = getattr(grader, "max_concurrency", None)
-        if self.limit is not None and self.limit < 1:
-            raise ConfigError(f"grader {name!r}: max_concurrency is at least 1, not {self.limit}")
         self.outputs: tuple[str, ...] = tuple(getattr(grader, "outputs", ()) or ())
         self.keys = tuple(f"{name}.{part}" for part in self.outputs) or (name,)
         """Names of its grades: its own, or `name.part` where one call gives several."""
@@ -80,10 +78,12 @@ class BoundGrader:
         self._slow = -(1 << 62)  # reported
         return True
 
-    def calling(self, call: Callable[..., Any]) -> BoundGrader:
-        """Return a copy of this grader that calls *call*."""
+    def copy(self, **changes: Any) -> BoundGrader:
+        """Return a copy with other attributes, which its twin in a worker process gets as well."""
         made = copy.copy(self)
-        made.call = call
+        made.__dict__.update(changes)
+        if self.pooled is not None:
+            made.pooled = self.pooled.copy(**changes)
         return made
 
     def too_big(self, state: RolloutState) -> bool:

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from judgekit.errors import FailureRateError, MissingRewardError
 from judgekit.metrics import Counts
-from judgekit.reward.explain import why_missing
+from judgekit.reward.explain import FILLED_BY_RUN, why_missing
 from judgekit.reward.nodes import Weighted
-from judgekit.reward.transforms import NEUTRAL, TRANSFORMS, gdpo, is_flat, mean
+from judgekit.reward.transforms import NEUTRAL, TRANSFORMS, gdpo, mean
 from judgekit.run.progress import Progress
 from judgekit.run.settings import Plan
 from judgekit.run.state import Group, RolloutState
@@ -77,18 +77,13 @@ class Results:
         """Transform and fill a group whose members are all graded, and emit those that waited for it."""
         valid = [state for state in group.members if state.ev.value is not None]
         raw = [state.ev.value for state in valid if state.ev.value is not None]
-        lone = len(raw) < 2 and self.relative
-        self.plan.metrics.add_group(
-            (state.rollout for state in valid),
-            raw,
-            flat=len(raw) >= 2 and is_flat(raw),
-            empty=lone or not raw,
-        )
+        rollouts = [state.rollout for state in valid]
+        self.plan.metrics.add_rewards(rollouts, raw, least=2 if self.relative else 1)
         if self.fills:
-            self._settle(group, valid, raw, lone)
+            self._settle(group, valid, raw)
         group.members = []  # breaks a reference cycle
 
-    def _settle(self, group: Group, valid: list[RolloutState], raw: list[float], lone: bool) -> None:
+    def _settle(self, group: Group, valid: list[RolloutState], raw: list[float]) -> None:
         values = self._transformed(valid, raw)
         fill = NEUTRAL.get(self.transform)
         if fill is None and len(valid) < len(group.members) and self.missing_reward == "neutral":
@@ -98,7 +93,7 @@ class Results:
             fill = mean(values)
         if self.relative:
             for state, value in zip(valid, values, strict=True):
-                if not lone:
+                if len(valid) > 1:
                     self._emit(state, value, "scored")
                 elif self.missing_reward in ("mask", "exclude"):  # one member has no rank and no deviation
                     self._emit_missing(state, None)
@@ -124,6 +119,7 @@ class Results:
         if self.deferred:
             fill = self._typical_reward()
             for state in self.deferred:
+                state.ev.policies.append(FILLED_BY_RUN)
                 self._emit_missing(state, fill)
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ training run and may be called from many loops, threads and Ray actors at once. 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -20,6 +19,7 @@ from judgekit.errors import ConfigError, DataError
 from judgekit.execution.background import run_blocking
 from judgekit.execution.limits import NO_RETRY, Limiter, Retry, RetryBudget
 from judgekit.execution.pool import ProcessPool, default_pool
+from judgekit.execution.threads import in_own_thread
 from judgekit.graders.protocol import AnyGrader, check_grader
 from judgekit.ledger.schema import GraderSpec, Spec
 from judgekit.ledger.writer import Ledger
@@ -31,7 +31,7 @@ from judgekit.reward.tree import RewardTree
 from judgekit.run.grouping import group_by_prompt
 from judgekit.run.jobs import RANK, BoundGrader, assign_queues
 from judgekit.run.scheduler import Run
-from judgekit.run.settings import MissingReward, Plan, Settings
+from judgekit.run.settings import MissingReward, Plan, Settings, check_kind
 from judgekit.run.starting import Starter
 from judgekit.types import Grade, Price, RewardResult, Rollout
 
@@ -95,33 +95,28 @@ class GradingRunner:
             root = Weighted(reward)
         else:
             root = as_node(reward)
-        if transform == "gdpo" and not isinstance(root, Weighted):
-            raise ConfigError(
-                "transform 'gdpo' normalises the terms of a Weighted, so the reward's root must be one"
-            )
         tree = RewardTree(root, ranges)
         for problem in tree.warnings:
             logger.warning("reward: %s", problem)
         metrics = Metrics(tree.bounds(), signals)
-        for grader in bound:
-            for way in (grader, grader.pooled) if grader.pooled else (grader,):
-                way.timings = [metrics.timings(key) for key in grader.keys]
+        bound = _timed(bound, metrics)
+        pool = default_pool() if pool is None else pool
+        check_kind("pool", pool, ProcessPool, "ProcessPool(4)")
+        check_kind("ledger", ledger, Ledger | None, 'Ledger("ledger.jsonl")')
         self._plan = Plan(
             settings=settings,
-            graders=tuple(sorted(bound, key=lambda grader: RANK[grader.mode])),
-            by_key={key: grader for grader in bound for key in grader.keys},
-            by_name={grader.name: grader for grader in bound},
-            queue_limits=assign_queues(bound, (pool or default_pool()).workers),
+            **_arranged(bound),
+            queue_limits=assign_queues(bound, pool.workers),
             tree=tree,
             budget=RetryBudget(retry.budget),
             limits={},
-            pool=pool or default_pool(),
+            pool=pool,
             ledger=ledger,
             spec=_spec(bound, tree, settings),
             metrics=metrics,
             progress=progress,
         )
-        self._starter = Starter(self._resources, self._plan)
+        self._starter = Starter(self._resources, bound, pool)
 
     async def run(
         self,
@@ -144,16 +139,16 @@ class GradingRunner:
         return await (await self._new_run(tags)).collect(batch, group_by_prompt(batch), known)
 
     async def run_groups(
-        self, groups: Sequence[Sequence[Rollout]], *, tags: Mapping[str, Any] | None = None
+        self, groups: Iterable[Iterable[Rollout]], *, tags: Mapping[str, Any] | None = None
     ) -> list[list[RewardResult]]:
         """Grade rollouts that are already grouped: `results[p][g]` belongs to `groups[p][g]`."""
-        batch = _checked(rollout for group in groups for rollout in group)
-        members: list[list[int]] = []
-        start = 0
+        batch: list[Rollout] = []
+        members: list[range] = []
         for group in groups:
-            members.append(list(range(start, start + len(group))))
-            start += len(group)
-        results = await (await self._new_run(tags)).collect(batch, [m for m in members if m])
+            start = len(batch)
+            batch += group
+            members.append(range(start, len(batch)))
+        results = await (await self._new_run(tags)).collect(_checked(batch), [list(m) for m in members if m])
         return [[results[i] for i in m] for m in members]
 
     async def stream(
@@ -200,14 +195,16 @@ class GradingRunner:
         The first run does this if nobody has, outside every rollout's time. Raises what starting raises, and
         JudgeUnavailable after `start_timeout_s`.
         """
-        await self._starter.start()
+        await self._starter.start(self.settings.start_timeout_s)
 
     async def close(self) -> None:
         """Close the runner's resources and its ledger. The process pool stays."""
-        await self._starter.close()
-        self._plan.metrics.tell(0, now=True)
-        if self._plan.ledger is not None:
-            await asyncio.to_thread(self._plan.ledger.close)
+        try:
+            await self._starter.close()
+        finally:
+            self._plan.metrics.tell(0, now=True)
+            if self._plan.ledger is not None:
+                await in_own_thread(self._plan.ledger.close)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -228,28 +225,34 @@ class GradingRunner:
         settings = msgspec.structs.replace(plan.settings, **changes)
         plan.metrics.limits = settings.signals
         limits = plan.limits
-        if shared:
+        if shared or (limits and settings.max_concurrency != plan.settings.max_concurrency):
             common = Limiter(settings.max_concurrency)
             limits = {
                 name: (common,) if grader.limit is None else (Limiter(grader.limit), common)
                 for name, grader in plan.by_name.items()
             }
-        spec = _spec(list(plan.by_name.values()), plan.tree, settings)
-        return self._with(settings=settings, limits=limits, spec=spec)
+        return self._with(
+            settings=settings,
+            **_arranged(
+                grader.copy(timeout_s=float(getattr(grader.grader, "timeout_s", None) or settings.timeout_s))
+                for grader in plan.by_name.values()
+            ),
+            budget=plan.budget
+            if settings.retry == plan.settings.retry
+            else RetryBudget(settings.retry.budget),
+            limits=limits,
+            spec=_spec(list(plan.by_name.values()), plan.tree, settings),
+        )
 
     def with_calls(self, wrap: Callable[[BoundGrader], Callable[..., Any]]) -> GradingRunner:
         """Return this runner with each grader's call replaced by *wrap* of the grader, as for tracing."""
-        plan = self._plan
-        made = {name: grader.calling(wrap(grader)) for name, grader in plan.by_name.items()}
-        return self._with(
-            graders=tuple(made[grader.name] for grader in plan.graders),
-            by_key={key: made[grader.name] for key, grader in plan.by_key.items()},
-            by_name=made,
-        )
+        return self._with(**_arranged(g.copy(call=wrap(g)) for g in self._plan.by_name.values()))
 
     def separate(self, ledger: Ledger | None) -> GradingRunner:
         """Return this runner with its own ledger and metrics, for one part of a larger job."""
-        return self._with(ledger=ledger, metrics=Metrics(self._plan.tree.bounds(), self.settings.signals))
+        metrics = Metrics(self._plan.tree.bounds(), self.settings.signals)
+        graders = _timed(self._plan.by_name.values(), metrics)
+        return self._with(**_arranged(graders), ledger=ledger, metrics=metrics)
 
     def _with(self, **changes: Any) -> GradingRunner:
         made: GradingRunner = object.__new__(GradingRunner)
@@ -310,7 +313,7 @@ class GradingRunner:
 
     async def _new_run(self, tags: Mapping[str, Any] | None) -> Run:
         if not self._starter.done:
-            await self._starter.start_for_run()
+            await self._starter.start_for_run(self.settings.start_timeout_s)
         return Run(self._plan, dict(tags or {}))
 
 
@@ -340,6 +343,21 @@ def _named(graders: Mapping[str, AnyGrader] | Sequence[AnyGrader]) -> dict[str, 
             raise ConfigError(f"a grader's name is text without a dot, not {name!r}")
         check_grader(name, grader)
     return dict(graders)
+
+
+def _timed(graders: Iterable[BoundGrader], metrics: Metrics) -> list[BoundGrader]:
+    """Return the graders with their latencies counted by *metrics*."""
+    return [grader.copy(timings=[metrics.timings(key) for key in grader.keys]) for grader in graders]
+
+
+def _arranged(graders: Iterable[BoundGrader]) -> dict[str, Any]:
+    """Return the fields of a Plan that hold *graders*, given in the user's order."""
+    bound = list(graders)
+    return {
+        "graders": tuple(sorted(bound, key=lambda grader: RANK[grader.mode])),
+        "by_key": {key: grader for grader in bound for key in grader.keys},
+        "by_name": {grader.name: grader for grader in bound},
+    }
 
 
 def _spec(graders: Sequence[BoundGrader], tree: RewardTree, settings: Settings) -> Spec:
@@ -375,6 +393,8 @@ def _price(grader: Any) -> Price | None:
 
 
 def _checked(rollouts: Iterable[Rollout]) -> list[Rollout]:
+    if isinstance(rollouts, Rollout):
+        raise DataError("give a list of rollouts, such as [rollout], not one rollout")
     batch = list(rollouts)
     for index, rollout in enumerate(batch):
         if not isinstance(rollout, Rollout):

@@ -30,8 +30,9 @@ from contextlib import suppress
 from typing import Any
 
 from judgekit.errors import ConfigError, DataError, JudgekitError
+from judgekit.execution.threads import in_own_thread
 from judgekit.graders.protocol import as_grade, failure, output, per_member
-from judgekit.run.grouping import group_by_prompt, group_id
+from judgekit.run.grouping import group_by_prompt, group_id, group_key
 from judgekit.run.jobs import SLOW_S, BoundGrader, Job
 from judgekit.run.results import Results
 from judgekit.run.settings import Plan
@@ -114,7 +115,7 @@ class Run:
         ledger = self.plan.ledger
         # hosts start thousands of runs at once: they do not wait for the disk
         if ledger is not None and not self.plan.limits:
-            await asyncio.to_thread(ledger.flush, _FLUSH_S)
+            await in_own_thread(lambda: ledger.flush(_FLUSH_S))
         self.results.check_failures(results)
         return results
 
@@ -221,7 +222,9 @@ class Run:
         for group, index in _in_fair_order(rollouts, groups):
             state = RolloutState(index, rollouts[index], group)
             if self.known:
-                state.grades.update(self.known[index])
+                for name, grade in self.known[index].items():
+                    if (grader := self.plan.by_key.get(name)) is not None:
+                        state.grades[name] = as_grade(grade, grader.score_range)
                 state.noted = len(state.grades)
             self._take_in(state)
             if self.workers.queued:
@@ -243,26 +246,27 @@ class Run:
             self._start_deadline()
             self.workers.watch()
         group: Group | None = None
+        key: Hashable = None
         compares = self.results.fills or any(grader.mode == "group" for grader in self.plan.graders)
-        ended: dict[Hashable, None] = {}  # the last groups, to notice interleaved members
+        ended: dict[Hashable, None] = {}  # keys of the last groups, to notice interleaved members
         async for rollout in rollouts:
             if not isinstance(rollout, Rollout):
                 raise DataError(f"item {self.taken_in} is a {type(rollout).__name__}, not a judgekit.Rollout")
-            id_ = group.id if group is not None and one_group else group_id(rollout)
-            if group is None or (type(id_), id_) != (type(group.id), group.id):
+            last, key = key, None if one_group else group_key(rollout, self.taken_in)
+            if group is None or key != last:
                 if group is not None:
                     self._complete(group)
-                    ended[group.id] = None
+                    ended[last] = None
                     if len(ended) > _REMEMBERED:
                         del ended[next(iter(ended))]
-                if compares and id_ in ended:
+                if compares and key in ended:
                     compares = False  # warn once
                     logger.warning(
                         "group %r comes again after other groups, and is graded as another group: the members of a "
                         "group must stand together in an asynchronous input, or go to a judgekit.trainers.GroupCollector",
-                        id_,
+                        group_id(rollout),
                     )
-                group = Group(id_, _OPEN)
+                group = Group(group_id(rollout), _OPEN)
             self._take_in(RolloutState(self.taken_in, rollout, group))
             self.workers.start()
             await self._until_room()
@@ -367,16 +371,16 @@ class Run:
         start = time.perf_counter()
         try:
             value = grader.call(state.rollout)
+            awaitable = hasattr(value, "__await__")
         except ConfigError:
             raise
         except BaseException as error:  # panics of native code are no Exception
             if is_interrupt(error):
                 raise
-            value = failure(error)
-        else:
-            if hasattr(value, "__await__"):
-                self._enqueue(state, grader, value)
-                return False
+            value, awaitable = failure(error), False
+        if awaitable:
+            self._enqueue(state, grader, value)
+            return False
         seconds = time.perf_counter() - start
         grader.evaluated += 1
         if seconds > SLOW_S and grader.is_slow():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from judgekit.ledger.schema import Spec
 from judgekit.ledger.writer import Ledger
 from judgekit.metrics import SIGNAL_LIMITS, Metrics, SignalLimits
 from judgekit.reward.conditions import is_finite
+from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
 from judgekit.run.jobs import BoundGrader
@@ -68,10 +69,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         rate = self.max_failure_rate
         if rate is not None and not (is_finite(rate) and 0 <= rate < 1):
             raise ConfigError(f"max_failure_rate is a share from 0 to below 1, not {rate!r}")
-        if not isinstance(self.signals, SignalLimits):
-            raise ConfigError(
-                f"signals is a SignalLimits, such as SignalLimits(length=0.4), not {self.signals!r}"
-            )
+        check_kind("signals", self.signals, SignalLimits, "SignalLimits(length=0.4)")
+        check_kind("retry", self.retry, Retry, "Retry(attempts=3)")
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -94,3 +93,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     spec: Spec
     metrics: Metrics
     progress: bool
+
+    def __post_init__(self) -> None:
+        if self.settings.transform == "gdpo" and not isinstance(self.tree.root, Weighted):
+            raise ConfigError(
+                "transform 'gdpo' normalises the terms of a Weighted, so the reward's root must be one"
+            )
+
+
+def check_kind(name: str, value: Any, kind: Any, example: str) -> None:
+    """Raise ConfigError if the argument *name* is not a *kind*."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} is an object such as {example}, not {value!r:.80}")

@@ -11,9 +11,10 @@ from typing import Any
 
 from judgekit.errors import ConfigError, JudgeUnavailable
 from judgekit.execution.limits import Limiter
+from judgekit.execution.pool import ProcessPool
 from judgekit.execution.threads import call_in_thread
 from judgekit.execution.together import start_together
-from judgekit.run.settings import Plan
+from judgekit.run.jobs import BoundGrader
 
 logger = logging.getLogger("judgekit")
 
@@ -22,29 +23,30 @@ _AGAIN_S = 60.0
 
 
 class Starter:
-    """Starts *resources* and the graders of *plan* once. May be used from many loops at a time."""
+    """Starts *resources* and *graders* once. May be used from many loops at a time."""
 
-    def __init__(self, resources: Sequence[Any], plan: Plan) -> None:
+    def __init__(self, resources: Sequence[Any], graders: Sequence[BoundGrader], pool: ProcessPool) -> None:
         self._resources = resources
-        self._plan = plan
+        self._graders = graders
+        self._pool = pool
         self._turn = Limiter(1)
         self._not_before = 0.0
-        self._needed = bool(resources) or any(hasattr(g.grader, "warm_up") for g in plan.graders)
+        self._needed = bool(resources) or any(hasattr(g.grader, "warm_up") for g in graders)
         self.done = not self._needed
 
-    async def start(self) -> None:
-        """Start everything, or wait for the caller who already does. Raises what starting raises."""
+    async def start(self, limit_s: float) -> None:
+        """Start everything within *limit_s*, or wait for the caller who already does. Raises what starting raises."""
         async with self._turn:
             if not self.done:
-                await self._start()
+                await self._start(limit_s)
 
-    async def start_for_run(self) -> None:
+    async def start_for_run(self, limit_s: float) -> None:
         """Start everything for a run. A judge that cannot start costs its own grades, not the run."""
         async with self._turn:
             if self.done or time.monotonic() < self._not_before:
                 return
             try:
-                await self._start()
+                await self._start(limit_s)
             except ConfigError:
                 raise
             except Exception as error:
@@ -52,25 +54,31 @@ class Starter:
                 logger.error("a judge or grader could not be started: %s: %s", type(error).__name__, error)
 
     async def close(self) -> None:
-        """End the resources; the next run starts them again."""
+        """Close all resources, then raise the first error. The next run starts them again."""
         self.done = not self._needed
+        errors: list[Exception] = []
         for resource in self._resources:
-            if close := getattr(resource, "close", None):
-                ended = close()
+            try:
+                ended: Any = getattr(resource, "close", lambda: None)()
                 if hasattr(ended, "__await__"):
                     await ended
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
-    async def _start(self) -> None:
-        limit_s = self._plan.settings.start_timeout_s
+    async def _start(self, limit_s: float) -> None:
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(limit_s) as limit:
                 await start_together(self._resources)
-                for bound in self._plan.graders:
+                for bound in self._graders:
                     if bound.mode != "process" and (warm_up := getattr(bound.grader, "warm_up", None)):
                         await _warm_up(warm_up)
-                if pickled := [bound.pickled for bound in self._plan.graders if bound.pickled is not None]:
-                    await self._plan.pool.warm_up(pickled)
+                if pickled := [bound.pickled for bound in self._graders if bound.pickled is not None]:
+                    await self._pool.warm_up(pickled)
         except TimeoutError:
+            if not limit.expired():  # a judge's or grader's own
+                raise
             raise JudgeUnavailable(f"judges and graders were not started within {limit_s:g} s") from None
         self.done = True
 

@@ -28,7 +28,7 @@ from judgekit.execution.threads import call_in_thread
 from judgekit.run.jobs import BoundGrader, Job, Queue
 from judgekit.run.settings import Plan
 from judgekit.run.state import RolloutState
-from judgekit.types import Failed, Rollout
+from judgekit.types import Failed
 
 logger = logging.getLogger("judgekit")
 
@@ -396,16 +396,14 @@ def _begun(job: Job, pool: ProcessPool) -> Awaitable[Any]:
     rollout = job.states[0].rollout
     if grader.mode == "async":
         return grader.call(rollout)  # type: ignore[no-any-return]
-    if grader.mode == "group":
-        return grader.call([state.rollout for state in job.states])  # type: ignore[no-any-return]
     if grader.mode == "process":
         return pool.grade(grader.pickled, rollout, timeout_s=grader.timeout_s)
-    return _grade_sync(grader, rollout)
+    return _called(grader, [state.rollout for state in job.states] if grader.mode == "group" else rollout)
 
 
-async def _grade_sync(grader: BoundGrader, rollout: Rollout) -> Any:
-    """Call a synchronous grader in a thread, or inline to retry one that returned an awaitable."""
-    value = await call_in_thread(grader.call, rollout) if grader.mode == "thread" else grader.call(rollout)
+async def _called(grader: BoundGrader, argument: Any) -> Any:
+    """Call a grader in its thread, or here, and await what it returns if that is awaitable."""
+    value = await call_in_thread(grader.call, argument) if grader.mode == "thread" else grader.call(argument)
     return await value if hasattr(value, "__await__") else value
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError
+from judgekit.execution.threads import in_own_thread
 from judgekit.ledger.reader import Reading
 from judgekit.ledger.schema import RESUMES
 from judgekit.replay import CONFIG, known_grades
@@ -164,7 +165,7 @@ class RewardService:
         async with self._catching_up:
             if self._unwritten >= _AHEAD:
                 self._unwritten = 0
-                await asyncio.to_thread(ledger.flush, _FLUSH_S)
+                await in_own_thread(lambda: ledger.flush(_FLUSH_S))
 
 
 def require_reward(result: RewardResult) -> float:

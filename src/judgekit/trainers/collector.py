@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from judgekit.errors import ConfigError
+from judgekit.errors import ConfigError, JudgekitError
 from judgekit.run.runner import GradingRunner
 from judgekit.types import RewardResult, Rollout
 
@@ -62,7 +62,7 @@ class GroupCollector:
             self._limit_waiting(group, collection)
             task = loop.create_task(self._grade(collection, tags))
             self._tasks[task] = collection
-            task.add_done_callback(self._tasks.pop)
+            task.add_done_callback(self._ended)
         collection.futures.append(future)
         collection.arrived.append(rollout)
         self._notify(group, collection)
@@ -125,12 +125,17 @@ class GroupCollector:
         try:
             await self.runner.follow(collection, collection.deliver, tags=tags)
         except asyncio.CancelledError:
-            collection.cancel()
             raise
         except BaseException as error:  # whatever it is, nobody must wait forever
             collection.fail(error)
             if not isinstance(error, Exception):
                 raise
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        collection = self._tasks.pop(task)
+        if task.cancelled():
+            collection.error = JudgekitError("the grading of this group was cancelled")  # for later arrivals
+            collection.cancel()
 
 
 class _Collection:

@@ -24,7 +24,7 @@ def host_version(
         raise ConfigError(
             f"{adapter} works inside {name}, and {name} is not installed here: pip install {package}"
         ) from None
-    found = tuple(int(part) for part in re.findall(r"\d+", text)[: len(oldest)])
+    found = tuple(int(part) for part in [*re.findall(r"\d+", text), *"0" * len(oldest)][: len(oldest)])
     if found < oldest:
         needed = ".".join(map(str, oldest))
         raise ConfigError(f"{name} {text} {lacks}; {adapter} needs {needed} or later")
