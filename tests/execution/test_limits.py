@@ -203,6 +203,23 @@ def test_a_closed_loops_waiters_do_not_keep_its_holders_places() -> None:
     assert limiter.held == 1
 
 
+def test_a_loop_that_ended_well_costs_no_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a trainer's that calls `asyncio.run` at each step: a full collection takes long where vLLM is imported."""
+    limiter = Limiter(1)
+
+    async def three() -> None:
+        async def use() -> None:
+            async with limiter:
+                await asyncio.sleep(0)
+
+        await asyncio.gather(use(), use(), use())
+
+    monkeypatch.setattr(gc, "collect", lambda: pytest.fail("collected"))
+    for _ in range(3):
+        asyncio.run(three())
+    assert limiter.held == 0
+
+
 @pytest.mark.timeout(20)
 def test_garbage_that_holds_a_place_may_be_collected_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even while a place is handed out: what a loop that is gone has left releases its own."""

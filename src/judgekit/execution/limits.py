@@ -48,15 +48,16 @@ class Limiter:
         loop = asyncio.get_running_loop()
         waiter = _Waiter(loop, loop.create_future())
         with self._lock:
+            waiting = len(self._waiters)
+            if closed := {loop for loop in self._loops if loop.is_closed()}:
+                self._loops -= closed
+                self._waiters = deque(waiter for waiter in self._waiters if waiter.loop not in closed)
+            abandoned = len(self._waiters) < waiting
             self._waiters.append(waiter)
             self._loops.add(loop)
-            closed = [loop for loop in self._loops if loop.is_closed()]
-            if closed:
-                self._loops.difference_update(closed)
-                self._waiters = deque(waiter for waiter in self._waiters if waiter.loop not in closed)
-        if closed:
-            # waiters kept the tasks of their loop alive, which may hold places: collecting them releases these
-            closed.clear()
+        if abandoned:
+            # the waiters kept the tasks of their loop alive, whose places come back when these are collected
+            del closed
             gc.collect()
         try:
             await waiter.future
