@@ -123,9 +123,11 @@ class Starts(Echo):
 
     def grade(self, rollout: Rollout, /) -> Any:
         if rollout.response == "starts":
+            child = self.folder / f"child-{len(list(self.folder.glob('child-*')))}"
             if not os.fork():
-                say(self.folder / f"child-{len(list(self.folder.glob('child-*')))}")
+                say(child)
                 signal.pause()
+            wait_for(child)
             if self.dies:
                 os.kill(os.getpid(), signal.SIGKILL)
             signal.pause()

@@ -254,6 +254,7 @@ class _Crew:
         )
         worker = _Worker(process)
         self._all.add(worker)
+        worker.watch = self.loop.create_task(worker.end_with_its_group())
         return worker
 
     async def idle_worker(self, grader: PickledGrader) -> _Worker | None:
@@ -275,8 +276,7 @@ class _Crew:
 
     async def _end(self, worker: _Worker) -> None:
         with anyio.move_on_after(5.0, shield=True):
-            with suppress(ProcessLookupError):
-                os.killpg(worker.process.pid, signal.SIGKILL)  # with all that its graders have started
+            worker.kill()
             await worker.process.aclose()
         self._all.discard(worker)
 
@@ -293,6 +293,17 @@ class _Worker:
         self._replies = BufferedByteReceiveStream(process.stdout)  # type: ignore[arg-type]
         self._numbers = itertools.count(1)
         self._head: tuple[int, int, bool] | None = None
+        self.watch: asyncio.Task[None] | None = None
+
+    def kill(self) -> None:
+        """Kill the process and all that its graders have started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    async def end_with_its_group(self) -> None:
+        """Wait for the process to end, then kill what its graders have started: that holds its pipes open."""
+        await self.process.wait()
+        self.kill()
 
     async def load(self, grader: PickledGrader) -> bool:
         """Load the grader in the worker, which is no rollout's time. Returns whether it was warmed up."""
