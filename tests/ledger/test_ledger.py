@@ -140,10 +140,10 @@ def test_a_forked_child_does_not_write_its_parents_lines_again(tmp_path: Path) -
     runner = GradingRunner({"first": first}, ledger=ledger)
     runner.run_sync([Rollout(response="")])
     result = runner.run_sync([Rollout(response="")])[0]
-    ledger.write(ledger.entry(result, Rollout(response="b"), spec="s", run="r", tags={}))
+    ledger.add(result, Rollout(response="b"), spec="s", run="r", tags={})
     pid = os.fork()
     if pid == 0:
-        ledger.write(ledger.entry(result, Rollout(response="child"), spec="s", run="r", tags={}))
+        ledger.add(result, Rollout(response="child"), spec="s", run="r", tags={})
         ledger.flush()
         os._exit(0)
     os.waitpid(pid, 0)

@@ -35,7 +35,7 @@ def half(response: str) -> float:
 def entry(ledger: Ledger, text: str = "x", **fields: Any) -> Entry:
     rollout = Rollout(response=text, **fields)
     (result,) = GradingRunner([half]).run_sync([rollout])
-    return ledger.entry(result, rollout, spec="s", run="r", tags={"step": 1})
+    return ledger._entry(result, rollout, "s", "r", {"step": 1}, time.time())
 
 
 def lines(path: Path) -> int:

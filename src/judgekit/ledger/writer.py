@@ -208,12 +208,6 @@ class Ledger:
         finally:
             self._writing.release()
 
-    def entry(
-        self, result: RewardResult, rollout: Rollout, *, spec: str, run: str, tags: Mapping[str, Any]
-    ) -> Entry:
-        """Make the line for one result."""
-        return self._entry(result, rollout, spec, run, tags, time.time())
-
     def _entry(
         self, result: RewardResult, rollout: Rollout, spec: str, run: str, tags: Mapping[str, Any], at: float
     ) -> Entry:
