@@ -20,14 +20,12 @@ def encoded(line: Any) -> bytes:
     """Encode *line* as one line of JSON; what JSON cannot hold becomes text."""
     try:
         return _encoder.encode(line) + b"\n"
-    except (
-        Exception
-    ):  # lone surrogates, integers beyond 64 bits, keys that are no text: of a data set, or of a grader
+    except Exception:  # lone surrogates, integers beyond 64 bits, keys that are not text
         return _encoder.encode(_clean(line)) + b"\n"
 
 
 def _clean(value: Any, above: frozenset[int] = frozenset()) -> Any:
-    """Convert a line to what JSON can hold, and what it cannot to text. *above*: ids of what holds the value."""
+    """Convert a value to what JSON can hold. *above*: ids of the values that contain it."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, bool | float) or value is None:
@@ -58,7 +56,7 @@ def _clean(value: Any, above: frozenset[int] = frozenset()) -> Any:
 
 
 _DEEPEST = 100
-"""Levels that are kept of a value that is nested so deeply, or holds itself, that it cannot be encoded."""
+"""Levels that are kept of a value that is nested too deeply, or contains itself."""
 
 
 def _plain(value: Any) -> Any:

@@ -21,13 +21,13 @@ class Reading(Struct):
     specs: dict[str, Spec]
     entries: list[Entry]
     torn: list[int]
-    """Numbers (from 1) of lines that were skipped, each in its file: incomplete ones, left by a process that was
-    killed while it wrote, and foreign ones."""
+    """Numbers (from 1) of skipped lines in their files: incomplete ones of processes that were killed while writing, and
+    foreign ones."""
     replaced: int = 0
-    """Entries that were left out, because one of another run, which resumes theirs, stands in their place."""
+    """Entries that were left out, because a run that resumes theirs has replaced them."""
 
     def runs(self) -> list[list[int]]:
-        """Return the indices of the entries run by run, each run's in the order of its input."""
+        """Return the entries' indices by run, each run's in input order."""
         found: dict[str, list[int]] = {}
         for i in sorted(range(len(self.entries)), key=lambda i: self.entries[i].index):
             found.setdefault(self.entries[i].run, []).append(i)
@@ -35,13 +35,11 @@ class Reading(Struct):
 
 
 def read_ledger(path: str | os.PathLike[str], *, strict: bool = True, replaced: bool = False) -> Reading:
-    """Read a whole ledger: a file, or all files of a folder; skipped lines are listed in `torn` and logged.
+    """Read a whole ledger: a file, or all files of a folder. Skipped lines are listed in `torn` and logged.
 
-    Of several lines of one rollout the later finished one counts (`Standing`).
-
-    Lines that a ledger of this process has not written yet are waited for. *strict*: a line that is JSON but not a
-    ledger's is an error; else it is skipped. *replaced*: also give those of runs that another one resumed. Raises
-    DataError if the file cannot be read.
+    Of several lines of one rollout, the latest finished one counts (`Standing`). Waits for lines that this process has
+    not written yet. *strict*: a JSON line that is not a ledger's is an error; else it is skipped. *replaced*: include
+    entries of runs that another one resumed. Raises DataError if the file cannot be read.
     """
     folder = Path(path)
     flush_ledgers(folder)
@@ -59,7 +57,7 @@ def read_ledger(path: str | os.PathLike[str], *, strict: bool = True, replaced: 
 
 
 def ledger_files(path: Path) -> list[Path]:
-    """Return the files of a ledger: itself, or all of a folder but those with marks. Raises DataError if there is none."""
+    """Return a ledger's files: itself, or all of a folder except marks. Raises DataError if there is none."""
     if not path.is_dir():
         return [path]
     files = [file for file in sorted(path.glob("[!.]*.jsonl")) if not file.name.endswith(".marks.jsonl")]

@@ -1,8 +1,8 @@
 """The ledger's format: an append-only JSONL file with one line per graded rollout.
 
-A line holds everything that its reward was computed from, so rewards can be recomputed with other weights (`replay`)
-and every verdict can be traced. A run writes a `spec` line before its first rollout. Whole lines are appended, so several
-processes can share a ledger, and written lines survive a killed process. A torn line is skipped and reported on reading.
+A line has everything that its reward was computed from, so that rewards can be recomputed with other weights (`replay`)
+and every verdict can be traced. A run writes a `spec` line before its first rollout. Lines are appended whole, so that
+processes can share a ledger, and survive a killed process. On reading, a torn line is skipped and reported.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from judgekit.version import __version__
 logger = logging.getLogger("judgekit")
 
 FORMAT = 1
-"""The format that this version writes. It reads all up to it; lines of a newer one are refused, for they may mean more."""
+"""The format that this version writes. It reads older ones, too, and refuses newer ones, which may mean something else."""
 RESUMES = "resumes"
-"""Tag of a run: the ids of the runs that it takes the place of."""
+"""Tag of a run: the ids of the runs that it replaces."""
 
 
 class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
@@ -47,7 +47,7 @@ class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
     def of(
         cls, graders: Mapping[str, GraderSpec], *, reward: Any, transform: str, missing_reward: Any
     ) -> Spec:
-        """Describe how rollouts are graded; the digest is of what their grades, rewards and costs depend on."""
+        """Describe how rollouts are graded. The digest covers what their grades, rewards and costs depend on."""
         body = msgspec.json.encode([graders, reward, transform, missing_reward], order="deterministic")
         return cls(
             digest=blake2b(body, digest_size=6).hexdigest(),
@@ -66,7 +66,7 @@ class GraderSpec(Struct, frozen=True, omit_defaults=True):
     score_range: tuple[Any, Any]
     """Lowest and highest score; infinities are the texts "-inf" and "inf", since JSON has no such numbers."""
     price: Price | None = None
-    """What its judge's tokens cost, where that is known."""
+    """The price of its judge's tokens, if known."""
 
     @classmethod
     def of(cls, version: str, bounds: tuple[float, float], price: Price | None = None) -> GraderSpec:
@@ -78,7 +78,7 @@ class GraderSpec(Struct, frozen=True, omit_defaults=True):
         return float(low), float(high)
 
     def same_as(self, other: GraderSpec) -> bool:
-        """Whether grades of both may stand side by side."""
+        """Whether grades of both are comparable."""
         return (self.version, self.bounds()) == (other.version, other.bounds())
 
 
@@ -89,7 +89,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     time: float
     """Seconds since the epoch."""
     run: str
-    """Identifies the `run` call."""
+    """Identifies the call of the runner."""
     index: int
     group: Any
     id: str = ""
@@ -97,7 +97,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     """What the host passed to `run`: training step, policy version, …"""
     reward: float | None
     status: Status | Literal["unfinished"]
-    """"unfinished": grades so far, of a rollout that has no reward yet. Another line follows, unless the run ended early."""
+    """"unfinished": the grades so far of a rollout without a reward. Another line follows, unless the run ended early."""
     raw_reward: float | None
     contributions: Mapping[str, float]
     grades: Mapping[str, Grade]
@@ -111,7 +111,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     response_chars: int = 0
     response_digest: str = ""
     rollout_digest: str = ""
-    """Of all that a grader can read, kept or not: rollouts with equal digests get equal grades."""
+    """Digest of everything that a grader can read, kept here or not. Rollouts with equal digests get equal grades."""
     prompt: Any = None
     """Prompt, messages, response, ground truth and extra are only kept with `Ledger(texts=True)`."""
     messages: Sequence[Any] = ()
@@ -121,11 +121,11 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
 
     @property
     def rollout(self) -> tuple[str, bytes, str]:
-        """What tells its rollout from others, also in another run: its id, its group, and its digest."""
+        """What identifies the rollout, also in another run: its id, group and digest."""
         return self.id, encoded(self.group), self.rollout_digest
 
     def to_rollout(self) -> Rollout:
-        """Make the rollout again, without its texts where they were not kept."""
+        """Make the rollout, without its texts if they were not kept."""
         return Rollout(
             response=self.response or "",
             prompt=self.prompt or "",

@@ -1,4 +1,4 @@
-"""Which of several lines of one rollout counts: the later finished one."""
+"""Decides which of several lines of one rollout counts: the latest finished one."""
 
 from __future__ import annotations
 
@@ -10,33 +10,34 @@ from judgekit.ledger.schema import RESUMES
 
 
 class Standing:
-    """Takes the lines of a ledger, its files in any order, and knows in whose place others stand.
+    """Takes a ledger's lines, its files in any order, and knows which lines are superseded.
 
-    A rollout has several lines where it was written down before it was finished, or graded twice in its run, where a file was
-    copied into its folder, and where another run resumed its. A finished line counts more than an unfinished one, then the later.
+    A rollout has several lines if it was recorded before it was finished, was graded twice in its run, if its file was
+    copied into the folder, or if another run resumed its run. Finished lines count before unfinished ones, then later
+    ones before earlier ones.
     """
 
     def __init__(self) -> None:
         self.repeated: set[int] = set()
-        """Lines in whose place stands another of their run."""
+        """Lines superseded by another line of their run."""
         self.replaced: set[int] = set()
-        """… of a run that resumes theirs, or that theirs resumes."""
+        """Lines superseded by a run that resumes theirs, or that theirs resumes."""
         self.rollouts = array("q")
-        """For each line a hash of what tells its rollout from others, also in another ledger."""
+        """For each line, a hash that identifies its rollout, also in another ledger."""
         self._times = array("d")
         self._finished = bytearray()
         self._runs = array("l")
         self._codes: dict[str, int] = {}
         self._best: list[dict[int, int]] = []
-        """For each run the lines that count, by index and rollout."""
+        """For each run, the lines that count, by index and rollout."""
         self._resuming: dict[tuple[int, int], list[int]] = {}
         """Lines of runs that resume others, by the resumed run and the rollout."""
         self._of: dict[int, list[int]] = {}
-        """Lines by rollout: only of a ledger with resumed runs, up to `_listed`."""
+        """Lines by rollout, up to `_listed`. Only for a ledger with resumed runs."""
         self._listed = 0
 
     def add(self, line: Any) -> int | None:
-        """Take an `Entry`, or what has its fields; returns the line of its rollout and run that counted so far."""
+        """Take an `Entry` or something with its fields. Returns the line of its rollout and run that counted so far."""
         at = len(self.rollouts)
         run, rollout = self._code(line.run), hash((line.id, encoded(line.group), line.rollout_digest))
         finished = line.status != "unfinished"

@@ -1,8 +1,7 @@
 """Writes a ledger.
 
-Graded rollouts are handed to a thread, which writes them at once: a killed process loses what was graded in the last
-milliseconds, and the event loop never waits for a disk. A disk that is full or gone costs no reward: what could not be
-written waits in memory, up to a bound, and is written when there is space again.
+A thread writes graded rollouts as they come: a killed process loses milliseconds, and the event loop never waits for a
+disk. A disk that is full or gone costs no reward: lines wait in memory, up to a bound, until there is space again.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from judgekit.types import RewardResult, Rollout
 logger = logging.getLogger("judgekit")
 
 Fsync = Literal["never", "batch"]
-"""Whether lines are forced to the disk: with every batch that is written, or never. It only matters where the whole
-machine goes down: the lines of a killed process are in the file either way."""
+"""Whether lines are forced to the disk after every batch, or never. It only matters if the whole machine goes down: the
+lines of a killed process are in the file either way."""
 
 MAX_WAITING_BYTES = 256 << 20
 """Lines that wait in memory for a disk that does not take them; more are dropped and counted."""
@@ -54,7 +53,7 @@ _Graded = tuple[RewardResult, Rollout, str, str, Mapping[str, Any], float]
 
 
 class Run(Protocol):
-    """A run that this ledger tells now and then to hand over grades whose rollout is not finished."""
+    """A run that the ledger asks, now and then, for grades of unfinished rollouts."""
 
     def checkpoint(self) -> None: ...
 
@@ -62,11 +61,10 @@ class Run(Protocol):
 class Ledger:
     """Writes graded rollouts to *path*.
 
-    *path*: a file, which several processes of one machine may share; or a folder (that exists, or a path that ends
-    with "/"), in which each process writes a file of its own, for file systems that several machines share.
-    `read_ledger` reads both. *texts*: also keep prompts, messages, responses and ground truths, for reports and
-    regrading; they make a training run's ledger large. *fsync*: see `Fsync`. Safe to use from several threads and event
-    loops at once.
+    *path*: a file, which processes of one machine may share; or a folder (one that exists, or a path that ends with
+    "/"), in which each process writes its own file, for file systems that several machines share. `read_ledger` reads
+    both. *texts*: also keep prompts, messages, responses and ground truths, for reports and regrading; they make a
+    training run's ledger large. *fsync*: see `Fsync`. Safe to use from several threads and event loops.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, texts: bool = False, fsync: Fsync = "batch") -> None:
@@ -77,18 +75,18 @@ class Ledger:
         self.fsync: Fsync = fsync
         self._in_folder = os.fspath(path).endswith(os.sep) or self.path.is_dir()
         self.dropped = 0
-        """Lines that were lost, because the disk took none for too long."""
+        """Lines that were lost because the disk took none for too long."""
         self._reset()
         _open_ledgers.add(self)
 
     def _reset(self) -> None:
-        """A new process: its own file, thread and lines. What a parent had waiting is the parent's to write."""
+        """Start with no thread, lines or file, in a new process. A parent writes its own waiting lines."""
         self._pid = os.getpid()
         self.file = self.path
         """The file that this process writes."""
         if self._in_folder:
             self.file = self.path / f"{socket.gethostname()}-{self._pid}-{secrets.token_hex(4)}.jsonl"
-        self._lock = threading.RLock()  # a run that is garbage may end, and write, while we have it
+        self._lock = threading.RLock()  # reentrant: a run that is collected while we hold it may write
         self._waiting: deque[Spec | Entry | _Graded] = deque()
         self._handed = self._done = 0
         """Lines handed over, and lines written or dropped."""
@@ -108,7 +106,7 @@ class Ledger:
     def begin(self, spec: Spec) -> None:
         """Write how the next rollouts are graded, once per spec and process.
 
-        Raises ConfigError if the file cannot be opened: before the grading, when it can still be put right.
+        Raises ConfigError, before anything is graded, if the file cannot be opened.
         """
         if self._pid != os.getpid():
             self._reset()
@@ -126,11 +124,11 @@ class Ledger:
     def add(
         self, result: RewardResult, rollout: Rollout, *, spec: str, run: str, tags: Mapping[str, Any]
     ) -> None:
-        """Hand a result over: its line is made by the thread, so nothing of it may change any more."""
+        """Hand over a result, which must not change afterwards: the thread encodes it."""
         self.write((result, rollout, spec, run, tags, time.time()))
 
     def write(self, line: Spec | Entry | _Graded) -> None:
-        """Hand a line over; it is in the file some milliseconds later."""
+        """Hand over a line. It is in the file some milliseconds later."""
         if self._pid != os.getpid():
             self._reset()
         with self._lock:
@@ -159,10 +157,10 @@ class Ledger:
             first = not self._runs
             self._runs.setdefault(loop, set()).add(run)
             if not self._started_thread() and first:
-                self._changed.notify_all()  # it waits without an end
+                self._changed.notify_all()  # it waits without a timeout
 
     def unwatch(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
-        """Leave a run alone, which has ended."""
+        """Stop calling a run that has ended."""
         with self._lock:
             runs = self._runs.get(loop, set())
             runs.discard(run)
@@ -170,9 +168,9 @@ class Ledger:
                 self._runs.pop(loop, None)
 
     def flush(self, timeout_s: float | None = 60.0) -> bool:
-        """Wait until all that was handed over is in the file; False if the disk does not take it.
+        """Wait until everything handed over is in the file. Returns False if the disk does not take it.
 
-        It blocks: not for an event loop.
+        Blocks: do not call it on an event loop.
         """
         if self._pid != os.getpid():
             return True
@@ -182,9 +180,9 @@ class Ledger:
             return self._done >= target
 
     def close(self) -> None:
-        """Flush, and close the file; the next line opens it again.
+        """Flush and close the file. The next line opens it again.
 
-        A disk that takes no lines is waited for, 10 s at most; what it does not take then is dropped and counted.
+        Waits at most 10 s for a disk that takes no lines; the lines left over are dropped and counted.
         """
         if self._pid != os.getpid():
             return
@@ -197,7 +195,7 @@ class Ledger:
             self._changed.notify_all()
         if thread is not None:
             thread.join(_EXIT_S)
-        # the file is a writing thread's while it writes: ours where the disk holds it up, or one that was made meanwhile
+        # a thread may still be writing: ours, held up by the disk, or a new one
         if not self._writing.acquire(timeout=_EXIT_S):
             return
         try:
@@ -249,7 +247,7 @@ class Ledger:
     # ---- the thread
 
     def _work(self) -> None:
-        """Write lines until the ledger is closed or has another thread; with no other, all that are left."""
+        """Write lines until the ledger is closed or has another thread. Without another, write all that are left."""
         me = threading.current_thread()
         with self._writing:
             while True:
@@ -268,7 +266,7 @@ class Ledger:
                 for line in taken:
                     self._encode(line)
                 self._lines += len(taken)
-                del taken  # results of finished runs must not wait here for the next ones
+                del taken  # do not keep results of finished runs alive
                 try:
                     self._drain()
                 except OSError as error:
@@ -279,7 +277,7 @@ class Ledger:
                     time.sleep(_BREATH_S)
 
     def _encode(self, line: Spec | Entry | _Graded) -> None:
-        """Make one line. One that cannot be made is dropped: the thread must not die of it."""
+        """Encode one line, or drop it if that fails: the thread must not die."""
         try:
             self._bytes += encoded(self._entry(*line) if isinstance(line, tuple) else line)
         except Exception as error:
@@ -288,7 +286,7 @@ class Ledger:
             logger.error("the ledger %s: a line is lost (%s), %d in all", self.file, error_name, self.dropped)
 
     def _tick(self) -> None:
-        """Tell all runs, where it is time to, with the lock held: they answer on their loops, later."""
+        """Call all runs if it is time, with the lock held. They answer later, on their loops."""
         now = time.monotonic()
         if now - self._ticked < _TICK_S:
             return
@@ -300,7 +298,7 @@ class Ledger:
                 del self._runs[loop]
 
     def _drain(self) -> None:
-        """Write the encoded lines. A line that was written in part is written again, whole, on a line of its own."""
+        """Write the encoded lines. A line written in part is written again, whole, on a new line."""
         with self._lock:
             if self._fd is not None:
                 stat = os.fstat(self._fd)
@@ -316,7 +314,7 @@ class Ledger:
             whole = self._bytes.rfind(b"\n", 0, count) + 1
             del self._bytes[:whole]
             if whole < count:
-                # other processes append to the file, too: a newline ends what was torn, wherever it stands now
+                # other processes append to the file, too: a newline ends the torn line, wherever that is now
                 self._bytes[:0] = b"\n"
         if self.fsync == "batch":
             os.fsync(self._fd)
@@ -329,7 +327,7 @@ class Ledger:
             self._changed.notify_all()
 
     def _wait_for_the_disk(self, error: OSError) -> None:
-        """Keep what could not be written, or drop it where that is too much; then wait."""
+        """Keep unwritten lines, or drop them if they are too many; then wait."""
         now = time.monotonic()
         if now - self._told > _TELL_S:
             self._told = now
@@ -348,11 +346,11 @@ class Ledger:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._thread is not me, _RETRY_S)
             closed = self._thread is None
-        if closed:  # nobody waits for a disk for ever
+        if closed:  # do not wait for a disk forever
             self._drop()
 
     def _drop(self) -> None:
-        """Give up the lines that wait for the disk."""
+        """Drop the lines that wait for the disk."""
         with self._lock:
             self._lines += len(self._waiting)
             self._waiting.clear()
@@ -367,7 +365,7 @@ class Ledger:
         size = os.fstat(fd).st_size
         with contextlib.suppress(OSError):
             if size and os.pread(fd, 1, size - 1) != b"\n":
-                os.write(fd, b"\n")  # the end of a torn line, so that ours begins a new one
+                os.write(fd, b"\n")  # ends a torn line
         return fd
 
     def __reduce__(self) -> Any:
@@ -383,7 +381,7 @@ _open_ledgers: WeakSet[Ledger] = WeakSet()
 
 
 def flush_ledgers(path: Path) -> None:
-    """Wait for the lines of this process's ledgers that write to *path*."""
+    """Wait for this process's ledgers at *path*."""
     for ledger in list(_open_ledgers):
         if path.absolute() in (ledger.path.absolute(), ledger.file.absolute()):
             ledger.flush(_EXIT_S)
@@ -400,7 +398,7 @@ def _ledger(path: str, texts: bool, fsync: Fsync) -> Ledger:
 
 
 def rollout_digest(rollout: Rollout) -> str:
-    """A digest of all that a grader can read of a rollout. Its id and its group are left out."""
+    """Return a digest of everything that a grader can read of a rollout, except its id and group."""
     fields = [getattr(rollout, field) for field in _GRADED]
     return _digest(encoded(fields))
 

@@ -1,4 +1,4 @@
-"""Asks the failed grades of a ledger once more, and takes all others from it."""
+"""Asks for a ledger's failed grades again, and takes all others from it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from judgekit.types import RewardResult, Skipped
 
 
 class Again(Struct, frozen=True):
-    """Rewards after the failed grades were asked once more: `results[i]` is that of `entries[i]`."""
+    """Rewards after failed grades were asked for again: `results[i]` belongs to `entries[i]`."""
 
     entries: Sequence[Entry]
     results: Sequence[RewardResult]
     asked: int
-    """Rollouts of which at least one grade was asked."""
+    """Number of rollouts of which at least one grade was asked for."""
     still_failed: int
-    """Rollouts of which a grade has failed again."""
+    """Number of rollouts of which a grade has failed again."""
     excess: FailureRateError | None = None
     """Set if more grades failed again than the runner's `max_failure_rate` allows."""
 
 
 class FailedOnce:
-    """The failed grades of a ledger, and the runner that asks them again.
+    """The failed grades of a ledger, and the runner that asks for them again.
 
-    Grades that failed because of the rollout count as graded. A group grader that failed on one member is asked about the
-    whole group. What a gate skipped is asked where the gate passes now.
+    Grades that failed because of the rollout count as graded. A group grader that failed on one member is asked about
+    the whole group. Skipped grades are asked for if their gate passes now.
 
-    Raises DataError if a rollout that must be asked about has no texts in the ledger, and ConfigError if the ledger holds
-    no grades of one of the runner's graders, or holds those of another version: then there is more to ask than failures.
+    Raises DataError if the ledger lacks the texts of a rollout that must be graded, and ConfigError if it has no grades
+    of one of the runner's graders, or those of another version: then there is more to ask for than failures.
     """
 
     def __init__(self, reading: Reading, runner: GradingRunner) -> None:
@@ -58,7 +58,7 @@ class FailedOnce:
                     "grading again needs the rollouts' texts, which this ledger does not hold (Ledger(texts=True) keeps them)"
                 )
         self.failed = sum(any(map(failed, entry.grades.values())) for entry in reading.entries)
-        """Rollouts with a grade to ask again."""
+        """Number of rollouts with a grade to ask for."""
 
     def _check_graders(self, reading: Reading) -> None:
         held = {name for entry in reading.entries for name in entry.grades}
@@ -76,7 +76,7 @@ class FailedOnce:
                     )
 
     async def ask(self) -> Again:
-        """Ask, run by run: a fill is the mean of its own run."""
+        """Ask run by run, since a fill is the mean of its own run."""
         results: list[Any] = [None] * len(self._entries)
         excess: FailureRateError | None = None
         for members in self._runs:

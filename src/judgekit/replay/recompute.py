@@ -1,4 +1,4 @@
-"""Recomputes rewards from the grades of a ledger: with other weights, transforms and settings."""
+"""Recomputes rewards from a ledger's grades, with other weights, transforms and settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from judgekit.types import Failed, Grade, RewardResult, Rollout, Skipped
 
 
 class Replay(Struct, frozen=True):
-    """Replayed rewards: `results[i]` is `entries[i]` with its recomputed reward."""
+    """Recomputed rewards: `results[i]` belongs to `entries[i]`."""
 
     entries: Sequence[Entry]
     results: Sequence[RewardResult]
@@ -35,13 +35,14 @@ def replay(
     transform: TransformName | None = None,
     missing_reward: MissingReward | None = None,
 ) -> Replay:
-    """Recompute the rewards of a ledger's rollouts from the grades that it holds.
+    """Recompute the rewards of a ledger's rollouts from its grades.
 
-    *reward*, *transform*, *missing_reward*: as in GradingRunner; None keeps what the ledger says. A grade that
-    the new reward needs and a rollout does not have (its gate was not passed then) has failed with
-    "NotRecorded"; `FailedOnce` asks for those that failed.
+    *reward*, *transform*, *missing_reward*: as in GradingRunner; None keeps the ledger's. A grade that the new reward
+    needs and a rollout lacks (its gate was not passed) has failed with "NotRecorded"; `FailedOnce` asks for failed
+    grades.
 
-    Raises DataError for a ledger that cannot be read, ConfigError for a reward that names no grade of it.
+    Raises DataError if the ledger cannot be read, or lacks what a switch reads, and ConfigError if the reward names a
+    grade that the ledger does not have.
     """
     reading = ledger if isinstance(ledger, Reading) else read_ledger(ledger)
     if not reading.entries:
@@ -93,7 +94,7 @@ _TEXTS = ("prompt", "messages", "response", "ground_truth", "extra")
 
 
 class _Recorded:
-    """Gives the grade that the ledger holds."""
+    """A grader that returns the ledger's grade."""
 
     def __init__(self, name: str, version: str, score_range: Range) -> None:
         self.name = name

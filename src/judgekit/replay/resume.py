@@ -1,4 +1,4 @@
-"""Goes on where a run ended early: takes from its ledger what is known, so that nothing is asked or paid for twice."""
+"""Resumes a run that ended early: takes known grades from its ledger, so that nothing is paid for twice."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ CONFIG = "config"
 
 
 class Known(Struct, frozen=True):
-    """What a ledger holds of some rollouts."""
+    """The grades that a ledger holds of some rollouts."""
 
     grades: Sequence[Mapping[str, Grade]]
-    """For each rollout its grades, for `GradingRunner.run(known=…)`."""
+    """Each rollout's grades, for `GradingRunner.run(known=…)`."""
     rollouts: int
-    """Rollouts with at least one of them."""
+    """Number of rollouts with at least one grade."""
     runs: Sequence[str]
-    """The runs that they are from, which a new run takes the place of (tag `RESUMES`)."""
+    """The runs that gave them, which a new run replaces (tag `RESUMES`)."""
     others: int
-    """Entries that were left out: graded with other settings."""
+    """Number of entries that were left out because they were graded with other settings."""
 
 
 def known_grades(
     reading: Reading, runner: GradingRunner, rollouts: Sequence[Rollout], *, config: str = ""
 ) -> Known:
-    """Return what a ledger holds of *rollouts* (of runs that ended early, too).
+    """Return the grades that a ledger holds of *rollouts*, also of runs that ended early.
 
-    A rollout is known by its id, its group, and a digest of all that graders can read of it. Scores, abstentions and failures that the rollout caused are
-    taken; other failures and what a gate skipped are asked for again. So are grades of another version of a grader, of a
-    run with another *config* (its tag `CONFIG`), and of a group grader, unless all members of the group have them.
+    A rollout is recognised by its id, its group, and a digest of everything that graders can read. Scores, abstentions
+    and failures that the rollout caused are taken. Other failures and skipped grades are asked for again, and so are
+    grades of another version of a grader, of a run with another *config* (its tag `CONFIG`), and of a group grader
+    that not all members of the group have.
     """
     found: dict[Hashable, dict[str, Grade]] = {}
     runs: dict[Hashable, list[str]] = {}
@@ -70,7 +71,7 @@ def known_grades(
 def drop_parts_of_groups(
     runner: GradingRunner, rollouts: Sequence[Rollout], grades: Sequence[dict[str, Grade]]
 ) -> None:
-    """Take a group grader's grades out of *grades* where not all members of the group have one: it is asked about all."""
+    """Remove a group grader's grades if not all members of the group have one: it must be asked about all."""
     of_groups = {name for name, grader in runner.graders.items() if is_group_grader(grader)}
     for key in [key for key in runner.spec.graders if key.partition(".")[0] in of_groups]:
         for members in group_by_prompt(rollouts):
@@ -80,7 +81,7 @@ def drop_parts_of_groups(
 
 
 def lasting(entry: Entry) -> dict[str, Grade]:
-    """The grades of an entry that need not be asked for again: scores, abstentions and what the rollout broke."""
+    """Return the grades that need not be asked for again: scores, abstentions and what the rollout broke."""
     return {
         name: msgspec.structs.replace(grade, usage=None)  # it was counted when it was spent
         for name, grade in entry.grades.items()
@@ -89,5 +90,5 @@ def lasting(entry: Entry) -> dict[str, Grade]:
 
 
 def failed(grade: Grade) -> bool:
-    """Whether it failed, and not because of the rollout: another try may mend that."""
+    """Whether the grade failed for a cause other than the rollout, so that another attempt may help."""
     return isinstance(grade, Failed) and grade.cause == "infrastructure"
