@@ -36,7 +36,7 @@ class MissingRewardError(JudgekitError):
 
 
 class FailureRateError(JudgekitError):
-    """The share of failed grades exceeds ``max_failure_rate``. `results`: all results all the same."""
+    """The share of failed grades exceeds ``max_failure_rate``. `results`: the results all the same."""
 
     def __init__(self, message: str, results: Sequence[Any] = ()) -> None:
         super().__init__(message, results)

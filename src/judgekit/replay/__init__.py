@@ -1,4 +1,4 @@
-"""What is made of a ledger afterwards: other rewards, failed grades asked again, a run that goes on."""
+"""What to do with a ledger afterwards: compute other rewards, ask for failed grades again, resume a run."""
 
 from judgekit.replay.again import Again, FailedOnce
 from judgekit.replay.recompute import Replay, replay
