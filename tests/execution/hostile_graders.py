@@ -50,7 +50,7 @@ class Reads(Pooled):
     """Gives the score that the data set holds."""
 
     def grade(self, rollout: Rollout, /) -> Any:
-        return rollout.extra["score"]
+        return float(rollout.extra["score"])
 
 
 class Waits(Pooled):

@@ -260,7 +260,7 @@ async def test_a_worker_that_was_killed_beside_its_own_child_is_not_the_rollouts
 ) -> None:
     """The child holds the pipe on which the worker would be seen to end; both attempts leave one."""
     results = await ends(
-        runner(Starts(tmp_path, dies=True), pool, timeout_s=0.5).run(rollouts("", "starts", ""))
+        runner(Starts(tmp_path, dies=True), pool, timeout_s=3600).run(rollouts("", "starts", ""))
     )
     assert outcome(results) == [0.0, "infrastructure", 2.0]
     assert results[1].grades["act"].error == "WorkerLost"  # type: ignore[union-attr]
@@ -319,6 +319,16 @@ async def test_all_of_its_time_on_the_cpu_is_one(pool: ProcessPool) -> None:
 
 
 # ---- what travels between
+
+
+async def test_a_rollout_with_objects_of_a_script_is_sent_by_value(
+    pool: ProcessPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker cannot import a script's classes."""
+    made = type("ScoreOfTheScript", (float,), {"__module__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "ScoreOfTheScript", made, raising=False)
+    given = [Rollout(response="", extra={"score": score}) for score in (made(1.5), 2.5)]
+    assert outcome(await ends(runner(Reads(), pool).run(given))) == [1.5, 2.5]
 
 
 async def test_a_large_rollout_is_sent_as_it_is_now(pool: ProcessPool) -> None:
@@ -505,6 +515,7 @@ async def test_an_error_of_a_worker_says_whether_to_try_again(pool: ProcessPool,
 
 
 async def test_a_worker_that_closes_its_pipes_is_not_the_rollouts(pool: ProcessPool) -> None:
-    """It lives, and nobody hears of it: no crash that could be blamed on a rollout."""
+    """It lives, and nobody hears of it: no crash that could be blamed on a rollout, though its grader gets by otherwise."""
+    assert outcome(await ends(runner(Talks(), pool).run(rollouts("a")))) == [0.0]
     results = await ends(runner(Talks(), pool).run(rollouts("a", "mute", "b")))
     assert outcome(results) == [0.0, "infrastructure", 2.0]

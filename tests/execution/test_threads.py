@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import sys
 import threading
 import time
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from judgekit import Failed, GradingRunner, Rollout, grader
 from judgekit.execution.background import close_background_loop
+from judgekit.execution.threads import in_own_thread
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -189,3 +191,17 @@ async def test_the_bound_itself_is_not_passed(monkeypatch: pytest.MonkeyPatch) -
         await threads.call_in_thread(str, 1)
     monkeypatch.setattr(threads, "_abandoned", threads.MAX_ABANDONED - 1)
     assert await threads.call_in_thread(str, 1) == "1"
+
+
+async def test_a_call_in_its_own_thread_holds_no_process() -> None:
+    assert await in_own_thread(lambda: threading.current_thread().daemon)
+    with pytest.raises(SystemExit):
+        await in_own_thread(sys.exit)
+
+
+async def test_a_system_without_threads_makes_the_call_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert await in_own_thread(threading.current_thread) is threading.current_thread()

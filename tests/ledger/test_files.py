@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from judgekit import ConfigError, JudgekitError
-from judgekit.ledger.files import check_targets, whole_file
+from judgekit.ledger.files import check_ledger, check_targets, whole_file
 
 
 @pytest.fixture
@@ -96,3 +96,12 @@ def test_an_error_of_the_file_system_that_is_no_full_disk_stays_itself(tmp_path:
     with pytest.raises(JudgekitError, match="No space left"), whole_file(tmp_path / "out"):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ledger_may_be_a_new_file_a_folder_or_a_ledger(tmp_path: Path) -> None:
+    check_ledger(tmp_path / "new" / "ledger.jsonl")
+    check_ledger(tmp_path)
+    (tmp_path / "old.jsonl").write_text('{"type":"spec"}\n')
+    check_ledger(tmp_path / "old.jsonl")
+    with pytest.raises(ConfigError, match="is a device or a pipe"):
+        check_ledger(Path("/dev/null"))

@@ -415,6 +415,27 @@ def test_a_disk_that_cannot_force_lines_is_tried_again(
     ledger.close()
 
 
+@pytest.mark.parametrize("how", ["read", "exit"])
+def test_reading_and_the_end_of_the_process_wait_for_lines(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+
+    def slow(fd: int, data: Any) -> int:
+        time.sleep(0.1)
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", slow)
+    ledger = Ledger(tmp_path / "l")
+    ledger.write(entry(ledger))
+    if how == "read":
+        assert len(read_ledger(tmp_path / "l").entries) == 1
+    else:
+        writer._close_ledgers()
+        assert lines(tmp_path / "l") == 1
+    ledger.close()
+
+
 def test_each_process_writes_a_file_of_its_own_in_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     with pytest.raises(DataError, match="cannot read"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -91,6 +92,14 @@ async def test_a_run_that_was_stopped_goes_on_and_pays_for_nothing_twice(tmp_pat
     assert len(reading.entries) == 24  # those of the runs before are replaced
     assert reading.replaced > 0
     assert len(read_ledger(tmp_path / "l.jsonl", replaced=True).entries) == 24 + reading.replaced
+    finished = {e.run for e in reading.entries}
+    again = await resumed(runner, tmp_path / "l.jsonl", batch())
+    assert [r.raw_reward for r in again] == expected
+    reading = read_ledger(tmp_path / "l.jsonl")
+    assert (
+        len({e.run for e in reading.entries} - finished) == 1
+    )  # the last run's lines, not the first's, count
+    assert all(re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]+", e.run) for e in reading.entries)
 
 
 async def test_failures_of_the_judge_are_asked_again_and_the_rollouts_own_are_not(tmp_path: Path) -> None:

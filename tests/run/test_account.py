@@ -213,6 +213,9 @@ async def test_a_rule_runs_in_a_worker_on_rollouts_above_its_limit() -> None:
             Rollout(response="x", messages=[{"role": "user", "content": "y" * 110}]),
         ]
         inline, *pooled = [r.reward for r in await runner.run(batch)]
+        part = runner.separate(None)
+        await part.run(batch[1:])
+        assert part.metrics.percentile("sized", 0.5) > 0
     finally:
         pool.close()
     assert inline == os.getpid()

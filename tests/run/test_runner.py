@@ -371,6 +371,8 @@ async def test_a_group_without_any_reward_gets_one_number_that_is_like_the_other
     runner = GradingRunner({"judge": failing("4", "5", "6", "7")}, missing_reward="neutral")
     results = await runner.run(numbered(8))
     assert [r.reward for r in results[4:]] == pytest.approx([0.15] * 4)
+    note = "no member of its group has a reward, so it gets the mean of the run"
+    assert all(r.policies == (note,) and note in runner.explain(r) for r in results[4:])
     assert runner.metrics.counts.empty_groups == 1
     fresh = await GradingRunner({"judge": failing("0", "1")}, missing_reward="neutral").run(numbered(2))
     assert [r.reward for r in fresh] == [0.5, 0.5]

@@ -80,7 +80,7 @@ class GroupCollector:
 
     async def close(self) -> None:
         """Cancel all gradings and everybody who waits."""
-        for collection in (*self._groups.values(), *self._tasks.values()):
+        for collection in self._groups.values():
             collection.cancel()
         self._groups.clear()
         tasks = list(self._tasks)
