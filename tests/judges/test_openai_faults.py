@@ -247,6 +247,31 @@ async def test_labels_beyond_the_most_likely_tokens_hold_next_to_nothing() -> No
         await judge.close()
 
 
+async def test_tokens_that_look_alike_count_together() -> None:
+    """A sentencepiece model shows 0 with and without the space before it as the same text."""
+    async with FakeServer("provider") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        tops = [("1", 0.5), ("0", 0.375), ("0", 0.0625), ("Sure", 0.05)]
+        entries = [{"token": token, "logprob": math.log(p)} for token, p in tops]
+        choice = {"index": 0, "logprobs": {"content": [{**entries[0], "top_logprobs": entries}]}}
+        server.fault = says(json.dumps({"choices": [choice]}))
+        reply = await judge.complete(ask())
+        assert reply.label_mass == pytest.approx(0.9375)
+        assert reply.choice_probs == pytest.approx({"1": 0.5 / 0.9375, "0": 0.4375 / 0.9375})
+        await judge.close()
+
+
+async def test_a_token_that_is_no_text_is_no_verdict() -> None:
+    async with FakeServer("provider") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.fault = says('{"choices": [{"index": 0, "logprobs": {"top_logprobs": [[[5, -0.1]]]}}]}')
+        with pytest.raises(JudgeUnavailable, match="sent no logprobs"):
+            await judge.complete(ask())
+        await judge.close()
+
+
 @pytest.mark.parametrize("count", [0, 2])
 async def test_as_many_choices_as_prompts(count: int) -> None:
     async with FakeServer("vllm") as server:
