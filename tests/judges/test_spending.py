@@ -7,6 +7,7 @@ import contextlib
 import json
 import math
 import pickle
+import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -31,7 +32,7 @@ from judgekit.execution.limits import Limiter
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict, OpenAIJudge, Piece, Turn
 from judgekit.judges.engines.http import retry_after
-from judgekit.judges.layers.pressure import AdaptiveLimit
+from judgekit.judges.layers.pressure import AdaptiveLimit, RateLimit
 from judgekit.judges.layers.spending import Budget, Spending, TokenRate
 from judgekit.judges.layers.stack import CacheOptions, LayerOptions, Limited, stacked
 from judgekit.testing import ScriptedJudge
@@ -234,6 +235,17 @@ async def test_a_call_that_is_cancelled_while_it_waits_gives_its_tokens_back() -
         await waiting
     _, wait = rate.reserve(4, asyncio.get_running_loop().time())
     assert wait < 5
+
+
+async def test_calls_that_are_cancelled_while_they_wait_give_their_starts_back() -> None:
+    rate = RateLimit(60)
+    await rate.wait()
+    waiting = [asyncio.create_task(rate.wait()) for _ in range(100)]
+    await asyncio.sleep(0)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    assert rate.reserve(time.monotonic()) <= 1
 
 
 # ---- concurrency that adapts
