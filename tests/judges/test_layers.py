@@ -26,13 +26,13 @@ from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict, Piece, Sampli
 from judgekit.judges.layers.cache import Cached, DiskCache, request_key
 from judgekit.judges.layers.coalescing import Coalescing
 from judgekit.judges.layers.pressure import Breaker
+from judgekit.judges.layers.retrying import Retrying
 from judgekit.judges.layers.routed import Routed
 from judgekit.judges.layers.stack import (
     BreakerOptions,
     CacheOptions,
     LayerOptions,
     Limited,
-    Retrying,
     stacked,
 )
 from judgekit.testing import ScriptedJudge
