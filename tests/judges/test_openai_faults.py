@@ -141,6 +141,26 @@ async def test_a_server_that_comes_back_is_looked_at_again(caplog: pytest.LogCap
         await judge.close()
 
 
+async def test_a_server_that_is_restarted_while_nobody_asks_is_looked_at_again() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await asyncio.gather(*(judge.complete(ask(f"{i}")) for i in range(50)))
+        identity = await judge.identity()
+        assert server.listed == 1
+        judge._heard_at = -math.inf  # as after a while without a request
+        await asyncio.gather(*(judge.complete(ask(f"{i}", vote=1)) for i in range(50)))
+        assert (server.listed, await judge.identity()) == (2, identity)
+        server.root = "/models/other"
+        judge._heard_at = -math.inf
+        assert (await judge.complete(ask())).model == "/models/other"
+        assert await judge.identity() != identity
+        judge._heard_at = -math.inf
+        server.once["/v1/models"] = [BUSY]
+        with pytest.raises(JudgeUnavailable):
+            await judge.complete(ask())
+        await judge.close()
+
+
 async def test_two_styles_of_logprobs_do_not_meet_on_one_server() -> None:
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url)

@@ -37,6 +37,9 @@ class Secret:
     __str__ = __repr__
 
 
+KEEP_ALIVE_S = 3.0
+"""Idle connections are closed after so many seconds: uvicorn closes them after 5, and both at once would be a race."""
+
 _COUNTERS = (
     "vllm:prompt_tokens_total",
     "vllm:generation_tokens_total",
@@ -240,8 +243,7 @@ class Session:
         headers = {"Content-Type": "application/json"}
         if secret := key.reveal():
             headers[key_header] = f"Bearer {secret}" if key_header == "Authorization" else secret
-        # uvicorn closes idle connections after 5 s: drop ours earlier, to avoid a race
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S)
         self.places = asyncio.Semaphore(max_connections)
         self.client = aiohttp.ClientSession(
             headers=headers,
