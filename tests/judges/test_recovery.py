@@ -787,10 +787,13 @@ async def test_identity_is_asked_once_and_of_a_replica_that_answers() -> None:
     assert await routed.identity() == "old weights"
     replica.identity = told("new weights")  # type: ignore[method-assign]
     assert await routed.identity() == "old weights"  # not asked for each request
+    routed._identity_until = 0.0  # as after a few seconds: it may have been restarted while nobody asked
+    assert await routed.identity() == "new weights"
+    replica.identity = told("newer weights")  # type: ignore[method-assign]
     replica.up = False
     with pytest.raises(JudgeUnavailable):
         await routed.complete(ask())
-    assert await routed.identity() == "new weights"
+    assert await routed.identity() == "newer weights"
     assert "Routed(" in await Routed([object()]).identity()  # type: ignore[list-item]
 
 

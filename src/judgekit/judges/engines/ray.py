@@ -93,7 +93,7 @@ class RayJudge:
         return await self._routed.ready()
 
     async def identity(self) -> str:
-        """Return the weights' identity; asked once."""
+        """Return the weights' identity; asked every few seconds at most."""
         return await self._router().identity()
 
     async def check_request(self, request: JudgeRequest) -> None:
