@@ -24,6 +24,7 @@ from judgekit import (
 )
 from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, JudgeRequest, LineVerdict, OpenAIJudge, Piece, Sampling, Turn
+from judgekit.judges.layers.stack import CacheOptions, LayerOptions, stacked
 
 from .fake_server import FakeServer, Handler, says
 from .test_openai import ask
@@ -570,6 +571,74 @@ async def test_a_reply_that_the_server_broke_off_is_not_the_rollout_s_fault(reas
         assert isinstance(grade, Failed)
         assert (grade.error, grade.cause) == ("JudgeUnavailable", "infrastructure")
         assert result.reward is None
+        await judge.close()
+
+
+TOOL_CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("choice", "error"),
+    [
+        ({"message": None}, "JudgeUnavailable"),
+        ({}, "JudgeUnavailable"),
+        ({"message": {"content": 7}}, "JudgeUnavailable"),
+        ({"message": {"content": None, "reasoning_content": "It is 4."}}, "JudgeUnavailable"),
+        ({"message": {"content": None, "tool_calls": [TOOL_CALL]}}, "JudgeUnavailable"),
+        ({"message": {"content": "I call"}, "finish_reason": "tool_calls"}, "JudgeUnavailable"),
+        ({"message": {"content": "So"}, "finish_reason": "content_filter"}, "JudgeRejected"),
+        ({"message": {"content": None}, "finish_reason": "content_filter"}, "JudgeRejected"),
+    ],
+)
+async def test_a_reply_without_a_text_is_not_the_rollout_s_fault(
+    choice: Mapping[str, Any], error: str
+) -> None:
+    """What a provider's filter removed is not what the judge said (OpenAI, Azure: "content was omitted")."""
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.fault = says(json.dumps({"choices": [{"index": 0, "finish_reason": "stop", **choice}]}))
+        grader = JudgeGrader(judge, verdict=LineVerdict(nonce=False), unreadable="low")
+        (result,) = await GradingRunner({"judged": grader}).run(rollouts(1))
+        grade = result.grades["judged"]
+        assert isinstance(grade, Failed)
+        assert (grade.error, grade.cause) == (error, "infrastructure")
+        await judge.close()
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ({"content": None, "refusal": "I cannot say."}, "stop"),
+        ({"content": None, "reasoning_content": "It may be 4, or"}, "length"),
+        ({"content": ""}, "stop"),
+    ],
+)
+async def test_what_the_judge_said_without_a_verdict_is_unreadable(message: Any, reason: str) -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        server.fault = says(json.dumps({"choices": [choice]}))
+        grader = JudgeGrader(judge, verdict=LineVerdict(nonce=False))
+        (result,) = await GradingRunner({"judged": grader}).run(rollouts(1))
+        grade = result.grades["judged"]
+        assert isinstance(grade, Failed)
+        assert (grade.error, grade.metadata) == ("VerdictError", {"raw": message.get("refusal") or ""})
+        await judge.close()
+
+
+async def test_half_a_character_in_a_reply_costs_no_verdict() -> None:
+    """An emoji cut in half, which no cache and no ledger can write."""
+    message = {"content": "good \ud83d\n### Final Score: 1"}
+    async with FakeServer("vllm") as server:
+        judge = stacked(OpenAIJudge(server.url), LayerOptions(cache=CacheOptions()))
+        await judge.start()
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        server.fault = says(json.dumps({"choices": [choice]}))
+        grader = JudgeGrader(judge, verdict=LineVerdict(nonce=False))
+        (result,) = await GradingRunner({"judged": grader}).run(rollouts(1))
+        assert result.reward == 1.0
         await judge.close()
 
 

@@ -29,6 +29,11 @@ def as_text(value: Any) -> str | None:
     return str(value)
 
 
+def encodable(text: str) -> str:
+    """Replace lone surrogates, which no tokenizer, no server and no file takes."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def select_references(truth: Any, *, equal: Any = None, starts_with: str | None = None) -> Any:
     """Select references from several, or return Abstained if none is left.
 

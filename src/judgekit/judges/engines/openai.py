@@ -496,11 +496,12 @@ class OpenAIJudge:
     ) -> JudgeReply:
         probs, mass = None, None
         if first_token is not None:
-            checked_end(choice.get("finish_reason") or "stop", self)
+            checked_end(choice.get("finish_reason") or "stop", self, written=False)
             probs, mass = first_token.read(choice, self)
             text, finish_reason = max(probs, key=probs.__getitem__), "stop"
         else:
-            text, finish_reason = text_of_choice(choice), checked_end(choice.get("finish_reason"), self)
+            finish_reason = checked_end(choice.get("finish_reason"), self)
+            text = text_of_choice(choice, self)
         return JudgeReply(
             text=text,
             finish_reason=finish_reason,
