@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from judgekit.errors import ConfigError, did_you_mean
+from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Unreadable
 from judgekit.graders.judged.voting import ask_all
 from judgekit.judges.asking.images import images_of
@@ -224,8 +224,8 @@ class RubricGrader:
                 [{"id": str(i), **c} for i, c in enumerate(given)], tuple[Criterion, ...]
             )
             msgspec.structs.replace(self.rubric, criteria=criteria).check(self.criteria_field)
-        except (msgspec.ValidationError, TypeError) as error:
-            raise ConfigError(
+        except (msgspec.ValidationError, TypeError, ConfigError) as error:
+            raise DataError(
                 f"{self.name}: the criteria at {self.criteria_field} are not valid: {error}"
             ) from None
         return criteria
