@@ -14,7 +14,7 @@ from judgekit import ConfigError, GradingRunner, JudgeRejected, JudgeUnavailable
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, VLLMJudge, VLLMRewardModel
 from judgekit.judges.engines import vllm, vllm_engine
-from judgekit.judges.engines.vllm import weights_identity
+from judgekit.judges.engines.vllm import engine_identity, weights_identity
 from judgekit.types import Usage
 
 
@@ -237,6 +237,37 @@ def test_every_byte_of_the_weights_counts(tmp_path: Path, monkeypatch: pytest.Mo
     assert weights_identity(str(folder)) != before
 
 
+def test_weights_that_were_replaced_in_place_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a copy that keeps the time stamp, as `cp -p` from two archives with fixed times."""
+    monkeypatch.setenv("JUDGEKIT_STATE", str(tmp_path / "state"))
+    folder = model_folder(tmp_path / "model")
+    weights = folder / "model.safetensors"
+    os.utime(weights, ns=(1, 1))
+    before = weights_identity(str(folder))
+    weights.write_bytes(b"x" * (5 << 20))
+    os.utime(weights, ns=(1, 1))
+    assert weights_identity(str(folder)) != before
+
+
+def test_files_that_a_model_or_its_arguments_name_count(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "model")
+    template = tmp_path / "chat.jinja"
+    draft = model_folder(tmp_path / "draft") / "model.safetensors"
+    inner = folder / "1_Pooling" / "config.json"
+    inner.parent.mkdir()
+    args = {"chat_template": str(template), "speculative_config": {"model": str(draft.parent)}}
+    seen = set()
+    for changed in (template, draft, inner, folder / ".cache" / "downloaded"):
+        changed.parent.mkdir(exist_ok=True)
+        for text in ("A", "B"):
+            changed.write_text(text)
+            seen.add(engine_identity(str(folder), args, {}))
+    assert len(seen) == 6  # what the hub's client keeps for itself is not read
+    assert engine_identity(str(folder), {"chat_template": "{{ text }}" * 1000}, {}) not in seen
+
+
 def test_large_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGEKIT_STATE", str(tmp_path / "state"))
     folder = model_folder(tmp_path / "model")
@@ -244,7 +275,7 @@ def test_large_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     store = tmp_path / "state" / "digests.json"
     (key,) = json.loads(store.read_text())
     assert "model.safetensors" in key
-    store.write_text(json.dumps({key: "kept", f"{tmp_path}/gone:1:2:3": "x"}))
+    store.write_text(json.dumps({key: "kept", f"{tmp_path}/gone:1:2:3:4": "x"}))
     assert weights_identity(str(folder)) != before  # the kept digest was taken
     for text in ("", "[]", '{"x": 1}', json.dumps({key: 7})):
         store.write_text(text)

@@ -327,15 +327,17 @@ class OpenAIJudge:
         """Return what the verdicts depend on: the given identity, or what the server tells.
 
         `judgekit serve` tells the weights and the engine's arguments; of another server only its address, model and
-        version are known. All with a digest of *chat_template_kwargs*, *extra_body* and *omit*.
+        version are known. All with a digest of *chat_template_kwargs*, *extra_body*, *omit* and *tokenizer*, and of how labels
+        are read.
         """
-        name = self._identity
+        name, logprobs = self._identity, self.logprobs
         if name is None:
             abilities = await self._know()
+            logprobs = abilities.logprobs
             name = f"{abilities.root} at {self.server.url} {abilities.version}".rstrip()
             if abilities.identity:  # the same, wherever it is served
                 name = f"{abilities.identity} {abilities.version}"
-        given = [self._template_kwargs, self._extra_body, *([self._omit] if self._omit else [])]
+        given = [self._template_kwargs, self._extra_body, self._omit, self.tokenizer, logprobs]
         settings = json.dumps(given, sort_keys=True, default=str)
         return f"{name} {blake2b(settings.encode(), digest_size=8).hexdigest()}"
 
