@@ -113,6 +113,20 @@ def test_a_long_rollout_is_cut_in_its_middle_to_its_budget_and_says_so() -> None
     assert sum(end - start for start, end in prompt.untrusted[2:]) <= 300
 
 
+def test_no_text_is_cut_to_nothing() -> None:
+    """A judge that sees nothing of a candidate would grade it all the same."""
+    fitting = 0
+    for context in range(60, 400, 9):
+        try:
+            ids = encoder(context=context).encode(turns("x " * 500, max_tokens=1), reply_tokens=1).ids
+        except JudgeRejected:
+            continue
+        fitting += 1
+        assert "[... the middle was cut ...]" in (text := TOKENIZERS["chatml"].decode(ids))
+        assert "x x" in text
+    assert fitting > 10
+
+
 def test_a_prompt_always_leaves_room_for_the_reply() -> None:
     encode = encoder(context=700)
     for candidate in ("x " * 5, "x " * 5000, "🙂" * 5000, "x" * 100_000, "`" * 100_000):

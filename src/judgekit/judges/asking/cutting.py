@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 MARK = " [... the middle was cut ...] "
+LEAST = 2 * len(MARK)
+"""Characters of a text that was cut, at least: the mark and as much of itself."""
 
 
 def shortened(text: str, most: int) -> tuple[str, int]:

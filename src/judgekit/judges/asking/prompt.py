@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.judges.asking.cutting import shortened
+from judgekit.judges.asking.cutting import LEAST, shortened
 from judgekit.judges.asking.images import Image
 from judgekit.judges.asking.verdict import LineVerdict
 from judgekit.judges.base import UNLIMITED, Piece, Role, Turn
@@ -117,7 +117,7 @@ def quoted(
     A text that begins with one of *labels* gets a `> ` before it, and *markers* in it are broken up.
     """
     # cut first and again: what is written out is eight times as long
-    most = MOST_CHARS if max_tokens is None else min(max_tokens * CHARS_PER_TOKEN, MOST_CHARS)
+    most = MOST_CHARS if max_tokens is None else min(max(max_tokens * CHARS_PER_TOKEN, LEAST), MOST_CHARS)
     text, removed = shortened(text, most)
     text = made_visible(text)
     if not text.isascii():

@@ -27,10 +27,8 @@ from judgekit.judges.asking.plain import messages_of
 from judgekit.judges.asking.prompt import CHARS_PER_TOKEN
 from judgekit.judges.base import Piece, Turn
 
-_LEAST = 64
+_KEPT = 64
 """Tokens kept of each piece while another one can be cut."""
-_FROM_POOL = 12
-"""Tokens kept of each piece that shares its budget with others."""
 
 
 class EncodedPrompt(Struct, frozen=True):
@@ -84,6 +82,8 @@ class PromptEncoder:
         self._nonce = secrets.token_hex(8)
         self._thinking: Thinking | None = None
         self._marker: list[int] = self._template_ids(MARK)
+        self._least = len(self._marker) + 8
+        """Tokens of a text that was cut, at least: the mark and some of itself."""
 
     @property
     def control_ids(self) -> frozenset[int]:
@@ -155,7 +155,7 @@ class PromptEncoder:
     def check_thinking(self, budget: int) -> None:
         """Raise ConfigError if the model cannot think for *budget* tokens."""
         self.thinking()
-        if budget + _LEAST > self._context_tokens:
+        if budget + _KEPT > self._context_tokens:
             raise ConfigError(
                 f"thinking_tokens: {budget} leaves no room for a prompt in the judge's context of {self._context_tokens} tokens"
             )
@@ -172,20 +172,20 @@ class PromptEncoder:
         """Encode *turns*, leaving room for *reply_tokens*, and for *image_tokens* that images take beside their place in the prompt.
 
         An image is what the chat template puts in its place, which the engine's processor then extends. Raises JudgeRejected
-        if even the part that cannot be cut does not fit the context; RolloutError if it would without the headings of a
-        trajectory's messages.
+        if even the part that cannot be cut does not fit the context; RolloutError if it would with a trajectory's first
+        message alone.
         """
         skeleton = self._skeleton(turns, thinking, generation_prompt)
         pieces = [piece for turn in turns for piece in turn.pieces if not piece.trusted and not piece.image]
         encoded = [self._piece_ids(piece) for piece in pieces]
         budgets = [
-            len(ids) if p.max_tokens is None else min(len(ids), p.max_tokens)
+            len(ids) if p.max_tokens is None else min(len(ids), max(p.max_tokens, self._least))
             for p, (ids, _) in zip(pieces, encoded, strict=True)
         ]
         for pool in {p.pool for p in pieces if p.pool and p.max_tokens is not None}:
             sharers = [i for i, p in enumerate(pieces) if p.pool == pool]
             most = max(pieces[i].max_tokens or 0 for i in sharers)
-            level(budgets, sharers, sum(budgets[i] for i in sharers) - most, _FROM_POOL)
+            level(budgets, sharers, sum(budgets[i] for i in sharers) - most, self._least)
         over = sum(map(len, skeleton)) + sum(budgets) + reply_tokens + image_tokens - self._context_tokens
         if over > 0:
             self._shorten(budgets, pieces, skeleton, over, reply_tokens)
@@ -195,11 +195,11 @@ class PromptEncoder:
         for i, ((piece_ids, removed), budget) in enumerate(zip(encoded, budgets, strict=True)):
             start = len(ids)
             if len(piece_ids) > budget:
-                keep = max(0, budget - len(self._marker))
+                keep = budget - len(self._marker)
                 head, tail = piece_ids[: (keep + 1) // 2], piece_ids[len(piece_ids) - keep // 2 :]
                 spans.append((start, start + len(head)))
                 ids += head
-                ids += self._marker[:budget]
+                ids += self._marker
                 start = len(ids)
                 ids += tail
                 cut += len(piece_ids) - len(head) - len(tail)
@@ -219,18 +219,18 @@ class PromptEncoder:
         reply_tokens: int,
     ) -> None:
         """Take *over* tokens from the budgets of *pieces*. Raises what `encode` raises."""
-        # cut rollouts' text first, the longest most; then what a group shares; only then leave nothing of a text
+        # cut rollouts' text first, the longest most; then what a group shares; only then leave next to nothing of a text
         own = [i for i, p in enumerate(pieces) if p.max_tokens is not None]
         shared = [i for i, p in enumerate(pieces) if p.max_tokens is None]
-        for group, least in ((own, _LEAST), (shared, _LEAST), (own, 0), (shared, 0)):
+        for group, least in ((own, _KEPT), (shared, _KEPT), (own, self._least), (shared, self._least)):
             if over > 0:
                 over -= level(budgets, group, over, least)
-        headings = sum(
-            len(skeleton[i])
+        more_messages = sum(
+            len(skeleton[i]) + budgets[i]
             for i in range(1, len(pieces))
             if pieces[i].pool and pieces[i].pool == pieces[i - 1].pool
         )
-        if 0 < over <= headings:
+        if 0 < over <= more_messages:
             raise RolloutError(
                 f"the rollout has too many messages for the context of {self._context_tokens} tokens"
             )
@@ -323,7 +323,9 @@ class PromptEncoder:
         if (known := self._pieces.get(text)) is not None:
             self._pieces.move_to_end(text)
             return known
-        limit = CHARS_PER_TOKEN * min(piece.max_tokens or self._context_tokens, self._context_tokens)
+        limit = CHARS_PER_TOKEN * max(
+            min(piece.max_tokens or self._context_tokens, self._context_tokens), self._least
+        )
         short, removed = shortened(text, limit)
         ids = self._data_encode(short)
         removed += piece.removed
