@@ -116,7 +116,7 @@ def test_a_long_rollout_is_cut_in_its_middle_to_its_budget_and_says_so() -> None
 def test_no_text_is_cut_to_nothing() -> None:
     """A judge that sees nothing of a candidate would grade it all the same."""
     fitting = 0
-    for context in range(60, 400, 9):
+    for context in range(300, 500, 9):
         try:
             ids = encoder(context=context).encode(turns("x " * 500, max_tokens=1), reply_tokens=1).ids
         except JudgeRejected:
