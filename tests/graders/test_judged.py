@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, JudgeUnavailable, Rollout
+from judgekit import (
+    Abstained,
+    ConfigError,
+    Failed,
+    Graded,
+    GradingRunner,
+    JudgeUnavailable,
+    Rollout,
+    RolloutError,
+    Usage,
+)
 from judgekit.graders import JudgeGrader, Listwise, Pairwise, RubricGrader
 from judgekit.judges import (
     ChoiceVerdict,
@@ -72,6 +82,14 @@ async def test_one_re_ask_with_other_words_then_it_has_failed() -> None:
     assert len(stubborn.requests) == 2
     assert failed.usage is not None
     assert failed.usage.calls == 2
+
+
+@pytest.mark.parametrize("second", [JudgeUnavailable("down"), RolloutError("refused")])
+async def test_the_first_reply_is_on_the_bill_where_the_second_try_fails(second: Exception) -> None:
+    first = JudgeReply("nothing", usage=Usage(calls=1, prompt_tokens=1000, completion_tokens=500))
+    failed = await grade(ScriptedJudge([first, second]), verdict=LineVerdict())
+    assert isinstance(failed, Failed)
+    assert (failed.error, failed.usage) == (type(second).__name__, first.usage)
 
 
 async def test_a_judge_that_did_not_answer_with_a_label_has_not_judged() -> None:
