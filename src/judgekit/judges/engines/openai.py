@@ -10,7 +10,6 @@ one batch, vLLM sends wrong numbers for one of them.
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import logging
 import os
@@ -59,7 +58,7 @@ from judgekit.judges.engines.replies import TOO_LONG, checked_end, text_of_choic
 from judgekit.judges.engines.routing import routing_of
 from judgekit.judges.engines.server_sleep import ServerSleep
 from judgekit.judges.engines.terms import NO_LOGPROBS, SAY, LimitField, Terms, given_terms, settle
-from judgekit.judges.layers.coalescing import Coalescing
+from judgekit.judges.layers.coalescing import Coalescing, own_copy
 from judgekit.judges.layers.recovery import READY_S
 from judgekit.types import Usage
 
@@ -662,7 +661,7 @@ class OpenAIJudge:
         if search.cancelled():
             raise JudgeUnavailable(f"{self} was closed")
         if (error := search.exception()) is not None:
-            raise copy.copy(error)
+            raise own_copy(error)
         return search.result()
 
     async def _find_out(self) -> Abilities:

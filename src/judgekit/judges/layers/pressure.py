@@ -139,7 +139,7 @@ class Breaker:
             self._probing = False
 
     def left(self) -> None:
-        """Note that a call was cancelled, which says nothing about the engine."""
+        """Note that a call ended in a way that says nothing about the engine."""
         with self._lock:
             self._probing = False
 

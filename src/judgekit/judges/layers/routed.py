@@ -23,6 +23,8 @@ logger = logging.getLogger("judgekit")
 
 _IDENTITY_S = 3.0
 """The identity of the weights is asked again after so many seconds."""
+_LEFT_OUT_S = 60.0
+"""A replica that asks for a longer pause is asked again after so many seconds: it may have been one client's."""
 
 
 class Routed:
@@ -71,7 +73,7 @@ class Routed:
 
     def _leave_out(self, replica: _Replica, wait_s: float = 0.0) -> None:
         self._identity_until = 0.0  # it may come back with other weights
-        replica.dead_until = time.monotonic() + max(self.probe_s, wait_s)
+        replica.dead_until = time.monotonic() + max(self.probe_s, min(wait_s, _LEFT_OUT_S))
 
     def _choose(self, prefix: bytes, tried: set[str]) -> _Replica:
         now = time.monotonic()

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from judgekit.errors import ConfigError, JudgeError, JudgeTimeout
+from judgekit.errors import ConfigError, JudgeBudgetSpent, JudgeError, JudgeTimeout
 from judgekit.execution.limits import Limiter, Retry
 from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
@@ -83,14 +83,12 @@ class Limited:
             if self.rate is not None:
                 await self.rate.wait()
             reply = await self._paced(request)
-        except JudgeError as error:
+        except BaseException as error:
             if self.breaker is not None:
-                # a rejected request still shows that the engine works
-                self.breaker.failed() if error.retryable else self.breaker.succeeded()
-            raise
-        except BaseException:
-            if self.breaker is not None:
-                self.breaker.left()
+                if not isinstance(error, JudgeError) or isinstance(error, JudgeBudgetSpent):
+                    self.breaker.left()
+                else:  # a rejected request still shows that the engine works
+                    self.breaker.failed() if error.retryable else self.breaker.succeeded()
             raise
         if self.breaker is not None:
             self.breaker.succeeded()
