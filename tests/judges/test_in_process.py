@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -210,6 +212,31 @@ async def test_loading_counts_against_no_evaluation(loader: Loader) -> None:
     assert [r.reward for r in await runner.run(rollouts)] == [1.0] * 4
     assert loader.loads == 2
     await judge.close()
+
+
+# ---- labels
+
+
+@pytest.mark.parametrize(
+    ("reads_labels", "given", "complete"),
+    [
+        (True, (10, 20, 11, 21), True),
+        (True, (10, 11, 21), False),
+        (False, (10, 21), True),
+        (False, (10, 20), False),
+    ],
+)
+def test_a_label_that_the_engine_left_out_is_no_zero(
+    reads_labels: bool, given: tuple[int, ...], complete: bool
+) -> None:
+    engine: Any = SimpleNamespace(_reads_labels=reads_labels, model="judge")
+    done = SimpleNamespace(logprobs=[{i: SimpleNamespace(logprob=math.log(0.125)) for i in given}])
+    labels = {"0": [10, 20], "1": [11, 21]}
+    if complete:
+        assert vllm_engine.Engine._read(engine, done, labels)[0] == {"0": 0.5, "1": 0.5}
+    else:
+        with pytest.raises(JudgeUnavailable, match="left out the probability"):
+            vllm_engine.Engine._read(engine, done, labels)
 
 
 # ---- identity

@@ -519,6 +519,17 @@ async def test_no_length_makes_a_judge_refuse(kind: str, text: str) -> None:
         await judge.close()
 
 
+@pytest.mark.parametrize("count", ["0", "-1", '"7"', "null"])
+async def test_a_count_of_tokens_that_is_none_is_an_error_of_ours(count: str) -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.once["/tokenize"] = [says(f'{{"count": {count}}}')]
+        with pytest.raises(JudgeUnavailable, match="without a count"):
+            await judge.complete(ask("word " * 2000, choices=(), max_tokens=5000))
+        await judge.close()
+
+
 async def test_a_rubric_that_is_too_long_is_said() -> None:
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url)
