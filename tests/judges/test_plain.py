@@ -207,9 +207,7 @@ def test_no_text_is_cut_to_nothing(max_tokens: int | None) -> None:
 
 @given(st.text(max_size=200), st.integers(0, 100))
 def test_a_shortened_text_fits(text: str, most: int) -> None:
-    short, removed = shortened(text, most)
-    assert len(short) <= most or short == text
-    assert (removed > 0) == (short != text) or removed == 0
+    assert len(shortened(text, most)) <= most
 
 
 def test_a_rollout_with_too_many_messages_has_no_room_to_hide() -> None:

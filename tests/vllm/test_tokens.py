@@ -106,7 +106,6 @@ def test_a_long_rollout_is_cut_in_its_middle_to_its_budget_and_says_so() -> None
     words = " ".join(f"w{i}" for i in range(3000))
     prompt = encode.encode(turns(words, max_tokens=300), reply_tokens=1)
     text = TOKENIZERS["chatml"].decode(prompt.ids)
-    assert prompt.cut_tokens > 2000
     assert "w0 w1" in text
     assert "w2999" in text
     assert "[... the middle was cut ...]" in text

@@ -41,7 +41,7 @@ def text_messages(
         level(limits, sharers, sum(limits[i] for i in sharers) - most, LEAST)
     for i in (*cuttable, *shared):
         limit = limits[i] if max_chars is None else min(limits[i], max(max_chars, LEAST))
-        texts[i] = disarm(shortened(texts[i], limit)[0], control_strings)
+        texts[i] = disarm(shortened(texts[i], limit), control_strings)
     if max_chars is not None:
         lengths = [len(text) for text in texts]
         over = sum(lengths) - max_chars
@@ -62,7 +62,7 @@ def text_messages(
                 f"the prompt is {over} characters longer than the {max_chars} that fit the judge"
             )
         # what is cut here was disarmed before, and a mark begins and ends with a space: nothing grows together
-        texts = [shortened(text, length)[0] for text, length in zip(texts, lengths, strict=True)]
+        texts = [shortened(text, length) for text, length in zip(texts, lengths, strict=True)]
     return messages_of(turns, texts)
 
 

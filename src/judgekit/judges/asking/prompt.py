@@ -118,18 +118,18 @@ def quoted(
     """
     # cut first and again: what is written out is eight times as long
     most = MOST_CHARS if max_tokens is None else min(max(max_tokens * CHARS_PER_TOKEN, LEAST), MOST_CHARS)
-    text, removed = shortened(text, most)
+    text = shortened(text, most)
     text = made_visible(text)
     if not text.isascii():
         text = _AFTER_TICK.sub(_without_accents, _TICK_LIKE.sub(_written, text))
     text = without_markers(text, markers)
-    text, more = shortened(text, most)
+    text = shortened(text, most)
     text = _LONG_TICKS.sub(lambda m: f"{'`' * (MAX_FENCE - 1)}(repeated to {len(m[0])})", text)
     if labels and _begins(text, labels):
         text = f"> {text}"
     longest = max(map(len, _TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
-    quote = Piece(text, trusted=False, max_tokens=max_tokens, pool=pool, removed=removed + more)
+    quote = Piece(text, trusted=False, max_tokens=max_tokens, pool=pool)
     return Piece(f"{fence}\n"), quote, Piece(f"\n{fence}")
 
 

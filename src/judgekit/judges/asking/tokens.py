@@ -8,7 +8,6 @@ tokenizer's special and added tokens switched off. The result is checked id by i
 from __future__ import annotations
 
 import json
-import math
 import re
 import secrets
 from collections import OrderedDict
@@ -37,8 +36,6 @@ class EncodedPrompt(Struct, frozen=True):
     ids: list[int]
     untrusted: list[tuple[int, int]]
     """Half-open spans of `ids` with untrusted text, in order."""
-    cut_tokens: int = 0
-    """Tokens removed from the middle of over-long pieces; estimated for what was never tokenised."""
 
 
 class Thinking(Struct, frozen=True):
@@ -78,7 +75,7 @@ class PromptEncoder:
         self._context_tokens = context_tokens
         self._data_encode, self._control = _data_encoder(tokenizer)
         self._skeletons: OrderedDict[tuple[Any, ...], list[list[int]]] = OrderedDict()
-        self._pieces: OrderedDict[str, tuple[list[int], int]] = OrderedDict()
+        self._pieces: OrderedDict[str, list[int]] = OrderedDict()
         self._nonce = secrets.token_hex(8)
         self._thinking: Thinking | None = None
         self._marker: list[int] = self._template_ids(MARK)
@@ -180,7 +177,7 @@ class PromptEncoder:
         encoded = [self._piece_ids(piece) for piece in pieces]
         budgets = [
             len(ids) if p.max_tokens is None else min(len(ids), max(p.max_tokens, self._least))
-            for p, (ids, _) in zip(pieces, encoded, strict=True)
+            for p, ids in zip(pieces, encoded, strict=True)
         ]
         for pool in {p.pool for p in pieces if p.pool and p.max_tokens is not None}:
             sharers = [i for i, p in enumerate(pieces) if p.pool == pool]
@@ -191,8 +188,7 @@ class PromptEncoder:
             self._shorten(budgets, pieces, skeleton, over, reply_tokens)
         ids = list(skeleton[0])
         spans: list[tuple[int, int]] = []
-        cut = 0
-        for i, ((piece_ids, removed), budget) in enumerate(zip(encoded, budgets, strict=True)):
+        for i, (piece_ids, budget) in enumerate(zip(encoded, budgets, strict=True)):
             start = len(ids)
             if len(piece_ids) > budget:
                 keep = budget - len(self._marker)
@@ -202,13 +198,11 @@ class PromptEncoder:
                 ids += self._marker
                 start = len(ids)
                 ids += tail
-                cut += len(piece_ids) - len(head) - len(tail)
             else:
                 ids += piece_ids
-            cut += removed
             spans.append((start, len(ids)))
             ids += skeleton[i + 1]
-        return EncodedPrompt(ids, spans, cut)
+        return EncodedPrompt(ids, spans)
 
     def _shorten(
         self,
@@ -317,8 +311,7 @@ class PromptEncoder:
     def _template_ids(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False)) if text else []
 
-    def _piece_ids(self, piece: Piece) -> tuple[list[int], int]:
-        """Encode a piece; returns its ids, and about how many tokens were cut before."""
+    def _piece_ids(self, piece: Piece) -> list[int]:
         text = piece.text
         if (known := self._pieces.get(text)) is not None:
             self._pieces.move_to_end(text)
@@ -326,13 +319,11 @@ class PromptEncoder:
         limit = CHARS_PER_TOKEN * max(
             min(piece.max_tokens or self._context_tokens, self._context_tokens), self._least
         )
-        short, removed = shortened(text, limit)
+        short = shortened(text, limit)
         ids = self._data_encode(short)
-        removed += piece.removed
-        found = ids, math.ceil(removed * len(ids) / max(1, len(short))) if removed else 0
-        if piece.max_tokens is None or not removed:
-            _remember(self._pieces, text, found, 1024)
-        return found
+        if piece.max_tokens is None or short is text:
+            _remember(self._pieces, text, ids, 1024)
+        return ids
 
 
 def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset[int]]:
