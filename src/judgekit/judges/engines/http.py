@@ -308,7 +308,7 @@ def _shown(location: str) -> str:
         parts = urlsplit(location[:300])
     except ValueError:
         return "an address that is none"
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl() or "nowhere"
 
 
 def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> JudgeError:
