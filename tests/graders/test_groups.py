@@ -112,6 +112,12 @@ async def test_a_problem_may_bring_its_own_criteria() -> None:
     plain, found = await grades(grader, [Rollout(prompt="p", response="r", group=1), rollout])
     assert plain == Abstained("there are no criteria at extra.rubric")
     assert found.score == 0.75
+    columns = [
+        {"text": "cats", "weight": 3, "must_have": None},
+        {"text": "dogs", "weight": None, "must_have": None},
+    ]
+    (found,) = await grades(grader, [Rollout(prompt="p", response="r", extra={"rubric": columns})])
+    assert found.score == 0.75  # as Parquet gives them: each has all keys that any of them has
 
 
 @pytest.mark.parametrize(

@@ -220,8 +220,10 @@ class RubricGrader:
         if not given:
             return Abstained(f"there are no criteria at {self.criteria_field}")
         try:
+            # a Parquet file gives each criterion all keys that any of them has
+            told = [{k: v for k, v in {**c}.items() if v is not None} for c in given]
             criteria = msgspec.convert(
-                [{"id": str(i), **c} for i, c in enumerate(given)], tuple[Criterion, ...]
+                [{"id": str(i), **c} for i, c in enumerate(told)], tuple[Criterion, ...]
             )
             msgspec.structs.replace(self.rubric, criteria=criteria).check(self.criteria_field)
         except (msgspec.ValidationError, TypeError, ConfigError) as error:
