@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import logging
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,12 @@ def test_frames_and_tables_are_read_as_files_are() -> None:
     assert rollouts_from(arrow.Table.from_pylist(ROWS)) == EXPECTED
     assert rollouts_from(polars.DataFrame(ROWS)) == EXPECTED
     assert rollouts_from(pandas.DataFrame(ROWS)) == EXPECTED
+    nested = {
+        "response": "r",
+        "messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}, {"id": "2"}]}],
+    }
+    parquet = BytesIO(pandas.DataFrame([nested]).to_parquet())
+    assert rollouts_from(pandas.read_parquet(parquet)) == rollouts_from([nested])
     with_nothing = [{**ROWS[0], "finish_reason": None, "response_tokens": 3}, ROWS[1]]
     found = rollouts_from(pandas.DataFrame(with_nothing).astype({"response_tokens": object}))
     assert [(r.finish_reason, r.response_tokens) for r in found] == [(None, 3), (None, None)]

@@ -63,9 +63,9 @@ async def test_a_cancelled_waiter_passes_its_turn_on() -> None:
 
 
 def test_rate_limit_spaces_its_starts() -> None:
-    rate = RateLimit(60, burst=2)
+    rate = RateLimit(60)
     waits = [rate.reserve(100.0) for _ in range(4)]
-    assert waits == pytest.approx([0, 0, 1, 2])
+    assert waits == pytest.approx([0, 1, 2, 3])
     assert rate.reserve(110.0) == 0
 
 
@@ -284,7 +284,7 @@ def test_breaker_opens_probes_and_closes() -> None:
     assert not breaker.is_open
 
 
-@pytest.mark.parametrize("thing", [Limiter(2), RateLimit(10, burst=3), RetryBudget(0.1), Breaker(), Retry()])
+@pytest.mark.parametrize("thing", [Limiter(2), RateLimit(10), RetryBudget(0.1), Breaker(), Retry()])
 def test_all_of_them_pickle(thing: Any) -> None:
     again = pickle.loads(pickle.dumps(thing))
     assert type(again) is type(thing)

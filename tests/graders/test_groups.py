@@ -112,6 +112,37 @@ async def test_a_problem_may_bring_its_own_criteria() -> None:
     plain, found = await grades(grader, [Rollout(prompt="p", response="r", group=1), rollout])
     assert plain == Abstained("there are no criteria at extra.rubric")
     assert found.score == 0.75
+    columns = [
+        {"text": "cats", "weight": 3, "must_have": None},
+        {"text": "dogs", "weight": None, "must_have": None},
+    ]
+    (found,) = await grades(grader, [Rollout(prompt="p", response="r", extra={"rubric": columns})])
+    assert found.score == 0.75  # as Parquet gives them: each has all keys that any of them has
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([{"text": "must not swear", "weight": -1.0}], "at least one criterion needs a weight above 0"),
+        ([{"text": "a", "id": "x"}, {"text": "b", "id": "x"}], "two criteria have the same id"),
+        ([{"text": "a", "weight": "2"}], "Expected `float`, got `str`"),
+        ([{"text": "  "}], "needs a text"),
+        (["short"], "mapping"),
+        ("short", "mapping"),
+        (5, "not iterable"),
+    ],
+)
+async def test_odd_criteria_of_one_problem_fail_its_rollout_alone(given: Any, says: str) -> None:
+    grader = RubricGrader(ScriptedJudge("1"), RUBRIC, criteria_field="extra.rubric")
+    rollouts = [
+        Rollout(prompt="p", response="r", group=i, extra={"rubric": rubric})
+        for i, rubric in enumerate([[{"text": "polite"}], given])
+    ]
+    fine, odd = await grades(grader, rollouts)
+    assert isinstance(fine, Graded)
+    assert (odd.error, odd.cause) == ("DataError", "infrastructure")
+    assert "test: the criteria at extra.rubric are not valid" in odd.detail
+    assert says in odd.detail
 
 
 async def test_criteria_of_the_data_set_are_data_unless_the_user_says_otherwise() -> None:
@@ -304,6 +335,25 @@ async def test_members_that_no_verdict_is_given_on_cost_the_others_no_comparison
     assert {(g.error, g.cause) for g in found} == {("VerdictError", "infrastructure")}
 
 
+def blocks(script: Callable[[JudgeRequest], Any], *, error: Exception | str) -> Callable[[JudgeRequest], Any]:
+    """A judge that gives no verdict on a prompt with the word "wrong" and another response in it."""
+
+    def blocked(request: JudgeRequest) -> Any:
+        text = prompt_text(request)
+        return error if "wrong" in text and "xx" in text else script(request)
+
+    return blocked
+
+
+@pytest.mark.parametrize("error", [*REFUSALS, "I cannot say"])
+async def test_a_comparison_that_fails_is_no_member_s_own_failure(error: Any) -> None:
+    judge = ScriptedJudge(blocks(prefers(longer), error=error))
+    found = await grades(Pairwise(judge, unreadable="low"), group("xx", "wrong"))
+    assert {g.cause for g in found} == {"infrastructure"}
+    if isinstance(error, str):
+        assert sum(g.usage.calls for g in found) == len(judge.requests)
+
+
 # ---- listwise
 
 
@@ -418,6 +468,30 @@ async def test_members_that_no_verdict_is_given_on_do_not_fail_their_group(unrea
     cause = "rollout" if unreadable == "low" else "infrastructure"
     assert {(found[i].error, found[i].cause) for i in (1, 4, 5)} == {("VerdictError", cause)}
     assert [found[i].score for i in (0, 2, 3)] == pytest.approx([0.5, 1.0, 0.0])
+
+
+@pytest.mark.parametrize("error", [*REFUSALS, "I cannot say"])
+async def test_a_member_that_only_blocks_the_others_is_left_out_and_they_are_ranked(error: Any) -> None:
+    judge = ScriptedJudge(blocks(ranks_by(len), error=error))
+    found = await grades(Listwise(judge, unreadable="low"), group("xx", "xxxx", "wrong", "xxx"))
+    assert found[2].cause == "infrastructure"
+    assert [found[i].score for i in (0, 1, 3)] == [0.0, 1.0, 0.5]
+    two = await grades(Listwise(judge, unreadable="low"), group("xx", "wrong"))
+    assert {g.cause for g in two} == {"infrastructure"}
+
+
+async def test_a_judge_that_fails_now_and_then_blames_no_member() -> None:
+    calls = 0
+
+    def script(request: JudgeRequest) -> Any:
+        nonlocal calls
+        calls += 1
+        return "I cannot say" if calls < 3 else ranks_by(len)(request)
+
+    judge = ScriptedJudge(script)
+    found = await grades(Listwise(judge, unreadable="low"), group("x", "xx", "xxx", "xxxx"))
+    assert {g.cause for g in found} == {"infrastructure"}
+    assert sum(g.usage.calls for g in found) == len(judge.requests) == 2 + 4 + 4
 
 
 @pytest.mark.parametrize(("size", "chunk"), [(3, 2), (5, 2), (7, 3), (9, 8), (4, 3)])

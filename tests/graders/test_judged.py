@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, JudgeUnavailable, Rollout
-from judgekit.graders import JudgeGrader, Listwise, Pairwise
+from judgekit import (
+    Abstained,
+    ConfigError,
+    Failed,
+    Graded,
+    GradingRunner,
+    JudgeUnavailable,
+    Rollout,
+    RolloutError,
+    Usage,
+)
+from judgekit.graders import JudgeGrader, Listwise, Pairwise, RubricGrader
 from judgekit.judges import (
     ChoiceVerdict,
     JsonVerdict,
@@ -71,6 +82,14 @@ async def test_one_re_ask_with_other_words_then_it_has_failed() -> None:
     assert len(stubborn.requests) == 2
     assert failed.usage is not None
     assert failed.usage.calls == 2
+
+
+@pytest.mark.parametrize("second", [JudgeUnavailable("down"), RolloutError("refused")])
+async def test_the_first_reply_is_on_the_bill_where_the_second_try_fails(second: Exception) -> None:
+    first = JudgeReply("nothing", usage=Usage(calls=1, prompt_tokens=1000, completion_tokens=500))
+    failed = await grade(ScriptedJudge([first, second]), verdict=LineVerdict())
+    assert isinstance(failed, Failed)
+    assert (failed.error, failed.usage) == (type(second).__name__, first.usage)
 
 
 async def test_a_judge_that_did_not_answer_with_a_label_has_not_judged() -> None:
@@ -247,6 +266,72 @@ async def test_a_trajectory_is_shown_whole_and_stays_data() -> None:
         "[2] assistant, calls of tools:",
         "[3] result of a tool:",
     ]
+
+
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+CUSTOM = {"type": "custom", "custom": {"name": "sh", "input": "rm -rf /"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ({"tool_calls": [CALL, {**CALL, "custom": None}]}, "f({})\nf({})"),
+        ({"tool_calls": [CUSTOM]}, json.dumps(CUSTOM)),
+        ({"tool_calls": [{**CALL, "input": "rm"}]}, json.dumps({**CALL, "input": "rm"})),
+        ({"tool_calls": [{"function": {"name": "f", "arguments": {}, "x": 1}}]}, '"x": 1'),
+        ({"tool_calls": CALL}, "f({})"),
+        ({"tool_calls": ["rm"]}, '"rm"'),
+        ({"tool_calls": 5}, "5"),
+        ({"function_call": {"name": "rm", "arguments": "-rf /"}}, "rm(-rf /)"),
+        ({"refusal": "I won't"}, "I won't"),
+        (
+            {"role": None, "type": "function_call", "name": "f", "arguments": '{"a": 1}'},
+            '"arguments": "{\\"a\\": 1}"',
+        ),
+    ],
+)
+async def test_no_call_and_no_refusal_is_left_out(message: Any, shown: str) -> None:
+    judge = ScriptedJudge("1")
+    said = {
+        key: value
+        for key, value in {"role": "assistant", "content": None, **message}.items()
+        if key != "role" or value
+    }
+    found = await grade(
+        judge, Rollout(response="r", messages=[said]), template=Template("{TRAJECTORY} {REMINDER}")
+    )
+    assert isinstance(found, Graded)
+    assert any(shown in p.text for p in judge.requests[0].turns[0].pieces if not p.trusted)
+
+
+async def test_what_came_from_parquet_is_shown_as_what_was_written() -> None:
+    """pandas gives arrays in arrays, which have no truth value."""
+    numpy = pytest.importorskip("numpy")
+
+    def array(*items: Any) -> Any:
+        made = numpy.empty(len(items), dtype=object)
+        made[:] = items
+        return made
+
+    blocks = array({"type": "text", "text": "weather?"}, {"type": "text", "text": "now"})
+    messages = [
+        {"role": "user", "content": blocks},
+        {"role": "assistant", "content": None, "tool_calls": array(CALL, CALL)},
+    ]
+    extra = {"criteria": array({"text": "short"}, {"text": "right"}), "target_gt": "de: vier"}
+    truth = array("en: 4", "de: vier")
+    rollout = Rollout(prompt="p", response="4", messages=messages, ground_truth=truth, extra=extra)
+    for template, shown in (
+        ("{TRAJECTORY} {REMINDER}", "f({})\nf({})"),
+        ("{REFERENCE_SOLUTION} {REMINDER}", "de: vier"),
+    ):
+        judge = ScriptedJudge("1")
+        assert isinstance(await grade(judge, rollout, template=Template(template)), Graded)
+        assert shown in prompt_text(judge.requests[0])
+    judge = ScriptedJudge("1")
+    grader = RubricGrader(judge, "helpfulness", criteria_field="extra.criteria")
+    assert isinstance(await grader.grade(rollout), Graded)
+    assert len(judge.requests) == 2
 
 
 async def test_no_message_can_look_like_another() -> None:

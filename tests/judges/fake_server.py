@@ -38,6 +38,9 @@ class FakeServer:
         self.once: dict[str, list[Handler]] = {}
         self.info: dict[str, Any] | None = None
         """What /tokenizer_info answers; None: 404."""
+        self.root = "/models/judge"
+        self.listed = 0
+        """Requests of /v1/models."""
         self.metrics: str | None = None
         self.more_models: list[dict[str, Any]] = []
         self.turns: list[str] = []
@@ -93,9 +96,10 @@ class FakeServer:
         return [b for b in self.bodies if "candidate" in json.dumps(b).lower() or "prompt" in b]
 
     async def _models(self, request: web.Request) -> web.Response:
+        self.listed += 1
         if (refused := self._refused(request)) is not None:
             return refused
-        entry = {"max_model_len": 4096, "root": "/models/judge"} if "vllm" in self.kind else {}
+        entry = {"max_model_len": 4096, "root": self.root} if "vllm" in self.kind else {}
         data = [{"id": m, **entry} for m in self.models]
         return web.json_response({"object": "list", "data": [*data, *self.more_models]})
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 import warnings
-from collections.abc import Iterator
+import zlib
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from judgekit.errors import JudgeUnavailable
 from judgekit.judges.engines.http import Server
 
-from .fake_server import FakeServer
+from .fake_server import FakeServer, says
 
 
 @pytest.fixture
@@ -77,13 +78,81 @@ def test_a_server_that_is_dropped_leaves_no_connection_open(
 
 
 async def test_an_address_s_query_is_in_no_error() -> None:
-    async def round_in_circles(request: web.Request) -> web.StreamResponse:
-        raise web.HTTPTemporaryRedirect(str(request.rel_url))
+    server = Server("http://127.0.0.1:1?key=secret")
+    with pytest.raises(JudgeUnavailable) as info:
+        await server.post("/chat/completions", {})
+    assert "secret" not in str(info.value)
+    await server.close()
 
-    async with FakeServer("provider") as fake:
-        fake.once["/v1/chat/completions"] = [round_in_circles] * 30
-        server = Server(f"{fake.url}?key=secret")
-        with pytest.raises(JudgeUnavailable, match="TooManyRedirects") as info:
+
+async def test_a_redirect_takes_no_key_and_no_rollout_elsewhere() -> None:
+    async with FakeServer("provider") as fake, FakeServer("provider") as elsewhere:
+        address = f"{elsewhere.url}/chat/completions?key=secret"
+        fake.once["/v1/chat/completions"] = [says("", status=307, Location=address)]
+        fake.once["/health"] = [says("", status=302, Location=address)]
+        fake.once["/metrics"] = [says("", status=302, Location=address)]
+        server = Server(fake.url, api_key="key", key_header="api-key")
+        with pytest.raises(
+            JudgeUnavailable, match=f"HTTP 307, to {elsewhere.url}/chat/completions: "
+        ) as info:
             await server.post("/chat/completions", {})
         assert "secret" not in str(info.value)
+        assert (await server.healthy(), await server.page("/metrics")) == (True, None)  # it lists its models
+        assert elsewhere.bodies == elsewhere.headers == []
         await server.close()
+
+
+@contextlib.asynccontextmanager
+async def raw(*parts: bytes) -> AsyncIterator[Server]:
+    """A server that answers with these bytes, whatever it is asked."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with listening:
+        server = Server(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", timeout_s=20)
+        yield server
+        await server.close()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNK = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
+BOMB = zlib.compress(b" " * (80 << 20))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *[CHUNK] * 80, b"0\r\n\r\n"),
+        (HEAD + b"Content-Encoding: deflate\r\nContent-Length: %d\r\n\r\n" % len(BOMB), BOMB),
+    ],
+)
+async def test_a_body_without_end_is_not_read(parts: tuple[bytes, ...]) -> None:
+    async with raw(*parts) as server:
+        with pytest.raises(JudgeUnavailable, match="more than 64 MiB"):
+            await server.post("/chat/completions", {})
+        assert await server.page("/metrics") is None
+
+
+@pytest.mark.parametrize(
+    "location", ["http://\u2603\u200d..x/", "http://" + "a" * 300 + ".com/", "http://[::1"]
+)
+async def test_an_address_that_is_none_is_an_error_of_ours(location: str) -> None:
+    async with raw(f"HTTP/1.1 302 X\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()) as server:
+        with pytest.raises(JudgeUnavailable, match="HTTP 302"):
+            await server.post("/chat/completions", {})
+        assert (await server.healthy(), await server.page("/metrics")) == (False, None)
+
+
+async def test_a_name_that_is_none_is_an_error_of_ours() -> None:
+    server = Server("http://" + "a" * 300 + ".com")
+    with pytest.raises(JudgeUnavailable):
+        await server.post("/chat/completions", {})
+    assert (await server.healthy(), await server.page("/metrics")) == (False, None)
+    await server.close()

@@ -13,6 +13,7 @@ from judgekit import GradingRunner
 from judgekit.errors import ConfigError
 from judgekit.graders import JudgeGrader
 from judgekit.judges import OpenAIJudge, Routed, Template, stacked
+from judgekit.judges.asking import images
 from judgekit.judges.asking.images import Image, image_in, images_of
 from judgekit.judges.layers.cache import request_key
 from judgekit.judges.layers.routed import shared_prefix
@@ -57,6 +58,13 @@ async def test_a_judge_that_sees_gets_the_image_at_its_place(kind: str) -> None:
         assert "What is on this?" in parts[0]["text"]
         assert parts[0]["text"].endswith("[2] user, an image:\n")
         assert "[2] user, after the image:\n```\nAnd why?\n```" in parts[2]["text"]
+
+
+def test_large_images_are_not_kept() -> None:
+    url = "data:image/png;base64," + base64.b64encode(PNG + bytes(3 << 20)).decode()
+    before = images._kept_url.cache_info().currsize
+    assert image_in(shows(url), "data") == Image(url)
+    assert images._kept_url.cache_info().currsize == before
 
 
 @pytest.mark.parametrize(

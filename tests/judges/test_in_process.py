@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from judgekit import ConfigError, GradingRunner, JudgeRejected, JudgeUnavailable
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, VLLMJudge, VLLMRewardModel
 from judgekit.judges.engines import vllm, vllm_engine
-from judgekit.judges.engines.vllm import weights_identity
+from judgekit.judges.engines.vllm import engine_identity, weights_identity
 from judgekit.types import Usage
 
 
@@ -212,6 +214,31 @@ async def test_loading_counts_against_no_evaluation(loader: Loader) -> None:
     await judge.close()
 
 
+# ---- labels
+
+
+@pytest.mark.parametrize(
+    ("reads_labels", "given", "complete"),
+    [
+        (True, (10, 20, 11, 21), True),
+        (True, (10, 11, 21), False),
+        (False, (10, 21), True),
+        (False, (10, 20), False),
+    ],
+)
+def test_a_label_that_the_engine_left_out_is_no_zero(
+    reads_labels: bool, given: tuple[int, ...], complete: bool
+) -> None:
+    engine: Any = SimpleNamespace(_reads_labels=reads_labels, model="judge")
+    done = SimpleNamespace(logprobs=[{i: SimpleNamespace(logprob=math.log(0.125)) for i in given}])
+    labels = {"0": [10, 20], "1": [11, 21]}
+    if complete:
+        assert vllm_engine.Engine._read(engine, done, labels)[0] == {"0": 0.5, "1": 0.5}
+    else:
+        with pytest.raises(JudgeUnavailable, match="left out the probability"):
+            vllm_engine.Engine._read(engine, done, labels)
+
+
 # ---- identity
 
 
@@ -237,6 +264,37 @@ def test_every_byte_of_the_weights_counts(tmp_path: Path, monkeypatch: pytest.Mo
     assert weights_identity(str(folder)) != before
 
 
+def test_weights_that_were_replaced_in_place_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a copy that keeps the time stamp, as `cp -p` from two archives with fixed times."""
+    monkeypatch.setenv("JUDGEKIT_STATE", str(tmp_path / "state"))
+    folder = model_folder(tmp_path / "model")
+    weights = folder / "model.safetensors"
+    os.utime(weights, ns=(1, 1))
+    before = weights_identity(str(folder))
+    weights.write_bytes(b"x" * (5 << 20))
+    os.utime(weights, ns=(1, 1))
+    assert weights_identity(str(folder)) != before
+
+
+def test_files_that_a_model_or_its_arguments_name_count(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "model")
+    template = tmp_path / "chat.jinja"
+    draft = model_folder(tmp_path / "draft") / "model.safetensors"
+    inner = folder / "1_Pooling" / "config.json"
+    inner.parent.mkdir()
+    args = {"chat_template": str(template), "speculative_config": {"model": str(draft.parent)}}
+    seen = set()
+    for changed in (template, draft, inner, folder / ".cache" / "downloaded"):
+        changed.parent.mkdir(exist_ok=True)
+        for text in ("A", "B"):
+            changed.write_text(text)
+            seen.add(engine_identity(str(folder), args, {}))
+    assert len(seen) == 6  # what the hub's client keeps for itself is not read
+    assert engine_identity(str(folder), {"chat_template": "{{ text }}" * 1000}, {}) not in seen
+
+
 def test_large_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGEKIT_STATE", str(tmp_path / "state"))
     folder = model_folder(tmp_path / "model")
@@ -244,7 +302,7 @@ def test_large_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     store = tmp_path / "state" / "digests.json"
     (key,) = json.loads(store.read_text())
     assert "model.safetensors" in key
-    store.write_text(json.dumps({key: "kept", f"{tmp_path}/gone:1:2:3": "x"}))
+    store.write_text(json.dumps({key: "kept", f"{tmp_path}/gone:1:2:3:4": "x"}))
     assert weights_identity(str(folder)) != before  # the kept digest was taken
     for text in ("", "[]", '{"x": 1}', json.dumps({key: 7})):
         store.write_text(text)

@@ -21,18 +21,20 @@ from judgekit import (
     Retry,
     Rollout,
 )
+from judgekit.errors import JudgeBudgetSpent
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict, Piece, Sampling, Turn
 from judgekit.judges.layers.cache import Cached, DiskCache, request_key
 from judgekit.judges.layers.coalescing import Coalescing
 from judgekit.judges.layers.pressure import Breaker
+from judgekit.judges.layers.retrying import Retrying
 from judgekit.judges.layers.routed import Routed
+from judgekit.judges.layers.spending import Budget, Spending
 from judgekit.judges.layers.stack import (
     BreakerOptions,
     CacheOptions,
     LayerOptions,
     Limited,
-    Retrying,
     stacked,
 )
 from judgekit.testing import ScriptedJudge
@@ -108,6 +110,17 @@ async def test_a_refusal_is_no_failure_of_the_engine() -> None:
     for _ in range(3):
         with pytest.raises(JudgeRejected):
             await judge.complete(ask())
+
+
+async def test_a_budget_that_is_spent_says_nothing_of_the_engine() -> None:
+    script = [JudgeUnavailable("down"), JudgeUnavailable("down")]
+    breaker = Breaker(failures=3, open_s=60)
+    judge = Limited(ScriptedJudge(script), breaker=breaker, spending=Spending(Budget(requests=2)))
+    for error in (JudgeUnavailable, JudgeUnavailable, JudgeBudgetSpent):
+        with pytest.raises(error):
+            await judge.complete(ask())
+    breaker.failed()
+    assert breaker.is_open
 
 
 # ---- Cached
@@ -336,6 +349,14 @@ async def test_a_dead_replica_is_left_out_and_probed() -> None:
     assert len(bad.seen) > 10
 
 
+async def test_a_replica_that_asks_for_an_hour_is_left_out_for_a_minute() -> None:
+    """One answer of one server must not halve the judges for so long."""
+    routed = Routed([Replica(JudgeUnavailable("busy", retry_after=3599)), Replica("1")])
+    for i in range(8):
+        await routed.complete(ask(f"{i}", shared=f"{i}"))
+    assert 0 < max(r.dead_until for r in routed.replicas) - time.monotonic() <= 60
+
+
 async def test_when_all_are_dead_it_is_said() -> None:
     bad = [Replica(JudgeUnavailable("dead")) for _ in range(2)]
     with pytest.raises(JudgeUnavailable):
@@ -409,6 +430,28 @@ async def test_a_panic_of_native_code_reaches_everybody_who_waits() -> None:
     calls = [Coalescing(Panics()).complete(ask("a")) for _ in range(2)]
     for error in await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 5):
         assert isinstance(error, PanicException)
+
+
+class APIStatusError(Exception):
+    """As openai's: a copy would be made without what it needs."""
+
+    def __init__(self, message: str, *, response: object) -> None:
+        super().__init__(message)
+
+
+@pytest.mark.parametrize("each", [True, False])
+async def test_an_error_that_cannot_be_copied_reaches_everybody_who_waits(each: bool) -> None:
+    class Fails:
+        async def complete_many(self, requests: Sequence[JudgeRequest], /) -> list[JudgeReply | Exception]:
+            error = APIStatusError("busy", response=1)
+            if each:
+                return [error] * len(requests)
+            raise error
+
+    judge = Coalescing(Fails())
+    waiting = asyncio.gather(*(judge.complete(ask(str(i))) for i in range(3)), return_exceptions=True)
+    found = await asyncio.wait_for(waiting, 20)
+    assert [str(error) for error in found] == ["busy"] * 3
 
 
 async def test_different_kinds_do_not_share_a_batch() -> None:

@@ -403,6 +403,21 @@ async def test_which_model_is_asked() -> None:
         assert "/models/judge" in await judge.identity()
 
 
+async def test_how_labels_are_read_and_prompts_are_sent_is_part_of_the_identity() -> None:
+    """The same server answers an older judgekit, or one with a tokenizer, with other numbers."""
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        labels = await judge.identity()
+        await judge.close()
+    async with FakeServer("old vllm", port=server.port) as server:
+        judge = OpenAIJudge(server.url)
+        assert await judge.identity() != labels
+        await judge.close()
+    options: list[dict[str, Any]] = [{}, {"logprobs": "top"}, {"tokenizer": "some/model"}]
+    named = [OpenAIJudge(server.url, identity="a", **each) for each in options]
+    assert len({await judge.identity() for judge in named}) == 3
+
+
 async def test_servers_of_the_same_weights_have_the_same_identity() -> None:
     """`judgekit serve` tells it by a second name of its model."""
     names = ("judge", "judge@judgekit:embedded-1a2b+3c4d")

@@ -24,6 +24,7 @@ from judgekit import (
 )
 from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, JudgeRequest, LineVerdict, OpenAIJudge, Piece, Sampling, Turn
+from judgekit.judges.layers.stack import CacheOptions, LayerOptions, stacked
 
 from .fake_server import FakeServer, Handler, says
 from .test_openai import ask
@@ -141,6 +142,26 @@ async def test_a_server_that_comes_back_is_looked_at_again(caplog: pytest.LogCap
         await judge.close()
 
 
+async def test_a_server_that_is_restarted_while_nobody_asks_is_looked_at_again() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await asyncio.gather(*(judge.complete(ask(f"{i}")) for i in range(50)))
+        identity = await judge.identity()
+        assert server.listed == 1
+        judge._heard_at = -math.inf  # as after a while without a request
+        await asyncio.gather(*(judge.complete(ask(f"{i}", vote=1)) for i in range(50)))
+        assert (server.listed, await judge.identity()) == (2, identity)
+        server.root = "/models/other"
+        judge._heard_at = -math.inf
+        assert (await judge.complete(ask())).model == "/models/other"
+        assert await judge.identity() != identity
+        judge._heard_at = -math.inf
+        server.once["/v1/models"] = [BUSY]
+        with pytest.raises(JudgeUnavailable):
+            await judge.complete(ask())
+        await judge.close()
+
+
 async def test_two_styles_of_logprobs_do_not_meet_on_one_server() -> None:
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url)
@@ -244,6 +265,31 @@ async def test_labels_beyond_the_most_likely_tokens_hold_next_to_nothing() -> No
         server.fault = top(**{"1": 0.995, "Sure": 0.005})
         reply = await judge.complete(ask())
         assert reply.choice_probs == {"0": 0.0, "1": 1.0}
+        await judge.close()
+
+
+async def test_tokens_that_look_alike_count_together() -> None:
+    """A sentencepiece model shows 0 with and without the space before it as the same text."""
+    async with FakeServer("provider") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        tops = [("1", 0.5), ("0", 0.375), ("0", 0.0625), ("Sure", 0.05)]
+        entries = [{"token": token, "logprob": math.log(p)} for token, p in tops]
+        choice = {"index": 0, "logprobs": {"content": [{**entries[0], "top_logprobs": entries}]}}
+        server.fault = says(json.dumps({"choices": [choice]}))
+        reply = await judge.complete(ask())
+        assert reply.label_mass == pytest.approx(0.9375)
+        assert reply.choice_probs == pytest.approx({"1": 0.5 / 0.9375, "0": 0.4375 / 0.9375})
+        await judge.close()
+
+
+async def test_a_token_that_is_no_text_is_no_verdict() -> None:
+    async with FakeServer("provider") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.fault = says('{"choices": [{"index": 0, "logprobs": {"top_logprobs": [[[5, -0.1]]]}}]}')
+        with pytest.raises(JudgeUnavailable, match="sent no logprobs"):
+            await judge.complete(ask())
         await judge.close()
 
 
@@ -473,6 +519,17 @@ async def test_no_length_makes_a_judge_refuse(kind: str, text: str) -> None:
         await judge.close()
 
 
+@pytest.mark.parametrize("count", ["0", "-1", '"7"', "null"])
+async def test_a_count_of_tokens_that_is_none_is_an_error_of_ours(count: str) -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.once["/tokenize"] = [says(f'{{"count": {count}}}')]
+        with pytest.raises(JudgeUnavailable, match="without a count"):
+            await judge.complete(ask("word " * 2000, choices=(), max_tokens=5000))
+        await judge.close()
+
+
 async def test_a_rubric_that_is_too_long_is_said() -> None:
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url)
@@ -525,6 +582,74 @@ async def test_a_reply_that_the_server_broke_off_is_not_the_rollout_s_fault(reas
         assert isinstance(grade, Failed)
         assert (grade.error, grade.cause) == ("JudgeUnavailable", "infrastructure")
         assert result.reward is None
+        await judge.close()
+
+
+TOOL_CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("choice", "error"),
+    [
+        ({"message": None}, "JudgeUnavailable"),
+        ({}, "JudgeUnavailable"),
+        ({"message": {"content": 7}}, "JudgeUnavailable"),
+        ({"message": {"content": None, "reasoning_content": "It is 4."}}, "JudgeUnavailable"),
+        ({"message": {"content": None, "tool_calls": [TOOL_CALL]}}, "JudgeUnavailable"),
+        ({"message": {"content": "I call"}, "finish_reason": "tool_calls"}, "JudgeUnavailable"),
+        ({"message": {"content": "So"}, "finish_reason": "content_filter"}, "JudgeRejected"),
+        ({"message": {"content": None}, "finish_reason": "content_filter"}, "JudgeRejected"),
+    ],
+)
+async def test_a_reply_without_a_text_is_not_the_rollout_s_fault(
+    choice: Mapping[str, Any], error: str
+) -> None:
+    """What a provider's filter removed is not what the judge said (OpenAI, Azure: "content was omitted")."""
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        server.fault = says(json.dumps({"choices": [{"index": 0, "finish_reason": "stop", **choice}]}))
+        grader = JudgeGrader(judge, verdict=LineVerdict(nonce=False), unreadable="low")
+        (result,) = await GradingRunner({"judged": grader}).run(rollouts(1))
+        grade = result.grades["judged"]
+        assert isinstance(grade, Failed)
+        assert (grade.error, grade.cause) == (error, "infrastructure")
+        await judge.close()
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ({"content": None, "refusal": "I cannot say."}, "stop"),
+        ({"content": None, "reasoning_content": "It may be 4, or"}, "length"),
+        ({"content": ""}, "stop"),
+    ],
+)
+async def test_what_the_judge_said_without_a_verdict_is_unreadable(message: Any, reason: str) -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.start()
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        server.fault = says(json.dumps({"choices": [choice]}))
+        grader = JudgeGrader(judge, verdict=LineVerdict(nonce=False))
+        (result,) = await GradingRunner({"judged": grader}).run(rollouts(1))
+        grade = result.grades["judged"]
+        assert isinstance(grade, Failed)
+        assert (grade.error, grade.metadata) == ("VerdictError", {"raw": message.get("refusal") or ""})
+        await judge.close()
+
+
+async def test_half_a_character_in_a_reply_costs_no_verdict() -> None:
+    """An emoji cut in half, which no cache and no ledger can write."""
+    message = {"content": "good \ud83d\n### Final Score: 1"}
+    async with FakeServer("vllm") as server:
+        judge = stacked(OpenAIJudge(server.url), LayerOptions(cache=CacheOptions()))
+        await judge.start()
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        server.fault = says(json.dumps({"choices": [choice]}))
+        grader = JudgeGrader(judge, verdict=LineVerdict(nonce=False))
+        (result,) = await GradingRunner({"judged": grader}).run(rollouts(1))
+        assert result.reward == 1.0
         await judge.close()
 
 

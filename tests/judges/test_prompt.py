@@ -87,7 +87,6 @@ def test_a_huge_text_is_cut_before_it_is_written_out() -> None:
         _, body, _ = quoted(text, max_tokens=100)
         assert len(body.text) == 1600
         assert MARK in body.text
-        assert body.removed >= len(text) - 1600 + len(MARK)
     _, body, _ = quoted("x" * 5_000_000, max_tokens=UNLIMITED)
     assert len(body.text) == MOST_CHARS
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 from judgekit.errors import JudgeLoading
 from judgekit.judges import JudgeRequest, Piece, Turn
+from judgekit.judges.engines.ray import _Link
 from judgekit.judges.engines.ray_actor import JudgeActor
 from judgekit.judges.engines.wire import Answer, pack_requests, unpack_answers
 from judgekit.testing import ScriptedJudge
@@ -67,6 +69,24 @@ async def test_two_calls_for_answers_lose_none() -> None:
     assert await made.collect("me", "another life", 0, 0.0) is None
 
 
+async def test_a_caller_that_was_forgotten_loses_no_answer() -> None:
+    """Its process trained for ten minutes, and another one asked meanwhile."""
+    made = actor()
+    calls = {name: _Remote(getattr(made, name)) for name in ("submit", "collect", "cancel")}
+    link = _Link(SimpleNamespace(**calls), "actor", lambda error: None)
+    requests = [JudgeRequest(turns=(Turn("user", (Piece(str(n)),)),)) for n in range(4)]
+    for _ in range(2):
+        replies = await asyncio.wait_for(asyncio.gather(*map(link.ask, requests)), 20)
+        assert [reply.text for reply in replies] == ["1"] * 4
+        made._boxes[link._caller].seen -= 601
+        await made.submit("another", batch(1))
+        assert link._caller not in made._boxes
+    for _ in range(2):
+        await link.ask(requests[0])
+        assert len(made._boxes[link._caller].ready) == 1  # those before are acknowledged
+    await link.close()
+
+
 async def test_an_engine_that_is_being_loaded_takes_no_requests() -> None:
     """The caller has other replicas, and a limit for its wait."""
     made = actor("tests.judges.test_ray_actor:Loading")
@@ -82,6 +102,16 @@ async def test_an_engine_that_is_being_loaded_takes_no_requests() -> None:
     assert [a.error for a in found] == [""]
     await made.drain()
     assert not await made.ready()
+
+
+class _Remote:
+    """A method of an actor, as Ray's handles have it."""
+
+    def __init__(self, method: Any) -> None:
+        self.method = method
+
+    def remote(self, *arguments: Any) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(self.method(*arguments))
 
 
 class PanicException(BaseException):

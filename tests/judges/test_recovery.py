@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,13 @@ from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, LayerOptions, Piece, Turn, stacked, stacked_reward_model
 from judgekit.judges.layers import recovery
 from judgekit.judges.layers.recovery import HangGuard, is_ready
+from judgekit.judges.layers.retrying import Retrying
 from judgekit.judges.layers.routed import Routed
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
-from judgekit.judges.layers.stack import BreakerOptions, CacheOptions, Retrying
+from judgekit.judges.layers.stack import BreakerOptions, CacheOptions
 from judgekit.testing import ScriptedJudge
+
+FAST = Retry(wait_initial_s=0)
 
 
 def ask(text: str = "a", shared: str = "s") -> JudgeRequest:
@@ -147,6 +151,43 @@ async def test_a_cache_that_needs_the_identity_waits_for_a_restart() -> None:
     engine.up = False
     with pytest.raises(JudgeUnavailable):
         await stacked(engine, LayerOptions(cache=CacheOptions(), restart_wait_s=0)).complete(ask("new"))
+
+
+async def test_what_an_engine_is_asked_beside_requests_is_tried_again_as_they_are() -> None:
+    """Such as the identity, which a cache's keys need: one 503 failed all calls that waited for it."""
+
+    class Busy(Engine):
+        left = 2
+
+        async def identity(self) -> str:
+            if self.left:
+                self.left -= 1
+                raise JudgeUnavailable("busy")
+            return "weights"
+
+        async def start(self) -> None:
+            await self.identity()
+
+        async def check_request(self, request: JudgeRequest) -> None:
+            await self.identity()
+
+        reward = start
+
+    engine = Busy()
+    judge = stacked(engine, LayerOptions(retry=FAST, cache=CacheOptions()))
+    replies = await asyncio.gather(*(judge.complete(ask(str(i))) for i in range(8)))
+    assert [reply.text for reply in replies] == ["1"] * 8
+    model = stacked_reward_model(engine, LayerOptions(retry=FAST))  # type: ignore[arg-type]
+    for call in (judge.start, partial(judge.check_request, ask()), model.start):
+        engine.left = 2
+        await call()
+        engine.left = 3
+        with pytest.raises(JudgeUnavailable) as caught:
+            await call()
+        assert caught.value.exhausted
+    engine.left = 1
+    with pytest.raises(JudgeUnavailable):
+        await stacked(engine, LayerOptions(retry=None)).start()
 
 
 async def test_a_run_that_begins_with_a_reward_model_that_is_restarted_waits_for_it() -> None:
@@ -746,10 +787,13 @@ async def test_identity_is_asked_once_and_of_a_replica_that_answers() -> None:
     assert await routed.identity() == "old weights"
     replica.identity = told("new weights")  # type: ignore[method-assign]
     assert await routed.identity() == "old weights"  # not asked for each request
+    routed._identity_until = 0.0  # as after a few seconds: it may have been restarted while nobody asked
+    assert await routed.identity() == "new weights"
+    replica.identity = told("newer weights")  # type: ignore[method-assign]
     replica.up = False
     with pytest.raises(JudgeUnavailable):
         await routed.complete(ask())
-    assert await routed.identity() == "new weights"
+    assert await routed.identity() == "newer weights"
     assert "Routed(" in await Routed([object()]).identity()  # type: ignore[list-item]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
 
 from judgekit import ConfigError, Failed, GradingRunner, Retry, Rollout, Score, Weighted
 from judgekit.config import load_runner
@@ -69,6 +71,33 @@ async def test_what_no_server_takes_is_no_way_out() -> None:
         results = await GradingRunner({"rm": RewardModelGrader(model)}, REWARD).run(odd)
         assert [result.reward for result in results] == [server.score] * 2
         assert server.bodies[0]["messages"][-1]["content"] == "text ?"
+        await model.close()
+
+
+@pytest.mark.parametrize("endpoint", ["/classify", "/score"])
+async def test_no_length_is_a_way_out(endpoint: Any) -> None:
+    """A server refuses what its context does not hold, so a long text is cut in the middle, and marked."""
+
+    async def small(request: web.Request) -> web.StreamResponse:
+        said = str(await request.json())
+        if len(said) > 2000:
+            return web.json_response(
+                {"error": {"message": "maximum context length is 500 tokens"}}, status=400
+            )
+        return web.json_response({"data": [{"score": 1.0 if "middle was cut" in said else 2.0}]})
+
+    async with FakeServer() as server:
+        server.fault = small
+        server.once["/score"] = [small] * 9
+        model = HTTPRewardModel(server.url, endpoint=endpoint)
+        rollouts = [Rollout(prompt="p", response=text) for text in ("bad answer", "bad answer " * 2000)]
+        results = await GradingRunner({"rm": RewardModelGrader(model)}, REWARD).run(rollouts)
+        assert [result.reward for result in results] == [2.0, 1.0]
+        server.fault = says('{"error": {"message": "maximum context length is 0 tokens"}}', status=400)
+        server.once["/score"] = [server.fault] * 30
+        (result,) = await GradingRunner({"rm": RewardModelGrader(model)}, REWARD).run(rollouts[:1])
+        assert isinstance(result.grades["rm"], Failed)
+        assert result.grades["rm"].error == "JudgeRejected"
         await model.close()
 
 

@@ -7,6 +7,7 @@ import contextlib
 import json
 import math
 import pickle
+import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -31,7 +32,7 @@ from judgekit.execution.limits import Limiter
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict, OpenAIJudge, Piece, Turn
 from judgekit.judges.engines.http import retry_after
-from judgekit.judges.layers.pressure import AdaptiveLimit
+from judgekit.judges.layers.pressure import AdaptiveLimit, RateLimit
 from judgekit.judges.layers.spending import Budget, Spending, TokenRate
 from judgekit.judges.layers.stack import CacheOptions, LayerOptions, Limited, stacked
 from judgekit.testing import ScriptedJudge
@@ -236,6 +237,17 @@ async def test_a_call_that_is_cancelled_while_it_waits_gives_its_tokens_back() -
     assert wait < 5
 
 
+async def test_calls_that_are_cancelled_while_they_wait_give_their_starts_back() -> None:
+    rate = RateLimit(60)
+    await rate.wait()
+    waiting = [asyncio.create_task(rate.wait()) for _ in range(100)]
+    await asyncio.sleep(0)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    assert rate.reserve(time.monotonic()) <= 1
+
+
 # ---- concurrency that adapts
 
 
@@ -334,6 +346,11 @@ async def test_an_endpoint_that_takes_a_few_is_not_flooded() -> None:
         ({"Retry-After": "-3"}, None),
         ({"Retry-After": "nan"}, None),
         ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}, None),
+        ({"Retry-After": "Mon, 01 Jan 2024 00:00:00 +99999999999999"}, None),
+        ({"Retry-After": "0001-01-01T00:00:00+23:59"}, 0.0),
+        ({"Retry-After": "9999-12-31T23:59:59-23:59"}, None),
+        ({"Retry-After": "9" * 5000 + "s"}, None),
         ({"Retry-After": "86400"}, None),
         ({"Retry-After": "2026-01-01T00:00:00"}, None),
         ({}, None),

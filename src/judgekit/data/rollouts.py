@@ -81,8 +81,17 @@ def _as_rows(rows: Any) -> Iterable[Any]:
         rows, "iloc"
     ):  # pandas, where nothing is NaN and lists are arrays
         records = rows.astype(object).where(rows.notna(), None).to_dict("records")
-        return [{k: v.tolist() if hasattr(v, "tolist") else v for k, v in row.items()} for row in records]
+        return [_without_arrays(row) for row in records]
     return rows  # type: ignore[no-any-return]
+
+
+def _without_arrays(value: Any) -> Any:
+    """Return *value* with lists in place of arrays; pandas has arrays of mappings that hold arrays."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {key: _without_arrays(item) for key, item in value.items()}
+    return [_without_arrays(item) for item in value] if isinstance(value, list) else value
 
 
 def each_rollout(

@@ -26,8 +26,6 @@ class Piece(Struct, frozen=True, gc=False, omit_defaults=True):
     fit the context, pieces with a limit are cut first (`UNLIMITED`: only then), those without it last."""
     pool: int = 0
     """Pieces of one prompt with the same number above 0 share their `max_tokens`: together they have that many."""
-    removed: int = 0
-    """Characters that were cut from the middle of a very long text already, where `text` has a mark."""
     image: str = ""
     """The URL of an image in place of a text, for judges with `images`."""
 

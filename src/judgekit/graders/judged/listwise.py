@@ -6,7 +6,6 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +13,7 @@ import msgspec
 
 from judgekit.errors import ConfigError, VerdictError
 from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared, Unreadable
-from judgekit.graders.judged.voting import ask_all, failing_alone, suspicious
+from judgekit.graders.judged.voting import ask_about, blocking, failing_alone, suspicious
 from judgekit.judges.asking.images import images_of
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import JsonVerdict, Verdict
@@ -31,7 +30,7 @@ class Listwise:
     for positions. A group larger than *chunk* is ranked in chunks, divided differently in every round; such groups
     need at least two rounds, to compare across chunks. If one ranking fails, the others still count. A member whose
     text the judge refuses or gives no verdict on, also alone, fails by itself (a refusal with cause "rollout"), and the
-    others are ranked without it. *unreadable* as in `JudgeGrader`. RULER (OpenPipe ART) also ranks groups in one call.
+    others are ranked without it. So are they without a member that only keeps the judge from ranking the others. *unreadable* as in `JudgeGrader`. RULER (OpenPipe ART) also ranks groups in one call.
     """
 
     inputs = ("prompt", "response of all members")
@@ -114,19 +113,20 @@ class Listwise:
                 0.0, verdict.reason, {"ranking": verdict.metadata["ranking"], "model": reply.model}, usage
             )
 
-        rankings = await ask_all([partial(rank, members) for members in chunks])
-        suspects = sorted({m for c, r in zip(chunks, rankings, strict=True) if suspicious(r) for m in c})
-        alone = await failing_alone(suspects, len(texts), lambda member: rank([member]))
-        if alone:  # rank the others without them
-            again = [i for i, ranking in enumerate(rankings) if suspicious(ranking)]
-            for i in again:
-                chunks[i] = [member for member in chunks[i] if member not in alone]
-            again = [i for i in again if len(chunks[i]) > 1]
-            redone = await ask_all([partial(rank, chunks[i]) for i in again])
-            rankings = [
-                dict(zip(again, redone, strict=True)).get(i, ranking) for i, ranking in enumerate(rankings)
-            ]
-        standings = _standings(len(texts), chunks, rankings, alone)
+        usage = [Usage()] * len(texts)
+        rankings = await ask_about(chunks, rank, usage)
+        out = await failing_alone(chunks, rankings, rank, usage)
+        broken = [
+            (chunk, ranking) for chunk, ranking in zip(chunks, rankings, strict=True) if suspicious(ranking)
+        ]
+        if broken and not out:  # one chunk, so that a judge which fails for everybody is asked little more
+            out = await blocking(*broken[0], rank, usage)
+        if out:  # rank the others without them
+            rest = [[member for member in chunk if member not in out] for chunk, _ in broken]
+            rest = [chunk for chunk in rest if len(chunk) > 1]
+            chunks += rest
+            rankings += await ask_about(rest, rank, usage)
+        standings = _standings(chunks, rankings, out, usage)
         return _per_member([place_of[r.response] for r in rollouts], standings)
 
     def _asking(self, members: int) -> Asking:
@@ -161,34 +161,34 @@ def _per_member(places: Sequence[int], standings: Sequence[Grade]) -> list[Grade
 
 
 def _standings(
-    size: int, chunks: Sequence[Sequence[int]], rankings: Sequence[Grade], alone: Mapping[int, Failed]
+    chunks: Sequence[Sequence[int]],
+    rankings: Sequence[Grade],
+    out: Mapping[int, Failed],
+    usage: Sequence[Usage],
 ) -> list[Grade]:
-    ranks: list[list[float]] = [[] for _ in range(size)]
-    failures: list[list[Failed]] = [[] for _ in range(size)]
-    usage = [Usage()] * size
-    reasons: list[str] = [""] * size
+    """Compute each member's mean rank. *out*: those that are not ranked; what failed with one of them says nothing."""
+    ranks: list[list[float]] = [[] for _ in usage]
+    failures: list[Failed | None] = [None] * len(usage)
+    reasons: list[str] = [""] * len(usage)
     for members, ranking in zip(chunks, rankings, strict=True):
-        if len(members) < 2:
-            continue
-        usage[members[0]] += getattr(ranking, "usage", None) or Usage()
         if isinstance(ranking, Graded) and ranking.metadata is not None:
             for place, member in enumerate(ranking.metadata["ranking"]):
                 ranks[members[member]].append(1.0 - place / (len(members) - 1))
                 reasons[members[member]] = ranking.reason
-        elif isinstance(ranking, Failed):
+        elif isinstance(ranking, Failed) and out.keys().isdisjoint(members):
             for member in members:
-                failures[member].append(ranking)
+                failures[member] = failures[member] or ranking
     grades: list[Grade] = []
-    for member in range(size):
-        if member in alone:
-            grades.append(alone[member])
+    for member, spent in enumerate(usage):
+        if (failed := out.get(member)) is not None:
+            grades.append(msgspec.structs.replace(failed, usage=spent))
         elif ranks[member]:
             score = math.fsum(ranks[member]) / len(ranks[member])
-            grades.append(Graded(score, reasons[member], {"ranks": ranks[member]}, usage[member]))
-        elif failures[member]:
-            grades.append(msgspec.structs.replace(failures[member][0], usage=usage[member]))
+            grades.append(Graded(score, reasons[member], {"ranks": ranks[member]}, spent))
+        elif (failed := failures[member]) is not None:
+            grades.append(msgspec.structs.replace(failed, usage=spent))
         else:
-            grades.append(Abstained("there is no other response to compare with"))
+            grades.append(Abstained("there is no other response to compare with", usage=spent))
     return grades
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import combinations
 from typing import Any
 
+import msgspec
+
 from judgekit.errors import ConfigError
 from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared, Unreadable
-from judgekit.graders.judged.voting import ask_all, failing_alone, suspicious
+from judgekit.graders.judged.voting import ask_about, failing_alone
 from judgekit.judges.asking.images import images_of
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
-from judgekit.types import Abstained, Cause, Failed, Grade, Graded, Rollout, Usage
+from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
 
 LABELS = {"A": 1.0, "C": 0.5, "B": 0.0}
 """A's share if A wins, in a tie, and if B wins."""
@@ -103,19 +104,21 @@ class Pairwise:
         games = [(i, j) for i, j in pairs if rollouts[i].response != rollouts[j].response]
         orders = [(i, j) for a, b in games for i, j in (((a, b), (b, a)) if self.both_orders else ((a, b),))]
 
-        async def ask(first: str, second: str) -> Grade:
+        async def ask(members: Sequence[int]) -> Grade:
+            first, second = [rollouts[member].response for member in members] + [""] * (2 - len(members))
             prepared = Prepared({**base.data, "RESPONSE_A": first, "RESPONSE_B": second})
             verdict, reply, usage = await self._asking.ask(judge, prepared)
             return Graded(verdict.score, verdict.reason, {"model": reply.model}, usage)
 
-        texts = [rollout.response for rollout in rollouts]
-        calls = [partial(ask, texts[i], texts[j]) for i, j in orders]
-        found = dict(zip(orders, await ask_all(calls), strict=True))
-        suspects = sorted({member for order, grade in found.items() if suspicious(grade) for member in order})
-        alone = await failing_alone(suspects, len(rollouts), lambda member: ask(texts[member], ""))
+        usage = [Usage()] * len(rollouts)
+        found = await ask_about(orders, ask, usage)
+        alone = await failing_alone(orders, found, ask, usage)
         pairs = [pair for pair in pairs if alone.keys().isdisjoint(pair)]
-        standings = _standings(len(rollouts), pairs, found, self.both_orders)
-        return [alone.get(member, grade) for member, grade in enumerate(standings)]
+        standings = _standings(len(rollouts), pairs, dict(zip(orders, found, strict=True)), self.both_orders)
+        return [
+            msgspec.structs.replace(alone.get(member, grade), usage=usage[member])
+            for member, grade in enumerate(standings)
+        ]
 
 
 class _ThreeWay(ChoiceVerdict):
@@ -154,12 +157,11 @@ def schedule(size: int, opponents: int | None, seed: int) -> list[tuple[int, int
 def _standings(
     size: int, pairs: Sequence[tuple[int, int]], found: dict[tuple[int, int], Grade], both_orders: bool
 ) -> list[Grade]:
-    """Compute win rates from the comparisons, with usage and metadata."""
+    """Compute win rates from the comparisons, with metadata."""
     taken: list[list[float]] = [[] for _ in range(size)]
     planned = [0] * size
     lost: list[list[Failed]] = [[] for _ in range(size)]
     bias: list[float] = []
-    usage = [Usage()] * size
     for i, j in pairs:
         planned[i] += 1
         planned[j] += 1
@@ -169,9 +171,6 @@ def _standings(
         else:
             played = [there] if not both_orders or back is None else [there, back]
             for grade in played:
-                usage[i] += (
-                    getattr(grade, "usage", None) or Usage()
-                )  # usage is counted with the pair's first member
                 if isinstance(grade, Failed):
                     lost[i].append(grade)
                     lost[j].append(grade)
@@ -196,11 +195,9 @@ def _standings(
         elif 2 * len(taken[member]) < planned[member] or not taken[member]:
             first = lost[member][0]
             detail = f"{len(taken[member])} of {planned[member]} comparisons: {first.detail}"
-            all_own = all(failed.cause == "rollout" for failed in lost[member])
-            cause: Cause = "rollout" if all_own else "infrastructure"
-            grades.append(Failed(first.error, detail, first.retryable, cause, usage=usage[member]))
+            grades.append(Failed(first.error, detail, first.retryable))
         else:
             rate = math.fsum(taken[member]) / len(taken[member])
             extra = {**metadata, "played": len(taken[member])}
-            grades.append(Graded(min(max(rate, 0.0), 1.0), "", extra, usage[member]))
+            grades.append(Graded(min(max(rate, 0.0), 1.0), "", extra))
     return grades

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from judgekit.errors import ConfigError
 from judgekit.graders.judged.pointwise import JudgeGrader, Unreadable
 from judgekit.graders.judged.voting import Combine, ask_all, combined
@@ -103,7 +105,5 @@ class Panel:
 
 
 def _with(grade: Grade, metadata: Mapping[str, Any]) -> Grade:
-    import msgspec
-
     known = getattr(grade, "metadata", None) or {}
     return msgspec.structs.replace(grade, metadata={**known, **metadata})

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from judgekit.errors import ConfigError, VerdictError
+from judgekit.errors import ConfigError, JudgekitError, VerdictError
 from judgekit.graders.judged.voting import Combine, ask_all, combined
 from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.asking.material import (
@@ -391,13 +391,14 @@ class Asking:
             return _with_prompt(form.read(reply, reply.nonce or request.nonce), request), reply, usage
         except VerdictError:
             request = self._again(request, form)
-        reply = await judge.complete(request)
-        usage += reply.usage
         try:
+            reply = await judge.complete(request)
+            usage += reply.usage
             return _with_prompt(form.read(reply, reply.nonce or request.nonce), request), reply, usage
-        except VerdictError as error:
-            error.usage = usage  # usage is recorded even if the verdict cannot be read
-            error.from_rollout = self.unreadable == "low"
+        except JudgekitError as error:
+            error.usage = usage  # type: ignore[attr-defined]  # recorded whatever the second try ends with
+            if isinstance(error, VerdictError):
+                error.from_rollout = self.unreadable == "low"
             raise
 
     def _again(self, request: JudgeRequest, form: VerdictFormat) -> JudgeRequest:

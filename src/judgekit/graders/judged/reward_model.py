@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from judgekit.errors import ConfigError
-from judgekit.judges.asking.material import unread_part, whole_text
+from judgekit.judges.asking.material import encodable, unread_part, whole_text
 from judgekit.judges.base import Piece, Role, Turn
 from judgekit.judges.engines.reward_models import RewardModel
 from judgekit.judges.layers.routes import start_judges
@@ -69,11 +69,6 @@ class RewardModelGrader:
         for message in messages:
             given = message.get("role")
             role: Role = "system" if given == "system" else "assistant" if given == "assistant" else "user"
-            turns.append(Turn(role, (Piece(_encodable(whole_text(message.get("content"))), trusted=False),)))
-        response = Piece(_encodable(rollout.response), trusted=False, max_tokens=self.max_tokens)
+            turns.append(Turn(role, (Piece(encodable(whole_text(message.get("content"))), trusted=False),)))
+        response = Piece(encodable(rollout.response), trusted=False, max_tokens=self.max_tokens)
         return [*turns, Turn("assistant", (response,))]
-
-
-def _encodable(text: str) -> str:
-    """Replace lone surrogates, which no tokenizer and no server takes: a rollout must not fail by writing some."""
-    return text.encode("utf-8", "replace").decode()

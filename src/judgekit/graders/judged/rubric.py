@@ -27,15 +27,16 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from judgekit.errors import ConfigError, did_you_mean
+from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Unreadable
 from judgekit.graders.judged.voting import ask_all
 from judgekit.judges.asking.images import images_of
+from judgekit.judges.asking.material import without_arrays
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
-from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
+from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage, look_up
 
 
 class Criterion(Struct, frozen=True, forbid_unknown_fields=True):
@@ -215,18 +216,18 @@ class RubricGrader:
     def _criteria(self, rollout: Rollout) -> tuple[Criterion, ...] | Abstained:
         if self.criteria_field is None:
             return self.rubric.criteria
-        from judgekit.types import look_up
-
-        given = look_up(rollout, self.criteria_field, None)
+        given = without_arrays(look_up(rollout, self.criteria_field, None))
         if not given:
             return Abstained(f"there are no criteria at {self.criteria_field}")
         try:
+            # a Parquet file gives each criterion all keys that any of them has
+            told = [{k: v for k, v in {**c}.items() if v is not None} for c in given]
             criteria = msgspec.convert(
-                [{"id": str(i), **c} for i, c in enumerate(given)], tuple[Criterion, ...]
+                [{"id": str(i), **c} for i, c in enumerate(told)], tuple[Criterion, ...]
             )
             msgspec.structs.replace(self.rubric, criteria=criteria).check(self.criteria_field)
-        except (msgspec.ValidationError, TypeError) as error:
-            raise ConfigError(
+        except (msgspec.ValidationError, TypeError, ConfigError) as error:
+            raise DataError(
                 f"{self.name}: the criteria at {self.criteria_field} are not valid: {error}"
             ) from None
         return criteria

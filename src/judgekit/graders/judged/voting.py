@@ -8,7 +8,7 @@ import statistics
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeGuard
 
 import msgspec
 
@@ -38,36 +38,65 @@ async def ask_all(calls: Sequence[Callable[[], Awaitable[Grade]]]) -> list[Grade
     return [task.result() for task in tasks]
 
 
-def refused(grade: Grade) -> bool:
+def refused(grade: Grade) -> TypeGuard[Failed]:
     """Say whether the judge refused the request itself, which a member's text may have caused."""
     return isinstance(grade, Failed) and grade.error in ("JudgeRejected", "RolloutError")
 
 
-def suspicious(grade: Grade) -> bool:
+def suspicious(grade: Grade) -> TypeGuard[Failed]:
     """Say whether a member's text may have caused this failure: a refusal, or a reply without a verdict."""
     return refused(grade) or (isinstance(grade, Failed) and grade.error == "VerdictError")
 
 
-async def failing_alone(
-    suspects: Sequence[int], everyone: int, ask: Callable[[int], Awaitable[Grade]]
-) -> dict[int, Failed]:
-    """Find the members of a group whose text a judge refuses or gives no verdict on, each asked about alone.
+Members = Sequence[int]
+Ask = Callable[[Members], Awaitable[Grade]]
+"""Asks a judge about some members of a group, or about one alone."""
 
-    Returns their failures, which must not cost their siblings anything; a refusal is the rollout's own. A judge that
-    fails for all of *everyone* members is at fault itself: then only refusals count, if it does not refuse all (it
-    may have no verdict on what it cannot compare); else the result is empty.
+
+async def ask_about(sets: Sequence[Members], ask: Ask, usage: list[Usage]) -> list[Grade]:
+    """Ask about each set of members at once.
+
+    A failure about several of them is no member's own. *usage*: of each member; that of a set is added to its first.
     """
-    found = await ask_all([partial(ask, member) for member in suspects])
-    failed = {
-        member: grade
-        for member, grade in zip(suspects, found, strict=True)
-        if isinstance(grade, Failed) and suspicious(grade)
-    }
+    grades = await ask_all([partial(ask, members) for members in sets])
+    for number, (members, grade) in enumerate(zip(sets, grades, strict=True)):
+        usage[members[0]] += getattr(grade, "usage", None) or Usage()
+        if isinstance(grade, Failed) and len(members) > 1:
+            grades[number] = msgspec.structs.replace(grade, cause="infrastructure")
+    return grades
+
+
+async def failing_alone(
+    sets: Sequence[Members], grades: Sequence[Grade], ask: Ask, usage: list[Usage]
+) -> dict[int, Failed]:
+    """Find the members whose text a judge refuses or gives no verdict on, each asked about alone.
+
+    Asks about the members of *sets* whose *grades* are suspicious. Returns their failures, which must not cost their
+    siblings anything; a refusal is the rollout's own. A judge that fails for all members of the group is at fault
+    itself: then only refusals count, if it does not refuse all (it may have no verdict on what it cannot compare); else the
+    result is empty.
+    """
+    suspects = sorted(
+        {m for each, grade in zip(sets, grades, strict=True) if suspicious(grade) for m in each}
+    )
+    found = await ask_about([[member] for member in suspects], ask, usage)
+    failed = {member: grade for member, grade in zip(suspects, found, strict=True) if suspicious(grade)}
     own = {
         m: msgspec.structs.replace(grade, cause="rollout") for m, grade in failed.items() if refused(grade)
     }
-    alone = {**failed, **own} if len(failed) < everyone else own
-    return alone if len(alone) < everyone else {}
+    alone = {**failed, **own} if len(failed) < len(usage) else own
+    return alone if len(alone) < len(usage) else {}
+
+
+async def blocking(members: Members, failed: Failed, ask: Ask, usage: list[Usage]) -> dict[int, Failed]:
+    """Find the few members without whom a judge has a verdict on the others; each is given the failure *failed*.
+
+    Asks once without each of them.
+    """
+    others = [[other for other in members if other != member] for member in members]
+    found = await ask_about(others, ask, usage)
+    blockers = [member for member, grade in zip(members, found, strict=True) if isinstance(grade, Graded)]
+    return dict.fromkeys(blockers, failed) if 2 * len(blockers) < len(members) else {}
 
 
 def combined(

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 MARK = " [... the middle was cut ...] "
+LEAST = 2 * len(MARK)
+"""Characters of a text that was cut, at least: the mark and as much of itself."""
 
 
-def shortened(text: str, most: int) -> tuple[str, int]:
-    """Cut *text* in the middle to at most *most* characters, mark included.
-
-    Returns the text and the number of characters removed. If not even the mark fits, the mark is cut.
-    """
+def shortened(text: str, most: int) -> str:
+    """Cut *text* in the middle to at most *most* characters, mark included. If not even the mark fits, the mark is cut."""
     if len(text) <= most:
-        return text, 0
+        return text
     keep = most - len(MARK)
     if keep < 2:
-        return MARK[: max(0, most)], len(text)
-    return text[: (keep + 1) // 2] + MARK + text[len(text) - keep // 2 :], len(text) - keep
+        return MARK[: max(0, most)]
+    return text[: (keep + 1) // 2] + MARK + text[len(text) - keep // 2 :]
 
 
 def level(budgets: list[int], which: Sequence[int], over: int, least: int) -> int:

@@ -27,6 +27,9 @@ ImageData = Literal["none", "data"]
 MOST_CHARS = 20 << 20
 """Longest data URL that is passed on."""
 
+_KEPT_CHARS = 1 << 20
+"""Longest data URL that is remembered: an image of a prompt is looked at once for its group."""
+
 IMAGE_TAGS = ("<img>", "</img>")
 """HTML for judges of texts, and where an image is or what file it is in for some models that see."""
 
@@ -89,11 +92,13 @@ def image_in(block: Any, images: Images) -> Image | str | None:
             if images == "any"
             else "an image at an address, which is shown with images: any only"
         )
-    url = _data_url(given) if len(given) <= MOST_CHARS else None
+    if len(given) <= _KEPT_CHARS:
+        url = _kept_url(given)
+    else:
+        url = _data_url(given) if len(given) <= MOST_CHARS else None
     return Image(url) if url is not None else _UNUSABLE
 
 
-@lru_cache(maxsize=32)
 def _data_url(text: str) -> str | None:
     """Return a data URL whose type is what its bytes are; None where they are no known image."""
     head = _DATA.match(text)
@@ -105,6 +110,9 @@ def _data_url(text: str) -> str | None:
         return None
     kind = _kind(data)
     return f"data:image/{kind};base64,{text[head.end() :]}" if kind is not None else None
+
+
+_kept_url = lru_cache(maxsize=32)(_data_url)
 
 
 def _kind(data: bytes) -> str | None:

@@ -15,18 +15,33 @@ Part = tuple[str, str | Image]
 
 def as_text(value: Any) -> str | None:
     """Convert a field's value to text; None if it is empty."""
-    if value is None or value == "":
-        return None
     if isinstance(value, str):
-        return value
+        return value or None
+    value = without_arrays(value)
+    if value is None:
+        return None
     if isinstance(value, Sequence):
         parts = [text for item in value if (text := as_text(item)) is not None]
         if len(parts) < 2:
             return parts[0] if parts else None
         return "\n".join(f"({number}) {part}" for number, part in enumerate(parts, 1))
     if isinstance(value, Mapping):
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return _json(value)
     return str(value)
+
+
+def without_arrays(value: Any) -> Any:
+    """Return *value* with lists in place of arrays, which Parquet files give and which have no truth value."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {key: without_arrays(item) for key, item in value.items()}
+    return [without_arrays(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def encodable(text: str) -> str:
+    """Replace lone surrogates, which no tokenizer, no server and no file takes."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def select_references(truth: Any, *, equal: Any = None, starts_with: str | None = None) -> Any:
@@ -36,6 +51,7 @@ def select_references(truth: Any, *, equal: Any = None, starts_with: str | None 
     data sets that keep the references of many variants in one list (`target_gt` and
     `filter_gt_by_prompt_token` of remote judges for verl).
     """
+    truth = without_arrays(truth)
     if not isinstance(truth, list | tuple) or (equal is None and starts_with is None):
         return truth
     kept = [t for t in truth if equal is None or t == equal]
@@ -65,26 +81,32 @@ def trajectory_parts(messages: Sequence[Message], *, most: int = 256, images: Im
     are more than *most* parts, those in the middle are left out, and the next heading says so.
 
     Messages have OpenAI's format: `content` is text or blocks, `tool_calls` have `function.name` and `arguments`
-    (a mapping, or JSON as text), tool results have `role: tool`. *images*: which of their images are parts; see
+    (a mapping, or JSON as text), tool results have `role: tool`. What has another form is shown whole, as JSON. *images*: which of their images are parts; see
     `unread_part` first.
     """
     parts: list[Part] = []
-    for number, message in enumerate(messages, 1):
+    for number, message in enumerate(map(without_arrays, messages), 1):
         role = str(message.get("role", "?"))
+        heading = f"[{number}] {_ROLES.get(role, 'another role')}"
+        if "role" not in message:  # an item of another format, such as a call by itself
+            parts.append((f"{heading}:\n", _json(message)))
+            continue
         text, others = _pieces(message.get("content"), images)
-        calls = message.get("tool_calls") or ()
+        calls = _calls(message)
+        refusal = message.get("refusal")
         if role not in _ROLES:
             text = f"{role}: {text}"
         if name := message.get("name"):
             text = f"{name}:\n{text}"
-        heading = f"[{number}] {_ROLES.get(role, 'another role')}"
-        if text or not (calls or others):
+        if text or not (calls or others or refusal):
             parts.append((f"{heading}:\n", text))
         for other in others:
             what = "an image" if isinstance(other, Image) else "after the image"
             parts.append((f"{heading}, {what}:\n", other))
+        if refusal:
+            parts.append((f"{heading}, a refusal:\n", whole_text(refusal)))
         if calls:
-            parts.append((f"{heading}, calls of tools:\n", "\n".join(map(_call, calls))))
+            parts.append((f"{heading}, calls of tools:\n", "\n".join(calls)))
     if (left_out := len(parts) - most) <= 0:
         return parts
     head, tail = parts[: (most + 1) // 2], parts[len(parts) - most // 2 :]
@@ -158,8 +180,7 @@ def whole_text(content: Any) -> str:
 
 
 def _blocks(content: Any) -> Sequence[Any]:
-    if hasattr(content, "tolist"):  # an array, which Parquet files give
-        content = content.tolist()
+    content = without_arrays(content)
     return content if isinstance(content, Sequence) and not isinstance(content, bytes) else [content]
 
 
@@ -171,15 +192,37 @@ def _block_text(block: Any) -> str:
     if isinstance(block, Mapping):
         if block.keys() <= {"type", "text"} and isinstance(block.get("text"), str | None):
             return block.get("text") or ""
-        return json.dumps(block, ensure_ascii=False, default=str)
+        return _json(block)
     return str(block)
 
 
+def _calls(message: Message) -> list[str]:
+    """A message's calls of tools, and the one of OpenAI's older format."""
+    calls = message.get("tool_calls") or []
+    made = [*calls] if isinstance(calls, list) else [calls]
+    if older := message.get("function_call"):
+        made.append(older)
+    return list(map(_call, made))
+
+
 def _call(call: Any) -> str:
-    function = call.get("function", call) if isinstance(call, Mapping) else {}
-    if not isinstance(function, Mapping):
-        return str(function)
+    """A call as text: `name(arguments)` where that is all it says, else all of it."""
+    known = (
+        {key: value for key, value in call.items() if value is not None} if isinstance(call, Mapping) else {}
+    )
+    rest = {key: known[key] for key in known.keys() - {"id", "index", "type", "function"}}
+    function = known.get("function", rest)
+    if (
+        not isinstance(function, Mapping)
+        or not isinstance(function.get("name"), str)
+        or not function.keys() <= {"name", "arguments"}
+        or (rest and rest is not function)
+        or known.get("type", "function") != "function"
+    ):
+        return _json(call)
     arguments = function.get("arguments", {})
-    if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False, default=str)
-    return f"{function.get('name', '?')}({arguments})"
+    return f"{function['name']}({arguments if isinstance(arguments, str) else _json(arguments)})"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

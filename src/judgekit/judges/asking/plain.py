@@ -7,13 +7,13 @@ from typing import Any
 
 from judgekit.errors import JudgeRejected, RolloutError
 from judgekit.judges.asking.control import disarm, is_control, template_strings
-from judgekit.judges.asking.cutting import MARK, level, shortened
+from judgekit.judges.asking.cutting import LEAST, level, shortened
 from judgekit.judges.base import Turn
 
 _CHARS_PER_TOKEN = 3
 """Without a tokenizer, token budgets are converted to characters at this rate."""
-_LEAST = 64 * _CHARS_PER_TOKEN
-"""Characters kept of each piece, however long the prompt is."""
+_KEPT = 64 * _CHARS_PER_TOKEN
+"""Characters kept of each piece while another one can be cut."""
 
 
 def text_messages(
@@ -23,10 +23,10 @@ def text_messages(
 
     *control_strings*: the model's own, see `control_strings`. *max_chars* limits all contents together: the longest
     of the pieces with a token budget are cut first, then other untrusted ones; trusted text never is. Every cut
-    is marked.
+    is marked, and something is left of every text.
 
     Raises JudgeRejected if even the part that cannot be cut has more than *max_chars* characters; RolloutError if
-    it would not without the headings of a trajectory's messages.
+    it would not with a trajectory's first message alone.
     """
     pieces = [piece for turn in turns for piece in turn.pieces]
     texts = [piece.text for piece in pieces]
@@ -34,26 +34,26 @@ def text_messages(
     shared = [i for i, piece in enumerate(pieces) if not piece.trusted and piece.max_tokens is None]
     limits = [len(text) for text in texts]
     for i in cuttable:
-        limits[i] = min(limits[i], (pieces[i].max_tokens or 0) * _CHARS_PER_TOKEN)
+        limits[i] = min(limits[i], max((pieces[i].max_tokens or 0) * _CHARS_PER_TOKEN, LEAST))
     for pool in {pieces[i].pool for i in cuttable} - {0}:
         sharers = [i for i in cuttable if pieces[i].pool == pool]
         most = max((pieces[i].max_tokens or 0) * _CHARS_PER_TOKEN for i in sharers)
-        level(limits, sharers, sum(limits[i] for i in sharers) - most, 2 * len(MARK))
+        level(limits, sharers, sum(limits[i] for i in sharers) - most, LEAST)
     for i in (*cuttable, *shared):
-        limit = limits[i] if max_chars is None else min(limits[i], max_chars)
-        texts[i] = disarm(shortened(texts[i], limit)[0], control_strings)
+        limit = limits[i] if max_chars is None else min(limits[i], max(max_chars, LEAST))
+        texts[i] = disarm(shortened(texts[i], limit), control_strings)
     if max_chars is not None:
         lengths = [len(text) for text in texts]
         over = sum(lengths) - max_chars
-        for group, least in ((cuttable, _LEAST), (shared, _LEAST), (cuttable, 0), (shared, 0)):
+        for group, least in ((cuttable, _KEPT), (shared, _KEPT), (cuttable, LEAST), (shared, LEAST)):
             if over > 0:
                 over -= level(lengths, group, over, least)
-        headings = sum(
-            len(texts[i + 1])
+        more_messages = sum(
+            lengths[i + 1] + lengths[i + 2]
             for i in range(len(pieces) - 2)
             if pieces[i].pool and pieces[i].pool == pieces[i + 2].pool
         )
-        if 0 < over <= headings:
+        if 0 < over <= more_messages:
             raise RolloutError(
                 f"the rollout has too many messages for the {max_chars} characters that fit the judge"
             )
@@ -62,7 +62,7 @@ def text_messages(
                 f"the prompt is {over} characters longer than the {max_chars} that fit the judge"
             )
         # what is cut here was disarmed before, and a mark begins and ends with a space: nothing grows together
-        texts = [shortened(text, length)[0] for text, length in zip(texts, lengths, strict=True)]
+        texts = [shortened(text, length) for text, length in zip(texts, lengths, strict=True)]
     return messages_of(turns, texts)
 
 

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.judges.asking.cutting import shortened
+from judgekit.judges.asking.cutting import LEAST, shortened
 from judgekit.judges.asking.images import Image
 from judgekit.judges.asking.verdict import LineVerdict
 from judgekit.judges.base import UNLIMITED, Piece, Role, Turn
@@ -117,19 +117,19 @@ def quoted(
     A text that begins with one of *labels* gets a `> ` before it, and *markers* in it are broken up.
     """
     # cut first and again: what is written out is eight times as long
-    most = MOST_CHARS if max_tokens is None else min(max_tokens * CHARS_PER_TOKEN, MOST_CHARS)
-    text, removed = shortened(text, most)
+    most = MOST_CHARS if max_tokens is None else min(max(max_tokens * CHARS_PER_TOKEN, LEAST), MOST_CHARS)
+    text = shortened(text, most)
     text = made_visible(text)
     if not text.isascii():
         text = _AFTER_TICK.sub(_without_accents, _TICK_LIKE.sub(_written, text))
     text = without_markers(text, markers)
-    text, more = shortened(text, most)
+    text = shortened(text, most)
     text = _LONG_TICKS.sub(lambda m: f"{'`' * (MAX_FENCE - 1)}(repeated to {len(m[0])})", text)
     if labels and _begins(text, labels):
         text = f"> {text}"
     longest = max(map(len, _TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
-    quote = Piece(text, trusted=False, max_tokens=max_tokens, pool=pool, removed=removed + more)
+    quote = Piece(text, trusted=False, max_tokens=max_tokens, pool=pool)
     return Piece(f"{fence}\n"), quote, Piece(f"\n{fence}")
 
 

@@ -8,7 +8,6 @@ tokenizer's special and added tokens switched off. The result is checked id by i
 from __future__ import annotations
 
 import json
-import math
 import re
 import secrets
 from collections import OrderedDict
@@ -27,10 +26,8 @@ from judgekit.judges.asking.plain import messages_of
 from judgekit.judges.asking.prompt import CHARS_PER_TOKEN
 from judgekit.judges.base import Piece, Turn
 
-_LEAST = 64
+_KEPT = 64
 """Tokens kept of each piece while another one can be cut."""
-_FROM_POOL = 12
-"""Tokens kept of each piece that shares its budget with others."""
 
 
 class EncodedPrompt(Struct, frozen=True):
@@ -39,8 +36,6 @@ class EncodedPrompt(Struct, frozen=True):
     ids: list[int]
     untrusted: list[tuple[int, int]]
     """Half-open spans of `ids` with untrusted text, in order."""
-    cut_tokens: int = 0
-    """Tokens removed from the middle of over-long pieces; estimated for what was never tokenised."""
 
 
 class Thinking(Struct, frozen=True):
@@ -80,10 +75,12 @@ class PromptEncoder:
         self._context_tokens = context_tokens
         self._data_encode, self._control = _data_encoder(tokenizer)
         self._skeletons: OrderedDict[tuple[Any, ...], list[list[int]]] = OrderedDict()
-        self._pieces: OrderedDict[str, tuple[list[int], int]] = OrderedDict()
+        self._pieces: OrderedDict[str, list[int]] = OrderedDict()
         self._nonce = secrets.token_hex(8)
         self._thinking: Thinking | None = None
         self._marker: list[int] = self._template_ids(MARK)
+        self._least = len(self._marker) + 8
+        """Tokens of a text that was cut, at least: the mark and some of itself."""
 
     @property
     def control_ids(self) -> frozenset[int]:
@@ -155,7 +152,7 @@ class PromptEncoder:
     def check_thinking(self, budget: int) -> None:
         """Raise ConfigError if the model cannot think for *budget* tokens."""
         self.thinking()
-        if budget + _LEAST > self._context_tokens:
+        if budget + _KEPT > self._context_tokens:
             raise ConfigError(
                 f"thinking_tokens: {budget} leaves no room for a prompt in the judge's context of {self._context_tokens} tokens"
             )
@@ -172,43 +169,40 @@ class PromptEncoder:
         """Encode *turns*, leaving room for *reply_tokens*, and for *image_tokens* that images take beside their place in the prompt.
 
         An image is what the chat template puts in its place, which the engine's processor then extends. Raises JudgeRejected
-        if even the part that cannot be cut does not fit the context; RolloutError if it would without the headings of a
-        trajectory's messages.
+        if even the part that cannot be cut does not fit the context; RolloutError if it would with a trajectory's first
+        message alone.
         """
         skeleton = self._skeleton(turns, thinking, generation_prompt)
         pieces = [piece for turn in turns for piece in turn.pieces if not piece.trusted and not piece.image]
         encoded = [self._piece_ids(piece) for piece in pieces]
         budgets = [
-            len(ids) if p.max_tokens is None else min(len(ids), p.max_tokens)
-            for p, (ids, _) in zip(pieces, encoded, strict=True)
+            len(ids) if p.max_tokens is None else min(len(ids), max(p.max_tokens, self._least))
+            for p, ids in zip(pieces, encoded, strict=True)
         ]
         for pool in {p.pool for p in pieces if p.pool and p.max_tokens is not None}:
             sharers = [i for i, p in enumerate(pieces) if p.pool == pool]
             most = max(pieces[i].max_tokens or 0 for i in sharers)
-            level(budgets, sharers, sum(budgets[i] for i in sharers) - most, _FROM_POOL)
+            level(budgets, sharers, sum(budgets[i] for i in sharers) - most, self._least)
         over = sum(map(len, skeleton)) + sum(budgets) + reply_tokens + image_tokens - self._context_tokens
         if over > 0:
             self._shorten(budgets, pieces, skeleton, over, reply_tokens)
         ids = list(skeleton[0])
         spans: list[tuple[int, int]] = []
-        cut = 0
-        for i, ((piece_ids, removed), budget) in enumerate(zip(encoded, budgets, strict=True)):
+        for i, (piece_ids, budget) in enumerate(zip(encoded, budgets, strict=True)):
             start = len(ids)
             if len(piece_ids) > budget:
-                keep = max(0, budget - len(self._marker))
+                keep = budget - len(self._marker)
                 head, tail = piece_ids[: (keep + 1) // 2], piece_ids[len(piece_ids) - keep // 2 :]
                 spans.append((start, start + len(head)))
                 ids += head
-                ids += self._marker[:budget]
+                ids += self._marker
                 start = len(ids)
                 ids += tail
-                cut += len(piece_ids) - len(head) - len(tail)
             else:
                 ids += piece_ids
-            cut += removed
             spans.append((start, len(ids)))
             ids += skeleton[i + 1]
-        return EncodedPrompt(ids, spans, cut)
+        return EncodedPrompt(ids, spans)
 
     def _shorten(
         self,
@@ -219,18 +213,18 @@ class PromptEncoder:
         reply_tokens: int,
     ) -> None:
         """Take *over* tokens from the budgets of *pieces*. Raises what `encode` raises."""
-        # cut rollouts' text first, the longest most; then what a group shares; only then leave nothing of a text
+        # cut rollouts' text first, the longest most; then what a group shares; only then leave next to nothing of a text
         own = [i for i, p in enumerate(pieces) if p.max_tokens is not None]
         shared = [i for i, p in enumerate(pieces) if p.max_tokens is None]
-        for group, least in ((own, _LEAST), (shared, _LEAST), (own, 0), (shared, 0)):
+        for group, least in ((own, _KEPT), (shared, _KEPT), (own, self._least), (shared, self._least)):
             if over > 0:
                 over -= level(budgets, group, over, least)
-        headings = sum(
-            len(skeleton[i])
+        more_messages = sum(
+            len(skeleton[i]) + budgets[i]
             for i in range(1, len(pieces))
             if pieces[i].pool and pieces[i].pool == pieces[i - 1].pool
         )
-        if 0 < over <= headings:
+        if 0 < over <= more_messages:
             raise RolloutError(
                 f"the rollout has too many messages for the context of {self._context_tokens} tokens"
             )
@@ -317,20 +311,19 @@ class PromptEncoder:
     def _template_ids(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False)) if text else []
 
-    def _piece_ids(self, piece: Piece) -> tuple[list[int], int]:
-        """Encode a piece; returns its ids, and about how many tokens were cut before."""
+    def _piece_ids(self, piece: Piece) -> list[int]:
         text = piece.text
         if (known := self._pieces.get(text)) is not None:
             self._pieces.move_to_end(text)
             return known
-        limit = CHARS_PER_TOKEN * min(piece.max_tokens or self._context_tokens, self._context_tokens)
-        short, removed = shortened(text, limit)
+        limit = CHARS_PER_TOKEN * max(
+            min(piece.max_tokens or self._context_tokens, self._context_tokens), self._least
+        )
+        short = shortened(text, limit)
         ids = self._data_encode(short)
-        removed += piece.removed
-        found = ids, math.ceil(removed * len(ids) / max(1, len(short))) if removed else 0
-        if piece.max_tokens is None or not removed:
-            _remember(self._pieces, text, found, 1024)
-        return found
+        if piece.max_tokens is None or short is text:
+            _remember(self._pieces, text, ids, 1024)
+        return ids
 
 
 def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset[int]]:

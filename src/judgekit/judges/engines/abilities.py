@@ -241,7 +241,7 @@ def _has_label(answer: Mapping[str, Any] | None, token: int) -> bool:
     if answer is None or not _has_choices(answer, 1):
         return False
     found = first_logprobs(answer["choices"][0])
-    return found is not None and f"token_id:{token}" in found
+    return found is not None and f"token_id:{token}" in dict(found)
 
 
 def _counted(answer: Mapping[str, Any], count: int) -> bool:
@@ -251,26 +251,28 @@ def _counted(answer: Mapping[str, Any], count: int) -> bool:
     return counted is None or counted == count
 
 
-def first_logprobs(choice: Mapping[str, Any]) -> dict[str, float] | None:
-    """Return the first token's logprobs by token, from either API; None if there are none.
+def first_logprobs(choice: Mapping[str, Any]) -> list[tuple[str, float]] | None:
+    """Return the first token's candidates with their logprobs, from either API; None if there are none.
 
-    Raises JudgeUnavailable if one of them is not a log-probability: the others are not believed either.
+    Two tokens may be shown as one text, such as a word with and without the space before it: each is an entry of its own.
+    Raises JudgeUnavailable if a logprob is none: the others are not believed either.
     """
     logprobs = choice.get("logprobs")
     if not isinstance(logprobs, dict):
         return None
-    found: dict[str, Any] = {}
     try:
         if logprobs.get("content"):
             first = logprobs["content"][0]
-            for entry in [*(first.get("top_logprobs") or []), first]:
-                found[str(entry["token"])] = entry["logprob"]
+            found = [(str(entry["token"]), entry["logprob"]) for entry in first.get("top_logprobs") or ()]
+            sampled = str(first["token"])
+            if all(token != sampled for token, _ in found):
+                found.append((sampled, first["logprob"]))
         else:
-            found = dict(logprobs["top_logprobs"][0])
+            found = list(logprobs["top_logprobs"][0].items())
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         return None
-    for token, value in found.items():
+    for token, value in found:
         # a little above 0 is rounding; minus infinity, or what no float holds, is a probability of 0
         if isinstance(value, bool) or not isinstance(value, int | float) or not value <= 1e-3:
             raise JudgeUnavailable(f"the logprob of {token!r} is {value!r:.40}")
-    return {token: float(max(value, -1e9)) for token, value in found.items()} or None
+    return [(token, float(max(value, -1e9))) for token, value in found] or None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -52,22 +52,28 @@ class FirstToken(Struct, frozen=True):
                 f"{server} sent no logprobs of the first token, so it cannot give one-token verdicts: use the verdict "
                 "format line or json"
             )
-        if self.style == "labels":
-            labels = {label: [f"token_id:{i}" for i in ids] for label, ids in self.ids.items()}
-        else:
-            labels = {label: [t for t in found if t.strip() == label] for label in self.choices}
         masses: dict[str, float] = {}
-        for label, tokens in labels.items():
-            if not (tokens and all(t in found for t in tokens)) and not self._negligible(found):
+        for label in self.choices:
+            masses[label], known = self._mass(label, found)
+            if not known and not self._negligible(found):
                 raise JudgeUnavailable(f"{server} left out the probability of the label {label!r}")
-            masses[label] = math.fsum(math.exp(found[t]) for t in tokens if t in found)
         probs, mass = normalised(masses)
         if self.style == "constrained" and mass >= _MASS_OF_CONSTRAINED:
             return probs, None
         return probs, mass
 
-    def _negligible(self, found: Mapping[str, float]) -> bool:
+    def _mass(self, label: str, found: Sequence[tuple[str, float]]) -> tuple[float, bool]:
+        """Return a label's probability over all of its tokens, and whether each of them is there."""
+        if self.style == "labels":  # a number is one token, however often it is listed
+            by_id, tokens = dict(found), [f"token_id:{i}" for i in self.ids[label]]
+            values = [by_id[token] for token in tokens if token in by_id]
+            return math.fsum(map(math.exp, values)), len(values) == len(tokens) > 0
+        values = [value for token, value in found if token.strip() == label]
+        return math.fsum(map(math.exp, values)), bool(values)
+
+    def _negligible(self, found: Sequence[tuple[str, float]]) -> bool:
         """Whether a label that is not among the most likely tokens has next to no probability."""
         if self.style != "top":
             return False
-        return len(found) >= TOP or math.fsum(map(math.exp, found.values())) >= _MASS_OF_CONSTRAINED
+        listed = math.fsum(math.exp(value) for _, value in found)
+        return len(found) >= TOP or listed >= _MASS_OF_CONSTRAINED

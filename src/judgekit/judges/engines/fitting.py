@@ -38,7 +38,7 @@ async def fitting_messages(
             "chat_template_kwargs": template_kwargs,
         }
         count = (await server.post("/tokenize", body, root=True)).get("count")
-        if not isinstance(count, int):
+        if not isinstance(count, int) or count < 1:
             raise JudgeUnavailable(f"{server} answered /tokenize without a count")
         if count <= room:
             break

@@ -37,6 +37,12 @@ class Secret:
     __str__ = __repr__
 
 
+KEEP_ALIVE_S = 3.0
+"""Idle connections are closed after so many seconds: uvicorn closes them after 5, and both at once would be a race."""
+
+_MOST_BYTES = 64 << 20
+"""Longest body that is read, uncompressed."""
+
 _COUNTERS = (
     "vllm:prompt_tokens_total",
     "vllm:generation_tokens_total",
@@ -114,9 +120,11 @@ class Server:
         import aiohttp
 
         try:
-            async with self._sessions.here().client.get(self.root + path) as response:
-                return await response.text() if response.status == 200 else None
-        except (TimeoutError, OSError, aiohttp.ClientError, UnicodeDecodeError):
+            async with self._sessions.here().client.get(self.root + path, allow_redirects=False) as response:
+                if response.status != 200:
+                    return None
+                return (await self._body(response)).decode("utf-8", "replace")
+        except (JudgeError, TimeoutError, OSError, ValueError, aiohttp.ClientError):
             return None
 
     async def healthy(self) -> bool:
@@ -124,13 +132,14 @@ class Server:
         import aiohttp
 
         try:
-            async with self._sessions.here().client.get(f"{self.root}/health") as response:
-                if response.status != 404:
+            client = self._sessions.here().client
+            async with client.get(f"{self.root}/health", allow_redirects=False) as response:
+                if response.status != 404 and not _is_redirect(response.status):
                     return response.status == 200
             return bool(await self.models())
         except JudgeRejected:  # it lists none, and answers
             return True
-        except (JudgeError, TimeoutError, OSError, aiohttp.ClientError):
+        except (JudgeError, TimeoutError, OSError, ValueError, aiohttp.ClientError):
             return False
 
     async def work_done(self) -> str | None:
@@ -175,17 +184,24 @@ class Server:
             # waiting for a place is not the server's time: the timeout starts with the request
             async with (
                 session.places,
-                session.client.request(method, url, data=data, headers=headers) as response,
+                # whoever is elsewhere gets neither the key nor the rollout
+                session.client.request(
+                    method, url, data=data, headers=headers, allow_redirects=False
+                ) as response,
             ):
-                raw = await response.read()
+                raw = await self._body(response)
                 status, told = response.status, response.headers
         except TimeoutError:
             raise JudgeTimeout(f"{self} did not answer within {self.timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            why = str(error).replace(self._query or "?", "?")  # an error of redirects has the whole address
+            why = str(error).replace(self._query or "?", "?")
             lost = JudgeUnavailable(f"{self} cannot be reached: {type(error).__name__}: {why}")
             lost.lost = True
             raise lost from None
+        if _is_redirect(status):
+            raise JudgeUnavailable(
+                f"{self} answered HTTP {status}, to {_shown(told.get('Location', ''))}: if the server has moved, give that address"
+            )
         if status >= 400:
             raise _refusal(str(self), status, told, raw)
         if not reads:
@@ -197,6 +213,15 @@ class Server:
         if not isinstance(answer, dict):
             raise JudgeUnavailable(f"{self} answered with JSON that is not an object")
         return answer
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        """Read a body. Raises JudgeUnavailable if it has no end."""
+        body = bytearray()
+        async for part in response.content.iter_any():
+            body += part
+            if len(body) > _MOST_BYTES:
+                raise JudgeUnavailable(f"{self} answered with more than {_MOST_BYTES >> 20} MiB")
+        return bytes(body)
 
 
 class Sessions:
@@ -240,8 +265,7 @@ class Session:
         headers = {"Content-Type": "application/json"}
         if secret := key.reveal():
             headers[key_header] = f"Bearer {secret}" if key_header == "Authorization" else secret
-        # uvicorn closes idle connections after 5 s: drop ours earlier, to avoid a race
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S)
         self.places = asyncio.Semaphore(max_connections)
         self.client = aiohttp.ClientSession(
             headers=headers,
@@ -272,6 +296,19 @@ def _let_go(client: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> N
         closing = client.close()
         with contextlib.suppress(StopIteration):
             closing.send(None)
+
+
+def _is_redirect(status: int) -> bool:
+    return 300 <= status < 400
+
+
+def _shown(location: str) -> str:
+    """An address without what may be secret in it."""
+    try:
+        parts = urlsplit(location[:300])
+    except ValueError:
+        return "an address that is none"
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl() or "nowhere"
 
 
 def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> JudgeError:
@@ -324,14 +361,10 @@ def _seconds(text: str, per_second: float = 1.0) -> float | None:
     if text and (parts := _DURATION.fullmatch(text)):
         units = (3600.0, 60.0, 1.0, 0.001)
         return sum(float(part) * unit for part, unit in zip(parts.groups(), units, strict=True) if part)
-    when: datetime | None = None
-    with contextlib.suppress(ValueError, TypeError):
-        when = parsedate_to_datetime(text)
-    with contextlib.suppress(ValueError):
-        when = when or datetime.fromisoformat(text)
-    if when is None or when.tzinfo is None:
-        return None
-    return max(0.0, (when - datetime.now(UTC)).total_seconds())
+    for read in (parsedate_to_datetime, datetime.fromisoformat):
+        with contextlib.suppress(ValueError, TypeError, OverflowError):  # TypeError: it has no time zone
+            return max(0.0, (read(text) - datetime.now(UTC)).total_seconds())
+    return None
 
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")

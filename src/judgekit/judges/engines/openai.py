@@ -10,7 +10,6 @@ one batch, vLLM sends wrong numbers for one of them.
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import logging
 import os
@@ -52,14 +51,14 @@ from judgekit.judges.engines.abilities import (
 from judgekit.judges.engines.encoders import load_encoder
 from judgekit.judges.engines.first_token import FirstToken
 from judgekit.judges.engines.fitting import Messages, fitting_messages, shorter
-from judgekit.judges.engines.http import Server
+from judgekit.judges.engines.http import KEEP_ALIVE_S, Server
 from judgekit.judges.engines.load import EngineLoad, read_load
 from judgekit.judges.engines.providers import deployment, provider_of
 from judgekit.judges.engines.replies import TOO_LONG, checked_end, text_of_choice, usage_shares
 from judgekit.judges.engines.routing import routing_of
 from judgekit.judges.engines.server_sleep import ServerSleep
 from judgekit.judges.engines.terms import NO_LOGPROBS, SAY, LimitField, Terms, given_terms, settle
-from judgekit.judges.layers.coalescing import Coalescing
+from judgekit.judges.layers.coalescing import Coalescing, own_copy
 from judgekit.judges.layers.recovery import READY_S
 from judgekit.types import Usage
 
@@ -175,6 +174,10 @@ class OpenAIJudge:
         self._identity = identity
         self._encoder: PromptEncoder | None = None
         self._abilities: Abilities | None = None
+        self._entry: Abilities | None = None
+        """What the server's list of models said when its abilities were found out."""
+        self._heard_at = 0.0
+        """Monotonic time of its last answer."""
         self._stale = False
         """Whether the server was lost since its abilities were found out: it may come back as another."""
         self._searches: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Abilities]] = (
@@ -323,15 +326,17 @@ class OpenAIJudge:
         """Return what the verdicts depend on: the given identity, or what the server tells.
 
         `judgekit serve` tells the weights and the engine's arguments; of another server only its address, model and
-        version are known. All with a digest of *chat_template_kwargs*, *extra_body* and *omit*.
+        version are known. All with a digest of *chat_template_kwargs*, *extra_body*, *omit* and *tokenizer*, and of how labels
+        are read.
         """
-        name = self._identity
+        name, logprobs = self._identity, self.logprobs
         if name is None:
             abilities = await self._know()
+            logprobs = abilities.logprobs
             name = f"{abilities.root} at {self.server.url} {abilities.version}".rstrip()
             if abilities.identity:  # the same, wherever it is served
                 name = f"{abilities.identity} {abilities.version}"
-        given = [self._template_kwargs, self._extra_body, *([self._omit] if self._omit else [])]
+        given = [self._template_kwargs, self._extra_body, self._omit, self.tokenizer, logprobs]
         settings = json.dumps(given, sort_keys=True, default=str)
         return f"{name} {blake2b(settings.encode(), digest_size=8).hexdigest()}"
 
@@ -457,6 +462,7 @@ class OpenAIJudge:
             )
         else:
             answer = await self.server.post(path, body, headers=headers)
+        self._heard_at = time.monotonic()
         choices = self._choices(answer)
         numbers = [c.get("index") for c in choices] if several else range(len(choices))
         order = {n: c for n, c in zip(numbers, choices, strict=True) if isinstance(n, int | float)}
@@ -491,11 +497,12 @@ class OpenAIJudge:
     ) -> JudgeReply:
         probs, mass = None, None
         if first_token is not None:
-            checked_end(choice.get("finish_reason") or "stop", self)
+            checked_end(choice.get("finish_reason") or "stop", self, written=False)
             probs, mass = first_token.read(choice, self)
             text, finish_reason = max(probs, key=probs.__getitem__), "stop"
         else:
-            text, finish_reason = text_of_choice(choice), checked_end(choice.get("finish_reason"), self)
+            finish_reason = checked_end(choice.get("finish_reason"), self)
+            text = text_of_choice(choice, self)
         return JudgeReply(
             text=text,
             finish_reason=finish_reason,
@@ -640,7 +647,9 @@ class OpenAIJudge:
 
     async def _know(self) -> Abilities:
         """Return what the server can do; all callers wait for one search."""
-        if self._abilities is not None and not self._stale:
+        # whoever is restarted while no connection to it is open is not lost: nobody notices
+        recent = time.monotonic() - self._heard_at < KEEP_ALIVE_S
+        if self._abilities is not None and not self._stale and recent:
             return self._abilities
         loop = asyncio.get_running_loop()
         search = self._searches.get(loop)
@@ -652,15 +661,20 @@ class OpenAIJudge:
         if search.cancelled():
             raise JudgeUnavailable(f"{self} was closed")
         if (error := search.exception()) is not None:
-            raise copy.copy(error)
+            raise own_copy(error)
         return search.result()
 
     async def _find_out(self) -> Abilities:
         with self._turns:
-            return await self._look()
+            entry = await served(self.server, self.model, lists=self.provider.lists_models)
+            if self._abilities is None or self._stale or entry != self._entry:
+                await self._look(entry)
+            self._heard_at = time.monotonic()
+            assert self._abilities is not None
+            return self._abilities
 
-    async def _look(self) -> Abilities:
-        found = await served(self.server, self.model, lists=self.provider.lists_models)
+    async def _look(self, found: Abilities) -> None:
+        entry = found
         before = self._abilities
         encoder = self._encoder
         if self.tokenizer is not None and (
@@ -674,7 +688,7 @@ class OpenAIJudge:
             await check_images(self.server, found.model)
             strings = (*found.control_strings, *IMAGE_TAGS)
             found = msgspec.structs.replace(found, control_strings=strings)
-        self._abilities, self._encoder, self._stale = found, encoder, False
+        self._abilities, self._entry, self._encoder, self._stale = found, entry, encoder, False
         self._terms, self._settled = self._given_terms, set()
         self._labels = {}  # not cleared: a request that is being made has the old ones
         self._fickle = False
@@ -690,7 +704,6 @@ class OpenAIJudge:
                 )
         if found.version:
             self._check_style(found.logprobs)
-        return found
 
     def _check_style(self, style: LogprobStyle) -> None:
         """Hold all judges of this process that ask this server to one style of logprobs."""

@@ -93,7 +93,7 @@ class RayJudge:
         return await self._routed.ready()
 
     async def identity(self) -> str:
-        """Return the weights' identity; asked once."""
+        """Return the weights' identity; asked every few seconds at most."""
         return await self._router().identity()
 
     async def check_request(self, request: JudgeRequest) -> None:
@@ -485,7 +485,7 @@ class _Link:
                 self._fail(JudgeLoading(f"{self._name} was restarted"))
                 self._life = ""
                 return
-            self._got = max(self._got, first + len(answers))
+            self._got = first + len(answers)  # less than before, where the actor had forgotten this caller
             for made in answers:  # those that came before are not waited for any more
                 future = self._waiting.pop(made.number, None)
                 if future is None or future.done():

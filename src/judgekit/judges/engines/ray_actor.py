@@ -111,7 +111,7 @@ class JudgeActor:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(box.news.wait(), wait_s)
         box.seen = time.monotonic()
-        return pack_answers(box.first, box.ready)
+        return pack_answers(box.first, box.handed_out())
 
     async def cancel(self, caller: str, numbers: list[int]) -> None:
         """Cancel requests that nobody waits for any more."""
@@ -188,6 +188,8 @@ class _Mailbox:
         """Answers that the caller has not acknowledged."""
         self.first = 0
         """Number of the first of them, counted over all answers."""
+        self._handed_out = 0
+        """Answers that the caller can have, counted over all."""
         self.news = asyncio.Event()
         self.seen = time.monotonic()
 
@@ -195,8 +197,18 @@ class _Mailbox:
         self.ready.append(made)
         self.news.set()
 
+    def handed_out(self) -> list[Answer]:
+        """Return all answers that are ready, for the caller."""
+        self._handed_out = self.first + len(self.ready)
+        return self.ready
+
     def acknowledge(self, got: int) -> None:
-        """Drop the first *got* answers of all; an older number than the last one changes nothing."""
+        """Drop the first *got* answers of all; an older number than the last one changes nothing.
+
+        A caller that was forgotten meanwhile counts the answers of its last mailbox, too: what this one has not handed
+        out stays.
+        """
+        got = min(got, self._handed_out)
         if got > self.first:
             del self.ready[: got - self.first]
             self.first = got

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
-from judgekit.errors import ConfigError, JudgeUnavailable
+from judgekit.errors import ConfigError, JudgeRejected, JudgeUnavailable
 from judgekit.judges.asking.plain import text_messages
 from judgekit.judges.base import Turn
+from judgekit.judges.engines.fitting import Messages, shorter
 from judgekit.judges.engines.http import Server
-from judgekit.judges.engines.replies import usage_shares
+from judgekit.judges.engines.replies import TOO_LONG, usage_shares
 from judgekit.judges.layers.recovery import READY_S
 from judgekit.types import Usage
 
@@ -30,7 +31,8 @@ class HTTPRewardModel:
     *endpoint*: "/classify" and "/pooling" take the conversation as chat messages, "/score" the prompt and the
     response as a pair (cross-encoders). *activation*: whether the server applies its activation to the number
     (off: the raw number). *url*, *api_key* and *timeout_s* as in `OpenAIJudge`. The messages have no generation
-    prompt, because most reward models are trained without; *add_generation_prompt* adds it.
+    prompt, because most reward models are trained without; *add_generation_prompt* adds it. A conversation that is too long for
+    the server is cut, its longest text first.
     """
 
     def __init__(
@@ -55,25 +57,30 @@ class HTTPRewardModel:
         self._generation_prompt = add_generation_prompt
 
     async def reward(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
-        body: dict[str, Any] = {"use_activation": self._activation}
-        if self.model is not None:
-            body["model"] = self.model
         messages = text_messages(turns)
-        if self.endpoint == "/score":
-            body |= {
-                "queries": "\n".join(m["content"] for m in messages[:-1]),
-                "documents": messages[-1]["content"],
-            }
-        else:
-            body |= {"messages": messages, "add_generation_prompt": self._generation_prompt}
-            if self.endpoint == "/pooling":
-                body["task"] = "classify"
-        answer = await self.server.post(self.endpoint, body, root=True)
+        while True:
+            try:
+                answer = await self.server.post(self.endpoint, self._body(messages), root=True)
+                break
+            except JudgeRejected as error:
+                if not TOO_LONG.search(str(error)):
+                    raise
+                messages = shorter(turns, (), messages, 0.6)
         value = _number(answer)
         if value is None:
             raise JudgeUnavailable(f"{self.server} answered {self.endpoint} without a single number")
         (usage,) = usage_shares(answer.get("usage"), 1)
         return value, usage
+
+    def _body(self, messages: Messages) -> dict[str, Any]:
+        body: dict[str, Any] = {"use_activation": self._activation}
+        if self.model is not None:
+            body["model"] = self.model
+        if self.endpoint == "/score":
+            queries = "\n".join(m["content"] for m in messages[:-1])
+            return {**body, "queries": queries, "documents": messages[-1]["content"]}
+        body |= {"messages": messages, "add_generation_prompt": self._generation_prompt}
+        return {**body, "task": "classify"} if self.endpoint == "/pooling" else body
 
     async def start(self) -> None:
         """Check the server. Raises JudgeUnavailable if it is not healthy."""

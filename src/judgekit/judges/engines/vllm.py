@@ -496,12 +496,28 @@ def engine_identity(
     model: str, args: Mapping[str, Any], template_kwargs: Mapping[str, Any], lora: str | None = None
 ) -> str:
     """Return the identity of the weights and of an adapter's, with a digest of the engine's arguments and the chat template's."""
-    rest = {key: value for key, value in args.items() if key not in _SAME_NUMBERS}
+    rest = {key: _with_contents(value) for key, value in args.items() if key not in _SAME_NUMBERS}
     text = json.dumps([rest, template_kwargs], sort_keys=True, default=str)
     weights = weights_identity(model, args.get("revision"))
     if lora is not None:
         weights += f"+{weights_identity(lora)}"
     return f"{weights}+{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+
+
+def _with_contents(value: Any) -> Any:
+    """An argument with a digest beside each file or model folder that it names, such as a chat template's."""
+    if isinstance(value, Mapping):
+        return {key: _with_contents(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_contents(item) for item in value]
+    if not isinstance(value, str | os.PathLike):
+        return value
+    path = os.path.expanduser(value)
+    if os.path.isfile(path):
+        return [value, *_digests([Path(path)])]
+    if any(os.path.isfile(os.path.join(path, name)) for name in ("config.json", "tokenizer_config.json")):
+        return [value, weights_identity(str(path))]
+    return value
 
 
 def _rank_of(lora: str) -> dict[str, int]:
@@ -527,16 +543,19 @@ def _rank_of(lora: str) -> dict[str, int]:
 def weights_identity(model: str, revision: str | None = None) -> str:
     """Return a digest of all bytes of a model folder's files, or the hub name with its revision.
 
-    Without a *revision* this is the commit in the hub's local cache, if there is one.
+    Hidden files and folders do not count: the hub's client keeps its own there. Without a *revision* this is the commit in the hub's local cache, if there is one.
     """
     folder = Path(model)
     if not folder.is_dir():
         revision = revision or _cached_commit(model)
         return f"{model}@{revision}" if revision else model
     digest = hashlib.blake2b(digest_size=8)
-    paths = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix != ".md")
-    for path, found in zip(paths, _digests(paths), strict=True):
-        digest.update(f"{path.name}\0{found}\0".encode())
+    paths = {
+        p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file() and p.suffix != ".md"
+    }
+    names = sorted(name for name in paths if not any(part.startswith(".") for part in name.split("/")))
+    for name, found in zip(names, _digests([paths[name] for name in names]), strict=True):
+        digest.update(f"{name}\0{found}\0".encode())
     return f"{folder.name}-{digest.hexdigest()}"
 
 
@@ -550,7 +569,7 @@ def _cached_commit(name: str) -> str | None:
 
 
 def _digests(paths: Sequence[Path]) -> list[str]:
-    """Digests of files; those of large ones are kept in the state folder while size, time and inode are the same."""
+    """Digests of files; those of large ones are kept in the state folder while size, times and inode are the same."""
     store = state_folder() / "digests.json"
     try:
         known = json.loads(store.read_text())
@@ -560,7 +579,8 @@ def _digests(paths: Sequence[Path]) -> list[str]:
     found, new = [], {}
     for path in paths:
         real, stat = path.resolve(), path.stat()
-        key = f"{real}:{stat.st_size}:{stat.st_mtime_ns}:{stat.st_ino}"
+        # whoever replaces a file can set back the time of its change, but not that of its inode's
+        key = f"{real}:{stat.st_size}:{stat.st_mtime_ns}:{stat.st_ctime_ns}:{stat.st_ino}"
         digest = known.get(key)
         if not isinstance(digest, str):
             with real.open("rb") as file:
@@ -569,7 +589,7 @@ def _digests(paths: Sequence[Path]) -> list[str]:
                 new[key] = digest
         found.append(digest)
     if new:
-        kept = {key: value for key, value in known.items() if Path(key.rsplit(":", 3)[0]).is_file()}
+        kept = {key: value for key, value in known.items() if Path(key.rsplit(":", 4)[0]).is_file()}
         with contextlib.suppress(OSError):  # then they are read again next time
             store.parent.mkdir(parents=True, exist_ok=True)
             draft = store.with_name(f"{store.name}.{os.getpid()}")

@@ -269,13 +269,20 @@ class Engine:
         return known
 
     def _read(self, done: Any, labels: dict[str, list[int]]) -> tuple[dict[str, float], float | None]:
-        """Return the labels' relative probabilities, and their share of the full vocabulary."""
+        """Return the labels' relative probabilities, and their share of the full vocabulary.
+
+        Raises JudgeUnavailable unless every label's probability is known: a missing one is no zero.
+        """
         found = done.logprobs[0]
-        mass = {
-            label: math.fsum(math.exp(found[i].logprob) for i in ids if i in found)
-            for label, ids in labels.items()
-        }
-        probs, total = normalised(mass)
+        masses: dict[str, float] = {}
+        for label, ids in labels.items():
+            known = [found[i].logprob for i in ids if i in found]
+            if len(known) < (len(ids) if self._reads_labels else 1):
+                raise JudgeUnavailable(
+                    f"the engine of {self.model} left out the probability of the label {label!r}"
+                )
+            masses[label] = math.fsum(map(math.exp, known))
+        probs, total = normalised(masses)
         return probs, total if self._reads_labels or not total else None
 
     def _processes(self) -> set[int]:

@@ -24,7 +24,7 @@ import msgspec
 from judgekit.errors import ConfigError, JudgeUnavailable, VerdictError
 from judgekit.execution.stopwatch import STOPWATCH
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Sampling
-from judgekit.judges.layers.recovery import Recovery, outlasting
+from judgekit.judges.layers.retrying import Retrying, beside
 from judgekit.types import CURRENT_RUN, Usage
 
 logger = logging.getLogger("judgekit")
@@ -35,7 +35,7 @@ class Cached:
 
     *entries*: replies in memory, least recently used dropped first; 0 keeps none and only joins. *identify*: the
     engine whose `identity()` names its weights; it is part of the key, so that replies of another model under
-    the same name are not mixed up. *recovery*: waits where that engine is being restarted. The key also has the rendered prompt (without its nonce), sampling, stops, labels or
+    the same name are not mixed up. *retrying*: asks that engine again after what may pass. The key also has the rendered prompt (without its nonce), sampling, stops, labels or
     schema, the grader's name and version, and the vote.
 
     If the caller that sent a request is cancelled, one of those that joined it sends it again.
@@ -48,7 +48,7 @@ class Cached:
         entries: int = 50_000,
         disk: DiskCache | None = None,
         identify: Any = None,
-        recovery: Recovery | None = None,
+        retrying: Retrying | None = None,
     ) -> None:
         if entries < 0:
             raise ConfigError(f"cache: entries is at least 0, not {entries}")
@@ -58,7 +58,7 @@ class Cached:
         self.hits = 0
         self.joins = 0
         self._engine = identify if identify is not None else inner
-        self._recovery = recovery
+        self._retrying = retrying
         self._memory: OrderedDict[bytes, bytes] = OrderedDict()
         self._lock = threading.Lock()
         self._flying: dict[tuple[int, bytes], _Flight] = {}
@@ -104,7 +104,7 @@ class Cached:
 
     async def _identity(self) -> str:
         identity = getattr(self._engine, "identity", None)
-        return str(await outlasting(self._recovery, identity)) if identity is not None else repr(self._engine)
+        return str(await beside(self._retrying, identity)) if identity is not None else repr(self._engine)
 
     async def _fetch(self, key: bytes, request: JudgeRequest) -> JudgeReply:
         reply = await self.inner.complete(request)

@@ -7,11 +7,13 @@ import copy
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from judgekit.errors import ConfigError
 from judgekit.judges.base import JudgeReply, JudgeRequest
+
+E = TypeVar("E", bound=BaseException)
 
 
 class ManyJudge(Protocol):
@@ -121,15 +123,21 @@ class _Queue:
             raise
         except BaseException as error:  # a panic of native code is no Exception, and all of them wait
             replies = [error] * len(batch)
-        # one error object for each caller: callers note on it what they did
-        replies = [copy.copy(r) if isinstance(r, BaseException) else r for r in replies]
         for (_, future), reply in zip(batch, replies, strict=True):
             if future.done():
                 continue
             if isinstance(reply, BaseException):
-                future.set_exception(reply)
+                future.set_exception(own_copy(reply))
             else:
                 future.set_result(reply)
+
+
+def own_copy(error: E) -> E:
+    """Return an error for one of several callers, who note on it what they did; itself where it cannot be copied."""
+    try:
+        return copy.copy(error)
+    except Exception:
+        return error
 
 
 def _cancel_if_unwanted(

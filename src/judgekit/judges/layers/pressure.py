@@ -13,38 +13,36 @@ from judgekit.judges.layers.recovery import not_asking
 
 
 class RateLimit:
-    """Limits starts to *per_minute*, evenly spaced after a burst of *burst* (GCRA)."""
+    """Limits starts to *per_minute*, evenly spaced."""
 
-    def __init__(self, per_minute: float, *, burst: int = 1) -> None:
-        if not per_minute > 0 or burst < 1:
-            raise ConfigError(
-                "a rate limit is a number of requests per minute above 0, with a burst of 1 or more"
-            )
+    def __init__(self, per_minute: float) -> None:
+        if not per_minute > 0:
+            raise ConfigError("a rate limit is a number of requests per minute above 0")
         self.per_minute = per_minute
-        self.burst = burst
         self._interval = 60.0 / per_minute
         self._next = 0.0
-        self._lock = Lock()
+        self._lock = RLock()  # a call that is garbage may give its start back while we have it
 
     def reserve(self, now: float) -> float:
         """Reserve the next start; returns the seconds to wait, from *now* (monotonic clock)."""
         with self._lock:
-            start = max(self._next, now - self._interval * (self.burst - 1))
+            start = max(self._next, now)
             self._next = start + self._interval
-            return max(0.0, start - now)
+            return start - now
 
     async def wait(self) -> None:
         """Wait for the next start. The wait counts against no evaluation's timeout."""
         if delay := self.reserve(time.monotonic()):
-            with not_asking():
-                await asyncio.sleep(delay)
+            try:
+                with not_asking():
+                    await asyncio.sleep(delay)
+            except BaseException:
+                with self._lock:
+                    self._next -= self._interval
+                raise
 
     def __reduce__(self) -> Any:
-        return _rate_limit, (self.per_minute, self.burst)
-
-
-def _rate_limit(per_minute: float, burst: int) -> RateLimit:
-    return RateLimit(per_minute, burst=burst)
+        return RateLimit, (self.per_minute,)
 
 
 class AdaptiveLimit:
@@ -141,7 +139,7 @@ class Breaker:
             self._probing = False
 
     def left(self) -> None:
-        """Note that a call was cancelled, which says nothing about the engine."""
+        """Note that a call ended in a way that says nothing about the engine."""
         with self._lock:
             self._probing = False
 

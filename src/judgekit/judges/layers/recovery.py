@@ -12,18 +12,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from judgekit.errors import ConfigError, JudgekitError, JudgeLoading, JudgeUnavailable
 from judgekit.execution.stopwatch import STOPWATCH, off_the_clock
 
 logger = logging.getLogger("judgekit")
-
-T = TypeVar("T")
 
 READY_S = 10.0
 """An engine that does not say within this time whether it is ready is not."""
@@ -123,20 +121,6 @@ class Recovery:
                 return False
             await asyncio.sleep(pause)
             pause = min(1.5 * pause, _MAX_PAUSE_S)
-
-
-async def outlasting(recovery: Recovery | None, call: Callable[[], Awaitable[T]]) -> T:
-    """Return what *call* to the engine returns; where the engine is being restarted, wait for that.
-
-    For what is asked of an engine beside requests, which have attempts and a budget of their own.
-    """
-    while True:
-        asked = time.monotonic()
-        try:
-            return await call()
-        except JudgeUnavailable as error:
-            if recovery is None or not await recovery.wait(asked, error):
-                raise
 
 
 class _Probe:

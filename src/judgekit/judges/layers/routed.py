@@ -21,6 +21,12 @@ from judgekit.judges.layers.recovery import HangGuard, is_ready
 logger = logging.getLogger("judgekit")
 
 
+_IDENTITY_S = 3.0
+"""The identity of the weights is asked again after so many seconds."""
+_LEFT_OUT_S = 60.0
+"""A replica that asks for a longer pause is asked again after so many seconds: it may have been one client's."""
+
+
 class Routed:
     """Sends each request to the replica that has cached its prefix.
 
@@ -41,7 +47,9 @@ class Routed:
         self.replicas = [_Replica(judge, str(number)) for number, judge in enumerate(replicas)]
         self.spill = spill
         self.probe_s = probe_s
-        self._identity: str | None = None
+        self._identity = ""
+        self._identity_until = 0.0
+        """Monotonic time until which it is not asked again; then a replica may have come back with other weights."""
         self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
@@ -64,8 +72,8 @@ class Routed:
             return reply
 
     def _leave_out(self, replica: _Replica, wait_s: float = 0.0) -> None:
-        self._identity = None  # it may come back with other weights
-        replica.dead_until = time.monotonic() + max(self.probe_s, wait_s)
+        self._identity_until = 0.0  # it may come back with other weights
+        replica.dead_until = time.monotonic() + max(self.probe_s, min(wait_s, _LEFT_OUT_S))
 
     def _choose(self, prefix: bytes, tried: set[str]) -> _Replica:
         now = time.monotonic()
@@ -187,13 +195,14 @@ class Routed:
 
     async def identity(self) -> str:
         """Return the weights' identity, from the first replica that tells it. Raises JudgeError if none does."""
-        if self._identity is not None:
+        if time.monotonic() < self._identity_until:
             return self._identity
         lock = self._asking.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         async with lock:  # a first burst asks once
-            found = self._identity or await self._ask_identity()
-            self._identity = found
-        return found
+            if time.monotonic() >= self._identity_until:
+                self._identity = await self._ask_identity()
+                self._identity_until = time.monotonic() + _IDENTITY_S
+            return self._identity
 
     async def _ask_identity(self) -> str:
         last: JudgeError | None = None

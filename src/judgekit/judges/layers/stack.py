@@ -10,20 +10,20 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
-from judgekit.execution.limits import Limiter, Retry, RetryBudget
+from judgekit.errors import ConfigError, JudgeBudgetSpent, JudgeError, JudgeTimeout
+from judgekit.execution.limits import Limiter, Retry
 from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.reward_models import RewardModel
 from judgekit.judges.layers.cache import Cached, DiskCache
 from judgekit.judges.layers.pressure import AdaptiveLimit, Breaker, RateLimit
-from judgekit.judges.layers.recovery import HangGuard, Recovery, outlasting
+from judgekit.judges.layers.retrying import Retrying, beside
 from judgekit.judges.layers.spending import Budget, Spending, TokenRate
 from judgekit.types import Price, Usage
 
@@ -83,14 +83,12 @@ class Limited:
             if self.rate is not None:
                 await self.rate.wait()
             reply = await self._paced(request)
-        except JudgeError as error:
+        except BaseException as error:
             if self.breaker is not None:
-                # a rejected request still shows that the engine works
-                self.breaker.failed() if error.retryable else self.breaker.succeeded()
-            raise
-        except BaseException:
-            if self.breaker is not None:
-                self.breaker.left()
+                if not isinstance(error, JudgeError) or isinstance(error, JudgeBudgetSpent):
+                    self.breaker.left()
+                else:  # a rejected request still shows that the engine works
+                    self.breaker.failed() if error.retryable else self.breaker.succeeded()
             raise
         if self.breaker is not None:
             self.breaker.succeeded()
@@ -147,68 +145,6 @@ def _chars(request: Any) -> int:
     return sum(len(piece.text) for turn in turns for piece in turn.pieces)
 
 
-class Retrying:
-    """Retries calls that may succeed later, and waits for an engine that is being restarted.
-
-    See `Retry` for how often and how soon calls are tried again. *engine*: what `inner` asks in the end. If it has
-    `ready` (see `judgekit.judges.layers.recovery`) and goes down, calls wait up to *restart_wait_s* for it. The wait
-    counts against no evaluation's timeout. The next try counts as an attempt and takes nothing from the budget, which
-    is there to stop storms. *breaker*: closed once the engine is back.
-    """
-
-    def __init__(
-        self,
-        inner: Judge,
-        retry: Retry | None = None,
-        *,
-        engine: Any = None,
-        restart_wait_s: float = 0.0,
-        breaker: Breaker | None = None,
-    ) -> None:
-        self.inner = inner
-        self.retry = retry or Retry()
-        self.budget = RetryBudget(self.retry.budget)
-        able = hasattr(engine, "ready")
-        self.recovery = Recovery(engine, restart_wait_s) if able and restart_wait_s > 0 else None
-        self._guard = HangGuard(engine)
-        self._breaker = breaker
-
-    async def complete(self, request: JudgeRequest, /) -> JudgeReply:
-        self.budget.call()
-        attempt = 1
-        while True:
-            asked = time.monotonic()
-            try:
-                reply: JudgeReply = await self._guard.complete(self.inner, request)
-            except JudgeError as error:
-                if not error.retryable or attempt >= self.retry.attempts:
-                    error.exhausted = True
-                    raise
-                if not await self._returned(error, asked):
-                    if not self.budget.allow():
-                        error.exhausted = True
-                        raise
-                    await asyncio.sleep(self.retry.wait_s(attempt, error))
-                attempt += 1
-            else:
-                if self.recovery is not None:
-                    self.recovery.answered()
-                return reply
-
-    async def _returned(self, error: JudgeError, asked: float) -> bool:
-        """Whether the engine was away, and is back."""
-        if self.recovery is None or not isinstance(error, JudgeUnavailable):
-            return False
-        resting = self._breaker is not None and self._breaker.is_open
-        if error.retry_after is not None and not resting:  # a server that says when to come again is there
-            return False
-        if not await self.recovery.wait(asked, error):
-            return False
-        if self._breaker is not None:
-            self._breaker.succeeded()
-        return True
-
-
 class LayerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of the layers around an engine; the section `layers` in reward.yaml."""
 
@@ -259,12 +195,12 @@ class CacheOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def stacked(engine: Judge, options: LayerOptions | None = None) -> Stack:
     """Wrap *engine* in the layers that *options* ask for, always in the same order."""
     options = options or LayerOptions()
-    judge, recovery = _protected(engine, engine, options)
+    judge, retrying = _protected(engine, engine, options)
     cache = options.cache
     disk = DiskCache(cache.path) if cache is not None and cache.path is not None else None
     entries = cache.entries if cache else 0
-    cached = Cached(judge, entries=entries, disk=disk, identify=engine, recovery=recovery)
-    return Stack(cached, engine, recovery, options.price)
+    cached = Cached(judge, entries=entries, disk=disk, identify=engine, retrying=retrying)
+    return Stack(cached, engine, retrying, options.price)
 
 
 def stacked_reward_model(model: RewardModel, options: LayerOptions | None = None) -> RewardModelStack:
@@ -275,7 +211,7 @@ def stacked_reward_model(model: RewardModel, options: LayerOptions | None = None
     return RewardModelStack(*_protected(_Asked(model), model, options), model, options.price)
 
 
-def _protected(inner: Any, engine: Any, options: LayerOptions) -> tuple[Any, Recovery | None]:
+def _protected(inner: Any, engine: Any, options: LayerOptions) -> tuple[Any, Retrying | None]:
     """Limits and retries around *inner*, whose calls *engine* answers."""
     breaker = None
     if options.breaker is not None:
@@ -296,18 +232,24 @@ def _protected(inner: Any, engine: Any, options: LayerOptions) -> tuple[Any, Rec
     retrying = Retrying(
         inner, options.retry, engine=engine, restart_wait_s=options.restart_wait_s, breaker=breaker
     )
-    return retrying, retrying.recovery
+    return retrying, retrying
+
+
+async def _started(start: Callable[[], Awaitable[None]], retrying: Retrying | None) -> None:
+    await beside(retrying, start)
+    if retrying is not None:
+        retrying.answered()
 
 
 class Stack:
     """Layers with their engine, which it starts and closes."""
 
     def __init__(
-        self, outer: Judge, engine: Any, recovery: Recovery | None = None, price: Price | None = None
+        self, outer: Judge, engine: Any, retrying: Retrying | None = None, price: Price | None = None
     ) -> None:
         self.outer = outer
         self.engine = engine
-        self._recovery = recovery
+        self._retrying = retrying
         self.price = price
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
@@ -318,9 +260,7 @@ class Stack:
         if isinstance(self.outer, Cached) and self.outer.disk is not None:
             self.outer.disk.open()
         if start := getattr(self.engine, "start", None):
-            await outlasting(self._recovery, start)
-            if self._recovery is not None:
-                self._recovery.answered()
+            await _started(start, self._retrying)
 
     @property
     def images(self) -> Images:
@@ -330,7 +270,7 @@ class Stack:
     async def check_request(self, request: JudgeRequest) -> None:
         """Let the engine check that it can answer such requests, if it has `check_request`. Raises ConfigError."""
         if check := getattr(self.engine, "check_request", None):
-            await outlasting(self._recovery, partial(check, request))
+            await beside(self._retrying, partial(check, request))
 
     async def close(self) -> None:
         """Close the engine, if it has `close`, and the cache."""
@@ -359,10 +299,10 @@ class _Asked:
 class RewardModelStack:
     """Layers with their reward model, which it starts and closes."""
 
-    def __init__(self, outer: Any, recovery: Recovery | None, model: Any, price: Price | None = None) -> None:
+    def __init__(self, outer: Any, retrying: Retrying | None, model: Any, price: Price | None = None) -> None:
         self.outer = outer
         self.model = model
-        self._recovery = recovery
+        self._retrying = retrying
         self.price = price
 
     async def reward(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
@@ -371,9 +311,7 @@ class RewardModelStack:
     async def start(self) -> None:
         """Start the model, if it has `start`."""
         if start := getattr(self.model, "start", None):
-            await outlasting(self._recovery, start)
-            if self._recovery is not None:
-                self._recovery.answered()
+            await _started(start, self._retrying)
 
     async def close(self) -> None:
         """Close the model, if it has `close`."""

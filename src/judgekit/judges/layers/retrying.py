@@ -1,0 +1,97 @@
+"""Retries calls to an engine, and waits for one that is being restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from judgekit.errors import JudgeError, JudgeUnavailable
+from judgekit.execution.limits import Retry, RetryBudget
+from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
+from judgekit.judges.layers.pressure import Breaker
+from judgekit.judges.layers.recovery import HangGuard, Recovery
+
+T = TypeVar("T")
+
+
+async def beside(retrying: Retrying | None, call: Callable[[], Awaitable[T]]) -> T:
+    """Return what *call* returns, which asks the engine beside requests: tried again as these are."""
+    return await (call() if retrying is None else retrying.beside(call))
+
+
+class Retrying:
+    """Retries calls that may succeed later, and waits for an engine that is being restarted.
+
+    See `Retry` for how often and how soon calls are tried again. *engine*: what `inner` asks in the end. If it has
+    `ready` (see `judgekit.judges.layers.recovery`) and goes down, calls wait up to *restart_wait_s* for it. The wait
+    counts against no evaluation's timeout. The next try counts as an attempt and takes nothing from the budget, which
+    is there to stop storms. *breaker*: closed once the engine is back.
+    """
+
+    def __init__(
+        self,
+        inner: Judge,
+        retry: Retry | None = None,
+        *,
+        engine: Any = None,
+        restart_wait_s: float = 0.0,
+        breaker: Breaker | None = None,
+    ) -> None:
+        self.inner = inner
+        self.retry = retry or Retry()
+        self.budget = RetryBudget(self.retry.budget)
+        able = hasattr(engine, "ready")
+        self.recovery = Recovery(engine, restart_wait_s) if able and restart_wait_s > 0 else None
+        self._guard = HangGuard(engine)
+        self._breaker = breaker
+
+    async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        self.budget.call()
+        reply: JudgeReply = await self._tried(
+            partial(self._guard.complete, self.inner, request), self.budget.allow
+        )
+        self.answered()
+        return reply
+
+    async def beside(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Return what *call* returns, which asks the engine beside requests; it takes nothing from the budget."""
+        return await self._tried(call, lambda: True)
+
+    def answered(self) -> None:
+        """The engine has answered."""
+        if self.recovery is not None:
+            self.recovery.answered()
+
+    async def _tried(self, call: Callable[[], Awaitable[T]], allowed: Callable[[], bool]) -> T:
+        """Make *call*, and again after what may pass, where another try is *allowed*."""
+        attempt = 1
+        while True:
+            asked = time.monotonic()
+            try:
+                return await call()
+            except JudgeError as error:
+                if not error.retryable or attempt >= self.retry.attempts:
+                    error.exhausted = True
+                    raise
+                if not await self._returned(error, asked):
+                    if not allowed():
+                        error.exhausted = True
+                        raise
+                    await asyncio.sleep(self.retry.wait_s(attempt, error))
+                attempt += 1
+
+    async def _returned(self, error: JudgeError, asked: float) -> bool:
+        """Whether the engine was away, and is back."""
+        if self.recovery is None or not isinstance(error, JudgeUnavailable):
+            return False
+        resting = self._breaker is not None and self._breaker.is_open
+        if error.retry_after is not None and not resting:  # a server that says when to come again is there
+            return False
+        if not await self.recovery.wait(asked, error):
+            return False
+        if self._breaker is not None:
+            self._breaker.succeeded()
+        return True
