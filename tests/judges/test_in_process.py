@@ -6,6 +6,8 @@ import asyncio
 import json
 import math
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError, GradingRunner, JudgeRejected, JudgeUnavailable, Rollout
+from judgekit.execution.background import close_background_loop, in_background
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, VLLMJudge, VLLMRewardModel
 from judgekit.judges.engines import vllm, vllm_engine
@@ -338,3 +341,23 @@ async def test_what_changes_numbers_changes_the_identity(loader: Loader) -> None
     assert first == loader.engines[0].model == await same.identity()
     assert len({first, *[await other.identity() for other in others]}) == 5
     await plain.close()
+
+
+async def test_an_engine_loads_beside_graders_whose_threads_hang(loader: Loader) -> None:
+    """`asyncio.to_thread` has few threads for the whole loop, and an SDK's hung calls may hold them all."""
+    release = threading.Event()
+
+    async def hang() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        asyncio.get_running_loop().run_in_executor(None, release.wait)
+
+    await in_background(hang)
+    await hang()
+    judge = VLLMJudge()
+    try:
+        await asyncio.wait_for(judge.start(), 20)
+        assert (await asyncio.wait_for(judge.complete(REQUEST), 20)).label_mass == 1.0
+        await asyncio.wait_for(judge.close(), 20)
+    finally:
+        release.set()
+        close_background_loop()

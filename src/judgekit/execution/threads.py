@@ -43,8 +43,8 @@ async def call_in_thread(function: Callable[[Any], Any], argument: Any) -> Any:
     return await in_background(_call, function, argument)
 
 
-async def in_own_thread(function: Callable[[], T]) -> T:
-    """Call `function()` in a daemon thread of its own.
+async def in_own_thread(function: Callable[..., T], *args: Any) -> T:
+    """Call `function(*args)` in a daemon thread of its own.
 
     The threads of `asyncio.to_thread` may all be held by graders whose calls hang. Where the system has no thread
     left, the call blocks the event loop.
@@ -54,7 +54,7 @@ async def in_own_thread(function: Callable[[], T]) -> T:
 
     def work() -> None:
         try:
-            outcome.set_result(function())
+            outcome.set_result(function(*args))
         except BaseException as error:
             outcome.set_exception(error)
 

@@ -115,7 +115,7 @@ class Run:
         ledger = self.plan.ledger
         # hosts start thousands of runs at once: they do not wait for the disk
         if ledger is not None and not self.plan.limits:
-            await in_own_thread(lambda: ledger.flush(_FLUSH_S))
+            await in_own_thread(ledger.flush, _FLUSH_S)
         self.results.check_failures(results)
         return results
 

@@ -165,7 +165,7 @@ class RewardService:
         async with self._catching_up:
             if self._unwritten >= _AHEAD:
                 self._unwritten = 0
-                await in_own_thread(lambda: ledger.flush(_FLUSH_S))
+                await in_own_thread(ledger.flush, _FLUSH_S)
 
 
 def require_reward(result: RewardResult) -> float:

@@ -31,6 +31,7 @@ from judgekit.errors import (
     JudgeUnavailable,
     RolloutError,
 )
+from judgekit.execution.threads import in_own_thread
 from judgekit.execution.together import together
 from judgekit.judges.asking.images import IMAGE_TAGS, Images, checked
 from judgekit.judges.asking.labels import label_forms, label_token_ids
@@ -680,7 +681,7 @@ class OpenAIJudge:
         if self.tokenizer is not None and (
             encoder is None or before is None or found.context != before.context
         ):
-            encoder = await asyncio.to_thread(
+            encoder = await in_own_thread(
                 load_encoder, self.tokenizer, found.context or _CONTEXT, self._template_kwargs
             )
         found = await find_out(self.server, found, encoder=encoder, logprobs=self.logprobs)

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from judgekit.errors import ConfigError, JudgeLoading, JudgeUnavailable
+from judgekit.execution.threads import in_own_thread
 from judgekit.judges.asking.images import SHOWN, ImageData, checked_data
 from judgekit.judges.base import JudgeReply, JudgeRequest
 from judgekit.judges.engines.ray_plan import replica_plan
@@ -81,7 +82,7 @@ class RayJudge:
         routed = self._routed
         if routed is not None and await routed.ready():
             return True
-        actors = await asyncio.get_running_loop().run_in_executor(None, _actors, self.name, self.namespace)
+        actors = await in_own_thread(_actors, self.name, self.namespace)
         if not actors or self._routed is not routed:
             return False
         known = [] if routed is None else [replica.judge.name for replica in routed.replicas]
@@ -341,7 +342,7 @@ class _Replica:
             return
         answer.cancel()
         logger.warning("%s has not answered for %g s: it is killed and restarted", self.name, _SILENT_S)
-        await asyncio.get_running_loop().run_in_executor(None, lambda: _ray().kill(handle, no_restart=False))
+        await in_own_thread(lambda: _ray().kill(handle, no_restart=False))
 
     async def identity(self) -> str:
         return str(await self._call(self._handle.identity.remote()))
@@ -386,11 +387,9 @@ class _Replica:
 
     async def _look_up(self) -> None:
         """Find the actor that has the name now. Raises JudgeUnavailable if there is none."""
-        ray, loop = _ray(), asyncio.get_running_loop()
+        ray = _ray()
         try:
-            handle = await loop.run_in_executor(
-                None, lambda: ray.get_actor(self.name, namespace=self._namespace)
-            )
+            handle = await in_own_thread(lambda: ray.get_actor(self.name, namespace=self._namespace))
         except ValueError:
             raise JudgeUnavailable(f"{self.name} has ended, and no other actor has its name") from None
         self._handle, self._gone = handle, False

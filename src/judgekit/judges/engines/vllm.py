@@ -24,6 +24,7 @@ from judgekit.errors import ConfigError, JudgeError, JudgeLoading, JudgeUnavaila
 from judgekit.execution.background import background_loop
 from judgekit.execution.crossing import Crossing
 from judgekit.execution.stopwatch import off_the_clock
+from judgekit.execution.threads import in_own_thread
 from judgekit.judges.asking.images import ImageData, checked_data
 from judgekit.judges.base import JudgeReply, JudgeRequest, Piece, Turn
 from judgekit.judges.state import state_folder
@@ -267,7 +268,7 @@ class _InProcess:
         """
         if self._identity is not None:
             return self._identity
-        identity = await asyncio.to_thread(
+        identity = await in_own_thread(
             engine_identity, self.path, self._args, self._template_kwargs, self.lora
         )
         if self._engine is not None:  # before that, the hub may not have been asked for its revision yet
@@ -313,8 +314,8 @@ class _InProcess:
             await self._end()
         self._identity = None  # the folder may have other weights by now
         loop = asyncio.get_running_loop()
-        self._engine = engine = await loop.run_in_executor(
-            None, load_engine, self._args, self._template_kwargs, self.path, loop
+        self._engine = engine = await in_own_thread(
+            load_engine, self._args, self._template_kwargs, self.path, loop
         )
         if self.lora is not None:
             engine.use_lora(self.lora)
@@ -356,7 +357,7 @@ class _InProcess:
                 task.cancel()
                 await asyncio.wait([task])
         if engine is not None:
-            await asyncio.get_running_loop().run_in_executor(None, engine.shutdown)
+            await in_own_thread(engine.shutdown)
 
 
 class VLLMJudge(_InProcess):

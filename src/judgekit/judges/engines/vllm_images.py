@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import io
 from collections.abc import Sequence
 from typing import Any
 
 from judgekit.errors import JudgeRejected, RolloutError
+from judgekit.execution.threads import in_own_thread
 from judgekit.judges.base import Piece
 
 _MOST_PIXELS = 50_000_000
@@ -25,7 +25,7 @@ async def open_images(pieces: Sequence[Piece]) -> list[Any]:
     left = _MOST_PIXELS
     for piece in pieces:
         try:
-            image = await asyncio.to_thread(_opened, piece.image, left)
+            image = await in_own_thread(_opened, piece.image, left)
         except Exception as error:
             kind = RolloutError if piece.max_tokens is not None else JudgeRejected
             raise kind(f"an image cannot be opened: {type(error).__name__}: {error}") from None
