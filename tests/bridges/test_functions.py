@@ -93,7 +93,12 @@ async def test_slime_takes_a_missing_sample_out_of_its_group(reward: Path) -> No
     paid = await slime.reward(SimpleNamespace(), group)
     assert paid == [1.0, 0.75, 0.25, 1.0]  # the mean of the others
     assert [one.remove_sample for one in group] == [False, True, False, False]
-    assert group[0].metadata == {"judgekit/correct": 1.0, "judgekit/flaky": 1.0, "judgekit/missing": 0.0}
+    assert group[0].metadata == {
+        "judgekit/correct": 1.0,
+        "judgekit/flaky": 1.0,
+        "judgekit/raw": 1.0,
+        "judgekit/missing": 0.0,
+    }
     assert group[1].metadata == {"judgekit/correct": 1.0, "judgekit/missing": 1.0}
 
 

@@ -225,7 +225,8 @@ def test_a_missing_reward_moves_no_siblings_advantage(tmp_path: Path, rloo: bool
     ):
         if length % 2:
             assert math.isnan(reward)
-            assert (score, why) == (None, "fussy: JudgeUnavailable")
+            assert score is None
+            assert why.startswith("fussy: JudgeUnavailable")
         else:
             assert reward == pytest.approx(length / 10)
             assert (score, why) == (length / 10, "")

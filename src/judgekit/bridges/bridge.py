@@ -9,8 +9,16 @@ from typing import Any
 
 from judgekit.errors import ConfigError, MissingRewardError
 from judgekit.metrics import Counts
-from judgekit.trainers import StepCounts, hosted_runner, in_background, run_blocking, without_fill
-from judgekit.types import Failed, RewardResult, Rollout
+from judgekit.trainers import (
+    StepCounts,
+    figures_of,
+    hosted_runner,
+    in_background,
+    run_blocking,
+    why_missing,
+    without_fill,
+)
+from judgekit.types import RewardResult, Rollout
 
 VARIABLE = "JUDGEKIT_REWARD"
 
@@ -81,22 +89,13 @@ def reward_file(named: Any = None) -> str:
 def value(result: RewardResult) -> float:
     """Return the reward. Raises MissingRewardError, with its graders' errors, if there is none."""
     if result.reward is None:
-        raise MissingRewardError(f"no reward: {why(result)}")
+        raise MissingRewardError(f"no reward: {why_missing(result)}")
     return result.reward
 
 
-def why(result: RewardResult) -> str:
-    """Say which grades are missing, and for what error."""
-    found = {name: result.grades.get(name) for name in result.missing}
-    return ", ".join(
-        f"{name} ({grade.error})" if isinstance(grade, Failed) else name for name, grade in found.items()
-    )
-
-
-def figures(result: RewardResult, prefix: str = "judgekit/") -> dict[str, float]:
-    """Return each grader's score, of those that gave one, and whether the reward is missing (0 or 1)."""
-    scores = {f"{prefix}{name}": score for name in result.grades if (score := result.score(name)) is not None}
-    return {**scores, f"{prefix}missing": float(result.status != "scored")}
+def figures(result: RewardResult) -> dict[str, float]:
+    """Return `figures_of` a result under judgekit's prefix."""
+    return {f"judgekit/{name}": figure for name, figure in figures_of(result).items()}
 
 
 def truth_of(row: Mapping[str, Any]) -> Any:

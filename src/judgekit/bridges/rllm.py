@@ -13,7 +13,8 @@ from typing import Any
 
 from rllm.eval.types import EvalOutput, Signal
 
-from judgekit.bridges.bridge import bridge, figures, reward_file, truth_of, value
+from judgekit.bridges.bridge import bridge, reward_file, truth_of, value
+from judgekit.trainers import figures_of
 from judgekit.types import Rollout
 
 
@@ -41,5 +42,5 @@ class JudgeKitEvaluator:
         return EvalOutput(
             reward=paid,
             is_correct=paid >= self.correct_from,
-            signals=[Signal(name, figure) for name, figure in figures(result, prefix="").items()],
+            signals=[Signal(name, figure) for name, figure in figures_of(result).items()],
         )

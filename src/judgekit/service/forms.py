@@ -14,7 +14,8 @@ from msgspec import Struct
 from judgekit.ledger.jsonl import encoded
 from judgekit.service.lanes import Knows
 from judgekit.service.reading import Refusal, decoded_object, field, rollout_at
-from judgekit.service.service import require_reward, why_missing
+from judgekit.service.service import require_reward
+from judgekit.trainers.results import why_missing
 from judgekit.types import RewardResult, Rollout, content_text
 
 _CONTENT = (str, list)

@@ -7,6 +7,7 @@ from judgekit.ledger.schema import Entry
 from judgekit.metrics import Counts
 from judgekit.trainers.collector import GroupCollector
 from judgekit.trainers.hosted import HostedRunner, hosted_runner, share_limits, without_fill
+from judgekit.trainers.results import figures_of, why_missing
 from judgekit.trainers.rollouts import plain, rollout_of, turns_of_tokens
 from judgekit.trainers.steps import StepCounts, check_failure_rate
 from judgekit.trainers.versions import host_version
@@ -21,6 +22,7 @@ __all__ = [
     "background_loop",
     "check_failure_rate",
     "did_you_mean",
+    "figures_of",
     "host_version",
     "hosted_runner",
     "in_background",
@@ -30,5 +32,6 @@ __all__ = [
     "run_blocking",
     "share_limits",
     "turns_of_tokens",
+    "why_missing",
     "without_fill",
 ]

@@ -19,6 +19,7 @@ from msgspec import Struct
 from judgekit.config import RewardConfig, load_runner
 from judgekit.errors import ConfigError
 from judgekit.run.runner import GradingRunner
+from judgekit.trainers.results import RESERVED
 from judgekit.types import RewardResult
 
 DEADLINE_S = 600.0
@@ -60,6 +61,11 @@ def hosted_runner(
     if (config is None) == (runner is None):
         raise ConfigError("say how to grade with one of a reward.yaml and a GradingRunner")
     made = load_runner(config, prepare) if config is not None else _from_object(runner)
+    if taken := RESERVED & made.graders.keys():
+        raise ConfigError(
+            f"graders: {min(taken)!r} is what adapters call a figure of their own, beside the graders' scores: choose another "
+            "name for the grader"
+        )
     setting = made.settings.missing_reward
     if setting == "mask" and not (can_mask and grouped):
         instead = "exclude" if can_exclude else "neutral"

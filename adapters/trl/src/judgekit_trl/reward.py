@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from judgekit import ConfigError, Failed, GradingRunner, RewardResult, Rollout
+from judgekit import ConfigError, GradingRunner, RewardResult, Rollout
 from judgekit.trainers import (
     Counts,
     HostedRunner,
@@ -20,6 +20,7 @@ from judgekit.trainers import (
     hosted_runner,
     in_background,
     share_limits,
+    why_missing,
 )
 from judgekit_trl.batch import check_whole, columns_of, group_numbers, place_of, rollout, truth_column
 
@@ -155,17 +156,7 @@ def _log(results: Sequence[RewardResult], figures: Mapping[str, float], given: M
     if (log_extra := given.get("log_extra")) is not None:
         for name in dict.fromkeys(name for result in results for name in result.grades):
             log_extra(f"judgekit/{name}", [result.score(name) for result in results])
-        log_extra("judgekit/missing", [_why(result) for result in results])
-
-
-def _why(result: RewardResult) -> str:
-    """Say why a reward is missing: its graders with their errors; empty where it is not."""
-    if result.status == "scored":
-        return ""
-    found = {name: result.grades.get(name) for name in result.missing}
-    return ", ".join(
-        f"{name}: {grade.error}" if isinstance(grade, Failed) else name for name, grade in found.items()
-    )
+        log_extra("judgekit/missing", [why_missing(result) for result in results])
 
 
 def _tags(state: Any, training: bool) -> dict[str, Any]:
