@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from judgekit import GradingRunner, JudgeUnavailable, Rollout, grader
+from judgekit import GradingRunner, JudgeUnavailable, Rollout, Switch, grader
 from judgekit.graders import FinalAnswer
 from judgekit.graders.function import group_grader
 from judgekit.service.forms import OpenRLHF, Verify
@@ -68,6 +68,19 @@ def roll(response: str, **more: Any) -> dict[str, Any]:
 
 
 CORRECT = {"correct": FinalAnswer()}
+
+
+@pytest.mark.parametrize("place", ["the row", "its verifier_metadata"])
+async def test_a_row_s_data_source_chooses_the_reward(place: str) -> None:
+    runner = GradingRunner(CORRECT, Switch({"math": "correct"}, otherwise=0.5), missing_reward=0.25)
+    row = {"data_source": "math", "reward_model": {"ground_truth": "4"}, "expected_answer": "It is four."}
+    given = row if place == "the row" else {"verifier_metadata": row}
+    plain = {name: value for name, value in verify("#### 4").items() if name != "expected_answer"}
+    async with serving(runner) as address:
+        assert (await address.post("/verify", {**plain, **given})).json["reward"] == 1.0
+        other = {**row, "data_source": "other"}
+        given = other if place == "the row" else {"verifier_metadata": other}
+        assert (await address.post("/verify", {**plain, **given})).json["reward"] == 0.5
 
 
 # ---- OpenRLHF: one request a sample, numbers instead of lists

@@ -15,19 +15,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from judgekit.bridges.bridge import bridge, reward_file, truth_of, value
+from judgekit.bridges.bridge import bridge, reward_file, value
 from judgekit.errors import MissingRewardError
-from judgekit.types import Rollout
+from judgekit.trainers import rollout_of
 
 
 def reward(prompt: str, completions: str, prompt_ids: Any, completion_ids: Any, **data: Any) -> float:
     """Grade one completion, in a process of AReaL's pool. *data*: the row. Raises MissingRewardError."""
-    rollout = Rollout(
+    rollout = rollout_of(
+        data,
         prompt=prompt,
-        response=completions,
-        ground_truth=truth_of(data),
+        turns=[{"role": "assistant", "content": completions}],
         response_tokens=len(completion_ids) if completion_ids is not None else None,
-        extra=data,
     )
     (result,) = bridge(reward_file(), grouped=False, can_exclude=True).grade_sync([rollout])
     return value(result)

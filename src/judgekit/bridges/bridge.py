@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from judgekit.errors import ConfigError, MissingRewardError
@@ -96,11 +96,3 @@ def value(result: RewardResult) -> float:
 def figures(result: RewardResult) -> dict[str, float]:
     """Return `figures_of` a result under judgekit's prefix."""
     return {f"judgekit/{name}": figure for name, figure in figures_of(result).items()}
-
-
-def truth_of(row: Mapping[str, Any]) -> Any:
-    """Return the reference of a data set's row, under one of the names that data sets have for it."""
-    return next(
-        (row[name] for name in ("ground_truth", "answer", "solution", "label") if row.get(name) is not None),
-        None,
-    )

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentReturn
 
-from judgekit.bridges.bridge import bridge, figures, reward_file, truth_of, value
+from judgekit.bridges.bridge import bridge, figures, reward_file, value
+from judgekit.trainers import rollout_of
 from judgekit.types import RewardResult, Rollout
 
 
@@ -65,12 +66,5 @@ class JudgeKitEnvironment(EnvironmentInterface):  # type: ignore[misc]
 def _rollout(log: Sequence[dict[str, Any]], row: dict[str, Any]) -> Rollout:
     messages = [{"role": message["role"], "content": message["content"]} for message in log]
     first = next((i for i, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
-    said = [message["content"] for message in messages if message["role"] == "assistant"]
-    return Rollout(
-        prompt=messages[:first],
-        response=said[-1] if said else "",
-        messages=messages,
-        ground_truth=truth_of(row),
-        group=str(row["group"]) if row.get("group") is not None else None,
-        extra=row,
-    )
+    group = str(row["group"]) if row.get("group") is not None else None
+    return rollout_of(row, prompt=messages[:first], turns=messages[first:], group=group)

@@ -13,8 +13,8 @@ from typing import Any
 
 from rllm.eval.types import EvalOutput, Signal
 
-from judgekit.bridges.bridge import bridge, reward_file, truth_of, value
-from judgekit.trainers import figures_of
+from judgekit.bridges.bridge import bridge, reward_file, value
+from judgekit.trainers import fields_of_row, figures_of
 from judgekit.types import Rollout
 
 
@@ -33,9 +33,8 @@ class JudgeKitEvaluator:
             prompt=task.instruction,
             response=str(getattr(last, "output", None) or ""),
             messages=list(getattr(last, "chat_completions", None) or ()),
-            ground_truth=truth_of(task.metadata or {}),
             group=str(task.id),
-            extra=dict(task.metadata or {}),
+            **fields_of_row(task.metadata or {}),
         )
         (result,) = bridge(self._file, grouped=False, can_exclude=True).grade_sync([rollout])
         paid = value(result)

@@ -16,11 +16,10 @@ from judgekit.service.lanes import Knows
 from judgekit.service.reading import Refusal, decoded_object, field, rollout_at
 from judgekit.service.service import require_reward
 from judgekit.trainers.results import why_missing
+from judgekit.trainers.rollouts import fields_of_row
 from judgekit.types import RewardResult, Rollout, content_text
 
 _CONTENT = (str, list)
-_LABELS = ("ground_truth", "expected_answer", "answer", "label")
-"""Where rows of NeMo-Gym's data sets have their reference."""
 
 
 class Asked(Struct, frozen=True):
@@ -162,14 +161,11 @@ class Verify:
         policy = [turn for turn in said if turn["role"] == "assistant"]
         extra = {name: value for name, value in row.items() if name not in _ROLLOUT_KEYS}
         metadata = row.get("verifier_metadata")
-        places = (extra, metadata if isinstance(metadata, Mapping) else {})
-        truth = next((place[name] for place in places for name in _LABELS if name in place), None)
         made = {
             "prompt": prompt,
             "response": policy[-1]["content"] if policy else "",
-            "ground_truth": truth,
             "messages": [*prompt, *said],
-            "extra": extra,
+            **fields_of_row({**(metadata if isinstance(metadata, Mapping) else {}), **extra}),
             "group": _group(row),
             "id": _text(row.get("_ng_rollout_id")),
         }

@@ -18,6 +18,7 @@ from judgekit.service.answers import Job, digest
 from judgekit.service.reading import Refusal, decoded_object, field, rollout_at
 from judgekit.service.service import RewardService, require_reward
 from judgekit.service.wire import JSON
+from judgekit.trainers.rollouts import fields_of_row
 from judgekit.types import RewardResult, Rollout
 
 _HOLD_S = 10.0
@@ -83,10 +84,9 @@ def _rollout(row: Mapping[str, Any]) -> Rollout:
     made = {
         "prompt": field(row, "prompt", (str, list), "text or a list of messages"),
         "response": field(row, "response", str, "text"),
-        "ground_truth": info.get("ground_truth"),
         "group": str(row["data_id"]) if row.get("data_id") is not None else None,
         "id": str(row.get("rollout_id", "")),
-        "extra": info,
+        **fields_of_row(info),
     }
     return rollout_at(made, "the task")
 

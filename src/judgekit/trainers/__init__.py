@@ -8,11 +8,12 @@ from judgekit.metrics import Counts
 from judgekit.trainers.collector import GroupCollector
 from judgekit.trainers.hosted import HostedRunner, hosted_runner, share_limits, without_fill
 from judgekit.trainers.results import figures_of, why_missing
-from judgekit.trainers.rollouts import plain, rollout_of, turns_of_tokens
+from judgekit.trainers.rollouts import TRUTHS, fields_of_row, plain, rollout_of, truth_of, turns_of_tokens
 from judgekit.trainers.steps import StepCounts, check_failure_rate
 from judgekit.trainers.versions import host_version
 
 __all__ = [
+    "TRUTHS",
     "Counts",
     "Entry",
     "GroupCollector",
@@ -22,6 +23,7 @@ __all__ = [
     "background_loop",
     "check_failure_rate",
     "did_you_mean",
+    "fields_of_row",
     "figures_of",
     "host_version",
     "hosted_runner",
@@ -31,6 +33,7 @@ __all__ = [
     "rollout_of",
     "run_blocking",
     "share_limits",
+    "truth_of",
     "turns_of_tokens",
     "why_missing",
     "without_fill",

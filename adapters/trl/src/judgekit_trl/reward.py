@@ -22,7 +22,7 @@ from judgekit.trainers import (
     share_limits,
     why_missing,
 )
-from judgekit_trl.batch import check_whole, columns_of, group_numbers, place_of, rollout, truth_column
+from judgekit_trl.batch import check_whole, columns_of, group_numbers, place_of, rollout, truth_columns
 
 OLDEST = (1, 0)
 """The first TRL whose trainers let reward functions log figures, which also tells them their groups."""
@@ -38,7 +38,7 @@ def judgekit_reward(
     """Make TRL's reward function of a reward.yaml or a GradingRunner.
 
     Give it to the trainer alone (`reward_funcs=judgekit_reward(…)`); other reward functions become graders.
-    *ground_truth*: the column of the reference (default: `ground_truth`, `reward_model`, `solution` or `answer`).
+    *ground_truth*: the column of the reference (default: the first of `judgekit.trainers.TRUTHS`).
     The function can be pickled. Raises ConfigError, also for a TRL that cannot do what is set for missing rewards.
     """
     # TRL finds a partial of a coroutine function to be one, and names it, in every version; an object not
@@ -94,13 +94,13 @@ class RewardFunction:
             check_whole(place, numbers)
         tags = _tags(given.get("trainer_state"), place is None or place.training)
         columns = columns_of(given, len(prompts))
-        truth = truth_column(self._ground_truth, columns)
+        truths = truth_columns(self._ground_truth, columns)
         rollouts = [
             rollout(
                 {name: values[i] for name, values in columns.items()},
                 prompts[i],
                 completions[i],
-                truth=truth,
+                truths=truths,
                 tokens=completion_ids[i] if completion_ids is not None else None,
                 group=str(number),
                 id=f"{number}_{i}",
