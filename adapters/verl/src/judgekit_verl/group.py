@@ -171,6 +171,7 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
         if "rm_scores" in out.batch:  # by the agent loop itself
             return
         groups: dict[Any, list[int]] = {}
+        baselines: dict[int, Any] = {}
         padding: dict[int, int] = {}
         size = (
             self.config.actor_rollout_ref.rollout.val_kwargs.n if prompts.meta_info.get("validate") else None
@@ -178,7 +179,8 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
         sampled = prompts.non_tensor_batch.get("__do_sample__")
         for i, uid in enumerate(prompts.non_tensor_batch["uid"].tolist()):
             # REMAX's greedy baseline has its prompt's uid, but does not compete with the others
-            alone = sampled is not None and not sampled[i]
+            if alone := sampled is not None and not sampled[i]:
+                baselines[i] = uid
             group = groups.setdefault((uid, i) if alone else uid, [])
             # verl pads a validation batch with its first rows, and drops them afterwards
             if len(group) == size:
@@ -205,7 +207,13 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
         scores[torch.arange(len(out)), last] = torch.tensor([a["reward_score"] for a in answers])
         out.batch["rm_scores"] = scores
         if not prompts.meta_info.get("validate"):
-            leave_out(out, [a.get("left_out") for a in answers], last)
+            left_out = [a.get("left_out") for a in answers]
+            for row, uid in baselines.items():
+                for sibling in groups.get(uid, ()) if left_out[row] is not None else ():
+                    left_out[sibling] = LeftOut(
+                        own_uid=False, keeps=False
+                    )  # they have nothing to be compared with
+            leave_out(out, left_out, last)
         extra_keys = out.meta_info.setdefault("reward_extra_keys", [])
         for key in answers[0]["reward_extra_info"]:
             out.non_tensor_batch[key] = np.array([a["reward_extra_info"][key] for a in answers])
@@ -218,7 +226,7 @@ def leave_out(out: DataProto, left_out: list[LeftOut | None], last: torch.Tensor
     rows = torch.tensor([one is not None for one in left_out])
     out.batch["response_mask"][rows] = 0
     if not out.batch["response_mask"].any():
-        keep = torch.tensor([i for i, one in enumerate(left_out) if one is not None and one.keeps][:2])
+        keep = [i for i, one in enumerate(left_out) if one is not None and one.keeps][:2]
         out.batch["response_mask"][keep, last[keep]] = 1
 
 
