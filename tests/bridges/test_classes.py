@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 
 from judgekit import MissingRewardError
+from judgekit.bridges import bridge
+
+from .conftest import missing
 
 Stand = Callable[..., None]
 
@@ -81,6 +84,51 @@ def test_nemo_rl(reward: Path, stand_in: Stand) -> None:
     assert answer.rewards.tolist() == [1.0, 0.25, 0.625, 0.25, 0.25]
     assert answer.terminateds.tolist() == [1.0] * 5
     assert env.global_post_process_and_metrics({})[1]["judgekit/missing"] == pytest.approx(0.4)
+
+
+MEETING = """
+import asyncio
+from judgekit import grader
+
+waiting, met = 0, asyncio.Event()
+
+@grader
+async def judge(rollout):
+    global waiting
+    waiting += 1
+    if waiting == 6:
+        met.set()
+    await asyncio.wait_for(met.wait(), 20)
+    return 1.0
+"""
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_nemo_rl_s_whole_batch_is_graded_at_once(
+    grouped: bool, reward: Path, stand_in: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The judge answers nobody before all rollouts are with it."""
+    (reward.parent / f"meeting_{grouped}.py").write_text(MEETING)
+    monkeypatch.syspath_prepend(str(reward.parent))
+    text = f'graders: {{judge: {{use: "meeting_{grouped}:judge"}}}}\nrunner: {{missing_reward: 0.0}}\n'
+    reward.write_text(text)
+    put_nemo_rl(stand_in)
+    from judgekit.bridges.nemo_rl import JudgeKitEnvironment
+
+    rows = [{"group": i // 2} if grouped else {} for i in range(6)]
+    assert JudgeKitEnvironment({}).step([log("a")] * 6, rows).rewards == [1.0] * 6
+
+
+def test_nemo_rl_a_row_alone_in_its_group_has_no_number_to_stand_in(reward: Path, stand_in: Stand) -> None:
+    put_nemo_rl(stand_in)
+    from judgekit.bridges.nemo_rl import JudgeKitEnvironment
+
+    rows = [{"ground_truth": "4", "group": group} for group in (0, 1)]
+    with pytest.raises(MissingRewardError, match="flaky"):
+        JudgeKitEnvironment({}).step([log("#### 4"), log("broken")], rows)
+    missing(reward, "0.5")
+    bridge._bridges.clear()
+    assert JudgeKitEnvironment({}).step([log("#### 4"), log("broken")], rows).rewards == [1.0, 0.5]
 
 
 ROW = {

@@ -46,21 +46,28 @@ class Bridge:
 
     async def grade(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:
         """Grade a prompt's rollouts, or one rollout. Raises FailureRateError, MissingRewardError."""
-        return await in_background(self._grade, rollouts)
+        (results,) = await in_background(self._grade, [rollouts])
+        return results
 
     def grade_sync(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:
         """As `grade`, for trainers that call from a thread."""
-        return run_blocking(self._grade(rollouts))
+        (results,) = self.grade_groups([rollouts])
+        return results
 
-    async def _grade(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:
-        (results,) = await self._runner.run_groups([rollouts])
+    def grade_groups(self, groups: Sequence[Sequence[Rollout]]) -> Sequence[Sequence[RewardResult]]:
+        """As `grade_sync`, for the rollouts of many prompts at once."""
+        return run_blocking(self._grade(groups))
+
+    async def _grade(self, groups: Sequence[Sequence[Rollout]]) -> Sequence[Sequence[RewardResult]]:
+        graded = await self._runner.run_groups(groups)
         counts = Counts(self._runner.settings.signals, self._runner.reward.bounds())
-        for result, rollout in zip(results, rollouts, strict=True):
-            counts.add(result, rollout)
-        if len(results) > 1:
-            counts.add_group(results, rollouts)
+        for results, rollouts in zip(graded, groups, strict=True):
+            for result, rollout in zip(results, rollouts, strict=True):
+                counts.add(result, rollout)
+            if len(results) > 1:
+                counts.add_group(results, rollouts)
         self._steps.add_stepless(counts)
-        return results if len(results) > 1 else [without_fill(result) for result in results]
+        return [results if len(results) > 1 else [without_fill(one) for one in results] for results in graded]
 
 
 _bridges: dict[tuple[str, bool, bool, bool], Bridge] = {}

@@ -3,7 +3,8 @@
     env = ray.remote(JudgeKitEnvironment).remote({"reward": "reward.yaml"})
 
 A missing reward becomes the mean of its group, where `metadata` names groups (`group`); NeMo-RL has no other way to say it.
-Without groups write `missing_reward: <number>` or `raise`.
+A row that is alone in its group has no such mean, and ends the step with a MissingRewardError. So for rows without groups, or
+with one rollout each (a validation), write `missing_reward: <number>` or `raise`.
 
 Source: NeMo-RL 0.5, nemo_rl/environments/interfaces.py.
 """
@@ -11,7 +12,8 @@ Source: NeMo-RL 0.5, nemo_rl/environments/interfaces.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -33,18 +35,16 @@ class JudgeKitEnvironment(EnvironmentInterface):  # type: ignore[misc]
         """Grade a batch of message logs. *metadata*: the rows, with a reference and, where known, a `group`."""
         pairs = list(zip(message_log_batch, metadata, strict=True))
         grouped = all(row.get("group") is not None for row in metadata)
-        order = (
-            sorted(range(len(pairs)), key=lambda i: str(pairs[i][1].get("group")))
-            if grouped
-            else range(len(pairs))
+        groups: dict[Any, list[int]] = {}
+        for i, row in enumerate(metadata):
+            groups.setdefault(str(row["group"]) if grouped else i, []).append(i)
+        graded = bridge(self._file, grouped=grouped).grade_groups(
+            [[_rollout(*pairs[i]) for i in places] for places in groups.values()]
         )
-        results: dict[int, RewardResult] = {}
-        graded = bridge(self._file, grouped=grouped)
-        for _, members in groupby(order, key=lambda i: str(pairs[i][1]["group"]) if grouped else i):
-            places = list(members)
-            found = graded.grade_sync([_rollout(*pairs[i]) for i in places])
-            results |= dict(zip(places, found, strict=True))
-        self._last = [results[i] for i in range(len(pairs))]
+        places = chain(*groups.values())
+        self._last = [
+            result for _, result in sorted(zip(places, chain(*graded), strict=True), key=itemgetter(0))
+        ]
         return EnvironmentReturn(
             observations=[{"role": "environment", "content": ""} for _ in pairs],
             metadata=list(metadata),
