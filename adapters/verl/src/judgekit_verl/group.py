@@ -29,6 +29,7 @@ from judgekit_verl.manager import GROUP, has_hook
 from judgekit_verl.sessions import GroupWorker, group_worker_v1, rollouts_of_a_step
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.step_counts import StepWatch, counts_actor, report
+from judgekit_verl.versions import no_score
 
 logger = logging.getLogger("judgekit")
 
@@ -215,8 +216,11 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
                     )  # they have nothing to be compared with
             leave_out(out, left_out, last)
         extra_keys = out.meta_info.setdefault("reward_extra_keys", [])
-        for key in answers[0]["reward_extra_info"]:
-            out.non_tensor_batch[key] = np.array([a["reward_extra_info"][key] for a in answers])
+        infos = [a["reward_extra_info"] for a in answers]
+        for key in dict.fromkeys(
+            key for info in infos for key in info
+        ):  # a user's function may give some in some groups
+            out.non_tensor_batch[key] = np.array([info.get(key, no_score()) for info in infos])
             if key not in extra_keys:
                 extra_keys.append(key)
 

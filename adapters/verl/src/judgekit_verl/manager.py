@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-import math
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from judgekit_verl.filters import add_metric, filter_metric
 from judgekit_verl.functions import group_scores, reward_function
 from judgekit_verl.samples import rollout_of_row, tags_of
 from judgekit_verl.settings import check_asked, settings
-from judgekit_verl.versions import DROPS_NONE, verl_version
+from judgekit_verl.versions import no_score, verl_version
 
 logger = logging.getLogger("judgekit")
 
@@ -130,7 +129,7 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             self._extras = made.extras
             ours = [PREFIX + name for name in ("missing", "raw", *self._extras)]
             self._filter_metric = filter_metric(config, ours)
-        self._none: float | None = None if verl_version() >= DROPS_NONE else math.nan
+        self._none = no_score()
         self._steps: Any = None
         self._collector: GroupCollector | None = None
         self._members: dict[tuple[str, int], asyncio.Future[Any]] = {}
