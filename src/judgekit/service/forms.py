@@ -60,7 +60,8 @@ class OpenRLHF:
         row = decoded_object(body)
         texts = field(row, "query", list, "a list of texts of prompt and response")
         prompts = field(row, "prompts", list, "a list of prompts")
-        labels = row.get("labels") or [None] * len(texts)
+        labels = field(row, "labels", list, "a list of labels") if row.get("labels") is not None else []
+        labels = labels or [None] * len(texts)
         if not texts or not len(texts) == len(prompts) == len(labels):
             raise Refusal(400, "'query', 'prompts' and 'labels' have one entry for each rollout")
         strip = [token for token in settings.get("strip", "").split(",") if token]
