@@ -424,6 +424,17 @@ async def test_roll_submits_and_asks() -> None:
         assert other["errcode"] == 2
 
 
+async def test_roll_s_samples_without_an_id_are_not_one_sample() -> None:
+    """Two of a policy's samples may be the same text."""
+    gate = Gate()
+    async with serving(GradingRunner([gate], missing_reward=0.0)) as address:
+        told = [(await address.post("/roll/submit_task", roll("x", rollout_id=""))).json for _ in range(2)]
+        for one in told:
+            asked = {"reward_request_id": one["reward_request_id"]}
+            assert (await address.get("/roll/task_result", asked)).json["reward_score"] == 1.0
+    assert gate.asked == ["x", "x"]
+
+
 async def test_roll_is_told_of_a_failure_and_may_submit_again() -> None:
     gate = Gate(open=False)
     gate.error = JudgeUnavailable("the judge is down")

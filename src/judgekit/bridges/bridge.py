@@ -10,6 +10,7 @@ from typing import Any
 from judgekit.errors import ConfigError, MissingRewardError
 from judgekit.metrics import Counts
 from judgekit.trainers import (
+    DEADLINE_S,
     StepCounts,
     figures_of,
     hosted_runner,
@@ -27,18 +28,25 @@ class Bridge:
     """Grades rollouts from any thread and event loop of the process, all by one runner.
 
     *reward*: path of a reward.yaml. *grouped*: whether a call brings all rollouts of a prompt; else each stands alone,
-    and graders of groups are refused. *can_exclude*: whether the trainer can be told that there is no reward. Raises
-    ConfigError.
+    and graders of groups are refused. *can_exclude*: whether the trainer can be told that there is no reward.
+    *deadline_s*: of a call, where reward.yaml writes none. Raises ConfigError.
     """
 
     def __init__(
-        self, reward: str, *, grouped: bool, can_mask: bool = False, can_exclude: bool = False
+        self,
+        reward: str,
+        *,
+        grouped: bool,
+        can_mask: bool = False,
+        can_exclude: bool = False,
+        deadline_s: float = DEADLINE_S,
     ) -> None:
         hosted = hosted_runner(
             config=reward,
             grouped=grouped,
             can_mask=can_mask,
             can_exclude=can_exclude,
+            deadline_s=deadline_s,
             grouping_hint="use a trainer that hands over groups, or the reward service",
         )
         self._runner = hosted.runner
@@ -70,17 +78,27 @@ class Bridge:
         return [results if len(results) > 1 else [without_fill(one) for one in results] for results in graded]
 
 
-_bridges: dict[tuple[str, bool, bool, bool], Bridge] = {}
+_bridges: dict[tuple[str, frozenset[tuple[str, Any]]], Bridge] = {}
 _lock = threading.Lock()
 
 
-def bridge(reward: str, *, grouped: bool, can_mask: bool = False, can_exclude: bool = False) -> Bridge:
-    """Return the process's bridge to this reward.yaml."""
-    key = (reward, grouped, can_mask, can_exclude)
+def bridge(reward: str, **options: Any) -> Bridge:
+    """Return the process's bridge to this reward.yaml. *options*: as `Bridge` has them."""
+    key = (reward, frozenset(options.items()))
     with _lock:  # trainers call from many threads at once, and all of them share one runner's limits
         if key not in _bridges:
-            _bridges[key] = Bridge(reward, grouped=grouped, can_mask=can_mask, can_exclude=can_exclude)
+            _bridges[key] = Bridge(reward, **options)
         return _bridges[key]
+
+
+def _forget() -> None:
+    """Reset a forked child: a lock that was held, and places that are taken, belong to the parent."""
+    global _lock
+    _lock = threading.Lock()
+    _bridges.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def reward_file(named: Any = None) -> str:
