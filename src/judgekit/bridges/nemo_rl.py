@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 import torch
@@ -41,10 +40,8 @@ class JudgeKitEnvironment(EnvironmentInterface):  # type: ignore[misc]
         graded = bridge(self._file, grouped=grouped).grade_groups(
             [[_rollout(*pairs[i]) for i in places] for places in groups.values()]
         )
-        places = chain(*groups.values())
-        self._last = [
-            result for _, result in sorted(zip(places, chain(*graded), strict=True), key=itemgetter(0))
-        ]
+        results = dict(zip(chain(*groups.values()), chain(*graded), strict=True))
+        self._last = [results[i] for i in range(len(pairs))]
         return EnvironmentReturn(
             observations=[{"role": "environment", "content": ""} for _ in pairs],
             metadata=list(metadata),

@@ -210,16 +210,14 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
         if not prompts.meta_info.get("validate"):
             left_out = [a.get("left_out") for a in answers]
             for row, uid in baselines.items():
-                for sibling in groups.get(uid, ()) if left_out[row] is not None else ():
-                    left_out[sibling] = LeftOut(
-                        own_uid=False, keeps=False
-                    )  # they have nothing to be compared with
+                if left_out[row] is not None:  # its siblings have nothing to be compared with
+                    for sibling in groups.get(uid, ()):
+                        left_out[sibling] = LeftOut(own_uid=False, keeps=False)
             leave_out(out, left_out, last)
         extra_keys = out.meta_info.setdefault("reward_extra_keys", [])
         infos = [a["reward_extra_info"] for a in answers]
-        for key in dict.fromkeys(
-            key for info in infos for key in info
-        ):  # a user's function may give some in some groups
+        # a user's function may give some figures in some groups only
+        for key in dict.fromkeys(key for info in infos for key in info):
             out.non_tensor_batch[key] = np.array([info.get(key, no_score()) for info in infos])
             if key not in extra_keys:
                 extra_keys.append(key)
