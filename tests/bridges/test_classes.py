@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 
 from judgekit import MissingRewardError
+from judgekit.bridges import bridge
+
+from .conftest import missing
 
 Stand = Callable[..., None]
 
@@ -53,7 +56,7 @@ class _Tensor(list):  # type: ignore[type-arg]
         return list(self)
 
 
-def test_nemo_rl(reward: Path, stand_in: Stand) -> None:
+def put_nemo_rl(stand_in: Stand) -> None:
     stand_in(
         "torch",
         tensor=lambda values, dtype=None: _Tensor(values),
@@ -63,10 +66,15 @@ def test_nemo_rl(reward: Path, stand_in: Stand) -> None:
     stand_in(
         "nemo_rl.environments.interfaces", EnvironmentInterface=object, EnvironmentReturn=SimpleNamespace
     )
-    from judgekit.bridges.nemo_rl import JudgeKitEnvironment
 
-    def log(text: str) -> list[dict[str, Any]]:
-        return [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": text}]
+
+def log(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": text}]
+
+
+def test_nemo_rl(reward: Path, stand_in: Stand) -> None:
+    put_nemo_rl(stand_in)
+    from judgekit.bridges.nemo_rl import JudgeKitEnvironment
 
     env = JudgeKitEnvironment({"reward": str(reward)})
     # the groups come mixed
@@ -76,6 +84,94 @@ def test_nemo_rl(reward: Path, stand_in: Stand) -> None:
     assert answer.rewards.tolist() == [1.0, 0.25, 0.625, 0.25, 0.25]
     assert answer.terminateds.tolist() == [1.0] * 5
     assert env.global_post_process_and_metrics({})[1]["judgekit/missing"] == pytest.approx(0.4)
+
+
+MEETING = """
+import asyncio
+from judgekit import grader
+
+waiting, met = 0, asyncio.Event()
+
+@grader
+async def judge(rollout):
+    global waiting
+    waiting += 1
+    if waiting == 6:
+        met.set()
+    await asyncio.wait_for(met.wait(), 20)
+    return 1.0
+"""
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_nemo_rl_s_whole_batch_is_graded_at_once(
+    grouped: bool, reward: Path, stand_in: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The judge answers nobody before all rollouts are with it."""
+    (reward.parent / f"meeting_{grouped}.py").write_text(MEETING)
+    monkeypatch.syspath_prepend(str(reward.parent))
+    text = f'graders: {{judge: {{use: "meeting_{grouped}:judge"}}}}\nrunner: {{missing_reward: 0.0}}\n'
+    reward.write_text(text)
+    put_nemo_rl(stand_in)
+    from judgekit.bridges.nemo_rl import JudgeKitEnvironment
+
+    rows = [{"group": i // 2} if grouped else {} for i in range(6)]
+    assert JudgeKitEnvironment({}).step([log("a")] * 6, rows).rewards == [1.0] * 6
+
+
+def test_nemo_rl_a_row_alone_in_its_group_has_no_number_to_stand_in(reward: Path, stand_in: Stand) -> None:
+    put_nemo_rl(stand_in)
+    from judgekit.bridges.nemo_rl import JudgeKitEnvironment
+
+    rows = [{"ground_truth": "4", "group": group} for group in (0, 1)]
+    with pytest.raises(MissingRewardError, match="flaky"):
+        JudgeKitEnvironment({}).step([log("#### 4"), log("broken")], rows)
+    missing(reward, "0.5")
+    bridge._bridges.clear()
+    assert JudgeKitEnvironment({}).step([log("#### 4"), log("broken")], rows).rewards == [1.0, 0.5]
+
+
+ROW = {
+    "data_source": "math",
+    "reward_model": {"ground_truth": "4", "style": "rule"},
+    "answer": "2 + 2 makes 4.",
+    "extra_info": {"level": 5},
+}
+BY_SOURCE = """
+graders:
+  correct: {use: final_answer}
+reward: {switch: {by: data_source, cases: {math: correct}, otherwise: 0.5}}
+runner: {missing_reward: 0.25}
+"""
+
+
+@pytest.mark.parametrize("trainer", ["areal", "slime", "nemo_rl", "rllm"])
+async def test_a_row_means_the_same_in_every_trainer(trainer: str, reward: Path, stand_in: Stand) -> None:
+    """As in verl: its data source chooses the reward, and its reward_model has the reference."""
+    reward.write_text(BY_SOURCE)
+    put_nemo_rl(stand_in)
+    stand_in("rllm.eval.types", EvalOutput=_Output, Signal=lambda name, value: (name, value))
+    said = "#### 4"
+
+    async def paid(row: dict[str, Any]) -> float:
+        module = importlib.import_module(f"judgekit.bridges.{trainer}")
+        if trainer == "areal":
+            return float(module.reward("2+2?", said, [1], [1, 2], **row))
+        if trainer == "slime":
+            sample = SimpleNamespace(
+                prompt="2+2?", response=said, label=None, metadata=row, group_index=0, index=0
+            )
+            return float(await module.reward(SimpleNamespace(), sample))
+        if trainer == "nemo_rl":
+            return float(module.JudgeKitEnvironment({}).step([log(said)], [row]).rewards[0])
+        steps = [SimpleNamespace(output=said, chat_completions=[])]
+        episode = SimpleNamespace(trajectories=[SimpleNamespace(steps=steps)])
+        task = SimpleNamespace(id="1", instruction="2+2?", metadata=row)
+        return float(module.JudgeKitEvaluator().evaluate(task, episode).reward)
+
+    assert await paid(ROW) == 1.0
+    assert await paid({**ROW, "reward_model": {"ground_truth": "5"}}) == 0.0
+    assert await paid({**ROW, "data_source": "other"}) == 0.5
 
 
 @dataclass

@@ -7,6 +7,7 @@ without a GPU, so that what they do is written here from their source.
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -93,7 +94,12 @@ async def test_slime_takes_a_missing_sample_out_of_its_group(reward: Path) -> No
     paid = await slime.reward(SimpleNamespace(), group)
     assert paid == [1.0, 0.75, 0.25, 1.0]  # the mean of the others
     assert [one.remove_sample for one in group] == [False, True, False, False]
-    assert group[0].metadata == {"judgekit/correct": 1.0, "judgekit/flaky": 1.0, "judgekit/missing": 0.0}
+    assert group[0].metadata == {
+        "judgekit/correct": 1.0,
+        "judgekit/flaky": 1.0,
+        "judgekit/raw": 1.0,
+        "judgekit/missing": 0.0,
+    }
     assert group[1].metadata == {"judgekit/correct": 1.0, "judgekit/missing": 1.0}
 
 
@@ -135,6 +141,30 @@ def test_areal_calls_it_in_a_process_of_its_own(reward: Path) -> None:
         assert pool.submit(call, "2+2?", "#### 4", [1], [2, 3], answer="4").result(60) == 1.0
         with pytest.raises(MissingRewardError, match="flaky"):
             pool.submit(call, "2+2?", "broken", [1], [2, 3], answer="4").result(60)
+
+
+def test_areal_s_reward_is_missing_before_areal_pays_0(reward: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AReaL's 15 s are no deadline of ours, and what takes longer is a 0 there."""
+    (reward.parent / "slow_judge.py").write_text(
+        "import asyncio\nfrom judgekit import grader\n\n@grader\nasync def slow(rollout):\n    await asyncio.sleep(50)\n"
+    )
+    monkeypatch.syspath_prepend(str(reward.parent))
+    monkeypatch.setattr(areal, "DEADLINE_S", 0.1)
+    reward.write_text('graders: {slow: {use: "slow_judge:slow"}}\n')
+    with pytest.raises(MissingRewardError, match="slow: DeadlineExceeded"):
+        areal.reward("2+2?", "#### 4", [1], [2, 3], answer="4")
+
+
+def test_a_forked_process_has_bridges_of_its_own(reward: Path) -> None:
+    """Also where another thread was making one while the process forked."""
+    here = bridge.bridge(str(reward), grouped=True)
+    with bridge._lock:
+        child = os.fork()
+        if child == 0:
+            free = bridge._lock.acquire(timeout=0)
+            os._exit(0 if free and not bridge._bridges else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert bridge.bridge(str(reward), grouped=True) is here
 
 
 async def test_areal_rejects_an_episode_without_a_reward(reward: Path) -> None:

@@ -21,6 +21,7 @@ from judgekit import (
     JudgeUnavailable,
     MissingRewardError,
     Rollout,
+    grader,
 )
 from judgekit.errors import ServiceUnavailable
 from judgekit.execution.background import run_blocking
@@ -167,6 +168,31 @@ async def test_a_stream_that_breaks_off_goes_on_with_what_is_missing() -> None:
         got = [result.index async for result in client.stream(make_groups(4, 4))]
     assert sorted(got) == list(range(16))
     assert len(gate.asked) == 16
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_outlives_a_restart_of_the_service(stream: bool) -> None:
+    """Its first life ends with the call half graded, and says so in the stream's last line."""
+    gate = Gate(open=False)
+
+    @grader
+    async def slow(rollout: Rollout) -> float:
+        return 1.0 if rollout.response == "a" else await gate.grade(rollout)
+
+    async def call(client: RewardClient) -> list[int]:
+        if stream:
+            return [result.index async for result in client.stream(rollouts)]
+        return [result.index for result in await client.run(rollouts)]
+
+    rollouts = [Rollout(response=text) for text in "ab"]
+    async with serving(GradingRunner([slow]), stop_s=0.0) as first:
+        client = RewardClient(first.url)
+        asked = asyncio.create_task(call(client))
+        await until(lambda: gate.asked)
+    gate.opened.set()
+    async with serving(GradingRunner([slow]), port=int(first.url.rpartition(":")[2])):
+        assert sorted(await asked) == [0, 1]
+        await client.close()
 
 
 async def test_a_key_of_the_callers_survives_a_restarted_program() -> None:

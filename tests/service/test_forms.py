@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from judgekit import GradingRunner, JudgeUnavailable, Rollout, grader
+from judgekit import GradingRunner, JudgeUnavailable, Rollout, Switch, grader
 from judgekit.graders import FinalAnswer
 from judgekit.graders.function import group_grader
 from judgekit.service.forms import OpenRLHF, Verify
@@ -68,6 +68,19 @@ def roll(response: str, **more: Any) -> dict[str, Any]:
 
 
 CORRECT = {"correct": FinalAnswer()}
+
+
+@pytest.mark.parametrize("place", ["the row", "its verifier_metadata"])
+async def test_a_row_s_data_source_chooses_the_reward(place: str) -> None:
+    runner = GradingRunner(CORRECT, Switch({"math": "correct"}, otherwise=0.5), missing_reward=0.25)
+    row = {"data_source": "math", "reward_model": {"ground_truth": "4"}, "expected_answer": "It is four."}
+    given = row if place == "the row" else {"verifier_metadata": row}
+    plain = {name: value for name, value in verify("#### 4").items() if name != "expected_answer"}
+    async with serving(runner) as address:
+        assert (await address.post("/verify", {**plain, **given})).json["reward"] == 1.0
+        other = {**row, "data_source": "other"}
+        given = other if place == "the row" else {"verifier_metadata": other}
+        assert (await address.post("/verify", {**plain, **given})).json["reward"] == 0.5
 
 
 # ---- OpenRLHF: one request a sample, numbers instead of lists
@@ -281,6 +294,9 @@ WRONG = [
     ("/openrlhf", {"query": "x", "prompts": ["x"]}, "'query' is a list"),
     ("/openrlhf", {"query": ["x"], "prompts": []}, "one entry for each rollout"),
     ("/openrlhf", {"query": [], "prompts": [], "labels": []}, "one entry for each rollout"),
+    ("/openrlhf", {"query": ["xy"], "prompts": ["x"], "labels": "4"}, "'labels' is a list of labels, not str"),
+    ("/openrlhf", {"query": ["xy"], "prompts": ["x"], "labels": {"a": 1}}, "'labels' is a list of labels"),
+    ("/openrlhf", {"query": ["xy"], "prompts": ["x"], "labels": 7}, "'labels' is a list of labels"),
     ("/openrlhf", {"query": [1], "prompts": ["x"]}, "query[0]: the texts"),
     ("/slime", {"prompt": "x"}, "'response' is missing"),
     ("/slime", {"prompt": 1, "response": "x"}, "'prompt' is text or a list of messages, not int"),
@@ -406,6 +422,17 @@ async def test_roll_submits_and_asks() -> None:
         }
         other = (await address.get("/roll/task_result", {"reward_request_id": "roll:none"})).json
         assert other["errcode"] == 2
+
+
+async def test_roll_s_samples_without_an_id_are_not_one_sample() -> None:
+    """Two of a policy's samples may be the same text."""
+    gate = Gate()
+    async with serving(GradingRunner([gate], missing_reward=0.0)) as address:
+        told = [(await address.post("/roll/submit_task", roll("x", rollout_id=""))).json for _ in range(2)]
+        for one in told:
+            asked = {"reward_request_id": one["reward_request_id"]}
+            assert (await address.get("/roll/task_result", asked)).json["reward_score"] == 1.0
+    assert gate.asked == ["x", "x"]
 
 
 async def test_roll_is_told_of_a_failure_and_may_submit_again() -> None:

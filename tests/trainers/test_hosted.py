@@ -119,6 +119,13 @@ def test_what_a_trainer_cannot_do_is_said_with_what_to_write(
         hosted(runner, **options)
 
 
+@pytest.mark.parametrize("name", ["masked", "missing", "raw"])
+def test_a_grader_with_the_name_of_an_adapter_s_figure_is_refused(name: str) -> None:
+    """Its scores would be taken for that figure: for whether the reward is missing, say."""
+    with pytest.raises(ConfigError, match=f"graders: '{name}' is .*choose another name"):
+        hosted(GradingRunner({"one": one, name: one}, {"one": 1.0, name: 1.0}))
+
+
 @pytest.mark.parametrize("setting", ["raise", 0.25])
 def test_rollouts_that_come_alone_are_graded_alone(setting: Any) -> None:
     made = hosted(GradingRunner([one], missing_reward=setting), grouped=False, can_mask=False)

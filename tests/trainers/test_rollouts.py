@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from judgekit.trainers import rollout_of, turns_of_tokens
+from judgekit.trainers import plain, rollout_of, truth_of, turns_of_tokens
 
 WORDS = ["<pad>", "I", "look", "it", "up", "\nuser\n", "tool", "says", "42", "\nassistant\n", "So", "42!"]
 PROMPT = [{"role": "user", "content": "How many?"}]
@@ -66,11 +66,23 @@ def test_the_response_is_the_last_turn_and_no_tool_s_text() -> None:
         ({"reward_model": {"ground_truth": 0}, "ground_truth": "other"}, 0),
         ({"reward_model": None, "ground_truth": "42"}, "42"),
         ({"reward_model": "a model"}, None),
+        ({"reward_model": {"style": "rule"}, "ground_truth": "42"}, "42"),
+        ({"solution": "So 6 × 7 is 42.", "answer": "42"}, "42"),
+        ({"label": "1", "solution": "42"}, "42"),
+        ({"expected_answer": "42", "answer": None}, "42"),
+        ({"label": "42"}, "42"),
         ({}, None),
     ],
 )
 def test_the_ground_truth_is_found_in_either_format(columns: dict[str, Any], truth: Any) -> None:
     assert rollout_of(columns, prompt="Q?", turns=[]).ground_truth == truth
+    assert truth_of(columns) == truth
+
+
+def test_the_ground_truth_is_in_the_column_that_is_named() -> None:
+    row = {"reward_model": {"ground_truth": "x"}, "answer": "x", "short": "42", "none": None}
+    for name, truth in (("short", "42"), ("reward_model", "x"), ("none", None)):
+        assert rollout_of(row, prompt="Q?", turns=[], truths=(name,)).ground_truth == truth
 
 
 def test_what_is_left_over_goes_into_extra() -> None:
@@ -98,6 +110,34 @@ def test_numpy_values_become_python_s() -> None:
     made = rollout_of(columns, prompt="Q?", turns=[])
     assert dict(made.extra) == {"tags": ["a", "b"], "weight": 0.5, "nested": [{"n": 1}]}
     assert type(made.extra["weight"]) is float
+
+
+def test_numpy_inside_other_values_becomes_python_s() -> None:
+    """As pandas reads the columns of verl's parquet files: a list of accepted answers is an array."""
+    np = pytest.importorskip("numpy")
+    accepted = np.array(["4", "four"], dtype=object)
+    columns = {
+        "reward_model": {"ground_truth": accepted},
+        "extra_info": {"choices": accepted, "pairs": [(np.int64(1), "a")], "table": np.array([[1, 2]])},
+    }
+    made = rollout_of(columns, prompt="Q?", turns=[], fields={"scores": {"inner": np.float32(0.5)}})
+    assert made.ground_truth == ["4", "four"]
+    assert type(made.ground_truth) is list
+    assert dict(made.extra) == {
+        "choices": ["4", "four"],
+        "pairs": [(1, "a")],
+        "table": [[1, 2]],
+        "scores": {"inner": 0.5},
+    }
+    assert type(made.extra["pairs"][0][0]) is int
+    assert type(made.extra["scores"]["inner"]) is float
+
+
+def test_values_without_numpy_are_not_copied() -> None:
+    ids = list(range(1000))
+    assert plain(ids) is ids
+    longest = pytest.importorskip("numpy").longdouble(1)
+    assert plain(longest) is longest  # which has no value of Python's
 
 
 def test_the_module_needs_no_numpy() -> None:

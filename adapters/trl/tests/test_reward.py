@@ -16,7 +16,6 @@ import spawned
 from graders_for_tests import down, fussy, longest
 from judgekit import ConfigError, GradingRunner, Ledger, MissingRewardError, grader, read_ledger
 from judgekit_trl import judgekit_reward
-from judgekit_trl.batch import TRUTHS
 from toy_training import GROUP, Steps, check_advantages, rows, trainer
 
 VERSION = tuple(int(part) for part in version("trl").split(".")[:2])
@@ -133,7 +132,7 @@ def test_columns_of_any_name(tmp_path: Path) -> None:
     assert first.extra == {"function": "f", "self": "s", "given": "g", "config": None}
 
 
-@pytest.mark.parametrize("column", ["ground_truth", "solution", "answer"])
+@pytest.mark.parametrize("column", ["ground_truth", "solution", "answer", "label"])
 def test_the_reference_is_found(tmp_path: Path, column: str) -> None:
     batch = [{"prompt": "3?c", column: "c"}] * GROUP
     assert looked(tmp_path, batch, ["c"] * GROUP)[0].ground_truth == "c"
@@ -148,7 +147,6 @@ def test_the_reference_of_the_usual_data_sets(tmp_path: Path) -> None:
     }
     first, *_ = looked(tmp_path, [row] * GROUP, ["c"] * GROUP)
     assert (first.ground_truth, first.data_source, first.extra) == ("c", "toy", {"index": 7})
-    assert TRUTHS[0] == "ground_truth"
 
 
 def test_the_reference_is_named(tmp_path: Path) -> None:
@@ -225,7 +223,8 @@ def test_a_missing_reward_moves_no_siblings_advantage(tmp_path: Path, rloo: bool
     ):
         if length % 2:
             assert math.isnan(reward)
-            assert (score, why) == (None, "fussy: JudgeUnavailable")
+            assert score is None
+            assert why.startswith("fussy: JudgeUnavailable")
         else:
             assert reward == pytest.approx(length / 10)
             assert (score, why) == (length / 10, "")

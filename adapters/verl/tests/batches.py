@@ -92,3 +92,43 @@ class FakePolicy:
             num_preempted=0,
             extra_fields={"global_steps": 1, "min_global_steps": 1, "max_global_steps": 1},
         )
+
+
+class LocalWorker:
+    """A reward worker in this process, for a manager's calls of it."""
+
+    def __init__(self, manager: Any) -> None:
+        manager._step_counts = lambda: Nowhere()
+        self._manager = manager
+
+    @property
+    def compute_score(self) -> Any:
+        return self
+
+    def remote(self, data: Any) -> Any:
+        return self._manager.run_single(data)
+
+
+class Nowhere:
+    """In the place of the cluster's actor."""
+
+    @property
+    def add(self) -> Any:
+        return self
+
+    async def remote(self, *_: Any) -> None: ...
+
+
+def grade_groups(config: Any, tokenizer: Any, data: DataProto) -> DataProto:
+    """Grade a batch by group as V0's hook does, and write the rewards and masks into it."""
+    from verl.trainer.ppo.reward import load_reward_manager
+
+    from judgekit_verl.group import _BatchManager
+
+    manager = object.__new__(_BatchManager)
+    manager.config = config
+    manager.reward_loop_worker_handles = [LocalWorker(load_reward_manager(config, tokenizer))]
+    width = data.batch["prompts"].shape[1]
+    data.batch["response_mask"] = data.batch["attention_mask"][:, width:].clone()
+    asyncio.run(manager._grade_groups(data, data))
+    return data

@@ -78,6 +78,20 @@ def test_a_group_that_nobody_can_be_compared_in() -> None:
     assert estimators.Treatment(own_uid=False, least=1).of_group([True, False])[1] is None
 
 
+@pytest.mark.parametrize(
+    ("name", "v1"),
+    [("grpo", True), ("rloo", True), ("opo", True), ("gae", True), ("gae", False), ("judgekit_grpo", False)],
+)
+def test_a_lone_rollout_without_a_reward_is_not_trained_on(name: str, v1: bool) -> None:
+    """As where the other sessions of its prompt failed: nothing is compared with what stands in for its reward."""
+    hosted: Any = SimpleNamespace(mask=True, exclude=True)
+    treatment = estimators.treatment(algorithm(name), hosted, v1=v1)
+    assert treatment is not None
+    (lone,) = treatment.of_group([True])
+    assert lone is not None
+    assert lone.mask([1] * 5) == [0] * 5
+
+
 def test_what_to_write_is_said() -> None:
     assert "algorithm.adv_estimator=judgekit_grpo_passk" in estimators.advice(algorithm("grpo_passk"))
     assert "cannot be changed" in estimators.advice(algorithm("somebody_elses"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from verl.trainer.ppo.reward import load_reward_manager
 
-from batches import batch
+from batches import Nowhere, batch
 from judgekit import ConfigError
 from judgekit_verl.manager import GROUP
 from test_groups import HOOK, MANAGER
@@ -34,16 +34,6 @@ async def values(config: Any, tokenizer: Any, metric: str, *responses: str) -> l
     data.meta_info[GROUP] = True
     manager._step_counts = lambda: Nowhere()
     return [float(one["reward_extra_info"][metric]) for one in (await manager.run_single(data))["group"]]
-
-
-class Nowhere:
-    """In the place of the cluster's actor."""
-
-    @property
-    def add(self) -> Any:
-        return self
-
-    async def remote(self, *_: Any) -> None: ...
 
 
 @pytest.mark.parametrize(

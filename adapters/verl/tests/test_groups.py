@@ -13,7 +13,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from batches import FakePolicy, objects
+from batches import FakePolicy, batch, grade_groups, objects
 
 HOOK = "+actor_rollout_ref.rollout.agent.agent_loop_manager_class=judgekit_verl.JudgeKitAgentLoopManager"
 MANAGER = "reward.reward_manager.name=judgekit"
@@ -302,6 +302,29 @@ def test_v1_a_baseline_with_its_prompts_uid_is_a_group_of_its_own(v1: Callable[.
         time.sleep(0.2)
     counts = watch._steps._counts
     assert counts.statuses == {"scored": 3, "neutral": 1}  # alone, where a rank says nothing
+
+
+def test_v0_a_prompt_whose_baseline_has_no_reward_is_left_out(
+    trainer_config: Callable[..., Any], tokenizer: Any
+) -> None:
+    """REMAX would subtract from all of its rollouts what stands in for that reward."""
+    config = trainer_config(
+        HOOK,
+        MANAGER,
+        "+reward.reward_kwargs.judgekit_runner=graders_for_tests:excluding",
+        "algorithm.adv_estimator=remax",
+        "trainer.use_v1=False",
+    )
+    data = batch(tokenizer, ["aaaa", "zzzz", "down", "aaaa", "zzzz", "aazz"], uids=[*"aaabbb"])
+    data.non_tensor_batch["__do_sample__"] = objects([True, True, False] * 2)
+    out = grade_groups(config, tokenizer, data)
+    trained = out.batch["response_mask"].sum(1) > 0
+    assert trained.tolist() == [False, False, False, True, True, True]
+    assert out.batch["rm_scores"].sum(1)[3:].tolist() == [1.0, 0.5, 0.75]
+    alone = batch(tokenizer, ["down", "down"], uids=[*"ab"])
+    assert not grade_groups(config, tokenizer, alone).batch["response_mask"].any()
+    together = batch(tokenizer, ["down", "down"], uids=[*"aa"])
+    assert grade_groups(config, tokenizer, together).batch["response_mask"].sum(1).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("fault", ["not sent", "not received"])

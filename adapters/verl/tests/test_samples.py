@@ -58,6 +58,15 @@ def test_a_column_called_messages_is_the_conversation_only_if_it_ends_alike(toke
     assert len(rollout_of({"raw_prompt": PROMPT, "messages": mine}, ids, tokenizer).messages) == 3
 
 
+@pytest.mark.parametrize("column", ['[{"role": "user", "content": "q"}]', ["a", "b"], [["a"]], 7, None])
+def test_a_column_called_messages_may_hold_anything(tokenizer: Any, column: Any) -> None:
+    """It is the data set's own business, and stays in `extra`; so does what an agent loop exports."""
+    ids = tokenizer.encode("mine")
+    for columns, fields in (({"messages": column}, {}), ({}, {"messages": column})):
+        made = rollout_of({"raw_prompt": PROMPT, **columns}, ids, tokenizer, extra_fields=fields)
+        assert (made.response, made.extra["messages"]) == ("mine", column)
+
+
 @pytest.mark.parametrize(
     ("text", "end", "reason"), [("x" * 8, False, "length"), ("x", False, None), ("x", True, "stop")]
 )

@@ -82,6 +82,24 @@ async def test_a_row(server: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "It is 4." in text
 
 
+async def test_options_that_are_none_are_not_given(server: Written) -> None:
+    """As in a parquet file in which another row gives them."""
+    options = (
+        "api_key",
+        "timeout",
+        "model_name",
+        "temperature",
+        "top_p",
+        "max_new_tokens",
+        "enable_thinking",
+    )
+    none = dict.fromkeys((*options, "batch_size", "prompt_template", "target_gt"))
+    info = {**none, "server_url": server.url, "problem": "p"}
+    assert await compute_score("x", "s", "t", info, on_failure="raise") == 0.5
+    body = server.bodies[-1]
+    assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.7, 0.8, 512)
+
+
 async def test_a_template_of_ones_own(server: Written) -> None:
     template = "Problem: {PROBLEM}\nTruth: {REFERENCE_SOLUTION}\nTry: {CANDIDATE_SOLUTION}\nEnd with\nREWARD: <score>"
     info = {"server_url": server.url, "problem": "p", "prompt_template": template}

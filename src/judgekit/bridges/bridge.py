@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from judgekit.errors import ConfigError, MissingRewardError
 from judgekit.metrics import Counts
-from judgekit.trainers import StepCounts, hosted_runner, in_background, run_blocking, without_fill
-from judgekit.types import Failed, RewardResult, Rollout
+from judgekit.trainers import (
+    DEADLINE_S,
+    StepCounts,
+    figures_of,
+    hosted_runner,
+    in_background,
+    run_blocking,
+    why_missing,
+    without_fill,
+)
+from judgekit.types import RewardResult, Rollout
 
 VARIABLE = "JUDGEKIT_REWARD"
 
@@ -19,18 +28,25 @@ class Bridge:
     """Grades rollouts from any thread and event loop of the process, all by one runner.
 
     *reward*: path of a reward.yaml. *grouped*: whether a call brings all rollouts of a prompt; else each stands alone,
-    and graders of groups are refused. *can_exclude*: whether the trainer can be told that there is no reward. Raises
-    ConfigError.
+    and graders of groups are refused. *can_exclude*: whether the trainer can be told that there is no reward.
+    *deadline_s*: of a call, where reward.yaml writes none. Raises ConfigError.
     """
 
     def __init__(
-        self, reward: str, *, grouped: bool, can_mask: bool = False, can_exclude: bool = False
+        self,
+        reward: str,
+        *,
+        grouped: bool,
+        can_mask: bool = False,
+        can_exclude: bool = False,
+        deadline_s: float = DEADLINE_S,
     ) -> None:
         hosted = hosted_runner(
             config=reward,
             grouped=grouped,
             can_mask=can_mask,
             can_exclude=can_exclude,
+            deadline_s=deadline_s,
             grouping_hint="use a trainer that hands over groups, or the reward service",
         )
         self._runner = hosted.runner
@@ -38,34 +54,51 @@ class Bridge:
 
     async def grade(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:
         """Grade a prompt's rollouts, or one rollout. Raises FailureRateError, MissingRewardError."""
-        return await in_background(self._grade, rollouts)
+        (results,) = await in_background(self._grade, [rollouts])
+        return results
 
     def grade_sync(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:
         """As `grade`, for trainers that call from a thread."""
-        return run_blocking(self._grade(rollouts))
+        (results,) = self.grade_groups([rollouts])
+        return results
 
-    async def _grade(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:
-        (results,) = await self._runner.run_groups([rollouts])
+    def grade_groups(self, groups: Sequence[Sequence[Rollout]]) -> Sequence[Sequence[RewardResult]]:
+        """As `grade_sync`, for the rollouts of many prompts at once."""
+        return run_blocking(self._grade(groups))
+
+    async def _grade(self, groups: Sequence[Sequence[Rollout]]) -> Sequence[Sequence[RewardResult]]:
+        graded = await self._runner.run_groups(groups)
         counts = Counts(self._runner.settings.signals, self._runner.reward.bounds())
-        for result, rollout in zip(results, rollouts, strict=True):
-            counts.add(result, rollout)
-        if len(results) > 1:
-            counts.add_group(results, rollouts)
+        for results, rollouts in zip(graded, groups, strict=True):
+            for result, rollout in zip(results, rollouts, strict=True):
+                counts.add(result, rollout)
+            if len(results) > 1:
+                counts.add_group(results, rollouts)
         self._steps.add_stepless(counts)
-        return results if len(results) > 1 else [without_fill(result) for result in results]
+        return [results if len(results) > 1 else [without_fill(one) for one in results] for results in graded]
 
 
-_bridges: dict[tuple[str, bool, bool, bool], Bridge] = {}
+_bridges: dict[tuple[str, frozenset[tuple[str, Any]]], Bridge] = {}
 _lock = threading.Lock()
 
 
-def bridge(reward: str, *, grouped: bool, can_mask: bool = False, can_exclude: bool = False) -> Bridge:
-    """Return the process's bridge to this reward.yaml."""
-    key = (reward, grouped, can_mask, can_exclude)
+def bridge(reward: str, **options: Any) -> Bridge:
+    """Return the process's bridge to this reward.yaml. *options*: as `Bridge` has them."""
+    key = (reward, frozenset(options.items()))
     with _lock:  # trainers call from many threads at once, and all of them share one runner's limits
         if key not in _bridges:
-            _bridges[key] = Bridge(reward, grouped=grouped, can_mask=can_mask, can_exclude=can_exclude)
+            _bridges[key] = Bridge(reward, **options)
         return _bridges[key]
+
+
+def _forget() -> None:
+    """Reset a forked child: a lock that was held, and places that are taken, belong to the parent."""
+    global _lock
+    _lock = threading.Lock()
+    _bridges.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def reward_file(named: Any = None) -> str:
@@ -81,27 +114,10 @@ def reward_file(named: Any = None) -> str:
 def value(result: RewardResult) -> float:
     """Return the reward. Raises MissingRewardError, with its graders' errors, if there is none."""
     if result.reward is None:
-        raise MissingRewardError(f"no reward: {why(result)}")
+        raise MissingRewardError(f"no reward: {why_missing(result)}")
     return result.reward
 
 
-def why(result: RewardResult) -> str:
-    """Say which grades are missing, and for what error."""
-    found = {name: result.grades.get(name) for name in result.missing}
-    return ", ".join(
-        f"{name} ({grade.error})" if isinstance(grade, Failed) else name for name, grade in found.items()
-    )
-
-
-def figures(result: RewardResult, prefix: str = "judgekit/") -> dict[str, float]:
-    """Return each grader's score, of those that gave one, and whether the reward is missing (0 or 1)."""
-    scores = {f"{prefix}{name}": score for name in result.grades if (score := result.score(name)) is not None}
-    return {**scores, f"{prefix}missing": float(result.status != "scored")}
-
-
-def truth_of(row: Mapping[str, Any]) -> Any:
-    """Return the reference of a data set's row, under one of the names that data sets have for it."""
-    return next(
-        (row[name] for name in ("ground_truth", "answer", "solution", "label") if row.get(name) is not None),
-        None,
-    )
+def figures(result: RewardResult) -> dict[str, float]:
+    """Return `figures_of` a result under judgekit's prefix."""
+    return {f"judgekit/{name}": figure for name, figure in figures_of(result).items()}

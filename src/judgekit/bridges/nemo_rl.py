@@ -3,7 +3,8 @@
     env = ray.remote(JudgeKitEnvironment).remote({"reward": "reward.yaml"})
 
 A missing reward becomes the mean of its group, where `metadata` names groups (`group`); NeMo-RL has no other way to say it.
-Without groups write `missing_reward: <number>` or `raise`.
+A row that is alone in its group has no such mean, and ends the step with a MissingRewardError. So for rows without groups, or
+with one rollout each (a validation), write `missing_reward: <number>` or `raise`.
 
 Source: NeMo-RL 0.5, nemo_rl/environments/interfaces.py.
 """
@@ -11,13 +12,14 @@ Source: NeMo-RL 0.5, nemo_rl/environments/interfaces.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain
 from typing import Any
 
 import torch
 from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentReturn
 
-from judgekit.bridges.bridge import bridge, figures, reward_file, truth_of, value
+from judgekit.bridges.bridge import bridge, figures, reward_file, value
+from judgekit.trainers import rollout_of
 from judgekit.types import RewardResult, Rollout
 
 
@@ -32,17 +34,13 @@ class JudgeKitEnvironment(EnvironmentInterface):  # type: ignore[misc]
         """Grade a batch of message logs. *metadata*: the rows, with a reference and, where known, a `group`."""
         pairs = list(zip(message_log_batch, metadata, strict=True))
         grouped = all(row.get("group") is not None for row in metadata)
-        order = (
-            sorted(range(len(pairs)), key=lambda i: str(pairs[i][1].get("group")))
-            if grouped
-            else range(len(pairs))
+        groups: dict[Any, list[int]] = {}
+        for i, row in enumerate(metadata):
+            groups.setdefault(str(row["group"]) if grouped else i, []).append(i)
+        graded = bridge(self._file, grouped=grouped).grade_groups(
+            [[_rollout(*pairs[i]) for i in places] for places in groups.values()]
         )
-        results: dict[int, RewardResult] = {}
-        graded = bridge(self._file, grouped=grouped)
-        for _, members in groupby(order, key=lambda i: str(pairs[i][1]["group"]) if grouped else i):
-            places = list(members)
-            found = graded.grade_sync([_rollout(*pairs[i]) for i in places])
-            results |= dict(zip(places, found, strict=True))
+        results = dict(zip(chain(*groups.values()), chain(*graded), strict=True))
         self._last = [results[i] for i in range(len(pairs))]
         return EnvironmentReturn(
             observations=[{"role": "environment", "content": ""} for _ in pairs],
@@ -65,12 +63,5 @@ class JudgeKitEnvironment(EnvironmentInterface):  # type: ignore[misc]
 def _rollout(log: Sequence[dict[str, Any]], row: dict[str, Any]) -> Rollout:
     messages = [{"role": message["role"], "content": message["content"]} for message in log]
     first = next((i for i, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
-    said = [message["content"] for message in messages if message["role"] == "assistant"]
-    return Rollout(
-        prompt=messages[:first],
-        response=said[-1] if said else "",
-        messages=messages,
-        ground_truth=truth_of(row),
-        group=str(row["group"]) if row.get("group") is not None else None,
-        extra=row,
-    )
+    group = str(row["group"]) if row.get("group") is not None else None
+    return rollout_of(row, prompt=messages[:first], turns=messages[first:], group=group)

@@ -13,7 +13,8 @@ from typing import Any
 
 from rllm.eval.types import EvalOutput, Signal
 
-from judgekit.bridges.bridge import bridge, figures, reward_file, truth_of, value
+from judgekit.bridges.bridge import bridge, reward_file, value
+from judgekit.trainers import fields_of_row, figures_of
 from judgekit.types import Rollout
 
 
@@ -32,14 +33,13 @@ class JudgeKitEvaluator:
             prompt=task.instruction,
             response=str(getattr(last, "output", None) or ""),
             messages=list(getattr(last, "chat_completions", None) or ()),
-            ground_truth=truth_of(task.metadata or {}),
             group=str(task.id),
-            extra=dict(task.metadata or {}),
+            **fields_of_row(task.metadata or {}),
         )
         (result,) = bridge(self._file, grouped=False, can_exclude=True).grade_sync([rollout])
         paid = value(result)
         return EvalOutput(
             reward=paid,
             is_correct=paid >= self.correct_from,
-            signals=[Signal(name, figure) for name, figure in figures(result, prefix="").items()],
+            signals=[Signal(name, figure) for name, figure in figures_of(result).items()],
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from judgekit.bridges.bridge import bridge, figures, reward_file, value
+from judgekit.trainers import TRUTHS, rollout_of
 from judgekit.types import RewardResult, Rollout
 
 
@@ -40,13 +41,14 @@ def _noted(sample: Any, result: RewardResult) -> float:
 
 def _rollout(sample: Any) -> Rollout:
     status = getattr(getattr(sample, "status", None), "value", None)
-    return Rollout(
+    label = {} if sample.label is None else {"label": sample.label}
+    return rollout_of(
+        {**(sample.metadata or {}), **label},
         prompt=sample.prompt,
-        response=sample.response,
+        turns=[{"role": "assistant", "content": sample.response}],
         group=str(sample.group_index),
         id=str(sample.index),
-        ground_truth=sample.label,
         response_tokens=getattr(sample, "response_length", None) or None,
         finish_reason={"completed": "stop", "truncated": "length"}.get(str(status)),
-        extra=dict(sample.metadata or {}),
+        truths=(*label, *TRUTHS),  # what `--label-key` names counts first
     )

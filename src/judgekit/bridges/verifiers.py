@@ -18,7 +18,8 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from judgekit.bridges.bridge import bridge, figures, reward_file, truth_of, value
+from judgekit.bridges.bridge import bridge, figures, reward_file, value
+from judgekit.trainers import fields_of_row
 from judgekit.types import Rollout
 
 
@@ -33,8 +34,7 @@ async def reward(task: vf.TaskData, trace: vf.Trace) -> Mapping[str, float]:
 
 
 def rollout_of_trace(task: vf.TaskData, trace: vf.Trace) -> Rollout:
-    """Make a rollout of a trace's last branch. The reference is the task's `ground_truth`, `answer` or `solution`."""
-    data: dict[str, Any] = task.model_dump()
+    """Make a rollout of a trace's last branch. The reference is in one of the task's `judgekit.trainers.TRUTHS`."""
     messages = _plain(trace.branches[-1].messages) if trace.branches else []
     return Rollout(
         prompt=task.prompt if isinstance(task.prompt, str) else _plain(task.prompt or []),
@@ -42,8 +42,7 @@ def rollout_of_trace(task: vf.TaskData, trace: vf.Trace) -> Rollout:
         messages=messages,
         group=str(task.idx),
         id=str(trace.id),
-        ground_truth=truth_of(data),
-        extra=data,
+        **fields_of_row(task.model_dump()),
     )
 
 

@@ -136,12 +136,14 @@ class RewardClient:
                                 if "done" in row:
                                     return
                                 if "error" in row:
-                                    attempts.refused(500, {}, line)
+                                    attempts.refused(row["error"].get("status", 500), {}, line)
+                                    break
                                 result = _with_group(_decode_line(line), batch)
                                 if result.index not in seen:
                                     seen.add(result.index)
                                     yield result
-                        attempts.failed(ConnectionError("the answer broke off"))
+                            else:
+                                attempts.failed(ConnectionError("the answer broke off"))
             except _faults() as error:
                 attempts.failed(error)
             await attempts.pause()

@@ -14,12 +14,12 @@ from msgspec import Struct
 from judgekit.ledger.jsonl import encoded
 from judgekit.service.lanes import Knows
 from judgekit.service.reading import Refusal, decoded_object, field, rollout_at
-from judgekit.service.service import require_reward, why_missing
+from judgekit.service.service import require_reward
+from judgekit.trainers.results import why_missing
+from judgekit.trainers.rollouts import fields_of_row
 from judgekit.types import RewardResult, Rollout, content_text
 
 _CONTENT = (str, list)
-_LABELS = ("ground_truth", "expected_answer", "answer", "label")
-"""Where rows of NeMo-Gym's data sets have their reference."""
 
 
 class Asked(Struct, frozen=True):
@@ -60,7 +60,8 @@ class OpenRLHF:
         row = decoded_object(body)
         texts = field(row, "query", list, "a list of texts of prompt and response")
         prompts = field(row, "prompts", list, "a list of prompts")
-        labels = row.get("labels") or [None] * len(texts)
+        labels = field(row, "labels", list, "a list of labels") if row.get("labels") is not None else []
+        labels = labels or [None] * len(texts)
         if not texts or not len(texts) == len(prompts) == len(labels):
             raise Refusal(400, "'query', 'prompts' and 'labels' have one entry for each rollout")
         strip = [token for token in settings.get("strip", "").split(",") if token]
@@ -161,14 +162,11 @@ class Verify:
         policy = [turn for turn in said if turn["role"] == "assistant"]
         extra = {name: value for name, value in row.items() if name not in _ROLLOUT_KEYS}
         metadata = row.get("verifier_metadata")
-        places = (extra, metadata if isinstance(metadata, Mapping) else {})
-        truth = next((place[name] for place in places for name in _LABELS if name in place), None)
         made = {
             "prompt": prompt,
             "response": policy[-1]["content"] if policy else "",
-            "ground_truth": truth,
             "messages": [*prompt, *said],
-            "extra": extra,
+            **fields_of_row({**(metadata if isinstance(metadata, Mapping) else {}), **extra}),
             "group": _group(row),
             "id": _text(row.get("_ng_rollout_id")),
         }

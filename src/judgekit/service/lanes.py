@@ -40,18 +40,19 @@ class Lane:
     def __init__(self, runner: GradingRunner, knows: Knows, size: int, *, wait_s: float) -> None:
         self.size = size
         masks = knows == "masks"
-        setting = runner.settings.missing_reward
-        leaves_out = masks and size == 1 and setting in ("exclude", "neutral", "mask")
+        leaves_out = masks and size == 1
+        if leaves_out and runner.settings.missing_reward in ("neutral", "mask"):
+            # alone, `neutral` would be the mean of whatever was graded before
+            runner = runner.with_settings(missing_reward="exclude")
         hosted = hosted_runner(
-            # alone, `neutral` would be the mean of whatever was graded before: such a rollout is left out
-            runner=runner.with_settings(missing_reward="raise") if leaves_out else runner,
+            runner=runner,
             grouped=size > 1,
             can_mask=masks,
+            can_exclude=leaves_out,
             grouping_hint="add ?group=N to the address (or start with --group N) if a prompt's N rollouts come together",
         )
         self.runner = runner.with_settings(
-            missing_reward="mask" if leaves_out else hosted.runner.settings.missing_reward,
-            max_failure_rate=None,
+            missing_reward=hosted.runner.settings.missing_reward, max_failure_rate=None
         )
         self._collector = GroupCollector(self.runner, timeout_s=wait_s) if size > 1 else None
         self._allowed = hosted.max_failure_rate

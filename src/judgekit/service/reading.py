@@ -34,7 +34,8 @@ class Refusal(Exception):
     @property
     def body(self) -> bytes:
         """An object with `error` and without anything that could be read as a reward."""
-        return encoded({"error": {"type": self.kind, "message": self.message}})
+        # with the status, for a stream's last line: there the answer's own went out before
+        return encoded({"error": {"type": self.kind, "message": self.message, "status": self.status}})
 
 
 def refusal_of(error: JudgekitError) -> Refusal:

@@ -6,6 +6,7 @@ Its client knows numbers only, and pays 0 after its last try: write a number for
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from judgekit.service.answers import Job, digest
 from judgekit.service.reading import Refusal, decoded_object, field, rollout_at
 from judgekit.service.service import RewardService, require_reward
 from judgekit.service.wire import JSON
+from judgekit.trainers.rollouts import fields_of_row
 from judgekit.types import RewardResult, Rollout
 
 _HOLD_S = 10.0
@@ -35,7 +37,7 @@ class RollTasks:
         """Why the latest tasks failed, for a client that asks later."""
 
     async def submit(self, request: web.Request) -> web.StreamResponse:
-        """Begin a task. A task that is submitted again is the same task."""
+        """Begin a task. A task that is submitted again, with the id of its rollout, is the same task."""
         lane = self._service.lane("numbers", request.query.get("group"))
         body = await request.read()
         rollout = _rollout(decoded_object(body))
@@ -51,7 +53,8 @@ class RollTasks:
                 raise
 
         text = digest(body)
-        key = f"roll:{rollout.id}:{text}"
+        # without an id, an equal text may be another sample's: the task is new each time
+        key = f"roll:{rollout.id or secrets.token_hex(8)}:{text}"
         self._failed.pop(key, None)
         with self._service.answers.job(key, text, work, unique=True):
             return _reply({"errcode": _DONE, "errmsg": "", "reward_request_id": key})
@@ -83,10 +86,9 @@ def _rollout(row: Mapping[str, Any]) -> Rollout:
     made = {
         "prompt": field(row, "prompt", (str, list), "text or a list of messages"),
         "response": field(row, "response", str, "text"),
-        "ground_truth": info.get("ground_truth"),
         "group": str(row["data_id"]) if row.get("data_id") is not None else None,
         "id": str(row.get("rollout_id", "")),
-        "extra": info,
+        **fields_of_row(info),
     }
     return rollout_at(made, "the task")
 

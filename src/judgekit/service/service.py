@@ -22,6 +22,7 @@ from judgekit.service.lanes import Knows, Lane, Lanes
 from judgekit.service.reading import Refusal
 from judgekit.service.wire import answer
 from judgekit.trainers.hosted import DEADLINE_S, without_fill
+from judgekit.trainers.results import why_missing
 from judgekit.types import Grade, RewardResult, Rollout
 
 logger = logging.getLogger("judgekit")
@@ -173,14 +174,3 @@ def require_reward(result: RewardResult) -> float:
     if result.reward is None:
         raise Refusal(500, f"no reward: {why_missing(result)}", kind="MissingReward")
     return result.reward
-
-
-def why_missing(result: RewardResult) -> str:
-    """What the grades say of a missing reward, in a sentence."""
-    told = []
-    for name in result.missing or result.grades:
-        grade = result.grades.get(name)
-        if grade is not None and (why := getattr(grade, "error", "") or getattr(grade, "reason", "")):
-            detail = getattr(grade, "detail", "")
-            told.append(f"{name}: {why}{': ' if detail else ''}{detail}")
-    return "; ".join(told) or "no grade says why"

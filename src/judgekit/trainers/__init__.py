@@ -6,12 +6,15 @@ from judgekit.execution.background import background_loop, in_background, run_bl
 from judgekit.ledger.schema import Entry
 from judgekit.metrics import Counts
 from judgekit.trainers.collector import GroupCollector
-from judgekit.trainers.hosted import HostedRunner, hosted_runner, share_limits, without_fill
-from judgekit.trainers.rollouts import plain, rollout_of, turns_of_tokens
+from judgekit.trainers.hosted import DEADLINE_S, HostedRunner, hosted_runner, share_limits, without_fill
+from judgekit.trainers.results import figures_of, why_missing
+from judgekit.trainers.rollouts import TRUTHS, fields_of_row, plain, rollout_of, truth_of, turns_of_tokens
 from judgekit.trainers.steps import StepCounts, check_failure_rate
 from judgekit.trainers.versions import host_version
 
 __all__ = [
+    "DEADLINE_S",
+    "TRUTHS",
     "Counts",
     "Entry",
     "GroupCollector",
@@ -21,6 +24,8 @@ __all__ = [
     "background_loop",
     "check_failure_rate",
     "did_you_mean",
+    "fields_of_row",
+    "figures_of",
     "host_version",
     "hosted_runner",
     "in_background",
@@ -29,6 +34,8 @@ __all__ = [
     "rollout_of",
     "run_blocking",
     "share_limits",
+    "truth_of",
     "turns_of_tokens",
+    "why_missing",
     "without_fill",
 ]

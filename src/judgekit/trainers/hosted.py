@@ -19,6 +19,7 @@ from msgspec import Struct
 from judgekit.config import RewardConfig, load_runner
 from judgekit.errors import ConfigError
 from judgekit.run.runner import GradingRunner
+from judgekit.trainers.results import RESERVED
 from judgekit.types import RewardResult
 
 DEADLINE_S = 600.0
@@ -49,17 +50,24 @@ def hosted_runner(
     can_mask: bool,
     can_exclude: bool = False,
     grouping_hint: str,
+    deadline_s: float = DEADLINE_S,
     prepare: Callable[[RewardConfig], None] = lambda config: None,
 ) -> HostedRunner:
     """Make the runner of a reward.yaml (*config*) or of Python (*runner*, or its `package.module:name`).
 
     *grouped*: whether a prompt's rollouts come together. *can_mask*: whether the trainer can leave a rollout out of
     its loss; *can_exclude*: also out of its group's statistics, even if it comes alone. *grouping_hint*: how to get
-    rollouts in groups, for the end of a sentence. *prepare*: edits the file's contents first. Raises ConfigError.
+    rollouts in groups, for the end of a sentence. *deadline_s*: of a run, where none is written. *prepare*: edits the
+    file's contents first. Raises ConfigError.
     """
     if (config is None) == (runner is None):
         raise ConfigError("say how to grade with one of a reward.yaml and a GradingRunner")
     made = load_runner(config, prepare) if config is not None else _from_object(runner)
+    if taken := RESERVED & made.graders.keys():
+        raise ConfigError(
+            f"graders: {min(taken)!r} is what adapters call a figure of their own, beside the graders' scores: choose another "
+            "name for the grader"
+        )
     setting = made.settings.missing_reward
     if setting == "mask" and not (can_mask and grouped):
         instead = "exclude" if can_exclude else "neutral"
@@ -75,7 +83,7 @@ def hosted_runner(
         # a trainer needs a number for every rollout of a group: the group's mean gives no advantage
         missing_reward="neutral" if setting in ("mask", "exclude") and grouped else setting,
         max_failure_rate=None,
-        deadline_s=made.settings.deadline_s or DEADLINE_S,
+        deadline_s=made.settings.deadline_s or deadline_s,
     )
     return HostedRunner(
         runner=hosted,

@@ -13,6 +13,8 @@ from typing import Any
 
 from judgekit.types import Message, Rollout, content_text
 
+TRUTHS = ("reward_model", "reward_spec", "ground_truth", "expected_answer", "answer", "solution", "label")
+"""Columns that may hold the reference; the first that does counts. The first two hold it as their `ground_truth`."""
 _FIELDS = ("data_source", "extra_info", "ground_truth", "raw_prompt", "reward_model", "reward_spec")
 """Columns of common data sets that become fields of the rollout."""
 
@@ -27,36 +29,58 @@ def rollout_of(
     response_tokens: int | None = None,
     finish_reason: str | None = None,
     fields: Mapping[str, Any] | None = None,
+    truths: Sequence[str] = TRUTHS,
 ) -> Rollout:
     """Make a rollout from a row of the data set and the messages that followed its prompt, *turns*.
 
-    *columns*: the row, in the format that verl and SkyRL share: `data_source`, `reward_model` or `reward_spec` with
-    a `ground_truth`, `extra_info`. Numpy's values become Python's. `extra` gets the other columns, the host's own
-    *fields* and the entries of `extra_info`; later ones replace earlier ones of the same name.
+    *columns*: the row, see `fields_of_row`. *fields*: the host's own, for `extra`. *truths*: the columns that may hold
+    the reference, in their order.
     """
-    row = {name: plain(value) for name, value in columns.items()}
-    spec = row.get("reward_model") or row.get("reward_spec") or {}
-    info = row.get("extra_info")
     policy = [turn for turn in turns if turn.get("role") == "assistant"]
     start = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     return Rollout(
         prompt=prompt if isinstance(prompt, str) else list(prompt),
         response=content_text(policy[-1].get("content")) if policy else "",
         group=group,
-        ground_truth=spec.get("ground_truth")
-        if isinstance(spec, Mapping) and spec
-        else row.get("ground_truth"),
         messages=(*start, *turns),
-        data_source=str(row.get("data_source") or ""),
         response_tokens=response_tokens,
         finish_reason=finish_reason,
-        extra={
+        id=id,
+        **fields_of_row(columns, fields, truths),
+    )
+
+
+def fields_of_row(
+    columns: Mapping[str, Any], fields: Mapping[str, Any] | None = None, truths: Sequence[str] = TRUTHS
+) -> dict[str, Any]:
+    """Return what a data set's row says of its rollouts: `ground_truth`, `data_source` and `extra`.
+
+    *columns*: the row, in the format that verl and SkyRL share, with `data_source`, `reward_model` or `reward_spec` and
+    `extra_info`, or with a reference under another of `TRUTHS`. Numpy's values become Python's. `extra` gets the other
+    columns, *fields* and the entries of `extra_info`; later ones replace earlier ones of the same name.
+    """
+    row = {name: plain(value) for name, value in columns.items() if name != "raw_prompt"}
+    info = row.get("extra_info")
+    return {
+        "ground_truth": truth_of(row, truths),
+        "data_source": str(row.get("data_source") or ""),
+        "extra": {
             **{name: value for name, value in row.items() if name not in _FIELDS},
-            **(fields or {}),
+            **plain(fields or {}),
             **(info if isinstance(info, Mapping) else {}),
         },
-        id=id,
-    )
+    }
+
+
+def truth_of(row: Mapping[str, Any], truths: Sequence[str] = TRUTHS) -> Any:
+    """Return the reference of a data set's row, from the first of its columns that has one."""
+    for name in truths:
+        value = row.get(name)
+        if name in TRUTHS[:2]:
+            value = value.get("ground_truth") if isinstance(value, Mapping) else None
+        if value is not None:
+            return value
+    return None
 
 
 def turns_of_tokens(
@@ -96,13 +120,18 @@ def _without_roles(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Convert numpy scalars and arrays, as data sets contain them, to Python's values; copy a mapping."""
+    """Convert numpy scalars and arrays, at any depth of mappings and lists, to Python's values; copy a mapping."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
     if isinstance(value, Mapping):
-        return dict(value)
-    if type(value).__module__ == "numpy":
-        return _python(value.tolist())
+        return {name: plain(item) for name, item in value.items()}
+    if kind is list or kind is tuple:  # long lists of tokens are left as they are
+        return value if _PLAIN.issuperset(map(type, value)) else kind(map(plain, value))
+    if kind.__module__ == "numpy":
+        found = value.tolist()
+        return value if type(found) is kind else plain(found)
     return value
 
 
-def _python(value: Any) -> Any:
-    return [plain(_python(item)) for item in value] if isinstance(value, list) else plain(value)
+_PLAIN = frozenset((str, int, float, bool, type(None)))

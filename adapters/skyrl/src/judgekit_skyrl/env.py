@@ -13,7 +13,7 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from skyrl_gym.envs.registration import registry
 
 from judgekit import ConfigError, GradingRunner, MissingRewardError, RewardResult, Rollout
-from judgekit.trainers import HostedRunner, hosted_runner, rollout_of, run_blocking
+from judgekit.trainers import HostedRunner, figures_of, hosted_runner, rollout_of, run_blocking
 
 SLOT = "judgekit_slot"
 """Key in a sample's extras: the generator's `Transcript` to record into."""
@@ -237,14 +237,7 @@ def metrics_of(result: RewardResult) -> dict[str, float]:
     SkyRL averages over the rollouts that have a key. When it combines batches, the key's name decides how: keys
     with "mean" are averaged, all others summed.
     """
-    figures = {"missing": float(result.status != "scored")}
-    if result.raw_reward is not None:
-        figures["raw"] = result.raw_reward
-    for name in result.grades:
-        score = result.score(name)
-        if score is not None:
-            figures[name] = score
-    return {f"{PREFIX}{name}_mean": value for name, value in figures.items()}
+    return {f"{PREFIX}{name}_mean": value for name, value in figures_of(result).items()}
 
 
 def _load(target: Any) -> type:

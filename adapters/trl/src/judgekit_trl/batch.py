@@ -8,11 +8,9 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit import ConfigError, Rollout
-from judgekit.trainers import rollout_of
+from judgekit.trainers import TRUTHS, rollout_of
 
 NOT_COLUMNS = ("environments", "log_extra", "log_metric", "trainer_state")
-TRUTHS = ("ground_truth", "reward_model", "reward_spec", "solution", "answer")
-"""Columns that may hold the reference, where the user names none; the first one that there is counts."""
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -78,15 +76,15 @@ def columns_of(given: Mapping[str, Any], rows: int) -> dict[str, Sequence[Any]]:
     }
 
 
-def truth_column(asked: str | None, columns: Mapping[str, Any]) -> str | None:
-    """Return the column of the reference. Raises ConfigError if there is none of the name *asked* for."""
+def truth_columns(asked: str | None, columns: Mapping[str, Any]) -> Sequence[str]:
+    """Return the columns that may hold the reference. Raises ConfigError if there is none of the name *asked* for."""
     if asked is None:
-        return next((name for name in TRUTHS if name in columns), None)
+        return TRUTHS
     if asked not in columns:
         raise ConfigError(
             f"ground_truth={asked!r}: the data set has no such column (it has {', '.join(sorted(columns)) or 'none'})"
         )
-    return asked
+    return (asked,)
 
 
 def rollout(
@@ -94,21 +92,18 @@ def rollout(
     prompt: Any,
     completion: Any,
     *,
-    truth: str | None,
+    truths: Sequence[str],
     tokens: Sequence[int] | None,
     group: str,
     id: str,
 ) -> Rollout:
     """Make a rollout of one row. *prompt*, *completion*: both text, or both lists of messages.
 
-    *truth*: the row's column of the reference. *tokens*: of the completion; with tools in it, TRL counts
-    their answers' tokens too, so that the policy's are not known.
+    *truths*: the row's columns that may hold the reference. *tokens*: of the completion; with tools in it, TRL
+    counts their answers' tokens too, so that the policy's are not known.
     """
     turns = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
     alone = all(turn.get("role") == "assistant" for turn in turns)
-    if truth is not None and truth not in ("reward_model", "reward_spec"):
-        row = {name: value for name, value in row.items() if name not in ("reward_model", "reward_spec")}
-        row["ground_truth"] = row[truth]
     return rollout_of(
         row,
         prompt=prompt,
@@ -116,4 +111,5 @@ def rollout(
         group=group,
         id=id,
         response_tokens=len(tokens) if tokens is not None and alone else None,
+        truths=truths,
     )

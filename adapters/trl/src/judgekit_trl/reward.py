@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from judgekit import ConfigError, Failed, GradingRunner, RewardResult, Rollout
+from judgekit import ConfigError, GradingRunner, RewardResult, Rollout
 from judgekit.trainers import (
     Counts,
     HostedRunner,
@@ -20,8 +20,9 @@ from judgekit.trainers import (
     hosted_runner,
     in_background,
     share_limits,
+    why_missing,
 )
-from judgekit_trl.batch import check_whole, columns_of, group_numbers, place_of, rollout, truth_column
+from judgekit_trl.batch import check_whole, columns_of, group_numbers, place_of, rollout, truth_columns
 
 OLDEST = (1, 0)
 """The first TRL whose trainers let reward functions log figures, which also tells them their groups."""
@@ -37,7 +38,7 @@ def judgekit_reward(
     """Make TRL's reward function of a reward.yaml or a GradingRunner.
 
     Give it to the trainer alone (`reward_funcs=judgekit_reward(…)`); other reward functions become graders.
-    *ground_truth*: the column of the reference (default: `ground_truth`, `reward_model`, `solution` or `answer`).
+    *ground_truth*: the column of the reference (default: the first of `judgekit.trainers.TRUTHS`).
     The function can be pickled. Raises ConfigError, also for a TRL that cannot do what is set for missing rewards.
     """
     # TRL finds a partial of a coroutine function to be one, and names it, in every version; an object not
@@ -93,13 +94,13 @@ class RewardFunction:
             check_whole(place, numbers)
         tags = _tags(given.get("trainer_state"), place is None or place.training)
         columns = columns_of(given, len(prompts))
-        truth = truth_column(self._ground_truth, columns)
+        truths = truth_columns(self._ground_truth, columns)
         rollouts = [
             rollout(
                 {name: values[i] for name, values in columns.items()},
                 prompts[i],
                 completions[i],
-                truth=truth,
+                truths=truths,
                 tokens=completion_ids[i] if completion_ids is not None else None,
                 group=str(number),
                 id=f"{number}_{i}",
@@ -155,17 +156,7 @@ def _log(results: Sequence[RewardResult], figures: Mapping[str, float], given: M
     if (log_extra := given.get("log_extra")) is not None:
         for name in dict.fromkeys(name for result in results for name in result.grades):
             log_extra(f"judgekit/{name}", [result.score(name) for result in results])
-        log_extra("judgekit/missing", [_why(result) for result in results])
-
-
-def _why(result: RewardResult) -> str:
-    """Say why a reward is missing: its graders with their errors; empty where it is not."""
-    if result.status == "scored":
-        return ""
-    found = {name: result.grades.get(name) for name in result.missing}
-    return ", ".join(
-        f"{name}: {grade.error}" if isinstance(grade, Failed) else name for name, grade in found.items()
-    )
+        log_extra("judgekit/missing", [why_missing(result) for result in results])
 
 
 def _tags(state: Any, training: bool) -> dict[str, Any]:

@@ -78,11 +78,13 @@ class Treatment(Struct, frozen=True, kw_only=True):
         """What becomes of each member; None for those that are trained on.
 
         verl stops at a step without a token to train on. Of a group that is left out altogether, two members keep one
-        each: the rewards of such a group are equal, so these tokens earn nothing.
+        each: the rewards of such a group are equal, so these tokens earn nothing. One that is alone keeps none, for its
+        advantage would be the reward that stands in for the missing one.
         """
         nobody = len(missing) - sum(missing) < min(self.least, len(missing))
+        keep = 2 if nobody and len(missing) > 1 else 0
         return [
-            LeftOut(own_uid=self.own_uid, keeps=nobody and i < 2) if nobody or gone else None
+            LeftOut(own_uid=self.own_uid, keeps=i < keep) if nobody or gone else None
             for i, gone in enumerate(missing)
         ]
 

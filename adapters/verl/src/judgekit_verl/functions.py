@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from judgekit import ConfigError, GradingRunner, Rollout
-from judgekit.trainers import rollout_of
+from judgekit.trainers import plain, rollout_of
+from judgekit_verl.versions import no_score
 
 
 class RewardSample(Struct, kw_only=True):
@@ -128,8 +129,8 @@ def sample_of(rollout: Rollout, index: int) -> RewardSample:
 async def group_scores(function: RewardFunction, rollouts: Sequence[Rollout]) -> list[dict[str, Any]]:
     """What verl's reward loop expects for each rollout of one group. Raises ConfigError and what *function* raises.
 
-    `reward_extra_info` has the numbers in `reward_info`, and `details` as JSON: verl's reward loop averages numbers,
-    and passes on text.
+    `reward_extra_info` has the numbers in `reward_info`, the same names for all, and `details` as JSON: verl's reward
+    loop averages numbers, and passes on text.
     """
     samples = [sample_of(rollout, index) for index, rollout in enumerate(rollouts)]
     results = checked(
@@ -137,17 +138,31 @@ async def group_scores(function: RewardFunction, rollouts: Sequence[Rollout]) ->
         len(samples),
         type(function).__name__,
     )
-    answers = []
-    for result in results:
-        extra: dict[str, Any] = {
+    infos = [
+        {
             str(name): float(value)
-            for name, value in dict(result.reward_info or {}).items()
-            if isinstance(value, int | float)
+            for name, value in (result.reward_info or {}).items()
+            if isinstance(plain(value), int | float)
         }
-        details = getattr(result, "details", None)
-        extra["details"] = "" if details is None else json.dumps(details, ensure_ascii=False, default=str)
-        answers.append({"reward_score": float(result.score), "reward_extra_info": extra})
-    return answers
+        for result in results
+    ]
+    names = dict.fromkeys(name for info in infos for name in info)
+    return [
+        {
+            "reward_score": float(result.score),
+            "reward_extra_info": {
+                **{name: info.get(name, no_score()) for name in names},
+                "details": details_text(result),
+            },
+        }
+        for result, info in zip(results, infos, strict=True)
+    ]
+
+
+def details_text(result: Any) -> str:
+    """A result's details as JSON; empty where it has none."""
+    details = getattr(result, "details", None)
+    return "" if details is None else json.dumps(plain(details), ensure_ascii=False, default=str)
 
 
 def reward_function(given: Any) -> RewardFunction | None:
@@ -162,14 +177,14 @@ def checked(results: Sequence[Any], count: int, who: Any) -> list[Any]:
     """Returns *results* in batch order. Raises ConfigError if one is missing, duplicate or not a number."""
     ordered: list[Any] = [None] * count
     for result in results:
-        index = getattr(result, "original_index", None)
+        index = plain(getattr(result, "original_index", None))
         if not isinstance(index, int) or not 0 <= index < count:
             raise ConfigError(
                 f"{who}: a result has original_index {index!r}; the batch has rows 0 to {count - 1}"
             )
         if ordered[index] is not None:
             raise ConfigError(f"{who}: two results for row {index}")
-        if not isinstance(result.score, int | float) or not math.isfinite(result.score):
+        if not isinstance(plain(result.score), int | float) or not math.isfinite(result.score):
             raise ConfigError(f"{who}: the score of row {index} is {result.score!r}, not a finite number")
         ordered[index] = result
     if missing := [i for i, result in enumerate(ordered) if result is None]:

@@ -29,6 +29,7 @@ from judgekit_verl.manager import GROUP, has_hook
 from judgekit_verl.sessions import GroupWorker, group_worker_v1, rollouts_of_a_step
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.step_counts import StepWatch, counts_actor, report
+from judgekit_verl.versions import no_score
 
 logger = logging.getLogger("judgekit")
 
@@ -171,6 +172,7 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
         if "rm_scores" in out.batch:  # by the agent loop itself
             return
         groups: dict[Any, list[int]] = {}
+        baselines: dict[int, Any] = {}
         padding: dict[int, int] = {}
         size = (
             self.config.actor_rollout_ref.rollout.val_kwargs.n if prompts.meta_info.get("validate") else None
@@ -178,7 +180,8 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
         sampled = prompts.non_tensor_batch.get("__do_sample__")
         for i, uid in enumerate(prompts.non_tensor_batch["uid"].tolist()):
             # REMAX's greedy baseline has its prompt's uid, but does not compete with the others
-            alone = sampled is not None and not sampled[i]
+            if alone := sampled is not None and not sampled[i]:
+                baselines[i] = uid
             group = groups.setdefault((uid, i) if alone else uid, [])
             # verl pads a validation batch with its first rows, and drops them afterwards
             if len(group) == size:
@@ -205,10 +208,17 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
         scores[torch.arange(len(out)), last] = torch.tensor([a["reward_score"] for a in answers])
         out.batch["rm_scores"] = scores
         if not prompts.meta_info.get("validate"):
-            leave_out(out, [a.get("left_out") for a in answers], last)
+            left_out = [a.get("left_out") for a in answers]
+            for row, uid in baselines.items():
+                if left_out[row] is not None:  # its siblings have nothing to be compared with
+                    for sibling in groups.get(uid, ()):
+                        left_out[sibling] = LeftOut(own_uid=False, keeps=False)
+            leave_out(out, left_out, last)
         extra_keys = out.meta_info.setdefault("reward_extra_keys", [])
-        for key in answers[0]["reward_extra_info"]:
-            out.non_tensor_batch[key] = np.array([a["reward_extra_info"][key] for a in answers])
+        infos = [a["reward_extra_info"] for a in answers]
+        # a user's function may give some figures in some groups only
+        for key in dict.fromkeys(key for info in infos for key in info):
+            out.non_tensor_batch[key] = np.array([info.get(key, no_score()) for info in infos])
             if key not in extra_keys:
                 extra_keys.append(key)
 
@@ -218,7 +228,7 @@ def leave_out(out: DataProto, left_out: list[LeftOut | None], last: torch.Tensor
     rows = torch.tensor([one is not None for one in left_out])
     out.batch["response_mask"][rows] = 0
     if not out.batch["response_mask"].any():
-        keep = torch.tensor([i for i, one in enumerate(left_out) if one is not None and one.keeps][:2])
+        keep = [i for i, one in enumerate(left_out) if one is not None and one.keeps][:2]
         out.batch["response_mask"][keep, last[keep]] = 1
 
 

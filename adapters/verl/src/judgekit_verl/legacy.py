@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from typing import Any
@@ -13,7 +12,15 @@ import torch
 from judgekit import ConfigError
 from judgekit.trainers import plain, run_blocking
 from judgekit.types import content_text
-from judgekit_verl.functions import RewardFunction, RewardSample, RunnerFunction, checked, reward_function
+from judgekit_verl.estimators import Treatment
+from judgekit_verl.functions import (
+    RewardFunction,
+    RewardSample,
+    RunnerFunction,
+    checked,
+    details_text,
+    reward_function,
+)
 from judgekit_verl.samples import rollout_of_row
 from judgekit_verl.settings import settings
 
@@ -33,7 +40,8 @@ class JudgeKitLegacyRewardManager:
 
     With `judgekit_adv_estimator`, the trainer's `algorithm.adv_estimator`, and `missing_reward: exclude`, a rollout without a
     reward gets a uid of its own in training, so that its siblings' advantages are those of a group without it. verl does
-    not tell this manager the estimator, and only `ALONE_IS_NEUTRAL` allow it.
+    not tell this manager the estimator, and only `ALONE_IS_NEUTRAL` allow it. With `algorithm.use_kl_in_reward` the KL
+    penalty comes on top of that reward, and is such a rollout's advantage.
 
     *compute_score*: an object with `compute_batch_scores` (see `judgekit_verl.functions`), instead of a
     runner. *reward_kwargs*: as in `judgekit_verl.settings`. *num_examine*: samples of each data source to
@@ -184,12 +192,12 @@ class JudgeKitLegacyRewardManager:
 
 
 def _left_out(groups: list[list[RewardSample]], missing: list[float]) -> set[int]:
-    """Rows that are compared with nobody: those without a reward, and all of a group with fewer than two others."""
+    """Rows that are compared with nobody."""
     out = set()
     for group in groups:
         rows = [sample.original_index for sample in group]
-        gone = {row for row in rows if missing[row]}
-        out |= set(rows) if gone and len(rows) - len(gone) < 2 else gone
+        fates = Treatment(own_uid=True, least=2).of_group([missing[row] == 1 for row in rows])
+        out |= {row for row, fate in zip(rows, fates, strict=True) if fate is not None}
     return out
 
 
@@ -202,10 +210,7 @@ def _columns(results: list[Any]) -> dict[str, list[Any]]:
         raise ConfigError(
             "reward_info has a key 'details', which is reserved for the results' details: rename it"
         )
-    columns["details"] = [
-        json.dumps(result.details, ensure_ascii=False, default=str) if result.details is not None else ""
-        for result in results
-    ]
+    columns["details"] = [details_text(result) for result in results]
     return columns
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-import math
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
@@ -14,13 +13,13 @@ from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from judgekit import ConfigError, MissingRewardError, RewardResult, Rollout
-from judgekit.trainers import Counts, GroupCollector
+from judgekit.trainers import Counts, GroupCollector, figures_of
 from judgekit_verl import estimators
 from judgekit_verl.filters import add_metric, filter_metric
 from judgekit_verl.functions import group_scores, reward_function
 from judgekit_verl.samples import rollout_of_row, tags_of
 from judgekit_verl.settings import check_asked, settings
-from judgekit_verl.versions import DROPS_NONE, verl_version
+from judgekit_verl.versions import no_score, verl_version
 
 logger = logging.getLogger("judgekit")
 
@@ -130,7 +129,7 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             self._extras = made.extras
             ours = [PREFIX + name for name in ("missing", "raw", *self._extras)]
             self._filter_metric = filter_metric(config, ours)
-        self._none: float | None = None if verl_version() >= DROPS_NONE else math.nan
+        self._none = no_score()
         self._steps: Any = None
         self._collector: GroupCollector | None = None
         self._members: dict[tuple[str, int], asyncio.Future[Any]] = {}
@@ -149,10 +148,11 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             if self._given is not None:
                 given = [rollout for rollout, _ in await self._arrived(data)]
                 return {"group": await self._by_function(given, training=data.training)}
+            grading = self._finish(data)
             answers = await self._answers(
-                self._finish(data), len(data.sessions), grouped=True, training=data.training
+                grading, len(data.sessions), grouped=True, training=data.training, v1=data.own_uid
             )
-            return {"group": self._left_out(answers, v1=data.own_uid) if data.training else answers}
+            return {"group": answers}
         grouped = bool(data.meta_info.get(GROUP))
         if self.hook and not grouped:
             reason = (
@@ -170,7 +170,7 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             return {"group": answers} if grouped else answers[0]
         grading = self._run(rollouts, tags_of(rows[0].non_tensor_batch))
         answers = await self._answers(grading, len(rows), grouped=grouped, training=training)
-        return {"group": self._left_out(answers, v1=False)} if grouped else answers[0]
+        return {"group": answers} if grouped else answers[0]
 
     async def _run(self, rollouts: list[Rollout], tags: Mapping[str, Any]) -> _Graded:
         (results,) = await self.runner.run_groups([rollouts], tags=tags)
@@ -227,7 +227,7 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         return answers
 
     async def _answers(
-        self, grading: Awaitable[_Graded], count: int, *, grouped: bool, training: bool
+        self, grading: Awaitable[_Graded], count: int, *, grouped: bool, training: bool, v1: bool = False
     ) -> list[dict[str, Any]]:
         try:
             rollouts, results = await grading
@@ -252,6 +252,12 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         answers = [self._answer(result) for result in results]
         if self._filter_metric is not None:
             add_metric(answers, self._filter_metric)
+        if grouped and training:
+            treatment = estimators.treatment(self.config.algorithm, self._hosted, v1=v1)
+            if treatment is not None:
+                missing = [result.status != "scored" for result in results]
+                for answer, left_out in zip(answers, treatment.of_group(missing), strict=True):
+                    answer["left_out"] = left_out
         return answers
 
     def _answer(self, result: RewardResult) -> dict[str, Any]:
@@ -259,23 +265,10 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             raise MissingRewardError(
                 "a reward is missing, and verl needs a number: write missing_reward: neutral"
             )
-        extra: dict[str, Any] = {
-            f"{PREFIX}missing": float(result.status != "scored"),
-            f"{PREFIX}raw": self._none if result.raw_reward is None else float(result.raw_reward),
-        }
-        for name in self._extras:
-            score = result.score(name)
-            extra[PREFIX + name] = self._none if score is None else float(score)
+        figures = figures_of(result)
+        names = ("missing", "raw", *self._extras)
+        extra = {PREFIX + name: float(figures[name]) if name in figures else self._none for name in names}
         return {"reward_score": float(result.reward), "reward_extra_info": extra}
-
-    def _left_out(self, answers: list[dict[str, Any]], *, v1: bool) -> list[dict[str, Any]]:
-        """Say of each member of a group whether it is trained on."""
-        treatment = estimators.treatment(self.config.algorithm, self._hosted, v1=v1)
-        if treatment is not None:
-            missing = [answer["reward_extra_info"][f"{PREFIX}missing"] == 1 for answer in answers]
-            for answer, left_out in zip(answers, treatment.of_group(missing), strict=True):
-                answer["left_out"] = left_out
-        return answers
 
     def _step_counts(self) -> Any:
         if self._steps is None:

@@ -77,9 +77,10 @@ def rollout_of(
     turns = turns_of_tokens(
         response_ids, mask, lambda part: str(tokenizer.decode(part, skip_special_tokens=True))
     )
-    if exported := plain(fields.pop("messages", None)):
+    if exported := _conversation(fields.get("messages")):
+        del fields["messages"]
         turns = _after(prompt, exported)
-    elif _ends_alike(column := plain(columns.get("messages")) or (), turns):
+    elif _ends_alike(column := _conversation(columns.get("messages")), turns):
         turns = _after(prompt, column)
     uid, session = plain(columns.get("uid")), plain(columns.get("session_id"))
     return make_rollout(
@@ -92,6 +93,12 @@ def rollout_of(
         finish_reason=_finish_reason(response_ids, tokenizer, limit),
         fields=fields,
     )
+
+
+def _conversation(value: Any) -> Sequence[Any]:
+    """The messages in a value; none, where it is anything else: text of JSON, say."""
+    found = plain(value)
+    return found if isinstance(found, list) and all(isinstance(one, Mapping) for one in found) else ()
 
 
 def _ends_alike(messages: Sequence[Any], turns: Sequence[Any]) -> bool:

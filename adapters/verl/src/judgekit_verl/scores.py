@@ -164,6 +164,8 @@ def _default_score(source: str, solution: str, truth: Any, info: dict[str, Any])
 
 def _runner_for(info: Mapping[str, Any], on_failure: Any) -> GradingRunner:
     """Return the runner for these options; rows with equal options share one, for the process's life."""
+    # a data set's file gives all rows the same fields, and None where a row has none
+    info = {name: value for name, value in info.items() if value is not None}
     url = str(info.get("server_url") or os.environ.get("LLM_JUDGE_SERVER_URL", ""))
     if not url:
         raise ConfigError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from judgekit import ConfigError
 from judgekit.trainers import host_version
 
@@ -18,6 +20,11 @@ def verl_version() -> tuple[int, ...]:
     return host_version(
         "verl", OLDEST, adapter="judgekit_verl", name="verl", lacks="does not support custom reward managers"
     )
+
+
+def no_score() -> float | None:
+    """What stands in verl's columns for a score that there is not."""
+    return None if verl_version() >= DROPS_NONE else math.nan
 
 
 def awaits_scores() -> bool:
