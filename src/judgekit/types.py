@@ -223,6 +223,26 @@ def text_size(*values: Any) -> int:
     return size
 
 
+def plain(value: Any) -> Any:
+    """Convert arrays and their scalars, at any depth of mappings and lists, to Python's values.
+
+    Data sets have them where pandas has read Parquet files.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    if kind is list or kind is tuple:  # long lists of tokens are left as they are
+        return value if _PLAIN.issuperset(map(type, value)) else kind(map(plain, value))
+    if hasattr(kind, "tolist"):
+        found = value.tolist()
+        return value if type(found) is kind else plain(found)
+    return value
+
+
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+
 _NOTHING: Any = object()
 
 

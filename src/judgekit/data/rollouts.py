@@ -10,7 +10,7 @@ from typing import Any
 
 from judgekit.data.files import read_rows
 from judgekit.errors import ConfigError, DataError, did_you_mean
-from judgekit.types import Rollout
+from judgekit.types import Rollout, plain
 
 logger = logging.getLogger("judgekit")
 
@@ -81,17 +81,8 @@ def _as_rows(rows: Any) -> Iterable[Any]:
         rows, "iloc"
     ):  # pandas, where nothing is NaN and lists are arrays
         records = rows.astype(object).where(rows.notna(), None).to_dict("records")
-        return [_without_arrays(row) for row in records]
+        return [plain(row) for row in records]
     return rows  # type: ignore[no-any-return]
-
-
-def _without_arrays(value: Any) -> Any:
-    """Return *value* with lists in place of arrays; pandas has arrays of mappings that hold arrays."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, dict):
-        return {key: _without_arrays(item) for key, item in value.items()}
-    return [_without_arrays(item) for item in value] if isinstance(value, list) else value
 
 
 def each_rollout(

@@ -8,9 +8,10 @@ from judgekit.metrics import Counts
 from judgekit.trainers.collector import GroupCollector
 from judgekit.trainers.hosted import DEADLINE_S, HostedRunner, hosted_runner, share_limits, without_fill
 from judgekit.trainers.results import figures_of, why_missing
-from judgekit.trainers.rollouts import TRUTHS, fields_of_row, plain, rollout_of, truth_of, turns_of_tokens
+from judgekit.trainers.rollouts import TRUTHS, fields_of_row, rollout_of, truth_of, turns_of_tokens
 from judgekit.trainers.steps import StepCounts, check_failure_rate
 from judgekit.trainers.versions import host_version
+from judgekit.types import plain
 
 __all__ = [
     "DEADLINE_S",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from judgekit.types import Message, Rollout, content_text
+from judgekit.types import Message, Rollout, content_text, plain
 
 TRUTHS = ("reward_model", "reward_spec", "ground_truth", "expected_answer", "answer", "solution", "label")
 """Columns that may hold the reference; the first that does counts. The first two hold it as their `ground_truth`."""
@@ -117,21 +117,3 @@ def _without_roles(text: str) -> str:
     while lines and (not lines[-1].strip() or lines[-1].strip() in _ROLES):
         lines.pop()
     return "\n".join(lines)
-
-
-def plain(value: Any) -> Any:
-    """Convert numpy scalars and arrays, at any depth of mappings and lists, to Python's values; copy a mapping."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if isinstance(value, Mapping):
-        return {name: plain(item) for name, item in value.items()}
-    if kind is list or kind is tuple:  # long lists of tokens are left as they are
-        return value if _PLAIN.issuperset(map(type, value)) else kind(map(plain, value))
-    if kind.__module__ == "numpy":
-        found = value.tolist()
-        return value if type(found) is kind else plain(found)
-    return value
-
-
-_PLAIN = frozenset((str, int, float, bool, type(None)))

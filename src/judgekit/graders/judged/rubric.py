@@ -31,12 +31,11 @@ from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Unreadable
 from judgekit.graders.judged.voting import ask_all
 from judgekit.judges.asking.images import images_of
-from judgekit.judges.asking.material import without_arrays
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
-from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage, look_up
+from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage, look_up, plain
 
 
 class Criterion(Struct, frozen=True, forbid_unknown_fields=True):
@@ -216,7 +215,7 @@ class RubricGrader:
     def _criteria(self, rollout: Rollout) -> tuple[Criterion, ...] | Abstained:
         if self.criteria_field is None:
             return self.rubric.criteria
-        given = without_arrays(look_up(rollout, self.criteria_field, None))
+        given = plain(look_up(rollout, self.criteria_field, None))
         if not given:
             return Abstained(f"there are no criteria at {self.criteria_field}")
         try:

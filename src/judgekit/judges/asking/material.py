@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from judgekit.judges.asking.images import Image, Images, image_in
-from judgekit.types import Abstained, Message
+from judgekit.types import Abstained, Message, plain
 
 Part = tuple[str, str | Image]
 """A trusted heading, and the text or the image under it."""
@@ -17,7 +17,7 @@ def as_text(value: Any) -> str | None:
     """Convert a field's value to text; None if it is empty."""
     if isinstance(value, str):
         return value or None
-    value = without_arrays(value)
+    value = plain(value)
     if value is None:
         return None
     if isinstance(value, Sequence):
@@ -28,15 +28,6 @@ def as_text(value: Any) -> str | None:
     if isinstance(value, Mapping):
         return _json(value)
     return str(value)
-
-
-def without_arrays(value: Any) -> Any:
-    """Return *value* with lists in place of arrays, which Parquet files give and which have no truth value."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {key: without_arrays(item) for key, item in value.items()}
-    return [without_arrays(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def encodable(text: str) -> str:
@@ -51,7 +42,7 @@ def select_references(truth: Any, *, equal: Any = None, starts_with: str | None 
     data sets that keep the references of many variants in one list (`target_gt` and
     `filter_gt_by_prompt_token` of remote judges for verl).
     """
-    truth = without_arrays(truth)
+    truth = plain(truth)
     if not isinstance(truth, list | tuple) or (equal is None and starts_with is None):
         return truth
     kept = [t for t in truth if equal is None or t == equal]
@@ -85,7 +76,7 @@ def trajectory_parts(messages: Sequence[Message], *, most: int = 256, images: Im
     `unread_part` first.
     """
     parts: list[Part] = []
-    for number, message in enumerate(map(without_arrays, messages), 1):
+    for number, message in enumerate(map(plain, messages), 1):
         role = str(message.get("role", "?"))
         heading = f"[{number}] {_ROLES.get(role, 'another role')}"
         if "role" not in message:  # an item of another format, such as a call by itself
@@ -180,7 +171,7 @@ def whole_text(content: Any) -> str:
 
 
 def _blocks(content: Any) -> Sequence[Any]:
-    content = without_arrays(content)
+    content = plain(content)
     return content if isinstance(content, Sequence) and not isinstance(content, bytes) else [content]
 
 
@@ -199,7 +190,7 @@ def _block_text(block: Any) -> str:
 def _calls(message: Message) -> list[str]:
     """A message's calls of tools, and the one of OpenAI's older format."""
     calls = message.get("tool_calls") or []
-    made = [*calls] if isinstance(calls, list) else [calls]
+    made = [*calls] if isinstance(calls, list | tuple) else [calls]
     if older := message.get("function_call"):
         made.append(older)
     return list(map(_call, made))
