@@ -116,7 +116,7 @@ def test_nemo_rl_s_whole_batch_is_graded_at_once(
     from judgekit.bridges.nemo_rl import JudgeKitEnvironment
 
     rows = [{"group": i // 2} if grouped else {} for i in range(6)]
-    assert JudgeKitEnvironment({}).step([log("a")] * 6, rows).rewards == [1.0] * 6
+    assert JudgeKitEnvironment({}).step([log("a")] * 6, rows).rewards.tolist() == [1.0] * 6
 
 
 def test_nemo_rl_a_row_alone_in_its_group_has_no_number_to_stand_in(reward: Path, stand_in: Stand) -> None:
@@ -128,7 +128,7 @@ def test_nemo_rl_a_row_alone_in_its_group_has_no_number_to_stand_in(reward: Path
         JudgeKitEnvironment({}).step([log("#### 4"), log("broken")], rows)
     missing(reward, "0.5")
     bridge._bridges.clear()
-    assert JudgeKitEnvironment({}).step([log("#### 4"), log("broken")], rows).rewards == [1.0, 0.5]
+    assert JudgeKitEnvironment({}).step([log("#### 4"), log("broken")], rows).rewards.tolist() == [1.0, 0.5]
 
 
 ROW = {
