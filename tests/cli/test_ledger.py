@@ -116,3 +116,22 @@ def test_a_report_tells_costs_where_a_price_is_known(files: Path) -> None:
         "give --price-in and --price-out",
         files,
     )
+
+
+def test_compare_shows_what_other_weights_change(files: Path) -> None:
+    """README: `replay` with other weights, then `compare`."""
+    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
+    (files / "other.yaml").write_text(CONFIG.replace("correct: 0.9, brief: 0.1", "correct: 0.1, brief: 0.1"))
+    done = run(files, "replay", "a.jsonl", "--reward", "other.yaml", "--ledger", "b.jsonl")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(run(files, "compare", "a.jsonl", "b.jsonl", "--json").stdout)
+    assert told["pairs"] == 3
+    assert told["rewards_changed"] >= 1
+    assert {g["scores_moved"] for g in told["graders"].values()} == {0}
+    assert run(files, "report", "b.jsonl").returncode == 0
+
+
+def test_compare_tells_of_damaged_lines(files: Path) -> None:
+    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
+    (files / "b.jsonl").write_bytes((files / "a.jsonl").read_bytes()[:-20])
+    assert "warning: b.jsonl: skipped 1 line(s)" in run(files, "compare", "a.jsonl", "b.jsonl").stdout

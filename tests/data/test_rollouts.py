@@ -63,7 +63,7 @@ def test_a_limit_stops_the_reading_and_blank_lines_count_as_lines_only(tmp_path:
     [
         ([1], "a rollout is an object with at least a 'response', not list"),
         ({"prompt": "x"}, "has no 'response'"),
-        ({"respons": "x"}, "did you mean 'respons'"),
+        ({"respons": "x"}, "if 'respons' is it: --map response=respons"),
         ({"response": 3}, "'response' is text, not int"),
         ({"response": "x", "prompt": 3}, "'prompt' is text or a list of messages, not int"),
         ({"response": "x", "messages": "hi"}, "'messages' is a list of messages, not str"),
@@ -423,3 +423,15 @@ def test_text_that_no_format_takes_is_written_all_the_same(tmp_path: Path) -> No
     for name in ("o.jsonl", "o.csv", "o.parquet", "o.json"):
         write_results(tmp_path / name, odd, [RESULTS[0]])
         assert "d800" in read_rollouts(tmp_path / name)[0].response or name.startswith("o.js")
+
+
+def test_an_empty_cell_is_no_value_and_an_empty_response_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text("completion,answer,note\n42,42,\n,42,x\n41,,\n")
+    columns = {"response": "completion", "ground_truth": "answer"}
+    found = read_rollouts(path, columns=columns)
+    assert [(r.response, r.ground_truth, r.extra) for r in found] == [
+        ("42", "42", {}),
+        ("", "42", {"note": "x"}),
+        ("41", None, {}),
+    ]

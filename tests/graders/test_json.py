@@ -11,7 +11,7 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.execution.pool import ProcessPool
-from judgekit.graders import JsonFormat, JsonMatch
+from judgekit.graders import JsonFormat, JsonMatch, ToolCallFormat
 
 DEEP = "[" * 10_000 + "]" * 10_000
 
@@ -203,3 +203,36 @@ def test_without_jsonschema(monkeypatch: pytest.MonkeyPatch) -> None:
     JsonFormat()
     with pytest.raises(ConfigError, match=r"judgekit-rl\[json\]"):
         JsonFormat(schema=SCHEMA)
+
+
+AND_OR: dict[str, Any] = {
+    "$defs": {
+        "e": {
+            "anyOf": [
+                {"type": "object", "properties": {"and": {"$ref": "#/$defs/e"}}, "required": ["and"]},
+                {"type": "object", "properties": {"and": {"$ref": "#/$defs/e"}, "x": {}}, "required": ["x"]},
+            ]
+        }
+    },
+    "$ref": "#/$defs/e",
+}
+
+
+@pytest.mark.parametrize("schema", [AND_OR, {"type": "array", "uniqueItems": True}])
+def test_a_schema_that_short_texts_can_keep_busy_is_checked_where_it_can_be_killed(schema: Any) -> None:
+    assert JsonFormat(schema=schema).where == "process"
+    tool = {"type": "function", "function": {"name": "w", "parameters": schema}}
+    assert ToolCallFormat(tools=[tool]).where == "process"
+    assert JsonFormat(schema={"type": "object", "required": ["a"]}).where == "inline"
+
+
+@pytest.mark.parametrize("number", ["1e400", "1" + "0" * 400, "NaN", "-Infinity"])
+def test_a_number_that_cannot_be_checked_does_not_fit(number: str) -> None:
+    """A policy must not get out of its score by a number that breaks the check."""
+    grader = JsonFormat(schema={"properties": {"price": {"type": "number", "multipleOf": 0.01}}})
+    assert score(grader, f'{{"price": {number}}}') == 0.0
+    assert score(grader, '{"price": 1.25}') == 1.0
+
+
+def test_a_reference_without_the_keys_that_count_is_none() -> None:
+    assert score(JsonMatch(only=["a"]), "{}", {"b": 1}) is None

@@ -41,7 +41,9 @@ def replay(
     ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option("--ledger", help="With --only: keep all grades in this new ledger, with texts."),
+        typer.Option(
+            "--ledger", help="Keep all grades and new rewards in this new ledger, as for `judgekit compare`."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     json_summary: Annotated[
@@ -57,8 +59,6 @@ def replay(
         raise ConfigError(f"replay: --only is failed, not {only!r}")
     if only is not None and config is None:
         raise ConfigError("replay: --only failed asks graders again: give --reward, a reward.yaml")
-    if only is None and keep is not None:
-        raise ConfigError("replay: --ledger keeps what --only failed asks: without it nothing is asked")
     if to is not None and to != STDOUT and to.suffix not in ("", ".jsonl", ".ndjson"):
         raise ConfigError(f"replay: {to}: JSON lines are written: end the name with .jsonl")
     if json_summary and to == STDOUT:
@@ -69,7 +69,7 @@ def replay(
     if json_summary or to == STDOUT:
         out.file = sys.stderr
     again = None if only is None or config is None else _ask_again(ledger, config, keep)
-    entries, results = (again.entries, again.results) if again else _recomputed(ledger, config)
+    entries, results = (again.entries, again.results) if again else _recomputed(ledger, config, keep)
     if to is not None:
         with whole_file(to) as file:
             for entry, result in zip(entries, results, strict=True):
@@ -82,10 +82,13 @@ def replay(
         fail("no rollout could be scored", code=1)
 
 
-def _recomputed(ledger: Path, config: Path | None) -> tuple[Sequence[Entry], Sequence[RewardResult]]:
+def _recomputed(
+    ledger: Path, config: Path | None, keep: Path | None
+) -> tuple[Sequence[Entry], Sequence[RewardResult]]:
     from judgekit.cli.logs import diverted
     from judgekit.config import load_config
     from judgekit.errors import ConfigError
+    from judgekit.ledger.writer import Ledger
     from judgekit.replay import replay as recompute
     from judgekit.reward.spec import parse
 
@@ -102,6 +105,10 @@ def _recomputed(ledger: Path, config: Path | None) -> tuple[Sequence[Entry], Seq
         options |= {key: settings[key] for key in ("transform", "missing_reward") if key in settings}
     with diverted() as warnings:
         found = recompute(ledger, **options)
+    if keep is not None:
+        kept = Ledger(keep, texts=True)
+        found.write(kept)
+        kept.close()
     for text in warnings:
         say(f"warning: {text}")
     return found.entries, found.results
@@ -111,7 +118,7 @@ def _ask_again(ledger: Path, config: Path, keep: Path | None) -> Again:
     from judgekit.config import load_config, load_runner
     from judgekit.ledger.reader import read_ledger
     from judgekit.ledger.writer import Ledger
-    from judgekit.replay import CONFIG, FailedOnce
+    from judgekit.replay import CONFIG, Again, FailedOnce
 
     kept = None if keep is None else Ledger(keep, texts=True)
     runner = load_runner(config, progress=True, ledger=kept)
@@ -124,12 +131,12 @@ def _ask_again(ledger: Path, config: Path, keep: Path | None) -> Again:
         )
     if not work.failed:
         say("the ledger holds no failed grades: nothing to ask again")
+        return Again(*_recomputed(ledger, config, keep), asked=0, still_failed=0)
 
     async def ask() -> Again:
         try:
-            if work.failed:
-                say(f"asking again about {work.failed} rollouts …")
-                await runner.start()
+            say(f"asking again about {work.failed} rollouts …")
+            await runner.start()
             return await work.ask()
         finally:
             with anyio.CancelScope(shield=True):  # SIGTERM still ends the judges and flushes the ledger

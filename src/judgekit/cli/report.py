@@ -80,8 +80,7 @@ def report(
     found = signals(table, _limits(limits))
     with whole_file(target) as file:
         file.write(render(table, found, rows=rows, price=price))
-    if table.torn:
-        say(f"warning: {ledger}: skipped {len(table.torn)} line(s), the first is line {table.torn[0]}")
+    _tell_torn(table)
     for one in found:
         if one.raised:
             say(f"signal  {one.text}")
@@ -164,8 +163,12 @@ def compare(
     if to is not None:
         check_targets([to], inputs=[before, after], force=force)
     given = _limits(limits)
-    later = whole_table(after)
-    found = comparison(whole_table(before), later)
+    earlier, later = whole_table(before), whole_table(after)
+    if json_summary or to == STDOUT:
+        out.file = sys.stderr
+    for table in (earlier, later):
+        _tell_torn(table)
+    found = comparison(earlier, later)
     if to is not None:
         with whole_file(to) as file:
             file.write(render(later, signals(later, given), comparison=found))
@@ -177,6 +180,11 @@ def compare(
     _print(found)
     if to is not None:
         say(f"report  {to}  (open it in a browser)")
+
+
+def _tell_torn(table: Any) -> None:
+    if table.torn:
+        say(f"warning: {table.path}: skipped {len(table.torn)} line(s), the first is line {table.torn[0]}")
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -47,6 +47,11 @@ _FOREIGN = {
 }
 """Beginnings of files that are not read, for messages."""
 
+
+class Cells(dict[str, Any]):
+    """A row of a CSV file. An empty cell is None: it is no value, except as a response."""
+
+
 Place = str
 """Where a row stands, for messages: "line 3", "row 3"."""
 
@@ -182,8 +187,7 @@ def _csv(file: IO[bytes], name: object, delimiter: str) -> Iterator[tuple[Place,
                 raise DataError(
                     f"{name}, line {rows.line_num}: the row has more or fewer cells than the header"
                 )
-            # an empty cell is no value, but an empty response is one
-            yield f"line {rows.line_num}", {k: v for k, v in row.items() if v or k == "response"}
+            yield f"line {rows.line_num}", Cells((k, v or None) for k, v in row.items())
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(f"{name}: not CSV in UTF-8 ({error})") from None
     finally:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-from judgekit.data.files import read_rows
+from judgekit.data.files import Cells, read_rows
 from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.types import Rollout, plain
 
@@ -123,6 +124,8 @@ def _dump(row: Mapping[str, Any], name: str) -> dict[str, str]:
 def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout]:
     if isinstance(row, Mapping) and mapping:
         row = _renamed(row, mapping)
+    if isinstance(row, Cells):
+        row = {k: v or "" for k, v in row.items() if v is not None or k == "response"}
     responses = row.get("responses") if isinstance(row, Mapping) and "response" not in row else None
     if not isinstance(responses, Sequence) or isinstance(responses, str):
         yield rollout_from(row)
@@ -136,7 +139,8 @@ def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout
 def _renamed(row: Mapping[str, Any], mapping: Mapping[str, str]) -> dict[str, Any]:
     found = {field: _at(row, column) for field, column in mapping.items()}
     taken = {column for column in mapping.values() if column in row}
-    return {**{key: value for key, value in row.items() if key not in taken}, **found}
+    kind = Cells if isinstance(row, Cells) else dict
+    return kind({**{key: value for key, value in row.items() if key not in taken}, **found})
 
 
 def _at(row: Mapping[str, Any], column: str) -> Any:
@@ -167,8 +171,9 @@ def rollout_from(row: Any) -> Rollout:
         raise DataError("'response' is null; a rollout without text has the response \"\"")
     if row.get("response") is None:
         others = [name for name in _OTHER_NAMES["response"] if isinstance(row.get(name), str)]
-        hint = f"; if {others[0]!r} is it: --map response={others[0]}" if others else ""
-        raise DataError(f"the rollout has no 'response'{hint or did_you_mean('response', row)}")
+        others += get_close_matches("response", map(str, row), n=1)
+        hint = f"; if {others[0]!r} is it: --map response={others[0]}" if others else did_you_mean("", row)
+        raise DataError(f"the rollout has no 'response'{hint}")
     known = {key: value for key, value in row.items() if key in FIELDS and value is not None}
     rest = {key: value for key, value in row.items() if key not in FIELDS}
     for key in ("reward_model", "reward_spec"):

@@ -12,7 +12,8 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.execution.background import run_blocking
 from judgekit.ledger.reader import Reading, read_ledger
-from judgekit.ledger.schema import Entry
+from judgekit.ledger.schema import Entry, Spec
+from judgekit.ledger.writer import Ledger
 from judgekit.reward.nodes import Node, Range, Switch, Weighted, as_node, score_names, walk
 from judgekit.reward.spec import parse
 from judgekit.reward.transforms import TransformName
@@ -26,6 +27,16 @@ class Replay(Struct, frozen=True):
 
     entries: Sequence[Entry]
     results: Sequence[RewardResult]
+    spec: Spec
+    """How the rewards were recomputed."""
+
+    def write(self, ledger: Ledger) -> None:
+        """Write the recomputed rewards to another ledger, as for a comparison."""
+        ledger.begin(self.spec)
+        for entry, result in zip(self.entries, self.results, strict=True):
+            names = ("reward", "status", "raw_reward", "contributions", "grades", "missing", "policies")
+            changes = {name: getattr(result, name) for name in names}
+            ledger.write(msgspec.structs.replace(entry, spec=self.spec.digest, **changes))
 
 
 def replay(
@@ -77,7 +88,14 @@ def replay(
         rollouts = [_rollout(reading.entries[i]) for i in members]
         for i, result in zip(members, run_blocking(runner.run(rollouts)), strict=True):
             results[i] = msgspec.structs.replace(result, index=i)
-    return Replay(reading.entries, results)
+    made = runner.spec
+    spec = Spec.of(
+        {name: known[name] for name in made.graders},
+        reward=made.reward,
+        transform=made.transform,
+        missing_reward=made.missing_reward,
+    )
+    return Replay(reading.entries, results, spec)
 
 
 def _check_switches(root: Node, reading: Reading) -> None:

@@ -99,7 +99,10 @@ def _right(value: Any, accepted: Sequence[Any], details: Mapping[str, Any], lang
     shown = next((type(option) for option in accepted if option != ""), None)
     kind: Any = wanted or _like(value, shown)
     if kind is float and type(value) is int:
-        value = float(value)
+        try:
+            value = float(value)
+        except OverflowError:
+            return False
     if type(value) is not kind:  # a variable, or wrong
         return shown is not None and type(value) is shown and _listed(value, accepted)
     if shown is not None and shown is not kind and not (kind is float and shown is int):

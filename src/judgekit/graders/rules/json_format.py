@@ -147,8 +147,8 @@ class JsonFormat(Rule):
             self.inline_limit = 8_000
         elif where == "anywhere":
             self.inline_limit = 20_000
-        patterns = self.path is not None or (self.schema is not None and may_match_patterns(self.schema))
-        self.where: Where = "process" if patterns else "inline"
+        slow = self.path is not None or (self.schema is not None and may_take_long(self.schema))
+        self.where: Where = "process" if slow else "inline"
 
     def _take_schema(self, schema: Mapping[str, Any] | str) -> None:
         if isinstance(schema, str) and re.match(r"(?:extra|ground_truth)\b", schema):
@@ -193,9 +193,15 @@ class JsonFormat(Rule):
         return Graded(self.partial, f"does not fit the schema: {problem}")
 
 
-def may_match_patterns(schema: Any) -> bool:
-    """Return whether the schema has patterns, which may never finish on hostile text; None: not known."""
-    return schema is None or "pattern" in json.dumps(schema, default=str)
+def may_take_long(schema: Any) -> bool:
+    """Whether a short hostile text may take the schema's check forever. None: the schema is not known.
+
+    Patterns may backtrack, references recurse (two branches at each level double the work), and unique items are
+    compared in pairs.
+    """
+    words = ("pattern", "$ref", "$dynamicRef", "$recursiveRef", "uniqueItems")
+    text = "" if schema is None else json.dumps(schema, default=str)
+    return schema is None or any(word in text for word in words)
 
 
 def schema_problem(schema: Any) -> str | None:
@@ -216,7 +222,10 @@ def misfit(value: Any, schema: Any) -> str | None:
     from referencing import Registry  # never fetch referenced schemas
 
     kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
-    error = next(kind(schema, registry=Registry()).iter_errors(value), None)
+    try:
+        error = next(kind(schema, registry=Registry()).iter_errors(value), None)
+    except (ArithmeticError, ValueError):  # multipleOf of infinity, NaN or 10**400
+        return "a number is too large to check"
     if error is None:
         return None
     place = "/".join(str(part) for part in error.absolute_path)
@@ -295,6 +304,8 @@ class JsonMatch(Rule):
             if not isinstance(wanted, Mapping):
                 return Abstained("the reference is not an object, so it has none of the keys to compare")
             wanted = {key: wanted[key] for key in self.only if key in wanted}
+            if not wanted:
+                return Abstained("the reference has none of the keys to compare")
             given = {k: given[k] for k in self.only if k in given} if isinstance(given, Mapping) else given
         if self.score == "exact":
             place = self._difference(given, wanted, "")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError, RolloutError, did_you_mean
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.json_format import loads, may_match_patterns, misfit, schema_problem
+from judgekit.graders.rules.json_format import loads, may_take_long, misfit, schema_problem
 from judgekit.graders.rules.text import (
     Rule,
     after_think,
@@ -304,7 +304,7 @@ class ToolCallFormat(Rule):
         self.name = name
         self.path = tools if isinstance(tools, str) else None
         self.tools = None if isinstance(tools, str) else _tools(tools)
-        self.where: Where = "process" if check == "schema" and may_match_patterns(self.tools) else "inline"
+        self.where: Where = "process" if check == "schema" and may_take_long(self.tools) else "inline"
         if self.tools is not None and not self.tools:
             raise ConfigError(
                 f"{name}: tools is a list of tool definitions with a name, or a path such as extra.tools"
