@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import socket
 import threading
 import warnings
 import zlib
@@ -78,9 +79,11 @@ def test_a_server_that_is_dropped_leaves_no_connection_open(
 
 
 async def test_an_address_s_query_is_in_no_error() -> None:
-    server = Server("http://127.0.0.1:1?key=secret")
-    with pytest.raises(JudgeUnavailable) as info:
-        await server.post("/chat/completions", {})
+    with socket.socket() as nobody_listens:
+        nobody_listens.bind(("127.0.0.1", 0))
+        server = Server(f"http://127.0.0.1:{nobody_listens.getsockname()[1]}?key=secret")
+        with pytest.raises(JudgeUnavailable) as info:
+            await server.post("/chat/completions", {})
     assert "secret" not in str(info.value)
     await server.close()
 
