@@ -149,7 +149,7 @@ def test_without_a_reward_the_graders_count_alike(tmp_path: Path) -> None:
         ("graders: {a: {use: regex}}", "graders.a: the parameter 'pattern' is missing"),
         (
             "graders: {a: {use: judge, judge: local}}",
-            "graders.a.judge: there is no judge 'local'; there is none",
+            "graders.a.judge: there is no judge 'local'; add the section judges: {local: {engine: …}}",
         ),
         ("graders: {a: {use: 'nowhere.at:all'}}", "graders.a: cannot import nowhere.at"),
         ("graders: {a: {use: 'tests.test_config:politness'}}", "did you mean 'politeness'"),

@@ -348,7 +348,10 @@ class _Parts:
 
     def _named_judge(self, name: Any, where: str, method: str = "complete") -> Any:
         if not isinstance(name, str) or name not in self.judges:
-            raise ConfigError(f"{where}: there is no judge {name!r}{did_you_mean(str(name), self.judges)}")
+            known = did_you_mean(str(name), self.judges)
+            if not self.judges:
+                known = f"; add the section judges: {{{name}: {{engine: …}}}}"
+            raise ConfigError(f"{where}: there is no judge {name!r}{known}")
         judge = self.judges[name]
         if not hasattr(judge, method):
             what, use = ("judge", "judge") if method == "reward" else ("reward model", "reward_model")

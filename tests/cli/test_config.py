@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,11 @@ def test_lint(files: Path, text: str, code: int, says: list[str]) -> None:
 def test_schema_is_printed(files: Path) -> None:
     done = run(files, "schema")
     assert (done.returncode, json.loads(done.stdout)["title"]) == (0, "reward.yaml")
+
+
+def test_lint_says_that_vllm_is_needed(files: Path) -> None:
+    (files / "reward.yaml").write_text(
+        "graders: {j: {use: judge, judge: l}}\njudges: {l: {engine: vllm, model: embedded}}\n"
+    )
+    said = run(files, "lint", "reward.yaml").stdout
+    assert ("vLLM is not installed here" in said) is (find_spec("vllm") is None)

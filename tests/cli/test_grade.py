@@ -52,7 +52,7 @@ def test_grade_writes_results_ledger_and_report(files: Path) -> None:
         ("{not json", "rollouts.jsonl, line 2: not JSON"),
         ("[1]", "line 2: a rollout is an object with at least a 'response', not list"),
         ('{"prompt": "x"}', "line 2: the rollout has no 'response'"),
-        ('{"respons": "x"}', "did you mean 'respons'?"),
+        ('{"respons": "x"}', "if 'respons' is it: --map response=respons"),
         ('{"response": 3}', "line 2: 'response' is text, not int"),
         ('{"response": "x", "messages": "hi"}', "'messages' is a list of messages, not str"),
         ('{"response": "\xff"}', "line 2: not JSON"),

@@ -39,7 +39,7 @@ def test_it_runs(tmp_path: Path, page: str, line: str) -> None:
     judgekit = [sys.executable, "-m", "judgekit"]
     words = shlex.split(line, comments=True)[1:]
     if words[0] in ("report", "view", "compare"):
-        for name in ("ledger", "before", "after"):
+        for name in ("ledger", "before", "after", "new"):
             write(tmp_path / f"{name}.jsonl", some(4))
     elif words[0] == "replay":
         (tmp_path / "texts.yaml").write_text(f"{CONFIG}ledger: {{path: ledger.jsonl, texts: true}}\n")

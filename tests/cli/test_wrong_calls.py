@@ -97,7 +97,6 @@ ARGUMENTS = [
     ("replay l.jsonl --only failed --reward range.yaml", "the ledger's grades of 'correct' are of version"),
     ("replay l.jsonl --only failed --reward reward.yaml --ledger l.jsonl", "the ledger l.jsonl is l.jsonl, which is read"),
     ("replay l.jsonl --only failed --reward none.yaml", "cannot read none.yaml"),
-    ("replay l.jsonl --ledger m.jsonl", "--ledger keeps what --only failed asks"),
     ("lint", "Missing argument 'config' (judgekit lint -h"),
     ("lint none.yaml", "cannot read none.yaml: No such file or directory"),
     ("lint folder", "cannot read folder: Is a directory"),

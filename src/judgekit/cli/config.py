@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +15,14 @@ def lint(config: Annotated[Path, typer.Argument(help="The reward.yaml.")]) -> No
     """Check a reward.yaml without starting its judges."""
     from judgekit.cli.logs import diverted
     from judgekit.config import load_runner
+    from judgekit.judges import VLLMJudge
 
     with diverted() as warnings:
         runner = load_runner(config)
     for text in warnings:
         say(f"warning: {text}")
+    if any(isinstance(judge.engine, VLLMJudge) for judge in runner.resources) and find_spec("vllm") is None:
+        say("note: vLLM is not installed here, and engine: vllm needs it: pip install 'judgekit-rl[vllm]'")
     low, high = runner.reward.bounds()
     count = len(runner.graders)
     say(f"{config}: {count} grader{'s' if count > 1 else ''}, rewards from {low:g} to {high:g}")

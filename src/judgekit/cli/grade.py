@@ -173,7 +173,8 @@ def grade(
     if to not in (None, STDOUT):
         say(f"graded rollouts  {to}")
     if runner.ledger is not None:
-        say(f"ledger           {runner.ledger.path}{' (appended)' if before else ''}")
+        several = " (appended: reports count each of its runs)" if before and known is None else ""
+        say(f"ledger           {runner.ledger.path}{several}")
     if report is not None and runner.ledger is not None:
         from judgekit.report.page import write_report
 
@@ -226,4 +227,4 @@ def _holds_something(path: Path) -> bool:
 def _saved(ledger: Ledger | None) -> str:
     if ledger is None:
         return "stopped: nothing was written (with --ledger, grades are kept, and --resume goes on)"
-    return f"stopped: what was graded is in {ledger.path}; --resume goes on from there"
+    return f"stopped: what was graded is in {ledger.path}; --resume goes on from there (with --force, if --out exists)"

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import numbered_lines
-from judgekit.ledger.schema import FORMAT, Entry, Line, Spec, logger
+from judgekit.ledger.schema import FORMAT, Entry, Line, Spec, foreign, logger
 from judgekit.ledger.standing import Standing
 from judgekit.ledger.writer import flush_ledgers
 
@@ -73,7 +73,7 @@ def _read(path: Path, reading: Reading, strict: bool) -> None:
             made = _decoder.decode(line)
         except msgspec.ValidationError as error:
             if strict:
-                raise DataError(f"{path}, line {number}: not a line of a judgekit ledger ({error})") from None
+                raise foreign(path, number, error) from None
             torn.append(number)
             continue
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -11,11 +11,13 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.types import Grade, Price, Rollout, Status, Usage
 from judgekit.version import __version__
@@ -147,3 +149,10 @@ def _hashable(group: Any) -> Any:
 
 
 Line = Spec | Entry
+
+
+def foreign(path: Path, number: int, error: Exception) -> DataError:
+    """Return the error for a line of JSON that is not a ledger's."""
+    return DataError(
+        f"{path}, line {number}: not a line of a judgekit ledger ({error}); give the file of --ledger, not that of --out"
+    )

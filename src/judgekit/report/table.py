@@ -21,7 +21,7 @@ from msgspec import Struct
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.reader import ledger_files
-from judgekit.ledger.schema import FORMAT, Spec
+from judgekit.ledger.schema import FORMAT, Spec, foreign
 from judgekit.ledger.standing import Standing
 from judgekit.ledger.writer import flush_ledgers
 from judgekit.types import Usage, content_text
@@ -242,9 +242,7 @@ class Table:
         try:
             row = _decoder.decode(line)
         except msgspec.ValidationError as error:
-            raise DataError(
-                f"{path}, line {file.lines + 1}: not a line of a judgekit ledger ({error})"
-            ) from None
+            raise foreign(path, file.lines + 1, error) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.torn.append(file.lines + 1)
             return False
