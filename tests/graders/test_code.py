@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -239,6 +243,72 @@ def test_a_sandbox_that_does_not_start_is_a_failure_of_the_machine(monkeypatch: 
     failed = result.grades["code"]
     assert isinstance(failed, Failed)
     assert failed.cause == "infrastructure"
+
+
+BREAKS = {
+    "its sign of life is deleted": "import os\nos.remove('begun') if os.path.exists('begun') else None",
+    "its answer is a folder": "import os\nos.mkdir('answer.json')",
+    "its answer is a link": "import os\nos.symlink('/etc/passwd', 'answer.json')",
+    "its answer cannot be read": "import os\nopen('answer.json', 'w').close(); os.chmod('answer.json', 0)",
+    "its folders are nested deeply": "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')",
+    "its folder has no rights": "import os\nos.chmod('.', 0)",
+    "a folder in it has no rights": "import os\nos.makedirs('s/t/u'); open('s/x', 'w').close(); os.chmod('s/t', 0); os.chmod('s', 0)",
+    "its folder has another name": "import os\nos.rename(os.getcwd(), os.getcwd() + 'x')",
+    "it has many files": "for i in range(3000): open(str(i), 'w').close()",
+    "it links to what is not its own": "import os\nos.symlink('/', 'root'); os.mkdir('s'); os.symlink('/etc', 's/etc')",
+}
+
+
+@pytest.mark.parametrize("harm", BREAKS)
+@pytest.mark.parametrize("cases", [SUM, {"fn_name": "f", "inputs": [[1, 2]], "outputs": [3]}, TESTS[:1]])
+def test_a_program_that_harms_its_folder_is_not_passed_and_leaves_nothing(
+    harm: str, cases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = f"try:\n    {BREAKS[harm].replace(chr(10), chr(10) + '    ')}\nexcept OSError: pass\ndef f(*_): return 4\nprint(4)"
+    found = grade(code, cases)
+    assert isinstance(found, Graded)
+    assert found.score == 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="others are this user already")
+@pytest.mark.parametrize("harm", BREAKS)
+def test_deleting_needs_no_root(harm: str) -> None:
+    """In a child process, which gives up root: what the program would leave is deleted all the same."""
+    script = """
+import os, sys, tempfile
+from pathlib import Path
+from judgekit.graders.rules.sandbox import _delete
+home = os.open(sys.argv[1], os.O_RDONLY)
+work = Path(tempfile.mkdtemp(dir=sys.argv[1]))
+os.chown(work, 65534, 65534)
+os.fchmod(home, 0o777)
+os.fchdir(home)
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+work = Path(work.name)
+os.chdir(work)
+folder = os.open(".", os.O_RDONLY)
+exec(sys.argv[2])
+os.fchdir(home)
+_delete(work, folder)
+print(os.listdir(home))
+"""
+    with tempfile.TemporaryDirectory() as home:  # which, unlike pytest's, others may enter
+        done = subprocess.run(
+            [sys.executable, "-c", script, home, BREAKS[harm]], capture_output=True, text=True
+        )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_the_secret_of_an_answer_is_in_no_file() -> None:
+    look = "import os\nfor name in os.listdir('.'):\n    print(name)"
+    assert sorted(grade_output(look)) == ["code.py", "harness.py", "job.json"]
+
+
+def grade_output(code: str) -> list[str]:
+    way = best_way(sys.executable, False)
+    return run_program(code, way=way, limits=Limits(), job={"kind": "tests", "tests": ""}).output.split()
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,13 @@ def main() -> None:
     if job["kind"] != "program":
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
-    with open("begun", "w") as file:
-        file.write("begun")
+    begun = job.get("begun")
+    if begun is None:  # a sandbox service knows only files
+        with open("begun", "w") as file:
+            file.write("begun")
+    else:  # the program that follows cannot take this back
+        os.write(begun, b"1")
+        os.close(begun)
     with open("code.py", encoding="utf-8", errors="surrogatepass") as file:
         source = file.read()
     sys.setrecursionlimit(20_000)
