@@ -16,6 +16,7 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Code
+from judgekit.graders.rules import code as rules
 from judgekit.graders.rules.code import _equal, _same, program_of, read_cases
 from judgekit.graders.rules.sandbox import OWN, Limits, SandboxError, Way, best_way, run_program
 
@@ -154,6 +155,10 @@ def test_comparing_answers() -> None:
     assert _same(3, [3])
     assert not _same(True, 1)
     assert not _same("1", 1)
+    assert not _same(10**400, 120.0)
+    assert not _same(0.5, -(10**400))
+    assert not _same(10**12 + 1, 10**12)
+    assert _same(10**400, 10**400)
 
 
 def test_the_network_is_gone_where_that_is_said() -> None:
@@ -270,6 +275,42 @@ def test_a_program_that_harms_its_folder_is_not_passed_and_leaves_nothing(
     assert isinstance(found, Graded)
     assert found.score == 0
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "10**400",
+        "-10**4000",
+        "10**5000",
+        "float('inf')",
+        "float('nan')",
+        "'\\ud800'",
+        "eval('[' * 90 + ']' * 90)",
+        "functools.reduce(lambda x, _: [x], range(900))",
+        "functools.reduce(lambda x, _: {'a': x}, range(900))",
+        "{1: {2: 3}}",
+        "object()",
+    ],
+)
+@pytest.mark.parametrize("wanted", [120, [120.5]])
+def test_an_odd_answer_is_not_passed(answer: str, wanted: Any) -> None:
+    found = grade(
+        f"import functools\ndef f(n): return {answer}", {"fn_name": "f", "inputs": [[5]], "outputs": [wanted]}
+    )
+    assert isinstance(found, Graded)
+    assert found.score == 0
+    assert len(found.reason or "") < 200
+
+
+def test_what_cannot_be_compared_is_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> bool:
+        raise RecursionError
+
+    monkeypatch.setattr(rules, "_same", refuse)
+    found = grade("def f(a, b): return 3", CALLS)
+    assert found.score == 0
+    assert found.reason == "case 1: what it gave cannot be compared (RecursionError)"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="others are this user already")

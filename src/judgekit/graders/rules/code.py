@@ -9,6 +9,7 @@ import math
 import os
 import pickle
 import re
+import reprlib
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
@@ -157,7 +158,10 @@ class Code(Rule):
         for number, case in enumerate(cases, 1):
             limits = limits_of(case, self.limits)
             finished = self.sandbox.run(code, limits=limits, stdin=case.get("input", ""), job=case.get("job"))
-            problem = self._problem(finished, case, limits)
+            try:
+                problem = self._problem(finished, case, limits)
+            except Exception as error:  # the program has run: whatever is odd about its answer is its doing
+                problem = f"what it gave cannot be compared ({type(error).__name__})"
             if problem is None:
                 passed += 1
                 continue
@@ -181,12 +185,18 @@ class Code(Rule):
                 return _last_line(finished)
             if job["kind"] == "tests" or _same(finished.answer, case["output"]):
                 return None
-            return f"{finished.answer!r:.60} instead of {case['output']!r:.60}"
+            return f"{_SHORT.repr(finished.answer):.60} instead of {_SHORT.repr(case['output']):.60}"
         if finished.code != 0:
             return _last_line(finished)
         if _equal(finished.output, case["output"], self.compare):
             return None
-        return f"{finished.output.strip()!r:.60} instead of {case['output'].strip()!r:.60}"
+        return f"{finished.output.strip()[:60]!r:.60} instead of {case['output'].strip()[:60]!r:.60}"
+
+
+_SHORT = reprlib.Repr()
+"""Shows values without writing out the whole of them, which for a large one would stop every other thread."""
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 20
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
 
 
 def limits_of(case: Mapping[str, Any], most: Limits) -> Limits:
@@ -400,7 +410,14 @@ def _alike(given: Any, wanted: Any) -> bool:
     if isinstance(given, bool) or isinstance(wanted, bool):
         return given is wanted
     if isinstance(given, int | float) and isinstance(wanted, int | float):
-        return given == wanted or math.isclose(given, wanted, rel_tol=1e-9, abs_tol=1e-9)
+        if given == wanted:
+            return True
+        if isinstance(given, int) and isinstance(wanted, int):
+            return False
+        try:
+            return math.isclose(given, wanted, rel_tol=1e-9, abs_tol=1e-9)
+        except OverflowError:  # a whole number that no float can be near to
+            return False
     if isinstance(given, list) and isinstance(wanted, list | tuple):
         return len(given) == len(wanted) and all(map(_alike, given, wanted))
     if isinstance(given, dict) and isinstance(wanted, Mapping):
