@@ -17,8 +17,9 @@ import pytest
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Code
 from judgekit.graders.rules import code as rules
+from judgekit.graders.rules import sandbox
 from judgekit.graders.rules.code import _equal, _same, program_of, read_cases
-from judgekit.graders.rules.sandbox import OWN, Limits, SandboxError, Way, best_way, run_program
+from judgekit.graders.rules.sandbox import OWN, Limits, SandboxError, Way, best_way, read_answer, run_program
 
 SUM = [{"input": "1 2", "output": "3"}]
 SUMS = [*SUM, {"input": "2 2\n", "output": "4\n"}]
@@ -301,6 +302,53 @@ def test_an_odd_answer_is_not_passed(answer: str, wanted: Any) -> None:
     assert isinstance(found, Graded)
     assert found.score == 0
     assert len(found.reason or "") < 200
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted", "score"),
+    [
+        ("[[]] * 4_000_000", 3, 0),
+        ("'x' * 70_000", "x", 0),
+        ("'x' * 60_000", "x", 0),
+        ("[[]] * 100_000", [[]] * 100_000, 1),
+        ("[0.1 + 0.2] * 10_000", [0.3] * 10_000, 1),
+    ],
+)
+def test_an_answer_is_read_only_up_to_a_size_that_could_be_right(
+    answer: str, wanted: Any, score: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def reading(data: bytes, secret: str) -> Any:
+        read.append(len(data))
+        return read_answer(data, secret)
+
+    monkeypatch.setattr(sandbox, "read_answer", reading)
+    found = grade(f"def f(n): return {answer}", {"fn_name": "f", "inputs": [[5]], "outputs": [wanted]})
+    assert isinstance(found, Graded)
+    assert found.score == score, found.reason
+    assert max(read, default=0) <= 65_536 + 100 + 8 * len(json.dumps(wanted))
+    if not read:
+        assert found.reason == "case 1: ValueError: the answer has more than 64 KiB"
+
+
+@pytest.mark.parametrize(("more", "score"), [(10, 1), (100_000, 0)])
+def test_a_file_that_is_larger_than_an_answer_may_be_is_none(more: int, score: int) -> None:
+    """Written by a program that goes around the harness, and finds the secret."""
+    code = f"""
+import json, os
+def f(n):
+    for number in range(3, 20):
+        try:
+            secret = os.read(number, 100).decode()
+        except OSError:
+            continue
+        if len(secret) == 32:
+            with open('answer.json', 'w') as file:
+                json.dump({{'secret': secret, 'answer': 3, 'x': 'x' * {more}}}, file)
+            os._exit(0)
+"""
+    assert grade(code, {"fn_name": "f", "inputs": [[5]], "outputs": [3]}).score == score
 
 
 def test_what_cannot_be_compared_is_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:

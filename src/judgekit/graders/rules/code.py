@@ -119,7 +119,7 @@ class Code(Rule):
         self.compare: Compare = compare
         self.whole = whole
         self.prefix = prefix
-        self.limits = Limits(time_s, wall_s, memory_mb, output_kb, 16, processes)
+        self.limits = Limits(time_s, wall_s, memory_mb, output_kb, processes=processes)
         self.network = network
         self.max_cases = max_cases
         self.stop_after = 1 if score == "all" else stop_after
@@ -211,7 +211,19 @@ def limits_of(case: Mapping[str, Any], most: Limits) -> Limits:
         # waiting for a busy machine is not the program's time: a short limit leaves it some of that all the same
         wall_s=min(most.wall_s, max(most.wall_s * time_s / most.time_s, _LEAST_WALL_S)),
         memory_mb=most.memory_mb if megabytes is None else min(max(int(megabytes), 64), most.memory_mb),
+        answer_kb=min(most.answer_kb, _LEAST_ANSWER_KB + 8 * _size(case.get("output")) // 1024),
     )
+
+
+_LEAST_ANSWER_KB = 64
+
+
+def _size(value: Any) -> int:
+    """Return about how many characters a value has as JSON."""
+    try:
+        return len(json.dumps(value, default=str))
+    except (ValueError, TypeError, RecursionError):
+        return 1 << 30
 
 
 _LEAST_WALL_S = 10.0

@@ -62,6 +62,8 @@ class Limits:
     memory_mb: int = 1024
     output_kb: int = 1024
     file_mb: int = 16
+    answer_kb: int = 16 << 10
+    """How much a job's answer may have as JSON: reading a large one stops every other thread."""
     processes: int = 32
     """Enforced if the program has its own user or user namespace."""
 
@@ -177,6 +179,7 @@ def run_program(
             "kind": "program",
             **(job or {}),
             "limits": rlimits(limits, way.counts_processes),
+            "answer_bytes": limits.answer_kb << 10,
             "begun": its.fileno(),
         }
         (work / "harness.py").write_text(harness())
@@ -402,11 +405,15 @@ def _answer(folder: int, secret: str, limits: Limits) -> tuple[Any, bool]:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             return None, False
         with open(file, "rb", closefd=False) as stream:
-            return read_answer(stream.read(limits.file_mb << 20), secret)
+            return read_answer(stream.read((limits.answer_kb << 10) + ENVELOPE), secret)
     except OSError:
         return None, False
     finally:
         os.close(file)
+
+
+ENVELOPE = 100
+"""How many bytes of an answer's file, at most, are the secret and the names."""
 
 
 def read_answer(data: bytes, secret: str) -> tuple[Any, bool]:

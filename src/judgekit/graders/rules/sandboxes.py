@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from judgekit.errors import ConfigError
 from judgekit.graders.rules.sandbox import (
+    ENVELOPE,
     Finished,
     Limits,
     SandboxError,
@@ -94,7 +95,8 @@ class RemoteSandbox:
         self, code: str, *, limits: Limits, stdin: str = "", job: Mapping[str, Any] | None = None
     ) -> Finished:
         secret = secrets.token_hex(16)
-        what = {"kind": "program", **(job or {}), "limits": rlimits(limits)}
+        most = limits.answer_kb << 10
+        what = {"kind": "program", **(job or {}), "limits": rlimits(limits), "answer_bytes": most}
         reply = self._ask(
             {
                 "code": harness(),
@@ -122,7 +124,9 @@ class RemoteSandbox:
             raise SandboxError(f"the sandbox at {self.url} did not start the program: {said}")
         exited = result.get("return_code")
         ended = exited if isinstance(exited, int) else 1
-        answer = read_answer(_decoded(files.get("answer.json")), secret) if job else (None, False)
+        answer = (
+            read_answer(_decoded(files.get("answer.json"), most + ENVELOPE), secret) if job else (None, False)
+        )
         return Finished(how, ended, output, str(result.get("stderr") or ""), *answer)
 
     def isolation(self) -> dict[str, str]:
@@ -151,8 +155,11 @@ def _base64(text: str) -> str:
     return base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
 
 
-def _decoded(text: Any) -> bytes:
+def _decoded(text: Any, most: int) -> bytes:
+    """Decode a file of at most *most* bytes; any other is empty."""
+    if not isinstance(text, str) or len(text) > most * 4 // 3 + 4:
+        return b""
     try:
-        return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+        return base64.b64decode(text, validate=True)
     except ValueError:
         return b""
