@@ -58,7 +58,7 @@ class Code(Rule):
     infrastructure failure.
 
     Tests run inside the program that they test, so code written to fool them can; inputs and outputs are compared
-    outside. Runs in a thread.
+    outside. A function's answer may have 64 KiB as JSON, and eight times what the expected one has. Runs in a thread.
 
     Source: APPS (arXiv:2105.09938), MBPP (arXiv:2108.07732), HumanEval's `check_correctness`
     (arXiv:2107.03374), LiveCodeBench's functional cases (arXiv:2403.07974); the share as in PRIME's and verl's

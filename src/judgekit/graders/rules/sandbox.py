@@ -1,6 +1,6 @@
 """Runs untrusted Python in a separate process, with limits.
 
-Wall time, CPU time, memory, file size and output size are always limited. Further isolation depends on the system;
+Wall time, CPU time, memory, output and the size of each file are always limited; the number of files is not. Further isolation depends on the system;
 it is probed once, and `isolation()` describes it:
 
 - with `bwrap` (bubblewrap): no network, separate process and file trees, everything read-only except the program's
