@@ -256,11 +256,11 @@ BREAKS = {
     "its answer is a folder": "import os\nos.mkdir('answer.json')",
     "its answer is a link": "import os\nos.symlink('/etc/passwd', 'answer.json')",
     "its answer cannot be read": "import os\nopen('answer.json', 'w').close(); os.chmod('answer.json', 0)",
-    "its folders are nested deeply": "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')",
+    "its folders are nested deeply": "import os\nfor _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')",
     "its folder has no rights": "import os\nos.chmod('.', 0)",
     "a folder in it has no rights": "import os\nos.makedirs('s/t/u'); open('s/x', 'w').close(); os.chmod('s/t', 0); os.chmod('s', 0)",
     "its folder has another name": "import os\nos.rename(os.getcwd(), os.getcwd() + 'x')",
-    "it has many files": "for i in range(3000): open(str(i), 'w').close()",
+    "it has many files": "for i in range(300): open(str(i), 'w').close()",
     "it links to what is not its own": "import os\nos.symlink('/', 'root'); os.mkdir('s'); os.symlink('/etc', 's/etc')",
 }
 
@@ -388,6 +388,16 @@ print(os.listdir(home))
             [sys.executable, "-c", script, home, BREAKS[harm]], capture_output=True, text=True
         )
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_deleting_ends_before_the_grader_s_time_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = Code(max_cases=5, wall_s=30.0)
+    assert rule.timeout_s > 5 * (30.0 + sandbox.DELETING_S)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sandbox, "DELETING_S", -1.0)
+    found = grade("open('x', 'w').close()\nprint(3)", SUM)
+    assert found.score == 1
+    assert list(tmp_path.glob("*/x"))
 
 
 def test_the_secret_of_an_answer_is_in_no_file() -> None:

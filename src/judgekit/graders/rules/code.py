@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.sandbox import Finished, Limits, SandboxError
+from judgekit.graders.rules.sandbox import DELETING_S, Finished, Limits, SandboxError
 from judgekit.graders.rules.sandboxes import LocalSandbox, RemoteSandbox, Sandbox
 from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, one_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
@@ -125,7 +125,8 @@ class Code(Rule):
         self.stop_after = 1 if score == "all" else stop_after
         self.sandbox: Sandbox = LocalSandbox(python, network == "on") if sandbox is None else sandbox
         self.max_concurrency = max_concurrency or max(1, os.cpu_count() or 1)
-        self.timeout_s = max_cases * (wall_s + 2.0) + 10.0
+        # longer than programs can make it take: a timeout would be the infrastructure's failure
+        self.timeout_s = max_cases * (wall_s + DELETING_S + 2.0) + 10.0
         if network == "forbidden" and self.isolation()["network"] != "none":
             raise ConfigError(
                 f"{name}: this system cannot block a program's network: install bubblewrap, allow user namespaces, "

@@ -1,7 +1,7 @@
 """Runs untrusted Python in a separate process, with limits.
 
-Wall time, CPU time, memory, output and the size of each file are always limited; the number of files is not. Further isolation depends on the system;
-it is probed once, and `isolation()` describes it:
+Wall time, CPU time, memory, output and the size of each file are always limited; the number of files is not. Further
+isolation depends on the system; it is probed once, and `isolation()` describes it:
 
 - with `bwrap` (bubblewrap): no network, separate process and file trees, everything read-only except the program's
   folder;
@@ -221,17 +221,17 @@ def _has_begun(ours: socket.socket) -> bool:
         return False
 
 
-_DELETING_S = 20.0
-"""A process that a program has left behind may create files as fast as they are deleted."""
+DELETING_S = 20.0
+"""How long deleting may take: a process that is left may create files as fast as they go."""
 
 
 def _delete(work: Path, folder: int) -> None:
     """Delete a program's folder as far as possible, whatever it has made of it."""
-    deadline = time.monotonic() + _DELETING_S
+    deadline = time.monotonic() + DELETING_S
     with contextlib.suppress(OSError):
         _let_in(folder)
         while (names := os.listdir(folder)) and time.monotonic() < deadline:
-            if not sum([_delete_entry(name, folder) for name in names]):
+            if not sum([_delete_entry(name, folder, deadline) for name in names]):
                 break
     with contextlib.suppress(OSError):
         work.rmdir()
@@ -240,11 +240,13 @@ def _delete(work: Path, folder: int) -> None:
         os.rmdir(os.readlink(f"/proc/self/fd/{folder}"))
 
 
-def _delete_entry(name: str, folder: int) -> bool:
+def _delete_entry(name: str, folder: int, deadline: float) -> bool:
     """Delete a file, or a folder once its own folders have been moved up.
 
     Moving them up instead of going down needs neither deep recursion nor many open files. Returns whether there was progress.
     """
+    if time.monotonic() > deadline:
+        return False
     with contextlib.suppress(OSError):
         os.unlink(name, dir_fd=folder)
         return True
@@ -258,6 +260,8 @@ def _delete_entry(name: str, folder: int) -> bool:
         with contextlib.suppress(OSError):
             _let_in(inner)
             for child in os.listdir(inner):
+                if time.monotonic() > deadline:
+                    return False
                 with contextlib.suppress(OSError):
                     os.unlink(child, dir_fd=inner)
                     moved = True
