@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Code
+from judgekit.graders.rules import code as rules
+from judgekit.graders.rules import sandbox
 from judgekit.graders.rules.code import _equal, _same, program_of, read_cases
-from judgekit.graders.rules.sandbox import OWN, Limits, SandboxError, Way, best_way, run_program
+from judgekit.graders.rules.sandbox import OWN, Limits, SandboxError, Way, best_way, read_answer, run_program
 
 SUM = [{"input": "1 2", "output": "3"}]
 SUMS = [*SUM, {"input": "2 2\n", "output": "4\n"}]
@@ -150,6 +156,10 @@ def test_comparing_answers() -> None:
     assert _same(3, [3])
     assert not _same(True, 1)
     assert not _same("1", 1)
+    assert not _same(10**400, 120.0)
+    assert not _same(0.5, -(10**400))
+    assert not _same(10**12 + 1, 10**12)
+    assert _same(10**400, 10**400)
 
 
 def test_the_network_is_gone_where_that_is_said() -> None:
@@ -239,6 +249,165 @@ def test_a_sandbox_that_does_not_start_is_a_failure_of_the_machine(monkeypatch: 
     failed = result.grades["code"]
     assert isinstance(failed, Failed)
     assert failed.cause == "infrastructure"
+
+
+BREAKS = {
+    "its sign of life is deleted": "import os\nos.remove('begun') if os.path.exists('begun') else None",
+    "its answer is a folder": "import os\nos.mkdir('answer.json')",
+    "its answer is a link": "import os\nos.symlink('/etc/passwd', 'answer.json')",
+    "its answer cannot be read": "import os\nopen('answer.json', 'w').close(); os.chmod('answer.json', 0)",
+    "its folders are nested deeply": "import os\nfor _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')",
+    "its folder has no rights": "import os\nos.chmod('.', 0)",
+    "a folder in it has no rights": "import os\nos.makedirs('s/t/u'); open('s/x', 'w').close(); os.chmod('s/t', 0); os.chmod('s', 0)",
+    "its folder has another name": "import os\nos.rename(os.getcwd(), os.getcwd() + 'x')",
+    "it has many files": "for i in range(300): open(str(i), 'w').close()",
+    "it links to what is not its own": "import os\nos.symlink('/', 'root'); os.mkdir('s'); os.symlink('/etc', 's/etc')",
+}
+
+
+@pytest.mark.parametrize("harm", BREAKS)
+@pytest.mark.parametrize("cases", [SUM, {"fn_name": "f", "inputs": [[1, 2]], "outputs": [3]}, TESTS[:1]])
+def test_a_program_that_harms_its_folder_is_not_passed_and_leaves_nothing(
+    harm: str, cases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = f"try:\n    {BREAKS[harm].replace(chr(10), chr(10) + '    ')}\nexcept OSError: pass\ndef f(*_): return 4\nprint(4)"
+    found = grade(code, cases)
+    assert isinstance(found, Graded)
+    assert found.score == 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "10**400",
+        "-10**4000",
+        "10**5000",
+        "float('inf')",
+        "float('nan')",
+        "'\\ud800'",
+        "eval('[' * 90 + ']' * 90)",
+        "functools.reduce(lambda x, _: [x], range(900))",
+        "functools.reduce(lambda x, _: {'a': x}, range(900))",
+        "{1: {2: 3}}",
+        "object()",
+    ],
+)
+@pytest.mark.parametrize("wanted", [120, [120.5]])
+def test_an_odd_answer_is_not_passed(answer: str, wanted: Any) -> None:
+    found = grade(
+        f"import functools\ndef f(n): return {answer}", {"fn_name": "f", "inputs": [[5]], "outputs": [wanted]}
+    )
+    assert isinstance(found, Graded)
+    assert found.score == 0
+    assert len(found.reason or "") < 200
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted", "score"),
+    [
+        ("[[]] * 4_000_000", 3, 0),
+        ("'x' * 70_000", "x", 0),
+        ("'x' * 60_000", "x", 0),
+        ("[[]] * 100_000", [[]] * 100_000, 1),
+        ("[0.1 + 0.2] * 10_000", [0.3] * 10_000, 1),
+    ],
+)
+def test_an_answer_is_read_only_up_to_a_size_that_could_be_right(
+    answer: str, wanted: Any, score: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def reading(data: bytes, secret: str) -> Any:
+        read.append(len(data))
+        return read_answer(data, secret)
+
+    monkeypatch.setattr(sandbox, "read_answer", reading)
+    found = grade(f"def f(n): return {answer}", {"fn_name": "f", "inputs": [[5]], "outputs": [wanted]})
+    assert isinstance(found, Graded)
+    assert found.score == score, found.reason
+    assert max(read, default=0) <= 65_536 + 100 + 8 * len(json.dumps(wanted))
+    if not read:
+        assert found.reason == "case 1: ValueError: the answer has more than 64 KiB"
+
+
+@pytest.mark.parametrize(("more", "score"), [(10, 1), (100_000, 0)])
+def test_a_file_that_is_larger_than_an_answer_may_be_is_none(more: int, score: int) -> None:
+    """Written by a program that goes around the harness, and finds the secret."""
+    code = f"""
+import json, os
+def f(n):
+    for number in range(3, 20):
+        try:
+            secret = os.read(number, 100).decode()
+        except OSError:
+            continue
+        if len(secret) == 32:
+            with open('answer.json', 'w') as file:
+                json.dump({{'secret': secret, 'answer': 3, 'x': 'x' * {more}}}, file)
+            os._exit(0)
+"""
+    assert grade(code, {"fn_name": "f", "inputs": [[5]], "outputs": [3]}).score == score
+
+
+def test_what_cannot_be_compared_is_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> bool:
+        raise RecursionError
+
+    monkeypatch.setattr(rules, "_same", refuse)
+    found = grade("def f(a, b): return 3", CALLS)
+    assert found.score == 0
+    assert found.reason == "case 1: what it gave cannot be compared (RecursionError)"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="others are this user already")
+@pytest.mark.parametrize("harm", BREAKS)
+def test_deleting_needs_no_root(harm: str) -> None:
+    """In a child process, which gives up root: what the program would leave is deleted all the same."""
+    script = """
+import os, sys, tempfile
+from pathlib import Path
+from judgekit.graders.rules.sandbox import _delete
+home = os.open(sys.argv[1], os.O_RDONLY)
+work = Path(tempfile.mkdtemp(dir=sys.argv[1]))
+os.chown(work, 65534, 65534)
+os.fchmod(home, 0o777)
+os.fchdir(home)
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+work = Path(work.name)
+os.chdir(work)
+folder = os.open(".", os.O_RDONLY)
+exec(sys.argv[2])
+os.fchdir(home)
+_delete(work, folder)
+print(os.listdir(home))
+"""
+    with tempfile.TemporaryDirectory() as home:  # which, unlike pytest's, others may enter
+        done = subprocess.run(
+            [sys.executable, "-c", script, home, BREAKS[harm]], capture_output=True, text=True
+        )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_deleting_ends_before_the_grader_s_time_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = Code(max_cases=5, wall_s=30.0)
+    assert rule.timeout_s > 5 * (30.0 + sandbox.DELETING_S)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sandbox, "DELETING_S", -1.0)
+    found = grade("open('x', 'w').close()\nprint(3)", SUM)
+    assert found.score == 1
+    assert list(tmp_path.glob("*/x"))
+
+
+def test_the_secret_of_an_answer_is_in_no_file() -> None:
+    look = "import os\nfor name in os.listdir('.'):\n    print(name)"
+    assert sorted(grade_output(look)) == ["code.py", "harness.py", "job.json"]
+
+
+def grade_output(code: str) -> list[str]:
+    way = best_way(sys.executable, False)
+    return run_program(code, way=way, limits=Limits(), job={"kind": "tests", "tests": ""}).output.split()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Code
-from judgekit.graders.rules import code
+from judgekit.graders.rules import code, sandboxes
 from judgekit.graders.rules.code import limits_of, read_cases
 from judgekit.graders.rules.sandbox import Finished, Limits, SandboxError
 from judgekit.graders.rules.sandboxes import LocalSandbox, RemoteSandbox, Sandbox
@@ -192,6 +192,47 @@ def test_a_service_that_fails_is_not_the_rollout_s_fault(
     assert isinstance(failed, Failed)
     assert (failed.error, failed.cause) == ("SandboxError", "infrastructure")
     assert says in failed.detail
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "os.remove('begun') if os.path.exists('begun') else None",
+        "[os.remove(name) for name in os.listdir('.')]; sys.stderr.write('no python'); os._exit(127)",
+        "os.mkdir('answer.json')",
+        "os.chmod('.', 0)",
+        "os.kill(os.getpid(), 9)",
+    ],
+)
+@pytest.mark.parametrize(
+    "cases", [PAIRS[:1], {"fn_name": "f", "inputs": [[1, 2]], "outputs": [3]}, ["assert f(1, 2) == 3"]]
+)
+def test_a_program_that_hides_that_it_began_is_not_passed(url: str, harm: str, cases: Any) -> None:
+    for sandbox in (None, url):
+        found = grade(f"import os, sys\n{harm}\ndef f(*_): return 4\nprint(4)", cases, sandbox=sandbox)
+        assert isinstance(found, Graded)
+        assert found.score == 0
+
+
+def test_a_reply_that_is_too_long_is_the_program_s(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandboxes, "MAX_REPLY_BYTES", 10_000)
+    found = grade("print('x' * 20_000)", PAIRS[:1], sandbox=url)
+    assert (found.score, found.reason) == (0, "case 1: more than 1024 KiB of output")
+
+
+def test_a_large_answer_is_none_with_a_service(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    big = base64.b64encode(b"[" + b"1," * 100_000 + b"1]").decode()
+    reply = {
+        "run_result": {"status": "Finished", "return_code": 0},
+        "files": {"begun": "x", "answer.json": big},
+    }
+    read: list[int] = []
+    monkeypatch.setattr(Service, "answer", json.dumps(reply).encode())
+    monkeypatch.setattr(
+        sandboxes, "read_answer", lambda data, secret: (read.append(len(data)), (None, False))[1]
+    )
+    assert grade(F_ADD, ["assert True"], sandbox=url).score == 0
+    assert read == [0]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import math
 import os
 import pickle
 import re
+import reprlib
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.sandbox import Finished, Limits, SandboxError
+from judgekit.graders.rules.sandbox import DELETING_S, Finished, Limits, SandboxError
 from judgekit.graders.rules.sandboxes import LocalSandbox, RemoteSandbox, Sandbox
 from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, one_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
@@ -57,7 +58,7 @@ class Code(Rule):
     infrastructure failure.
 
     Tests run inside the program that they test, so code written to fool them can; inputs and outputs are compared
-    outside. Runs in a thread.
+    outside. A function's answer may have 64 KiB as JSON, and eight times what the expected one has. Runs in a thread.
 
     Source: APPS (arXiv:2105.09938), MBPP (arXiv:2108.07732), HumanEval's `check_correctness`
     (arXiv:2107.03374), LiveCodeBench's functional cases (arXiv:2403.07974); the share as in PRIME's and verl's
@@ -118,13 +119,14 @@ class Code(Rule):
         self.compare: Compare = compare
         self.whole = whole
         self.prefix = prefix
-        self.limits = Limits(time_s, wall_s, memory_mb, output_kb, 16, processes)
+        self.limits = Limits(time_s, wall_s, memory_mb, output_kb, processes=processes)
         self.network = network
         self.max_cases = max_cases
         self.stop_after = 1 if score == "all" else stop_after
         self.sandbox: Sandbox = LocalSandbox(python, network == "on") if sandbox is None else sandbox
         self.max_concurrency = max_concurrency or max(1, os.cpu_count() or 1)
-        self.timeout_s = max_cases * (wall_s + 2.0) + 10.0
+        # longer than programs can make it take: a timeout would be the infrastructure's failure
+        self.timeout_s = max_cases * (wall_s + DELETING_S + 2.0) + 10.0
         if network == "forbidden" and self.isolation()["network"] != "none":
             raise ConfigError(
                 f"{name}: this system cannot block a program's network: install bubblewrap, allow user namespaces, "
@@ -157,7 +159,10 @@ class Code(Rule):
         for number, case in enumerate(cases, 1):
             limits = limits_of(case, self.limits)
             finished = self.sandbox.run(code, limits=limits, stdin=case.get("input", ""), job=case.get("job"))
-            problem = self._problem(finished, case, limits)
+            try:
+                problem = self._problem(finished, case, limits)
+            except Exception as error:  # the program has run: whatever is odd about its answer is its doing
+                problem = f"what it gave cannot be compared ({type(error).__name__})"
             if problem is None:
                 passed += 1
                 continue
@@ -181,12 +186,18 @@ class Code(Rule):
                 return _last_line(finished)
             if job["kind"] == "tests" or _same(finished.answer, case["output"]):
                 return None
-            return f"{finished.answer!r:.60} instead of {case['output']!r:.60}"
+            return f"{_SHORT.repr(finished.answer):.60} instead of {_SHORT.repr(case['output']):.60}"
         if finished.code != 0:
             return _last_line(finished)
         if _equal(finished.output, case["output"], self.compare):
             return None
-        return f"{finished.output.strip()!r:.60} instead of {case['output'].strip()!r:.60}"
+        return f"{finished.output.strip()[:60]!r:.60} instead of {case['output'].strip()[:60]!r:.60}"
+
+
+_SHORT = reprlib.Repr()
+"""Shows values without writing out the whole of them, which for a large one would stop every other thread."""
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 20
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
 
 
 def limits_of(case: Mapping[str, Any], most: Limits) -> Limits:
@@ -201,7 +212,19 @@ def limits_of(case: Mapping[str, Any], most: Limits) -> Limits:
         # waiting for a busy machine is not the program's time: a short limit leaves it some of that all the same
         wall_s=min(most.wall_s, max(most.wall_s * time_s / most.time_s, _LEAST_WALL_S)),
         memory_mb=most.memory_mb if megabytes is None else min(max(int(megabytes), 64), most.memory_mb),
+        answer_kb=min(most.answer_kb, _LEAST_ANSWER_KB + 8 * _size(case.get("output")) // 1024),
     )
+
+
+_LEAST_ANSWER_KB = 64
+
+
+def _size(value: Any) -> int:
+    """Return about how many characters a value has as JSON."""
+    try:
+        return len(json.dumps(value, default=str))
+    except (ValueError, TypeError, RecursionError):
+        return 1 << 30
 
 
 _LEAST_WALL_S = 10.0
@@ -400,7 +423,14 @@ def _alike(given: Any, wanted: Any) -> bool:
     if isinstance(given, bool) or isinstance(wanted, bool):
         return given is wanted
     if isinstance(given, int | float) and isinstance(wanted, int | float):
-        return given == wanted or math.isclose(given, wanted, rel_tol=1e-9, abs_tol=1e-9)
+        if given == wanted:
+            return True
+        if isinstance(given, int) and isinstance(wanted, int):
+            return False
+        try:
+            return math.isclose(given, wanted, rel_tol=1e-9, abs_tol=1e-9)
+        except OverflowError:  # a whole number that no float can be near to
+            return False
     if isinstance(given, list) and isinstance(wanted, list | tuple):
         return len(given) == len(wanted) and all(map(_alike, given, wanted))
     if isinstance(given, dict) and isinstance(wanted, Mapping):

@@ -24,8 +24,13 @@ def main() -> None:
     if job["kind"] != "program":
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
-    with open("begun", "w") as file:
-        file.write("begun")
+    begun = job.get("begun")
+    if begun is None:  # a sandbox service knows only files
+        with open("begun", "w") as file:
+            file.write("begun")
+    else:  # the program that follows cannot take this back
+        os.write(begun, b"1")
+        os.close(begun)
     with open("code.py", encoding="utf-8", errors="surrogatepass") as file:
         source = file.read()
     sys.setrecursionlimit(20_000)
@@ -45,10 +50,13 @@ def main() -> None:
         answer: Any = True
     else:
         answer = call(space, job["function"], job["arguments"])
+    text = json.dumps(answer, default=plain)
+    if len(text) > job["answer_bytes"]:
+        raise ValueError(f"the answer has more than {job['answer_bytes'] >> 10} KiB")
     with os.fdopen(secret) as file:
         said = file.read()
     with open("answer.json", "w", encoding="utf-8") as file:
-        json.dump({"secret": said, "answer": answer}, file, default=plain)
+        file.write(f'{{"secret": {json.dumps(said)}, "answer": {text}}}')
 
 
 def call(space: dict[str, Any], name: str, arguments: list[Any]) -> Any:

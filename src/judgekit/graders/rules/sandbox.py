@@ -1,7 +1,7 @@
 """Runs untrusted Python in a separate process, with limits.
 
-Wall time, CPU time, memory, file size and output size are always limited. Further isolation depends on the system;
-it is probed once, and `isolation()` describes it:
+Wall time, CPU time, memory, output and the size of each file are always limited; the number of files is not. Further
+isolation depends on the system; it is probed once, and `isolation()` describes it:
 
 - with `bwrap` (bubblewrap): no network, separate process and file trees, everything read-only except the program's
   folder;
@@ -26,6 +26,7 @@ import secrets
 import selectors
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -61,6 +62,8 @@ class Limits:
     memory_mb: int = 1024
     output_kb: int = 1024
     file_mb: int = 16
+    answer_kb: int = 16 << 10
+    """How much a job's answer may have as JSON: reading a large one stops every other thread."""
     processes: int = 32
     """Enforced if the program has its own user or user namespace."""
 
@@ -166,9 +169,19 @@ def run_program(
 ) -> Finished:
     """Run *code* as a program that reads *stdin*, or answers a *job*. Raises SandboxError."""
     work = Path(tempfile.mkdtemp(prefix="judgekit-"))
+    # what comes after the program goes by this descriptor: the program can rename its folder, or take its rights
+    folder = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+    # a socket, since the other end of a pipe can be opened by way of /proc
+    ours, its = socket.socketpair()
     try:
         secret = secrets.token_hex(16)
-        what = {"kind": "program", **(job or {}), "limits": rlimits(limits, way.counts_processes)}
+        what = {
+            "kind": "program",
+            **(job or {}),
+            "limits": rlimits(limits, way.counts_processes),
+            "answer_bytes": limits.answer_kb << 10,
+            "begun": its.fileno(),
+        }
         (work / "harness.py").write_text(harness())
         (work / "code.py").write_text(code, "utf-8", "surrogatepass")
         (work / "job.json").write_text(json.dumps(what))
@@ -184,15 +197,101 @@ def run_program(
             work,
             user,
             limits,
+            its,
         )
-        if not (work / "begun").exists():
+        if not _has_begun(ours):
             raise SandboxError(f"the sandbox ({way.name}) did not start: {finished.errors.strip()[-300:]}")
         if not job:
             return finished
-        answer = _answer(work / "answer.json", secret, limits)
+        answer = _answer(folder, secret, limits)
         return Finished(finished.how, finished.code, finished.output, finished.errors, *answer)
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        ours.close()
+        its.close()
+        _delete(work, folder)
+        os.close(folder)
+
+
+def _has_begun(ours: socket.socket) -> bool:
+    """Whether the harness has said so, before any of the rollout's code ran."""
+    ours.setblocking(False)
+    try:
+        return ours.recv(1) != b""
+    except OSError:  # nothing has been said
+        return False
+
+
+DELETING_S = 20.0
+"""How long deleting may take: a process that is left may create files as fast as they go."""
+
+
+def _delete(work: Path, folder: int) -> None:
+    """Delete a program's folder as far as possible, whatever it has made of it."""
+    deadline = time.monotonic() + DELETING_S
+    with contextlib.suppress(OSError):
+        _let_in(folder)
+        while (names := os.listdir(folder)) and time.monotonic() < deadline:
+            if not sum([_delete_entry(name, folder, deadline) for name in names]):
+                break
+    with contextlib.suppress(OSError):
+        work.rmdir()
+        return
+    with contextlib.suppress(OSError):  # the program may have renamed it
+        os.rmdir(os.readlink(f"/proc/self/fd/{folder}"))
+
+
+def _delete_entry(name: str, folder: int, deadline: float) -> bool:
+    """Delete a file, or a folder once its own folders have been moved up.
+
+    Moving them up instead of going down needs neither deep recursion nor many open files. Returns whether there was progress.
+    """
+    if time.monotonic() > deadline:
+        return False
+    with contextlib.suppress(OSError):
+        os.unlink(name, dir_fd=folder)
+        return True
+    moved = False
+    try:
+        _let_in_entry(name, folder)
+        inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        with contextlib.suppress(OSError):
+            _let_in(inner)
+            for child in os.listdir(inner):
+                if time.monotonic() > deadline:
+                    return False
+                with contextlib.suppress(OSError):
+                    os.unlink(child, dir_fd=inner)
+                    moved = True
+                    continue
+                with contextlib.suppress(OSError):
+                    _let_in_entry(child, inner)  # a folder can be moved only by who may write to it
+                    # a name that the program cannot have foreseen and taken
+                    os.rename(child, f".{secrets.token_hex(8)}", src_dir_fd=inner, dst_dir_fd=folder)
+                    moved = True
+    finally:
+        os.close(inner)
+    with contextlib.suppress(OSError):
+        os.rmdir(name, dir_fd=folder)
+        return True
+    return moved
+
+
+def _let_in(folder: int) -> None:
+    """Give the user every right to a folder, if it is the user's."""
+    with contextlib.suppress(OSError):
+        os.fchmod(folder, 0o700)
+
+
+def _let_in_entry(name: str, folder: int) -> None:
+    """Give the user every right to a folder in a folder.
+
+    Not as root, who needs no right: a process that is left may put a link to somebody's file in its place.
+    """
+    if os.geteuid() != 0 and stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+        os.chmod(name, 0o700, dir_fd=folder)
 
 
 _programs = itertools.count()
@@ -219,7 +318,9 @@ def rlimits(limits: Limits, counts_processes: bool = False) -> dict[str, int]:
     return found
 
 
-def _run(command: Sequence[str], work: Path, user: int | None, limits: Limits) -> Finished:
+def _run(
+    command: Sequence[str], work: Path, user: int | None, limits: Limits, its: socket.socket
+) -> Finished:
     env = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": str(work),
@@ -234,6 +335,7 @@ def _run(command: Sequence[str], work: Path, user: int | None, limits: Limits) -
         who = {"user": user, "group": user, "extra_groups": []}
     try:
         with open(work / "stdin", "rb") as stdin:
+            os.unlink(work / "stdin")  # the secret that may be in it is not for the program to read
             process = subprocess.Popen(
                 command,
                 stdin=stdin,
@@ -242,6 +344,7 @@ def _run(command: Sequence[str], work: Path, user: int | None, limits: Limits) -
                 cwd=work,
                 env=env,
                 start_new_session=True,
+                pass_fds=(its.fileno(),),
                 **who,
             )
     except OSError as error:
@@ -295,16 +398,26 @@ def _read(
     return "ended", bytes(parts[0]), bytes(parts[1])
 
 
-def _answer(path: Path, secret: str, limits: Limits) -> tuple[Any, bool]:
+def _answer(folder: int, secret: str, limits: Limits) -> tuple[Any, bool]:
     """Read the answer file, and check its secret. The program wrote it, so it may contain anything."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        file = os.open("answer.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
         return None, False
-    with os.fdopen(file, "rb") as stream:
+    try:
+        # before it is made a stream, which would refuse a folder with an error
         if not stat.S_ISREG(os.fstat(file).st_mode):
             return None, False
-        return read_answer(stream.read(limits.file_mb << 20), secret)
+        with open(file, "rb", closefd=False) as stream:
+            return read_answer(stream.read((limits.answer_kb << 10) + ENVELOPE), secret)
+    except OSError:
+        return None, False
+    finally:
+        os.close(file)
+
+
+ENVELOPE = 100
+"""How many bytes of an answer's file, at most, are the secret and the names."""
 
 
 def read_answer(data: bytes, secret: str) -> tuple[Any, bool]:

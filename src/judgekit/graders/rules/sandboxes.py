@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from judgekit.errors import ConfigError
 from judgekit.graders.rules.sandbox import (
+    ENVELOPE,
     Finished,
     Limits,
     SandboxError,
@@ -71,7 +72,8 @@ class RemoteSandbox:
     """Runs programs in a service that speaks SandboxFusion's `POST /run_code`.
 
     The service bounds the wall time, the harness that goes with each program everything else. A service that cannot be
-    reached, answers with an error or not at all is a SandboxError: nothing is known about the program.
+    reached, answers with an error or not at all is a SandboxError: nothing is known about the program. If a program leaves no
+    sign that it has begun, an empty one is sent: if that begins, the sign has been deleted.
     """
 
     url: str
@@ -94,20 +96,12 @@ class RemoteSandbox:
         self, code: str, *, limits: Limits, stdin: str = "", job: Mapping[str, Any] | None = None
     ) -> Finished:
         secret = secrets.token_hex(16)
-        what = {"kind": "program", **(job or {}), "limits": rlimits(limits)}
-        reply = self._ask(
-            {
-                "code": harness(),
-                "language": "python",
-                "stdin": secret if job else stdin,
-                "run_timeout": limits.wall_s,
-                "memory_limit_MB": limits.memory_mb,
-                "files": {"code.py": _base64(code), "job.json": _base64(json.dumps(what))},
-                "fetch_files": ["begun", "answer.json"],
-            },
-            limits,
-        )
+        most = limits.answer_kb << 10
+        what = {"kind": "program", **(job or {}), "limits": rlimits(limits), "answer_bytes": most}
+        reply = self._ask(_body(code, what, secret if job else stdin, limits), limits)
         result, files = reply.get("run_result"), reply.get("files")
+        if reply is _TOO_LONG:
+            return Finished("output", 1, "", "")
         if reply.get("status") == "SandboxError" or not isinstance(result, Mapping):
             raise SandboxError(f"the sandbox at {self.url} failed: {str(reply.get('message'))[:200]}")
         files = files if isinstance(files, Mapping) else {}
@@ -117,13 +111,21 @@ class RemoteSandbox:
             how = "time"
         elif len(output.encode("utf-8", "replace")) > limits.output_kb << 10:
             how = "output"
-        elif "begun" not in files:
+        elif "begun" not in files and not self._begins(limits):
             said = str(result.get("stderr") or "").strip()[-200:]
             raise SandboxError(f"the sandbox at {self.url} did not start the program: {said}")
         exited = result.get("return_code")
         ended = exited if isinstance(exited, int) else 1
-        answer = read_answer(_decoded(files.get("answer.json")), secret) if job else (None, False)
+        answer = (
+            read_answer(_decoded(files.get("answer.json"), most + ENVELOPE), secret) if job else (None, False)
+        )
         return Finished(how, ended, output, str(result.get("stderr") or ""), *answer)
+
+    def _begins(self, limits: Limits) -> bool:
+        """Whether a program that does nothing begins: then one without a sign of it has deleted it."""
+        reply = self._ask(_body("", {"kind": "program", "limits": rlimits(limits)}, "", limits), limits)
+        files = reply.get("files")
+        return isinstance(files, Mapping) and "begun" in files
 
     def isolation(self) -> dict[str, str]:
         return {"by": self.url, "network": "the service's", "files": "the service's", "user": "the service's"}
@@ -134,7 +136,10 @@ class RemoteSandbox:
         )
         try:
             with urllib.request.urlopen(request, timeout=limits.wall_s + self.slack_s) as response:
-                reply = json.loads(response.read(MAX_REPLY_BYTES))
+                text = response.read(MAX_REPLY_BYTES + 1)
+                if len(text) > MAX_REPLY_BYTES:  # only what a program writes makes it so long
+                    return _TOO_LONG
+                reply = json.loads(text)
         except urllib.error.HTTPError as error:
             error.close()
             raise SandboxError(f"the sandbox at {self.url} answered {error.code} {error.reason}") from None
@@ -147,12 +152,31 @@ class RemoteSandbox:
         return reply
 
 
+_TOO_LONG: Mapping[str, Any] = {}
+
+
+def _body(code: str, what: Mapping[str, Any], stdin: str, limits: Limits) -> dict[str, Any]:
+    """Return a request that runs *code* under the harness."""
+    return {
+        "code": harness(),
+        "language": "python",
+        "stdin": stdin,
+        "run_timeout": limits.wall_s,
+        "memory_limit_MB": limits.memory_mb,
+        "files": {"code.py": _base64(code), "job.json": _base64(json.dumps(what))},
+        "fetch_files": ["begun", "answer.json"],
+    }
+
+
 def _base64(text: str) -> str:
     return base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
 
 
-def _decoded(text: Any) -> bytes:
+def _decoded(text: Any, most: int) -> bytes:
+    """Decode a file of at most *most* bytes; any other is empty."""
+    if not isinstance(text, str) or len(text) > most * 4 // 3 + 4:
+        return b""
     try:
-        return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+        return base64.b64decode(text, validate=True)
     except ValueError:
         return b""
