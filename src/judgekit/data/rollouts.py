@@ -122,9 +122,10 @@ def _dump(row: Mapping[str, Any], name: str) -> dict[str, str]:
 
 
 def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout]:
+    cells = isinstance(row, Cells)
     if isinstance(row, Mapping) and mapping:
         row = _renamed(row, mapping)
-    if isinstance(row, Cells):
+    if cells:  # an empty one is nothing, but for the response
         row = {k: v or "" for k, v in row.items() if v is not None or k == "response"}
     responses = row.get("responses") if isinstance(row, Mapping) and "response" not in row else None
     if not isinstance(responses, Sequence) or isinstance(responses, str):
@@ -139,8 +140,7 @@ def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout
 def _renamed(row: Mapping[str, Any], mapping: Mapping[str, str]) -> dict[str, Any]:
     found = {field: _at(row, column) for field, column in mapping.items()}
     taken = {column for column in mapping.values() if column in row}
-    kind = Cells if isinstance(row, Cells) else dict
-    return kind({**{key: value for key, value in row.items() if key not in taken}, **found})
+    return {**{key: value for key, value in row.items() if key not in taken}, **found}
 
 
 def _at(row: Mapping[str, Any], column: str) -> Any:

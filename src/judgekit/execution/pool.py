@@ -382,9 +382,8 @@ class _Worker:
 def _pickled(rollout: Rollout) -> bytes:
     try:
         data = pickle.dumps(rollout)
-        return (
-            _by_value(rollout) if b"__main__" in data else data
-        )  # it may hold objects of a script's own classes
+        # it may hold objects of a script's own classes
+        return _by_value(rollout) if b"__main__" in data else data
     except RecursionError:
         raise RolloutError("the rollout is nested too deeply to be sent to a worker process") from None
 

@@ -45,7 +45,7 @@ class BoundGrader:
         self.call: Callable[..., Any] = grader.grade_group if self.mode == "group" else grader.grade
         low, high = grader.score_range
         self.score_range = (float(low), float(high))
-        self.timeout_s = float(getattr(grader, "timeout_s", None) or timeout_s)
+        self.timeout_s = self.own_timeout_s(timeout_s)
         self.limit: int | None = getattr(grader, "max_concurrency", None)
         self.outputs: tuple[str, ...] = tuple(getattr(grader, "outputs", ()) or ())
         self.keys = tuple(f"{name}.{part}" for part in self.outputs) or (name,)
@@ -77,6 +77,10 @@ class BoundGrader:
             return False
         self._slow = -(1 << 62)  # reported
         return True
+
+    def own_timeout_s(self, default_s: float) -> float:
+        """Return the timeout that the grader asks for; *default_s* if it asks for none."""
+        return float(getattr(self.grader, "timeout_s", None) or default_s)
 
     def copy(self, **changes: Any) -> BoundGrader:
         """Return a copy with other attributes, which its twin in a worker process gets as well."""

@@ -234,7 +234,7 @@ class GradingRunner:
         return self._with(
             settings=settings,
             **_arranged(
-                grader.copy(timeout_s=float(getattr(grader.grader, "timeout_s", None) or settings.timeout_s))
+                grader.copy(timeout_s=grader.own_timeout_s(settings.timeout_s))
                 for grader in plan.by_name.values()
             ),
             budget=plan.budget
