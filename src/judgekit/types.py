@@ -268,14 +268,18 @@ def look_up(rollout: Rollout, path: str, default: Any = _NOTHING) -> Any:
 _Case = TypeVar("_Case")
 
 
-def first_match(cases: Mapping[str, _Case], value: Any) -> _Case | None:
-    """Return the first of *cases* whose shell pattern matches *value* as text, or None."""
-    if not isinstance(value, str):
-        try:
-            value = "" if value is None else str(value)
-        except Exception:  # a value of the data set whose __str__ raises
-            value = ""
-    return next((case for pattern, case in cases.items() if fnmatchcase(value, pattern)), None)
+def field_text(rollout: Rollout, path: str) -> str:
+    """Return the value at a dotted *path* as text; "" if there is none.
+
+    Raises what reading it raises: a column of the user's data set may be lazy.
+    """
+    value = look_up(rollout, path, None)
+    return "" if value is None else str(value)
+
+
+def first_match(cases: Mapping[str, _Case], text: str) -> _Case | None:
+    """Return the first of *cases* whose shell pattern matches *text*, or None."""
+    return next((case for pattern, case in cases.items() if fnmatchcase(text, pattern)), None)
 
 
 KEEP_PROMPTS: ContextVar[bool] = ContextVar("judgekit_keep_prompts", default=False)

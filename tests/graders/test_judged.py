@@ -218,6 +218,25 @@ async def test_judges_are_chosen_by_a_field() -> None:
     assert (len(maths.requests), len(other.requests)) == (1, 1)
 
 
+async def test_no_judge_is_asked_about_a_rollout_whose_field_cannot_be_read() -> None:
+    class Lazy:
+        def __str__(self) -> str:
+            raise OSError("the data set is gone")
+
+    maths, other = ScriptedJudge("1"), ScriptedJudge("0")
+    routes = JudgeRoutes({"math*": maths}, by="extra.kind", default=other)
+    given: Any = {"prompt": "p", "ground_truth": "1", "response": "1"}
+    rollouts = [Rollout(**given, extra={"kind": kind}) for kind in (Lazy(), None, "maths")]
+    results = await GradingRunner({"judge": JudgeGrader(routes)}).run(rollouts)
+    failed, unknown, known = [result.grades["judge"] for result in results]
+    assert isinstance(failed, Failed)
+    assert (failed.error, failed.cause) == ("OSError", "infrastructure")
+    assert isinstance(unknown, Graded)
+    assert isinstance(known, Graded)
+    assert (unknown.score, known.score) == (0.0, 1.0)
+    assert [result.status for result in results] == ["excluded", "scored", "scored"]
+
+
 async def grade_with(routes: JudgeRoutes, source: str) -> object:
     rollout = Rollout(prompt="p", ground_truth="1", response="1", data_source=source)
     (result,) = await GradingRunner({"judge": JudgeGrader(routes)}).run([rollout])

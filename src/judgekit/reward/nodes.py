@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.reward.conditions import Compare, Condition, condition, finite
-from judgekit.types import Failed, Grade, Graded, Rollout, Skipped, first_match, look_up
+from judgekit.types import Failed, Grade, Graded, Rollout, Skipped, field_text, first_match
 
 IfMissing = Literal["propagate", "renormalise"] | float
 """What a missing grade does: make its node missing; drop its term and give its weight to the others; or count as
@@ -409,8 +409,7 @@ class Switch(Node):
     def _field(self, rollout: Rollout) -> str | None:
         """Return the field as text; None if reading it raises, as a lazy column of a data set may."""
         try:
-            value = look_up(rollout, self.by, "")
-            return "" if value is None else str(value)
+            return field_text(rollout, self.by)
         except Exception:
             return None
 

@@ -8,7 +8,7 @@ from typing import Any
 from judgekit.errors import ConfigError
 from judgekit.execution.together import start_together
 from judgekit.judges.base import Judge
-from judgekit.types import Abstained, Rollout, first_match, look_up
+from judgekit.types import Abstained, Rollout, field_text, first_match
 
 
 class JudgeRoutes:
@@ -30,10 +30,13 @@ class JudgeRoutes:
         self.default = default
 
     def choose(self, rollout: Rollout) -> Judge | Abstained:
-        """Return the judge for *rollout*, or Abstained if there is none."""
-        value = look_up(rollout, self.by, "")
-        judge = first_match(self.routes, value) or self.default
-        return judge or Abstained(f"no judge for {self.by} {value!r}")
+        """Return the judge for *rollout*, or Abstained if there is none.
+
+        Raises what reading the field raises: another judge than the right one would give a wrong score.
+        """
+        text = field_text(rollout, self.by)
+        judge = first_match(self.routes, text) or self.default
+        return judge or Abstained(f"no judge for {self.by} {text[:80]!r}")
 
 
 async def start_judges(*judges: Any) -> None:
