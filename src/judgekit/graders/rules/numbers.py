@@ -9,8 +9,8 @@ What counts as the answer, in this order:
 3. Without a marker the last number of the text counts (unless a marker is required).
 
 Numbers may have a sign, a currency, a unit, thousands separators (comma, apostrophe, no-break or thin
-space, LaTeX `{,}` and `\\,`), decimals, and be fractions (`3/4`, `1 1/2`, `\\frac{3}{4}`) or in scientific
-notation. They are compared by value: 1,234.50 = 1234.5, 18.00 = 18, 0.5 = 1/2. A percent sign is a unit.
+space, LaTeX `{,}` and `\\,`), decimals, and be fractions (`3/4`, `1 1/2`, `3½`, `\\frac{3}{4}`), powers (`10^2`, `10²`)
+or in scientific notation. Other exponents (`42 m²`, `x^2`) and subscripts are no numbers. Numbers are compared by value: 1,234.50 = 1234.5, 18.00 = 18, 0.5 = 1/2. A percent sign is a unit.
 Number words and magnitudes ("two", "3 million") are not read.
 """
 
@@ -25,6 +25,8 @@ TAIL_CHARS = 65_536
 """Characters at the end of a text that are searched."""
 _MAX_DIGITS = 100
 """Most digits of a number. Parsing takes time quadratic in its length, so longer ones are ignored."""
+_MAX_POWER = 200
+"""Largest power of ten; and of another base, over its length."""
 
 _INTEGER = r"(?:\d{1,3}(?:(?:,|'|\{,\}|\\,|[\u00a0\u2009\u202f])\d{3})+(?!\d)|\d+)"
 _DECIMAL = rf"(?:{_INTEGER}(?:\.\d+)?|\.\d+)"
@@ -38,7 +40,11 @@ _NUMBER = re.compile(
         \\[dt]?frac\s?\{{\s?(?P<num>-?{_INTEGER})\s?\}}\s?\{{\s?(?P<den>{_INTEGER})\s?\}}
       | (?P<whole>\d+)(?:\s|\s?\+\s?|-)(?P<mnum>\d+)\s?[/⁄∕]\s?(?P<mden>\d+)(?![\d/.])
       | (?P<fnum>{_DECIMAL})\s?[/⁄∕]\s?(?P<fden>{_DECIMAL})(?![\d/]|\.\d)
-      | (?P<dec>{_DECIMAL})(?:(?:e|E)(?P<exp>[-+]?\d{{1,2}})|\s?(?:\\times|×|x|\*)\s?10\s?\^\s?\{{?(?P<pow>-?\d{{1,2}})\}}?)?
+      | (?P<dec>{_DECIMAL})(?:
+            (?:e|E)(?P<exp>[-+]?\d+)
+          | \s?(?:\\times|×|x|\*)\s?10\s?\^\s?\{{?(?P<pow>-?\d+)\}}?
+          | \s?\^\s?\{{?(?P<to>-?\d+)\}}?
+        )?
     )
     """,
     re.VERBOSE,
@@ -58,6 +64,12 @@ _SENTENCE_END = re.compile(r"[.!?](?=\s|$)(?!\s*\d)")
 
 
 _KEPT = frozenset("\u00a0\u2009\u202f")
+_SUPERSCRIPT = re.compile("⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_FROM_SUPERSCRIPT = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+_SUBSCRIPT = re.compile("[₀-₉]+")
+_FRACTION_AFTER_DIGIT = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅟↉])")
+_OTHER_EXPONENT = re.compile(r"(?<![\d\s^])\s?\^\s?(?:\{\s?[-+]?\d+\s?\}|[-+]?\d+)")
+"""One that follows no number: a unit's, a variable's."""
 
 
 def final_answer(text: str, *, need_marker: bool | Literal["####"] = False) -> Fraction | None:
@@ -72,10 +84,9 @@ def final_answer(text: str, *, need_marker: bool | Literal["####"] = False) -> F
     elif re.match(r"\s*<think>", text):
         return None
     if not text.isascii():
-        # full-width and other digits become ASCII; no-break spaces stay apart from spaces, and characters that stand
-        # for whole sentences stay as they are
-        forms = {ord(c): unicodedata.normalize("NFKC", c) for c in set(text) - _KEPT}
-        text = text.translate({c: form for c, form in forms.items() if len(form) <= 4})
+        text = _in_ascii(text)
+    if "^" in text:
+        text = _OTHER_EXPONENT.sub("", text)
     marker = None
     for found in _MARKER.finditer(text):
         if need_marker != "####" or found["hash"]:
@@ -83,6 +94,17 @@ def final_answer(text: str, *, need_marker: bool | Literal["####"] = False) -> F
     if marker is None:
         return None if need_marker else _last_number(text)
     return _number_in(_answer_part(text, marker))
+
+
+def _in_ascii(text: str) -> str:
+    """Write full-width and other digits, fractions and exponents in ASCII.
+
+    No-break spaces stay apart from spaces, and characters that stand for whole sentences stay as they are.
+    """
+    text = _SUPERSCRIPT.sub(lambda found: f"^{{{found[0].translate(_FROM_SUPERSCRIPT)}}}", text)
+    text = _FRACTION_AFTER_DIGIT.sub(" ", _SUBSCRIPT.sub("", text))
+    forms = {ord(c): unicodedata.normalize("NFKC", c) for c in set(text) - _KEPT}
+    return text.translate({c: form for c, form in forms.items() if len(form) <= 4})
 
 
 def read_number(value: Any) -> Fraction | None:
@@ -155,7 +177,13 @@ def _value(match: re.Match[str]) -> Fraction | None:
         else:
             value = _plain(match["dec"])
             if power := match["exp"] or match["pow"]:
+                if abs(int(power)) > _MAX_POWER:
+                    return None
                 value *= Fraction(10) ** int(power)
+            elif match["to"]:
+                if abs(int(match["to"])) * len(match["dec"]) > _MAX_POWER:
+                    return None
+                value **= int(match["to"])
     except (ZeroDivisionError, ValueError):
         return None
     negative = (match["sign"] or match["sign2"] or "+").strip() != "+"
