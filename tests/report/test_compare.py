@@ -52,6 +52,24 @@ def test_it_pairs_rollouts_and_says_what_moved(tmp_path: Path) -> None:
     encoded(found)
 
 
+def test_another_transform_or_fill_is_a_change_also_where_the_raw_rewards_are_equal(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+    missing = {"raw_reward": None, "status": "filled"}
+    append(before, entry(0), entry(1, reward=0.5), entry(2, reward=0.0, **missing))
+    append(
+        after,
+        entry(0, run="l", reward=1.0),
+        entry(1, run="l", reward=0.5),
+        entry(2, run="l", reward=0.25, **missing),
+    )
+    found = comparison(whole_table(before), whole_table(after))
+    assert (found["rewards_changed"], found["raw_rewards_changed"]) == (2, 0)
+    assert [(line["before"], line["after"], line["reward"]) for line in found["changed"]] == [
+        (0.5, 0.5, [0.5, 1.0]),
+        (None, None, [0.0, 0.25]),
+    ]
+
+
 def test_unfinished_rollouts_are_neither_missing_nor_changed(tmp_path: Path) -> None:
     before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
     append(before, entry(0), entry(1), entry(2, status="masked", reward=None, raw_reward=None))

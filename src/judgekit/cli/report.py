@@ -207,7 +207,9 @@ def _print(found: dict[str, Any]) -> None:
     if not found["pairs"]:
         say("\nno rollout is in both: their ids, groups or texts differ")
         return
-    say(f"\n{found['pairs']} rollouts are in both; {found['rewards_changed']} rewards changed")
+    raw = found["raw_rewards_changed"]
+    note = "" if raw == found["rewards_changed"] else f", {raw} of them also before transforms and fills"
+    say(f"\n{found['pairs']} rollouts are in both; {found['rewards_changed']} rewards changed{note}")
     graders = Table(box=None, pad_edge=False)
     for column in ("grader", "graded in both", "before", "after", "correlation", "moved", "kind changed"):
         graders.add_column(column, justify="left" if column == "grader" else "right")

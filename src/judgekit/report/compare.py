@@ -19,13 +19,19 @@ def comparison(before: Table, after: Table) -> dict[str, Any]:
 
     Two lines belong together where id, group and everything that a grader can read are equal: a reward, a judge or a
     weight was changed between the two. Where no two do (two training runs), only the sides' own figures remain.
+    *before* and *after* of a changed reward are raw: without the group's transform, and without what fills a missing one;
+    *reward* is what the trainer gets.
     """
     pairs = _pairs(before, after)
     names = list(dict.fromkeys([*before.graders, *after.graders]))
+
+    def moved(kind: str, row: int, other: int) -> float:
+        return _difference(before.numbers[kind][row], after.numbers[kind][other])
+
     changed = [
-        (abs(difference), row, other)
+        (*how_far, row, other)
         for row, other in pairs
-        if (difference := _difference(before.numbers["raw"][row], after.numbers["raw"][other]))
+        if any(how_far := (moved("raw", row, other), moved("reward", row, other)))
     ]
     changed.sort(reverse=True)
     return {
@@ -33,6 +39,7 @@ def comparison(before: Table, after: Table) -> dict[str, Any]:
         "after": _side(after),
         "pairs": len(pairs),
         "rewards_changed": len(changed),
+        "raw_rewards_changed": sum(raw > 0 for raw, *_ in changed),
         "graders": {name: _grader(before, after, name, pairs) for name in names},
         "changed": [
             {
@@ -41,13 +48,14 @@ def comparison(before: Table, after: Table) -> dict[str, Any]:
                 "group": after.names["group"].values[after.codes["group"][other]]["id"],
                 "before": _known(before.numbers["raw"][row]),
                 "after": _known(after.numbers["raw"][other]),
+                "reward": [_known(before.numbers["reward"][row]), _known(after.numbers["reward"][other])],
                 "grades": {
                     name: [_grade(before, name, row), _grade(after, name, other)]
                     for name in names
                     if _grade(before, name, row) != _grade(after, name, other)
                 },
             }
-            for _, row, other in changed[:_LISTED]
+            for *_, row, other in changed[:_LISTED]
         ],
     }
 
@@ -113,7 +121,7 @@ def _difference(old: float, new: float) -> float:
     """How far a reward moved; infinitely where one of the two is missing."""
     if math.isnan(old) or math.isnan(new):
         return 0.0 if math.isnan(old) and math.isnan(new) else math.inf
-    return new - old if abs(new - old) > 1e-9 else 0.0
+    return abs(new - old) if abs(new - old) > 1e-9 else 0.0
 
 
 def _known(x: float) -> float | None:

@@ -799,14 +799,14 @@ const compare = (main) => {
   const sides = [["before", c.before], ["after", c.after]];
   add(main, el("h2", {}, "Two ledgers"),
     dataTable(["", "ledger", "rollouts", "mean raw reward", "missing", "unfinished"], sides.map(([which, side]) => [which, plain(side.ledger), count(side.rollouts), fixed(side.reward_mean), count(side.missing), count(side.unfinished)]), [1]),
-    el("p", {}, c.pairs ? `${count(c.pairs)} rollouts are in both; the rewards of ${count(c.rewards_changed)} changed.` : "No rollout is in both: they are different ones."),
+    el("p", {}, c.pairs ? `${count(c.pairs)} rollouts are in both; the rewards of ${count(c.rewards_changed)} changed${c.raw_rewards_changed < c.rewards_changed ? `, of ${count(c.raw_rewards_changed)} of them also before transforms and fills` : ""}.` : "No rollout is in both: they are different ones."),
     el("h2", {}, "Graders"),
     dataTable(["grader", "graded in both", "mean before", "mean after", "correlation", "scores moved", "kind changed"], Object.entries(c.graders).map(([grader, g]) =>
       [plain(grader), count(g.both_graded), fixed(g.mean_before), fixed(g.mean_after), fixed(g.correlation), count(g.scores_moved), count(g.kinds_changed)])),
     el("h2", {}, "Rewards that changed most"),
-    c.changed.length ? dataTable(["rollout", "before", "after", "grades that changed"], c.changed.map((line) => [
-      el("button", { type: "button", onclick: () => openRollout(line.row) }, plain(line.id || line.group || String(line.row))), fixed(line.before), fixed(line.after),
-      Object.entries(line.grades).map(([grader, [a, b]]) => el("span", { class: "chip" }, plain(`${grader} ${typeof a === "number" ? fixed(a) : a} → ${typeof b === "number" ? fixed(b) : b}`)))]), [3])
+    c.changed.length ? dataTable(["rollout", "raw before", "raw after", "reward before", "reward after", "grades that changed"], c.changed.map((line) => [
+      el("button", { type: "button", onclick: () => openRollout(line.row) }, plain(line.id || line.group || String(line.row))), fixed(line.before), fixed(line.after), ...line.reward.map((x) => fixed(x)),
+      Object.entries(line.grades).map(([grader, [a, b]]) => el("span", { class: "chip" }, plain(`${grader} ${typeof a === "number" ? fixed(a) : a} → ${typeof b === "number" ? fixed(b) : b}`)))]), [5])
       : el("p", { class: "empty" }, "none"));
 };
 
