@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from judgekit.cli.init import JUDGES, NEXT, TASKS, reward_yaml
+from judgekit.cli.init import JUDGES, NEXT, TASKS, needs_judge, reward_yaml
 from judgekit.config import load_runner
 
 from .command import refused, run
 
 
-@pytest.mark.parametrize("judge", JUDGES)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    ("task", "judge"), [(t, j) for t in TASKS for j in JUDGES if j != "none" or not needs_judge(t)]
+)
 def test_every_reward_loads_without_a_warning(
     tmp_path: Path, task: str, judge: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -51,11 +52,20 @@ def test_it_writes_what_then_grades(files: Path) -> None:
     assert (files / "ledger.jsonl").exists()
 
 
+def test_a_request_without_a_right_answer_goes_to_a_judge(tmp_path: Path) -> None:
+    assert run(tmp_path, "init", "--task", "open").returncode == 0
+    assert load_runner(tmp_path / "reward.yaml").graders.keys() == {"brief", "judge"}
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
         (("--task", "poetry"), "--task: there is no 'poetry'; there are maths, answer, code, open"),
         (("--judge", "oracle"), "--judge: there is no 'oracle'; there are none, vllm, ray, http"),
+        (
+            ("--task", "open", "--judge", "none"),
+            "--task open needs a judge: by rules alone an empty response",
+        ),
         (("--from", "ppo"), "--from: there is no 'ppo'; there are none, verl, skyrl, trl"),
         (("--model", "m"), "--model is of a judge: give --judge vllm or ray or http, too"),
         (("--judge", "ray", "--url", "u"), "--url is of a judge: give --judge http, too"),

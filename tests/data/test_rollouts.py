@@ -312,6 +312,19 @@ def test_columns_are_mapped_by_name_and_by_path(tmp_path: Path) -> None:
         rollouts_from(rows, columns={"response": ""})
 
 
+@pytest.mark.parametrize("holder", ["reward_model", "reward_spec"])
+def test_two_references_that_differ_are_a_question(holder: str) -> None:
+    row = {"response": "4", "ground_truth": "2 + 2 = 4", holder: {"style": "rule", "ground_truth": 4}}
+    with pytest.raises(DataError, match=f"two references that differ, in 'ground_truth' and in '{holder}'"):
+        rollouts_from([row])
+    for column, truth in (("ground_truth", "2 + 2 = 4"), (f"{holder}.ground_truth", 4)):
+        (found,) = rollouts_from([row], columns={"ground_truth": column})
+        assert found.ground_truth == truth
+        assert found.extra[holder] == {"style": "rule"}
+    (found,) = rollouts_from([{**row, "ground_truth": "4"}])
+    assert found.ground_truth == "4"
+
+
 def test_a_column_of_responses_is_a_group() -> None:
     rows = [
         {"prompt": "2+2?", "responses": ["4", "5"], "reward_model": {"style": "rule", "ground_truth": "4"}},

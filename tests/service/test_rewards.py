@@ -124,6 +124,10 @@ BODIES = [
         b'{"rollouts": [{"completion": "x"}]}',
         "the rollout has no 'response'; send completion under that name",
     ),
+    (
+        b'{"rollouts": [{"response": "x", "ground_truth": "1", "reward_model": {"ground_truth": "2"}}]}',
+        "two references that differ, in 'ground_truth' and in 'reward_model': keep one",
+    ),
     (b'{"rollouts": [{"response": "x", "group": {}}]}', "rollouts[0]: 'group' is text, a number or a list"),
 ]
 
@@ -134,6 +138,7 @@ async def test_what_is_no_request_is_refused_and_says_why(body: bytes, says: str
         status, _, message = (await address.post("/v1/rewards", body)).error
     assert status == 400
     assert says in message
+    assert "--map" not in message  # an option of the command
 
 
 async def test_what_python_writes_as_json_is_read() -> None:

@@ -20,7 +20,7 @@ class Task(NamedTuple):
     weights: dict[str, float]
     """Of the rules alone; a judge takes a part."""
     rule: str
-    """Condition that a rollout must fulfil before a judge is asked; empty: it is always asked."""
+    """Condition that a rollout must fulfil before a judge is asked; empty: there must be a judge, and it is always asked."""
     template: str = "quick"
 
 
@@ -109,7 +109,13 @@ def init(
     check_targets([path], inputs=[], force=force)
     trainer = _chosen("--from", "Which trainer calls it?", trainer, dict.fromkeys(NEXT, ""), "none")
     task = _chosen("--task", "What are the rollouts?", task, {k: t.about for k, t in TASKS.items()}, "answer")
-    judge = _chosen("--judge", "Which judge?", judge, JUDGES, "none")
+    if needs_judge(task) and judge == "none":
+        raise ConfigError(
+            f"--task {task} needs a judge: by rules alone an empty response would be worth most; give --judge "
+            f"{' or '.join(list(JUDGES)[1:])}"
+        )
+    judges = {k: about for k, about in JUDGES.items() if k != "none" or not needs_judge(task)}
+    judge = _chosen("--judge", "Which judge?", judge, judges, next(iter(judges)))
     for option, value, of in (("--model", model, ("vllm", "ray", "http")), ("--url", url, ("http",))):
         if value is not None and judge not in of:
             raise ConfigError(f"{option} is of a judge: give --judge {' or '.join(of)}, too")
@@ -126,8 +132,13 @@ def init(
     say(f"\n{'grade' if trainer == 'none' else 'train'}:\n{NEXT[trainer].format(path=shown)}")
 
 
+def needs_judge(task: str) -> bool:
+    """Whether no rule tells a good response from an empty one."""
+    return not TASKS[task].rule
+
+
 def reward_yaml(task: str, judge: str, model: str, url: str) -> str:
-    """The file's text: a key of `TASKS`, a key of `JUDGES`, and for a judge its model and address."""
+    """The file's text: a key of `TASKS`, a key of `JUDGES` (not "none" if the task needs one), and a judge's model and address."""
     chosen = TASKS[task]
     weights = dict(chosen.weights)
     lines = [
@@ -141,7 +152,7 @@ def reward_yaml(task: str, judge: str, model: str, url: str) -> str:
             "  # the score is read from the probabilities of one token\n  judge: {use: judge, judge: main}"
         )
         weights = {name: round(0.6 * weight, 3) for name, weight in weights.items()} | {"judge": 0.4}
-        if not chosen.rule:
+        if needs_judge(task):
             weights = {name: round(0.2 * weight, 3) for name, weight in chosen.weights.items()} | {
                 "judge": 0.8
             }

@@ -32,6 +32,8 @@ _DUMPS: Mapping[str, tuple[frozenset[str], Mapping[str, str]]] = {
     ),
 }
 """Files that trainers write: the columns that each row has, and which of them is which field."""
+_HOLDERS = ("reward_model", "reward_spec")
+"""Columns of verl's and SkyRL's format that hold the reference, as their `ground_truth`."""
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "response": ("completion", "output", "generation", "generated_text", "answer_text", "text", "prediction"),
     "prompt": ("question", "problem", "input", "instruction", "query", "input_prompt"),
@@ -140,7 +142,12 @@ def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout
 def _renamed(row: Mapping[str, Any], mapping: Mapping[str, str]) -> dict[str, Any]:
     found = {field: _at(row, column) for field, column in mapping.items()}
     taken = {column for column in mapping.values() if column in row}
-    return {**{key: value for key, value in row.items() if key not in taken}, **found}
+    rest = {key: value for key, value in row.items() if key not in taken}
+    if "ground_truth" in mapping:  # the one that was chosen is the only one
+        for key in _HOLDERS:
+            if isinstance(rest.get(key), Mapping):
+                rest[key] = {name: value for name, value in rest[key].items() if name != "ground_truth"}
+    return {**rest, **found}
 
 
 def _at(row: Mapping[str, Any], column: str) -> Any:
@@ -161,7 +168,7 @@ def rollout_from(row: Any) -> Rollout:
     """Make a rollout from a mapping; keys that `Rollout` lacks go to `extra`. Raises DataError.
 
     Rows in the format that verl and SkyRL share have their `ground_truth` in `reward_model` or `reward_spec`, and more for
-    `extra` in `extra_info`.
+    `extra` in `extra_info`. Trainers take that one; a `ground_truth` beside it must be the same.
     """
     if not isinstance(row, Mapping):
         raise DataError(f"a rollout is an object with at least a 'response', not {type(row).__name__}")
@@ -176,10 +183,17 @@ def rollout_from(row: Any) -> Rollout:
         raise DataError(f"the rollout has no 'response'{hint}")
     known = {key: value for key, value in row.items() if key in FIELDS and value is not None}
     rest = {key: value for key, value in row.items() if key not in FIELDS}
-    for key in ("reward_model", "reward_spec"):
-        spec = rest.get(key)
-        if "ground_truth" not in known and isinstance(spec, Mapping) and "ground_truth" in spec:
+    for key in _HOLDERS:
+        held = rest[key].get("ground_truth") if isinstance(rest.get(key), Mapping) else None
+        if held is None:
+            continue
+        if "ground_truth" not in known:
             known["ground_truth"] = rest.pop(key)["ground_truth"]
+        elif str(plain(known["ground_truth"])) != str(plain(held)):
+            raise DataError(
+                f"the row has two references that differ, in 'ground_truth' and in {key!r}: keep one "
+                f"(--map ground_truth=ground_truth or --map ground_truth={key}.ground_truth)"
+            )
     if isinstance(rest.get("extra_info"), Mapping):
         rest |= rest.pop("extra_info")
     extra = known.get("extra", {})

@@ -121,8 +121,9 @@ def rollout_at(row: Any, place: str) -> Rollout:
     try:
         return rollout_from(row)
     except DataError as error:
-        # the hint is for the command's --map
+        # hints are for the command's --map
         hint = re.sub(r"if '([^']*)' is it: --map \w+=\S+", r"send \1 under that name", str(error))
+        hint = re.sub(r" \(--map [^)]*\)", "", hint)
         raise Refusal(400, f"{place}: {hint}", kind="DataError") from None
 
 
