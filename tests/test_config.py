@@ -512,21 +512,38 @@ def test_a_ledger_s_folder_is_beside_the_file_too(tmp_path: Path) -> None:
     assert len(list((tmp_path / "runs").glob("*.jsonl"))) == 1
 
 
-def test_the_fingerprint_covers_the_files_that_grades_depend_on(tmp_path: Path) -> None:
+def test_a_graders_fingerprint_covers_its_settings_its_judges_and_their_files(tmp_path: Path) -> None:
     path = tmp_path / "reward.yaml"
     (tmp_path / "mine.py").write_text("from judgekit import grader\n")
     (tmp_path / "polite.toml").write_text("one")
     text = """
-judges: {local: {engine: openai, url: "http://127.0.0.1:1", model: m}}
-graders: {mine: {use: "mine:polite"}, rubric: {use: rubric, judge: local, rubric: polite.toml}}
+judges: {local: {engine: openai, url: "http://127.0.0.1:1", model: m}, other: {engine: openai, url: "http://127.0.0.1:3", model: o}}
+graders:
+  mine: {use: "mine:polite"}
+  rubric: {use: rubric, judge: local, rubric: polite.toml}
+  routed: {use: judge, judge: {routes: {"a*": other}, default: local}}
+  brief: {use: length, soft_max: 10, hard_max: 20}
 """
+
+    def changed() -> set[str]:
+        nonlocal before
+        now = load_config(path).fingerprints()
+        names = {name for name in now if now[name] != before.get(name)}
+        before = now
+        return names
+
+    before: dict[str, str] = {}
     path.write_text(text)
-    found = {load_config(path).fingerprint()}
+    assert changed() == {"mine", "rubric", "routed", "brief"}
     path.write_text(text.replace("127.0.0.1:1", "127.0.0.1:2"))  # another address is no other judge
-    assert {load_config(path).fingerprint()} == found
-    for name in ("polite.toml", "mine.py"):
-        (tmp_path / name).write_text(f"another {name}")
-        found.add(load_config(path).fingerprint())
-    path.write_text(text.replace("model: m", "model: n"))
-    found.add(load_config(path).fingerprint())
-    assert len(found) == 4
+    assert changed() == set()
+    (tmp_path / "polite.toml").write_text("two")
+    assert changed() == {"rubric"}
+    (tmp_path / "mine.py").write_text("from judgekit import Grader\n")
+    assert changed() == {"mine"}
+    path.write_text(text := text.replace("model: m", "model: n"))
+    assert changed() == {"rubric", "routed"}
+    path.write_text(text := text.replace("model: o", "model: p"))
+    assert changed() == {"routed"}
+    path.write_text(text.replace("soft_max: 10", "soft_max: 11"))
+    assert changed() == {"brief"}

@@ -98,35 +98,35 @@ class RewardConfig(BaseModel):
     ledger: dict[str, Any] | None = None
     _folder: Path | None = PrivateAttr(None)
 
-    def fingerprint(self) -> str:
-        """Return a digest of what grades depend on: the graders' and judges' settings, except addresses, keys and layers.
+    def fingerprints(self) -> dict[str, str]:
+        """Return, for each grader, a digest of what its grades depend on: its settings, and those of the judges it names.
 
-        It includes the contents of files that they name: rubrics, templates, modules beside the file.
+        Addresses, keys and layers are left out; the contents of files that the settings name are not: rubrics,
+        templates, modules beside the file.
         """
         judges = {
             name: {key: value for key, value in judge.items() if key not in ("url", "api_key", "layers")}
             for name, judge in self.judges.items()
         }
-        settings = [self.graders, judges]
+        found = {}
+        for name, grader in self.graders.items():
+            asked = {text: judges[text] for text in _texts(grader) if text in judges}
+            found[name] = self._fingerprint([grader, asked])
+        return found
+
+    def _fingerprint(self, settings: Any) -> str:
         digest = hashlib.blake2b(digest_size=6)
         digest.update(json.dumps(settings, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
-        for path in sorted(set(self._named_files(settings))):
+        for path in sorted({path for text in _texts(settings) for path in self._named_files(text)}):
             stat = path.stat()
             large = stat.st_size > _LARGE
             digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode() if large else path.read_bytes())
         return digest.hexdigest()
 
-    def _named_files(self, value: Any) -> Iterator[Path]:
-        """Yield the files that texts in the settings name: paths, and the modules of module:object beside the file."""
-        if isinstance(value, Mapping):
-            value = list(value.values())
-        if isinstance(value, list):
-            for item in value:
-                yield from self._named_files(item)
-        elif isinstance(value, str) and self._folder is not None:
-            name = value
-            if _OBJECT.fullmatch(value):
-                name = f"{value.partition(':')[0].replace('.', '/')}.py"
+    def _named_files(self, text: str) -> Iterator[Path]:
+        """Yield the file that a text in the settings names: a path, or the module of module:object beside the file."""
+        if self._folder is not None:
+            name = f"{text.partition(':')[0].replace('.', '/')}.py" if _OBJECT.fullmatch(text) else text
             with contextlib.suppress(OSError, ValueError, RuntimeError):  # not a path
                 if (path := self._folder / Path(name).expanduser()).is_file():
                     yield path
@@ -150,7 +150,19 @@ class RewardConfig(BaseModel):
             logger.warning("judges.%s: no grader asks it, and it is started all the same; take it out", name)
         reward = None if self.reward is None else parse(self.reward)
         judges = tuple(parts.judges.values())
+        settings["fingerprints"] = self.fingerprints()
         return GradingRunner(graders, reward, **{**settings, **overrides}, resources=judges)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in settings, keys of mappings left out."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, str):
+        yield value
 
 
 def load_config(path: str | os.PathLike[str]) -> RewardConfig:

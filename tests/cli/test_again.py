@@ -218,7 +218,7 @@ def test_settings_that_changed_since_are_said(files: Path, changed: bool) -> Non
         (files / "mine.py").write_text(MODULE.replace("0.5 + 0.25 *", "0.4 + 0.25 *"))
     done = call(files, *ONLY.split())
     assert done.code == 0
-    assert ("the graders or judges of this ledger had other settings" in done.stdout) is changed
+    assert ("judge, rule: the ledger's grades are of other settings" in done.stdout) is changed
 
 
 def test_resuming_after_a_grader_was_edited_asks_it_again(files: Path) -> None:
@@ -228,5 +228,16 @@ def test_resuming_after_a_grader_was_edited_asks_it_again(files: Path) -> None:
     assert asked(files) == ["judge b1", "judge b2"]  # it was down for these
     (files / "mine.py").write_text(MODULE.replace("0.5 + 0.25 *", "0.4 + 0.25 *"))
     done = call(files, *resume)
-    assert "entries of other settings of graders or judges, which cannot be taken" in done.stdout
+    assert "judge, rule: other settings than in the ledger, and so graded again" in done.stdout
     assert len(asked(files)) == 2 + 2 * len(ROWS)
+
+
+def test_resuming_after_a_rule_was_set_differently_asks_no_judge(files: Path) -> None:
+    grade(files, CONFIG)
+    resume = ("grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl", "--resume")
+    assert call(files, *resume).code == 0
+    before = asked(files)
+    (files / "reward.yaml").write_text(CONFIG.replace("'mine:rule'", "{use: length, soft_max: 1, hard_max: 2}"))
+    done = call(files, *resume)
+    assert (done.code, asked(files)) == (0, before)
+    assert "rule: other settings than in the ledger, and so graded again" in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from judgekit import (
     read_ledger,
 )
 from judgekit.ledger.schema import RESUMES
-from judgekit.replay import CONFIG, FailedOnce, known_grades
+from judgekit.replay import FailedOnce, known_grades
 
 
 class Judge:
@@ -199,18 +200,48 @@ async def test_a_group_grader_is_asked_for_whole_groups(tmp_path: Path) -> None:
 async def test_grades_of_other_settings_are_not_taken(tmp_path: Path) -> None:
     judge = Judge()
     path = tmp_path / "l.jsonl"
-    runner = GradingRunner({"judge": judge}, ledger=Ledger(path))
-    await runner.run(batch(), tags={CONFIG: "one"})
-    assert known_grades(read_ledger(path), runner, batch(), config="one").rollouts == 24
-    other = known_grades(read_ledger(path), runner, batch(), config="two")
-    assert (other.rollouts, other.others, other.runs) == (0, 24, [])
+
+    def made(settings: str) -> GradingRunner:
+        return GradingRunner({"judge": judge}, ledger=Ledger(path), fingerprints={"judge": settings})
+
+    runner = made("one")
+    await runner.run(batch())
+    for one in (runner, pickle.loads(pickle.dumps(runner)), runner.with_settings(transform="center")):
+        known = known_grades(read_ledger(path), one, batch())
+        assert (known.rollouts, known.others, known.changed) == (24, 0, [])
+    other = known_grades(read_ledger(path), made("two"), batch())
+    assert (other.rollouts, other.others, other.runs, other.changed) == (0, 24, [], ["judge"])
     judge.version = "2"  # type: ignore[misc]
-    newer = GradingRunner({"judge": judge}, ledger=Ledger(path))
-    assert known_grades(read_ledger(path), newer, batch(), config="one").rollouts == 0
+    assert known_grades(read_ledger(path), made("one"), batch()).rollouts == 0
     changed = [Rollout(prompt=r.prompt, ground_truth="2", response=r.response) for r in batch()]
-    assert known_grades(read_ledger(path), runner, changed, config="one").rollouts == 0
+    assert known_grades(read_ledger(path), runner, changed).rollouts == 0
     with pytest.raises(DataError, match="2 mappings of known grades for 24 rollouts"):
         await runner.run(batch(), known=[{}, {}])
+
+
+async def test_a_grader_that_was_set_differently_is_the_only_one_that_is_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    judge = Judge()
+    graded: list[str] = []
+
+    @grader
+    def rule(response: str) -> float:
+        graded.append(response)
+        return 1.0
+
+    def made(settings: str) -> GradingRunner:
+        fingerprints = {"judge": "j", "rule": settings}
+        return GradingRunner({"judge": judge, "rule": rule}, ledger=Ledger(path), fingerprints=fingerprints)
+
+    await made("one").run(batch())
+    for _ in range(2):  # and once only, though the first grades stay in the file
+        runner = made("two")
+        known = known_grades(read_ledger(path, replaced=True), runner, batch())
+        await runner.run(batch(), known=known.grades, tags={RESUMES: known.runs})
+    assert (set(judge.asked.values()), len(graded)) == ({1}, 48)
+    reading = read_ledger(path)
+    assert (len(reading.entries), len(reading.specs)) == (24, 2)
+    assert {reading.specs[entry.spec].graders["rule"].fingerprint for entry in reading.entries} == {"two"}
 
 
 async def test_rollouts_are_made_again_from_a_ledger_with_texts(tmp_path: Path) -> None:

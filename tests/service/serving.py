@@ -69,12 +69,11 @@ async def serving(
     group: int = 1,
     group_wait_s: float = 60.0,
     api_key: str | None = None,
-    config: str = "",
     port: int = 0,
     **limits: Any,
 ) -> AsyncIterator[Address]:
     """Serve *runner*, on a free port if none is given. *limits*: see `Limits`."""
-    service = RewardService(runner, config=config, group=group, group_wait_s=group_wait_s)
+    service = RewardService(runner, group=group, group_wait_s=group_wait_s)
     server = RewardServer(service, api_key=api_key, limits=Limits(**limits))
     listener = bound_socket("127.0.0.1", port)
     async with (

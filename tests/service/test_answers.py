@@ -156,9 +156,9 @@ async def test_an_error_is_no_answer_that_is_kept() -> None:
 async def test_a_restarted_service_takes_grades_from_the_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     first, second = Gate(), Gate(score=0.5)
-    async with serving(GradingRunner([first], ledger=Ledger(path)), config="c") as address:
+    async with serving(GradingRunner([first], ledger=Ledger(path))) as address:
         before = (await address.post("/v1/rewards", ROWS, Idempotency_Key="k")).json["results"]
-    async with serving(GradingRunner([second], ledger=Ledger(path)), config="c") as address:
+    async with serving(GradingRunner([second], ledger=Ledger(path))) as address:
         after = (await address.post("/v1/rewards", ROWS, Idempotency_Key="k")).json["results"]
         assert second.asked == []
         assert [r["reward"] for r in after] == [r["reward"] for r in before] == [1.0, 1.0]
@@ -188,21 +188,21 @@ async def test_only_what_is_missing_is_asked_for_after_a_restart(tmp_path: Path)
     assert [r["reward"] for r in results] == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("what", ["config", "version", "age", "rollout"])
+@pytest.mark.parametrize("what", ["settings", "version", "age", "rollout"])
 async def test_grades_of_other_settings_versions_or_times_are_not_taken(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "ledger.jsonl"
     first, second = Gate(), Gate()
-    async with serving(GradingRunner([first], ledger=Ledger(path)), config="c") as address:
+    async with serving(GradingRunner([first], ledger=Ledger(path), fingerprints={"gate": "c"})) as address:
         await address.post("/v1/rewards", ROWS, Idempotency_Key="k")
     if what == "version":
         second.version = "2"  # type: ignore[misc]
     if what == "age":
         monkeypatch.setattr(answers, "KEEP_S", -1.0)
     rows = {"rollouts": [{"response": "a"}, {"response": "c"}]} if what == "rollout" else ROWS
-    config = "other" if what == "config" else "c"
-    async with serving(GradingRunner([second], ledger=Ledger(path)), config=config) as address:
+    settings = {"gate": "other" if what == "settings" else "c"}
+    async with serving(GradingRunner([second], ledger=Ledger(path), fingerprints=settings)) as address:
         await address.post("/v1/rewards", rows, Idempotency_Key="k")
     assert second.asked == (["c"] if what == "rollout" else ["a", "b"])
 

@@ -104,14 +104,13 @@ def grade(
     from judgekit.cli import summary
     from judgekit.cli.load import watched
     from judgekit.cli.logs import diverted
-    from judgekit.config import load_config, load_runner
+    from judgekit.config import load_runner
     from judgekit.data import read_rollouts
     from judgekit.data.results import results_file
     from judgekit.errors import FailureRateError
     from judgekit.ledger.files import STDOUT, check_ledger, check_targets
     from judgekit.ledger.jsonl import json_line
     from judgekit.ledger.writer import Ledger
-    from judgekit.replay import CONFIG
 
     source = Path(rollouts)
     for option, target in (("--out", to), ("--report", report)):
@@ -131,7 +130,7 @@ def grade(
         if given and runner.ledger is None:
             raise ConfigError(f"{option} reads the ledger: give --ledger, too")
     batch = read_rollouts(rollouts, columns=_columns(columns), limit=limit)
-    tags: dict[str, Any] = {CONFIG: load_config(config).fingerprint()}
+    tags: dict[str, Any] = {}
     known = _known(runner, batch, tags) if resume else None
     before = runner.ledger is not None and _holds_something(runner.ledger.path)
     excess: FailureRateError | None = None
@@ -204,17 +203,17 @@ def _known(runner: GradingRunner, batch: Sequence[Rollout], tags: dict[str, Any]
     """What the ledger holds of the rollouts; None if there is no ledger yet."""
     from judgekit.ledger.reader import read_ledger
     from judgekit.ledger.schema import RESUMES
-    from judgekit.replay import CONFIG, known_grades
+    from judgekit.replay import known_grades
 
     assert runner.ledger is not None
     path = runner.ledger.path
     if not _holds_something(path):
         say(f"there is no ledger at {path} yet: nothing to resume")
         return None
-    known = known_grades(read_ledger(path, replaced=True), runner, batch, config=tags[CONFIG])
+    known = known_grades(read_ledger(path, replaced=True), runner, batch)
     say(f"{path} holds grades of {known.rollouts} of the {len(batch)} rollouts")
-    if known.others and not known.rollouts:
-        say(f"it has {known.others} entries of other settings of graders or judges, which cannot be taken")
+    if known.changed:
+        say(f"{', '.join(known.changed)}: other settings than in the ledger, and so graded again")
     if known.runs:
         tags[RESUMES] = known.runs
     return known

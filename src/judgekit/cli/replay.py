@@ -115,19 +115,18 @@ def _recomputed(
 
 
 def _ask_again(ledger: Path, config: Path, keep: Path | None) -> Again:
-    from judgekit.config import load_config, load_runner
+    from judgekit.config import load_runner
     from judgekit.ledger.reader import read_ledger
     from judgekit.ledger.writer import Ledger
-    from judgekit.replay import CONFIG, Again, FailedOnce
+    from judgekit.replay import Again, FailedOnce
 
     kept = None if keep is None else Ledger(keep, texts=True)
     runner = load_runner(config, progress=True, ledger=kept)
     reading = read_ledger(ledger)
     work = FailedOnce(reading, runner)
-    before = {entry.tags[CONFIG] for entry in reading.entries if CONFIG in entry.tags}
-    if before - {load_config(config).fingerprint()}:
+    if work.changed:
         say(
-            "warning: the graders or judges of this ledger had other settings: what is asked now stands beside their grades"
+            f"warning: {', '.join(work.changed)}: the ledger's grades are of other settings; what is asked now stands beside them"
         )
     if not work.failed:
         say("the ledger holds no failed grades: nothing to ask again")

@@ -59,7 +59,7 @@ def serve_rewards(
     ] = 600.0,
 ) -> None:
     """Serve a reward.yaml to trainers over HTTP."""
-    from judgekit.config import load_config, load_runner
+    from judgekit.config import load_runner
     from judgekit.judges.serving import is_loopback
     from judgekit.ledger.files import check_ledger
     from judgekit.ledger.writer import Ledger
@@ -77,11 +77,10 @@ def serve_rewards(
     runner = load_runner(config, **overrides)
     if runner.ledger is not None:
         check_ledger(runner.ledger.path, inputs=[config])
-    fingerprint = load_config(config).fingerprint()
     listener = bound_socket(host, port)
     limits = Limits(requests=max_requests, body_bytes=max_body_mb << 20, stop_s=stop_timeout)
 
-    service = RewardService(runner, config=fingerprint, group=group, group_wait_s=group_wait)
+    service = RewardService(runner, group=group, group_wait_s=group_wait)
     server = RewardServer(service, api_key=api_key, limits=limits)
 
     async def serve(started: anyio.Event, stop: anyio.Event) -> None:

@@ -34,7 +34,7 @@ from judgekit.ledger.jsonl import json_line
 from judgekit.ledger.reader import read_ledger
 from judgekit.ledger.writer import Ledger
 from judgekit.metrics import Counts
-from judgekit.replay import CONFIG, known_grades
+from judgekit.replay import known_grades
 from judgekit.types import Failed, RewardResult, Rollout
 
 MANIFEST = "judgekit.json"
@@ -248,12 +248,12 @@ class BlockGrader:
         del parts
         ledger = Ledger(journal, texts=self.job.ledger is not None)
         runner = self.runner.separate(ledger)
-        tags = {CONFIG: self.job.settings.grading, "block": block.name}
+        tags = {"block": block.name}
         known: Sequence[Mapping[str, Any]] = ()
         count, excess = 0, ""
         if journal.exists():
             reading_ = await asyncio.to_thread(read_ledger, journal, strict=False)
-            found = known_grades(reading_, runner, rollouts, config=self.job.settings.grading)
+            found = known_grades(reading_, runner, rollouts)
             known, count = found.grades, found.rollouts
         try:
             results: Sequence[RewardResult] = await runner.run(rollouts, tags=tags, known=known)

@@ -69,11 +69,15 @@ class GraderSpec(Struct, frozen=True, omit_defaults=True):
     """Lowest and highest score; infinities are the texts "-inf" and "inf", since JSON has no such numbers."""
     price: Price | None = None
     """The price of its judge's tokens, if known."""
+    fingerprint: str = ""
+    """Digest of the settings that its grades depend on, its judges' included; empty if not known."""
 
     @classmethod
-    def of(cls, version: str, bounds: tuple[float, float], price: Price | None = None) -> GraderSpec:
+    def of(
+        cls, version: str, bounds: tuple[float, float], price: Price | None = None, fingerprint: str = ""
+    ) -> GraderSpec:
         low, high = (x if math.isfinite(x) else str(x) for x in bounds)
-        return cls(version, (low, high), price)
+        return cls(version, (low, high), price, fingerprint)
 
     def bounds(self) -> tuple[float, float]:
         low, high = self.score_range
@@ -82,6 +86,10 @@ class GraderSpec(Struct, frozen=True, omit_defaults=True):
     def same_as(self, other: GraderSpec) -> bool:
         """Whether grades of both are comparable."""
         return (self.version, self.bounds()) == (other.version, other.bounds())
+
+    def same_settings(self, other: GraderSpec) -> bool:
+        """Whether both give the same grades: they are comparable, and of the same settings as far as these are known."""
+        return self.same_as(other) and self.fingerprint == other.fingerprint
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="rollout"):

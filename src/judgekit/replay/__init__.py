@@ -2,6 +2,6 @@
 
 from judgekit.replay.again import Again, FailedOnce
 from judgekit.replay.recompute import Replay, replay
-from judgekit.replay.resume import CONFIG, Known, known_grades
+from judgekit.replay.resume import Known, known_grades
 
-__all__ = ["CONFIG", "Again", "FailedOnce", "Known", "Replay", "known_grades", "replay"]
+__all__ = ["Again", "FailedOnce", "Known", "Replay", "known_grades", "replay"]

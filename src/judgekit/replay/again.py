@@ -44,7 +44,8 @@ class FailedOnce:
             raise DataError("the ledger holds no rollouts")
         self._entries = reading.entries
         self._runner = runner
-        self._check_graders(reading)
+        self.changed = self._check_graders(reading)
+        """Graders whose settings have changed since: their new grades stand beside those of the ledger."""
         self._runs = reading.runs()
         self._rollouts = [entry.to_rollout() for entry in reading.entries]
         self._known = [lasting(entry) for entry in reading.entries]
@@ -60,8 +61,9 @@ class FailedOnce:
         self.failed = sum(any(map(failed, entry.grades.values())) for entry in reading.entries)
         """Number of rollouts with a grade to ask for."""
 
-    def _check_graders(self, reading: Reading) -> None:
+    def _check_graders(self, reading: Reading) -> Sequence[str]:
         held = {name for entry in reading.entries for name in entry.grades}
+        changed: set[str] = set()
         for name, grader in self._runner.spec.graders.items():
             if name not in held:
                 raise ConfigError(
@@ -74,6 +76,9 @@ class FailedOnce:
                         f"the ledger's grades of {name!r} are of version {other.version} and range {other.bounds()}, and this "
                         f"grader is {grader.version} with {grader.bounds()}: they cannot be mixed"
                     )
+                if other is not None and other.fingerprint and not other.same_settings(grader):
+                    changed.add(name)
+        return [name for name in self._runner.spec.graders if name in changed]
 
     async def ask(self) -> Again:
         """Ask run by run, since a fill is the mean of its own run."""

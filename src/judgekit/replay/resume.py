@@ -16,9 +16,6 @@ from judgekit.run.grouping import group_by_prompt, group_id
 from judgekit.run.runner import GradingRunner
 from judgekit.types import Failed, Grade, Rollout, Skipped
 
-CONFIG = "config"
-"""Tag of a run: the fingerprint of its graders' and judges' settings."""
-
 
 class Known(Struct, frozen=True):
     """The grades that a ledger holds of some rollouts."""
@@ -30,41 +27,53 @@ class Known(Struct, frozen=True):
     runs: Sequence[str]
     """The runs that gave them, which a new run replaces (tag `RESUMES`)."""
     others: int
-    """Number of entries that were left out because they were graded with other settings."""
+    """Number of entries without a grade of the runner's graders, as they are set now."""
+    changed: Sequence[str]
+    """Graders that these rollouts were graded with by another version or with other settings, and that are asked again."""
 
 
-def known_grades(
-    reading: Reading, runner: GradingRunner, rollouts: Sequence[Rollout], *, config: str = ""
-) -> Known:
+def known_grades(reading: Reading, runner: GradingRunner, rollouts: Sequence[Rollout]) -> Known:
     """Return the grades that a ledger holds of *rollouts*, also of runs that ended early.
 
     A rollout is recognised by its id, its group, and a digest of everything that graders can read. Scores, abstentions
     and failures that the rollout caused are taken. Other failures and skipped grades are asked for again, and so are
-    grades of another version of a grader, of a run with another *config* (its tag `CONFIG`), and of a group grader
+    grades of another version of a grader, of a grader with other settings (its fingerprint), and of a group grader
     that not all members of the group have.
     """
+    ours = runner.spec.graders
+    same, other = {}, {}
+    for digest, spec in reading.specs.items():
+        shared = ours.keys() & spec.graders.keys()
+        same[digest] = {name for name in shared if spec.graders[name].same_settings(ours[name])}
+        other[digest] = shared - same[digest]
     found: dict[Hashable, dict[str, Grade]] = {}
     runs: dict[Hashable, list[str]] = {}
+    changed: dict[Hashable, set[str]] = {}
     others = 0
     for entry in reading.entries:
-        spec = reading.specs.get(entry.spec)
-        if spec is None or entry.tags.get(CONFIG, "") != config:
+        key = entry.rollout
+        changed.setdefault(key, set()).update(other.get(entry.spec, ()))
+        if not same.get(entry.spec):
             others += 1
             continue
-        key = entry.rollout
-        ours = runner.spec.graders
-        same = {name for name, grader in spec.graders.items() if name in ours and grader.same_as(ours[name])}
-        kept = {name: grade for name, grade in lasting(entry).items() if name in same}
+        kept = {name: grade for name, grade in lasting(entry).items() if name in same[entry.spec]}
         found.setdefault(key, {}).update(kept)
         runs.setdefault(key, []).append(entry.run)
     keys = [(r.id, encoded(group_id(r)), rollout_digest(r)) for r in rollouts]
     grades = [dict(found.get(key, {})) for key in keys]
     drop_parts_of_groups(runner, rollouts, grades)
+    again = {
+        name
+        for key, known in zip(keys, grades, strict=True)
+        for name in changed.get(key, ())
+        if name not in known
+    }
     return Known(
         grades,
         sum(map(bool, grades)),
         list(dict.fromkeys(run for key in keys for run in runs.get(key, ()))),
         others,
+        [name for name in ours if name in again],
     )
 
 

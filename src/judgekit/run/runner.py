@@ -50,7 +50,8 @@ class GradingRunner:
     *graders*: by the names that the reward and the results use. *reward*: a reward tree, a mapping of names
     to weights, or None for the mean of all. *ledger*: records every grade. *pool*: worker processes for graders
     with `where="process"`. *progress*: show a progress bar. *resources*: judges and other things that `start`
-    starts and `close` closes. For the other arguments see `judgekit.run.settings.Settings`.
+    starts and `close` closes. *fingerprints*: digests of the graders' settings, so that grades of others are not taken
+    from a ledger (see `RewardConfig.fingerprints`). For the other arguments see `judgekit.run.settings.Settings`.
 
     Raises ConfigError for a wrong argument.
     """
@@ -73,6 +74,7 @@ class GradingRunner:
         pool: ProcessPool | None = None,
         progress: bool = False,
         resources: Sequence[Any] = (),
+        fingerprints: Mapping[str, str] = {},
     ) -> None:
         settings = Settings(
             max_concurrency=max_concurrency,
@@ -112,7 +114,7 @@ class GradingRunner:
             limits={},
             pool=pool,
             ledger=ledger,
-            spec=_spec(bound, tree, settings),
+            spec=_spec(bound, tree, settings, fingerprints),
             metrics=metrics,
             progress=progress,
         )
@@ -241,7 +243,12 @@ class GradingRunner:
             if settings.retry == plan.settings.retry
             else RetryBudget(settings.retry.budget),
             limits=limits,
-            spec=_spec(list(plan.by_name.values()), plan.tree, settings),
+            spec=Spec.of(
+                plan.spec.graders,
+                reward=plan.spec.reward,
+                transform=settings.transform,
+                missing_reward=settings.missing_reward,
+            ),
         )
 
     def with_calls(self, wrap: Callable[[BoundGrader], Callable[..., Any]]) -> GradingRunner:
@@ -308,6 +315,9 @@ class GradingRunner:
         plan = self._plan
         options = {name: getattr(plan.settings, name) for name in Settings.__struct_fields__}
         options |= {"ledger": plan.ledger, "progress": plan.progress, "resources": self._resources}
+        options["fingerprints"] = {
+            key.partition(".")[0]: grader.fingerprint for key, grader in plan.spec.graders.items()
+        }
         options["pool"] = None if plan.pool is default_pool() else plan.pool
         return _runner, (self.graders, plan.tree.root, options, bool(plan.limits))
 
@@ -360,9 +370,16 @@ def _arranged(graders: Iterable[BoundGrader]) -> dict[str, Any]:
     }
 
 
-def _spec(graders: Sequence[BoundGrader], tree: RewardTree, settings: Settings) -> Spec:
+def _spec(
+    graders: Sequence[BoundGrader], tree: RewardTree, settings: Settings, fingerprints: Mapping[str, str]
+) -> Spec:
     described = {
-        key: GraderSpec.of(grader.grader.version, grader.score_range, _price(grader.grader))
+        key: GraderSpec.of(
+            grader.grader.version,
+            grader.score_range,
+            _price(grader.grader),
+            fingerprints.get(grader.name, ""),
+        )
         for grader in graders
         for key in grader.keys
     }

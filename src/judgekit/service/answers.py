@@ -242,11 +242,12 @@ class _Shelf:
 class Recall:
     """What a ledger holds of requests that a service before this one had begun.
 
-    *salt*: of all that grades depend on. A request's tag in the ledger is a digest of both, so that grades of other settings or versions are never found.
+    *salt*: of all that grades depend on. A request's tag in the ledger is a digest of both, so that grades of other
+    settings or versions are never found.
     """
 
-    def __init__(self, salt: str) -> None:
-        self._salt = salt.encode()
+    def __init__(self, salt: bytes) -> None:
+        self._salt = salt
         self._entries: dict[str, dict[str, list[Entry]]] = {}
         """By tag and run."""
         self._until = 0.0

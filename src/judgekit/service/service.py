@@ -14,7 +14,7 @@ from judgekit.errors import ConfigError
 from judgekit.execution.threads import in_own_thread
 from judgekit.ledger.reader import Reading
 from judgekit.ledger.schema import RESUMES
-from judgekit.replay import CONFIG, known_grades
+from judgekit.replay import known_grades
 from judgekit.run.grouping import group_id
 from judgekit.run.runner import GradingRunner
 from judgekit.service.answers import REQUEST, Answers, Job, Recall
@@ -30,7 +30,7 @@ logger = logging.getLogger("judgekit")
 GROUP_WAIT_S = 60.0
 """For a group's missing members, where nothing else is said; below what clients wait for an answer."""
 
-RESERVED = frozenset((REQUEST, CONFIG, RESUMES))
+RESERVED = frozenset((REQUEST, RESUMES))
 """Tags that mean something to readers of a ledger."""
 _AHEAD = 2048
 """Rollouts that may be graded before the ledger is waited for."""
@@ -49,15 +49,14 @@ class Known:
 class RewardService:
     """Grades what requests bring; knows nothing of HTTP.
 
-    *config*: a fingerprint of the settings of graders and judges, for the ledger. *group*: rollouts of a prompt that
-    come together, where an address does not say. *group_wait_s*: for the missing members of a group. Belongs to the event loop that it is used on.
+    *group*: rollouts of a prompt that come together, where an address does not say. *group_wait_s*: for the missing
+    members of a group. Belongs to the event loop that it is used on.
     """
 
     def __init__(
         self,
         runner: GradingRunner,
         *,
-        config: str = "",
         group: int = 1,
         group_wait_s: float = GROUP_WAIT_S,
     ) -> None:
@@ -71,9 +70,7 @@ class RewardService:
         self.in_flight = 0
         self._unwritten = 0
         self._catching_up = asyncio.Lock()
-        self._config = config
-        graders = msgspec.json.encode(runner.spec.graders, order="deterministic").decode()
-        self._recall = Recall(config + graders)
+        self._recall = Recall(msgspec.json.encode(runner.spec.graders, order="deterministic"))
 
     async def start(self) -> None:
         """Start the judges, and read what the ledger holds of requests that were not answered."""
@@ -104,10 +101,7 @@ class RewardService:
 
     def tags(self, key: str, tags: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Tags of a request's run."""
-        made = {**(tags or {}), REQUEST: self._recall.tag(key)}
-        if self._config:
-            made[CONFIG] = self._config
-        return made
+        return {**(tags or {}), REQUEST: self._recall.tag(key)}
 
     def known(
         self, key: str, rollouts: Sequence[Rollout], *, unique: bool, tags: Mapping[str, Any] | None = None
@@ -119,7 +113,7 @@ class RewardService:
             return Known((), made)
         # the request's tag holds only where graders and settings are the same
         specs = dict.fromkeys((entry.spec for entry in entries), self.runner.spec)
-        found = known_grades(Reading(specs, entries, []), self.runner, rollouts, config=self._config)
+        found = known_grades(Reading(specs, entries, []), self.runner, rollouts)
         if found.runs:
             made[RESUMES] = found.runs
         return Known(found.grades, made)
