@@ -17,7 +17,9 @@ import base64
 import functools
 import importlib.util
 import json
+import math
 import random
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -270,6 +272,22 @@ def gemma_like() -> Any:
     return made
 
 
+def unigram() -> Any:
+    """The first Mistral's vocabulary as a unigram model that falls back to bytes, of the kind of LLM-jp's and Sarashina's."""
+    from tokenizers import Tokenizer
+
+    spec = json.loads(mistral_v1().backend_tokenizer.to_str())
+    pieces = sorted(spec["model"]["vocab"].items(), key=lambda item: item[1])
+    byte = re.compile("<0x[0-9A-F]{2}>")
+    # as in these models, where the names of bytes have a score that no other piece has
+    scored = [
+        (piece, 0.0 if byte.fullmatch(piece) else -10 - math.log(number + 1)) for piece, number in pieces
+    ]
+    spec["model"] = {"type": "Unigram", "unk_id": 0, "vocab": scored, "byte_fallback": True}
+    made = Tokenizer.from_str(json.dumps(spec))
+    return _fast(made, INST, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
 REAL: dict[str, Callable[[], Any]] = {
     "qwen": functools.cache(qwen),
     "llama3": functools.cache(llama3),
@@ -279,5 +297,6 @@ REAL: dict[str, Callable[[], Any]] = {
     "tekken": functools.cache(tekken),
     "gemma-like": functools.cache(gemma_like),
     "normalising": functools.cache(normalising),
+    "unigram": functools.cache(unigram),
 }
 """Each family's tokenizer, made when it is first called for. Raises ModuleNotFoundError where its package is missing."""

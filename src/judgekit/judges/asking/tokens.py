@@ -352,13 +352,19 @@ def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset
 
     # without the place of each token in the text, which nobody asks for: a fifth faster
     batch = getattr(plain, "encode_batch_fast", plain.encode_batch)
+    byte = plain.token_to_id("<0x60>")
+    reads_bytes = byte is not None and byte in batch(["<0x60>"], add_special_tokens=False)[0].ids
 
     def encode(text: str) -> list[int]:
-        ids: list[int] = batch([text], add_special_tokens=False)[0].ids
-        if control.keys().isdisjoint(ids):
-            return ids
+        parts = _without_bytes(text, plain.normalizer) if reads_bytes else [text]
+        ids: list[int] = []
+        for part, found in zip(parts, batch(parts, add_special_tokens=False), strict=True):
+            ids += found.ids if control.keys().isdisjoint(found.ids) else without_control(part)
+        return ids
+
+    def without_control(text: str) -> list[int]:
         # Some vocabularies also have control strings as ordinary entries: part them behind their first character.
-        ids = []
+        ids: list[int] = []
         alone: dict[str, list[int]] = {}
         parts = [part for part in starts.split(text) if part]
         for part, found in zip(parts, batch(parts, add_special_tokens=False), strict=True):
@@ -381,6 +387,25 @@ def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset
         return []
 
     return encode, frozenset(control)
+
+
+_BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
+_BEHIND_LESS = re.compile("(?<=[<\u226e\ufe64\uff1c])")
+"""Behind a `<`, and what normalisation makes one."""
+
+
+def _without_bytes(text: str, normalizer: Any) -> list[str]:
+    """Part *text* where it spells the token of a byte, `<0x60>`, which unigram models with bytes read as the byte itself."""
+
+    def spells(text: str) -> bool:
+        if "<0x" in text or text.isascii() or normalizer is None:
+            return _BYTE.search(text) is not None
+        return _BYTE.search(normalizer.normalize_str(text)) is not None
+
+    if not spells(text):
+        return [text]
+    parts = _BEHIND_LESS.split(text)
+    return list(text) if any(map(spells, parts)) else [part for part in parts if part]
 
 
 def _parted(ids: Sequence[int], by: Collection[int]) -> Iterator[list[int]]:
