@@ -408,13 +408,7 @@ class JsonVerdict:
     def read_object(self, reply: JudgeReply, nonce: str, keys: Sequence[str]) -> dict[str, Any]:
         """Parse the object, with exactly the code, the reason and *keys*. Raises VerdictError."""
         _check_whole(reply)
-        text = without_thinking(reply.text).strip()
-        if fenced := _FENCED.fullmatch(text):
-            text = fenced[1]
-        try:
-            found = json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            raise VerdictError(f"the reply is not one JSON object: {error}", reply.text) from None
+        found = _object_at_end(reply.text)
         wanted = {*(("code",) if self.uses_nonce else ()), "reason", *keys}
         if not isinstance(found, dict) or set(found) != wanted:
             raise VerdictError(
@@ -430,6 +424,22 @@ class JsonVerdict:
         parts = [f'"code": "{code}"'] if self.uses_nonce else []
         parts += ['"reason": "<why, briefly>"', *(f'"{key}": <score>' for key in self._keys)]
         return "{" + ", ".join(parts) + "}"
+
+
+def _object_at_end(text: str) -> Any:
+    """Parse all of *text*, or what follows a `</think>`: a reason may quote one. At most one of these is JSON."""
+    error: Exception | None = None
+    for start in (0, *(end.end() for end in re.finditer("</think>", text))):
+        part = text[start:].strip()
+        if fenced := _FENCED.fullmatch(part):
+            part = fenced[1]
+        if part.startswith("{"):
+            try:
+                return json.loads(part, object_pairs_hook=_no_twins, parse_constant=_no_constant)
+            except (ValueError, RecursionError) as wrong:
+                error = wrong
+    without_thinking(text)  # which may never have ended
+    raise VerdictError(f"the reply is not one JSON object: {error or 'it has none'}", text) from None
 
 
 def without_thinking(text: str) -> str:
