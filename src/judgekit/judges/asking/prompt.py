@@ -43,10 +43,11 @@ CHARS_PER_TOKEN = 16
 """Texts longer than this many characters per token of their budget are cut before anything else is done with them."""
 
 # Characters that nobody sees or that reorder text, and lone surrogates, which no tokenizer can encode: the categories
-# Cc (but tab and newline), Cf, Zl, Zp, Cs; the default ignorable code points; and blanks that are no white space.
+# Cc (but tab and newline), Cf, Zl, Zp, Cs; the default ignorable code points; blanks that are no white space; and
+# U+2581, which sentencepiece's vocabularies take for a space.
 # One variation selector behind an emoji stays: it hides nothing.
 _HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2581\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
     "\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U000110bd"
     "\U000110cd\U00013430-\U0001345f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff\ud800-\udfff]"
@@ -70,35 +71,38 @@ def made_visible(text: str) -> str:
 
 
 def without_markers(text: str, markers: Collection[str]) -> str:
-    """Break up each of *markers* in *text* by a space, also where a tokenizer's normalisation would make it one."""
+    """Break up each of *markers* in *text* by a space, also where a tokenizer's normalisation would make it one.
+
+    Compatibility forms, marks that combine, and the kind and number of spaces make no difference.
+    """
     for marker in markers:
-        if _ends_of(marker, text):  # characters that stand for several cannot be broken: they are written out
-            text = "".join(c if len(_folded(c)) < 2 else f"<U+{ord(c):04X}>" for c in text)
+        words = r"\s+".join(map(re.escape, marker.split()))
+        pattern = re.compile(f"(?=({words}))")
+        folds = _folds(text)
+        if pattern.search(text.translate(folds)) is None:
+            continue
+        # characters that stand for several cannot be broken: they are written out
+        text = text.translate({c: f"<U+{c:04X}>" for c, fold in folds.items() if len(fold) > 1})
         for _ in range(4):  # a break may join what makes another
-            if not (found := _ends_of(marker, text)):
+            folds = _folds(text)
+            places = [i for i, c in enumerate(text) if folds.get(ord(c), c)]
+            found = {places[m.end(1) - 1] for m in pattern.finditer(text.translate(folds))} - {0}
+            if not found:
                 break
-            text = " ".join(text[i:j] for i, j in pairwise([0, *found, len(text)]))
+            text = " ".join(text[i:j] for i, j in pairwise([0, *sorted(found), len(text)]))
     return text
 
 
-def _ends_of(marker: str, text: str) -> list[int]:
-    """The places of the last characters of a *marker* in *text*, as it is and without marks and compatibility forms."""
+def _folds(text: str) -> dict[int, str]:
+    """What each character of *text* is without marks and compatibility forms, where that is another; as for `translate`."""
     if text.isascii():
-        if marker not in text:
-            return []
-        places: Sequence[int] = range(len(text))
-        view = text
-    else:
-        folded = [(f, i) for i, c in enumerate(text) for f in _folded(c)]
-        view = "".join(f for f, _ in folded)
-        places = [i for _, i in folded]
-    last = len(marker) - 1
-    return sorted({places[m.start() + last] for m in re.finditer(f"(?={re.escape(marker)})", view)} - {0})
+        return {}
+    return {ord(c): fold for c in set(text) if not c.isascii() and (fold := _folded(c)) != c}
 
 
 @lru_cache(maxsize=4096)
 def _folded(c: str) -> str:
-    return c if c.isascii() else "".join(f for f in unicodedata.normalize("NFKD", c) if not _is_accent(f))
+    return "".join(f for f in unicodedata.normalize("NFKD", c) if not _is_accent(f))
 
 
 def quoted(
@@ -146,7 +150,9 @@ def _without_accents(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def _is_accent(c: str) -> bool:
-    return unicodedata.category(unicodedata.normalize("NFKD", c)[0]).startswith("M")
+    """Whether a character combines with the one before it, or may in another version of Unicode than Python's."""
+    first = unicodedata.normalize("NFKD", c)[0]
+    return first in "\u1cf2\u1cf3" or unicodedata.category(first) in ("Mn", "Mc", "Me", "Cn")
 
 
 def _begins(text: str, labels: Collection[str]) -> bool:
