@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from judgekit import (
 )
 from judgekit.graders import JudgeGrader
 from judgekit.judges import (
+    ChoiceVerdict,
     JudgeReply,
     JudgeRequest,
     LineVerdict,
@@ -35,9 +37,11 @@ from judgekit.judges import (
     Turn,
     openai_judge,
 )
+from judgekit.judges.engines.first_token import FirstToken
 from judgekit.judges.engines.routing import ROUTERS, routing_key
 from judgekit.judges.layers.cache import request_key
 from judgekit.judges.layers.stack import LayerOptions, stacked
+from judgekit.testing import ScriptedJudge
 
 from .fake_server import FakeServer, half_a_body, hang, nothing_at_all, says
 
@@ -60,6 +64,42 @@ async def test_labels_are_read_from_whatever_the_server_can_do(kind: str, mass: 
         assert reply.choice_probs == pytest.approx({"0": 0.25, "1": 0.75}, abs=1e-6)
         assert reply.label_mass == (None if mass is None else pytest.approx(mass, abs=1e-6))
         assert reply.text == "1"
+        await judge.close()
+
+
+@pytest.mark.parametrize(
+    ("labels", "found", "read"),
+    [
+        (("correct", "incorrect"), {"correct": 0.54, "in": 0.45}, False),  # of several tokens, the first
+        (("1", "10"), {"1": 0.999}, False),
+        (("A", "A+"), {"A": 0.99}, False),
+        (("correct", "incorrect"), {"correct": 0.98, "in": 0.001}, True),
+        (("0", "1"), {"1": 0.99}, True),
+        (("A", "B"), {"A": 0.6, " B": 0.3}, True),
+    ],
+)
+def test_a_label_of_several_tokens_is_not_improbable(
+    labels: tuple[str, ...], found: dict[str, float], read: bool
+) -> None:
+    entries = [{"token": token, "logprob": math.log(p)} for token, p in found.items()]
+    entries += [{"token": f"w{i}", "logprob": -20.0} for i in range(20 - len(entries))]
+    choice = {"logprobs": {"content": [{**entries[0], "top_logprobs": entries}]}}
+    form = FirstToken(labels, "top")
+    if read:
+        assert form.read(choice, "server")[0].keys() == set(labels)
+    else:
+        with pytest.raises(JudgeUnavailable, match="which may be more than one token"):
+            form.read(choice, "server")
+
+
+async def test_labels_that_begin_alike_are_asked_for_by_others_where_tokens_are_not_known() -> None:
+    grader = JudgeGrader(ScriptedJudge("1"), verdict=ChoiceVerdict({"1": 0.1, "2": 0.5, "10": 1.0}))
+    async with FakeServer("provider") as server:
+        judge = OpenAIJudge(server.url)
+        with pytest.raises(ConfigError, match="the label '10' begins with the label '1'"):
+            await judge.check_request(ask(choices=("1", "2", "10")))
+        form = await grader.asking.form(judge)
+        assert (form.choices, form.score_range) == (("A", "B", "C"), (0.1, 1.0))
         await judge.close()
 
 

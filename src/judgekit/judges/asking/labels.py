@@ -48,6 +48,16 @@ def label_token_ids(
     return ids
 
 
+def check_beginnings(choices: Sequence[str]) -> None:
+    """Raise ConfigError if a label begins with another, for servers that do not tell their tokens: both may begin with one."""
+    for label in choices:
+        if begin := [other for other in choices if other != label and label.startswith(other)]:
+            raise ConfigError(
+                f"the label {label!r} begins with the label {begin[0]!r}, and this server does not tell whether it is one "
+                "token; use labels such as 0 and 1, or A to E"
+            )
+
+
 def normalised(masses: Mapping[str, float]) -> tuple[dict[str, float], float]:
     """Return the labels' relative probabilities, and their share (0..1) of the full vocabulary.
 

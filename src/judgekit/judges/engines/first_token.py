@@ -55,8 +55,10 @@ class FirstToken(Struct, frozen=True):
         masses: dict[str, float] = {}
         for label in self.choices:
             masses[label], known = self._mass(label, found)
-            if not known and not self._negligible(found):
-                raise JudgeUnavailable(f"{server} left out the probability of the label {label!r}")
+            if not known and not self._negligible(label, found):
+                raise JudgeUnavailable(
+                    f"{server} left out the probability of the label {label!r}, which may be more than one token"
+                )
         probs, mass = normalised(masses)
         if self.style == "constrained" and mass >= _MASS_OF_CONSTRAINED:
             return probs, None
@@ -71,9 +73,13 @@ class FirstToken(Struct, frozen=True):
         values = [value for token, value in found if token.strip() == label]
         return math.fsum(map(math.exp, values)), bool(values)
 
-    def _negligible(self, found: Sequence[tuple[str, float]]) -> bool:
-        """Whether a label that is not among the most likely tokens has next to no probability."""
+    def _negligible(self, label: str, found: Sequence[tuple[str, float]]) -> bool:
+        """Whether a label that is not among the most likely tokens has next to no probability.
+
+        It may have more if it is several tokens, and the first of them is likely.
+        """
         if self.style != "top":
             return False
         listed = math.fsum(math.exp(value) for _, value in found)
-        return len(found) >= TOP or listed >= _MASS_OF_CONSTRAINED
+        begun = math.fsum(math.exp(v) for token, v in found if (t := token.strip()) and label.startswith(t))
+        return (len(found) >= TOP or listed >= _MASS_OF_CONSTRAINED) and begun <= 1 - _MASS_OF_CONSTRAINED

@@ -34,7 +34,7 @@ from judgekit.errors import (
 from judgekit.execution.threads import in_own_thread
 from judgekit.execution.together import together
 from judgekit.judges.asking.images import IMAGE_TAGS, Images, checked
-from judgekit.judges.asking.labels import label_forms, label_token_ids
+from judgekit.judges.asking.labels import check_beginnings, label_forms, label_token_ids
 from judgekit.judges.asking.marks import thinking_kwargs
 from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
@@ -276,6 +276,8 @@ class OpenAIJudge:
                 )
         if request.choices and abilities.logprobs == "labels":
             await self._label_ids(request.choices, abilities)
+        if request.choices and abilities.logprobs == "top":
+            check_beginnings(request.choices)
         if not abilities.version:  # vLLM takes them all
             try:
                 await self._settle(request, abilities)
