@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from judgekit.judges.asking.images import Image, Images, image_in
@@ -122,16 +123,15 @@ def _pieces(content: Any, images: Images) -> tuple[str, list[str | Image]]:
         return whole_text(content), []
     first = ""
     rest: list[str | Image] = []
-    for block in _blocks(content):
-        found = image_in(block, images)
-        if isinstance(found, Image):
-            rest.append(found)
-        elif not rest:
-            first += _block_text(block)
-        elif isinstance(before := rest[-1], str):
-            rest[-1] = before + _block_text(block)
-        elif text := _block_text(block):
-            rest.append(text)
+    shown = [(image_in(block, images), block) for block in _blocks(content)]
+    for is_image, run in groupby(shown, key=lambda pair: isinstance(pair[0], Image)):
+        if is_image:
+            rest += [image for image, _ in run if isinstance(image, Image)]
+        elif text := "".join(_block_text(block) for _, block in run):
+            if rest:
+                rest.append(text)
+            else:
+                first = text
     return first, rest
 
 
