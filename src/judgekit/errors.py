@@ -6,9 +6,13 @@ All arguments go to `Exception.__init__`, so that every error survives pickling 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class JudgekitError(Exception):
@@ -156,3 +160,30 @@ def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]
     return found
+
+
+def reads_rollout(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Turn a parser's recursion errors into RolloutError, because they are the rollout's fault.
+
+    Python's own parser also raises MemoryError. A process that has no memory left is no rollout's fault.
+    """
+
+    @functools.wraps(function)
+    def read(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except (RecursionError, MemoryError) as error:
+            if isinstance(error, MemoryError) and out_of_memory():
+                raise
+            raise RolloutError(f"nested too deep for a parser ({type(error).__name__})") from None
+
+    return read
+
+
+def out_of_memory() -> bool:
+    """Whether this process cannot get 64 MiB."""
+    try:
+        bytearray(64 << 20)
+    except MemoryError:
+        return True
+    return False

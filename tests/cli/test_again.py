@@ -237,7 +237,9 @@ def test_resuming_after_a_rule_was_set_differently_asks_no_judge(files: Path) ->
     resume = ("grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl", "--resume")
     assert call(files, *resume).code == 0
     before = asked(files)
-    (files / "reward.yaml").write_text(CONFIG.replace("'mine:rule'", "{use: length, soft_max: 1, hard_max: 2}"))
+    (files / "reward.yaml").write_text(
+        CONFIG.replace("'mine:rule'", "{use: length, soft_max: 1, hard_max: 2}")
+    )
     done = call(files, *resume)
     assert (done.code, asked(files)) == (0, before)
     assert "rule: other settings than in the ledger, and so graded again" in done.stdout

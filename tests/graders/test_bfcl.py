@@ -305,12 +305,13 @@ def test_a_reference_that_is_nested_too_deep_is_nobody_s_failure(checks: Any) ->
     assert isinstance(ToolEfficiency().grade(rollout(("f", {}), truth="[" * 20_000)), Abstained | Graded)
 
 
-def test_arguments_that_are_nested_too_deep_are_the_rollout_s() -> None:
+@pytest.mark.parametrize("options", [{"checks": "bfcl"}, {"text": "standardised"}])
+def test_arguments_that_are_nested_too_deep_are_the_rollout_s(options: dict[str, Any]) -> None:
     deep: Any = 1
-    for _ in range(300):
+    for _ in range(500):
         deep = [deep]
     given = rollout(("f", {"x": deep}), truth=[{"f": {"x": [1]}}])
-    (result,) = GradingRunner([ToolCallMatch(checks="bfcl")]).run_sync([given])
+    (result,) = GradingRunner([ToolCallMatch(**options)]).run_sync([given])
     failed = result.grades["tool_calls"]
     assert isinstance(failed, Failed)
     assert failed.cause == "rollout"

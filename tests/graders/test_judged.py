@@ -370,6 +370,19 @@ async def test_no_message_can_look_like_another() -> None:
         assert not any("user" in p.text or "passed" in p.text for p in pieces if p.trusted)
 
 
+async def test_arguments_that_are_nested_too_deep_for_a_judge_are_the_rollout_s() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(700):
+        deep = {"a": deep}
+    turn = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": deep}}]}
+    given = Rollout(prompt="Do it.", response="done", messages=(turn,))
+    failed = await grade(
+        ScriptedJudge({"0": 0.0, "1": 1.0}), given, template=Template("{TRAJECTORY} {REMINDER}")
+    )
+    assert isinstance(failed, Failed)
+    assert (failed.error, failed.cause) == ("RolloutError", "rollout")
+
+
 async def test_a_trajectory_has_one_budget_and_a_bounded_number_of_parts() -> None:
     messages = [{"role": "assistant", "content": f"step {i} " * 50} for i in range(10_000)]
     judge = ScriptedJudge("1")

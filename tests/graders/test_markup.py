@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from judgekit import Abstained, ConfigError, Graded, Rollout, RolloutError
+from judgekit import Abstained, ConfigError, Graded, Rollout, RolloutError, errors
 from judgekit.graders import Boxed, CodeBlock, Script, ToolCallFormat
-from judgekit.graders.rules import markup, text
+from judgekit.graders.rules import markup
 
 
 def score(grader: Any, response: str, **fields: Any) -> float | None:
@@ -41,6 +41,8 @@ def score(grader: Any, response: str, **fields: Any) -> float | None:
         ("boxed{5}", 0, 0, 0),
         (r"\boxed{\text{five}}\)", 1, 1, 1),
         (r"\boxed 5", 0, 0, 0),
+        (r"\boxed{5} and then more, up to the same 5", 1, 1, 0),
+        (r"5 is \boxed{5}", 1, 1, 1),
     ],
 )
 def test_boxed(text: str, plain: float, once: float, at_end: float) -> None:
@@ -214,10 +216,10 @@ def test_a_process_without_memory_is_no_fault_of_the_rollouts(
         raise MemoryError
 
     monkeypatch.setitem(markup._CHECKS, "python", full)
-    monkeypatch.setattr(text, "out_of_memory", lambda: not left)
+    monkeypatch.setattr(errors, "out_of_memory", lambda: not left)
     with pytest.raises(RolloutError if left else MemoryError):
         CodeBlock().grade(Rollout(response="```python\nx\n```"))
     assert not real_out_of_memory()
 
 
-real_out_of_memory = text.out_of_memory
+real_out_of_memory = errors.out_of_memory

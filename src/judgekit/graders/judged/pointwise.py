@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from judgekit.errors import ConfigError, JudgekitError, VerdictError
+from judgekit.errors import ConfigError, JudgekitError, VerdictError, reads_rollout
 from judgekit.graders.judged.voting import Combine, ask_all, combined
 from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.asking.material import (
@@ -185,6 +185,11 @@ def _turns(rollout: Rollout, path: str) -> Sequence[Message]:
     return [message for message in rollout.prompt if message.get("role") == "user"][-1:]
 
 
+# what a rollout itself nested too deep is its own fault
+_unread_in_rollout = reads_rollout(unread_part)
+_parts_of_rollout = reads_rollout(trajectory_parts)
+
+
 class Prepared(msgspec.Struct, frozen=True):
     """A template's data fields, as text."""
 
@@ -271,7 +276,8 @@ class Asking:
         for field, path in self._paths.items():
             value: Any
             turns = _turns(rollout, path)
-            if (unread := unread_part(turns, images)) is not None:
+            unread_in = _unread_in_rollout if path == "messages" else unread_part
+            if (unread := unread_in(turns, images)) is not None:
                 blind = ", and the judge reads text only" if images == "none" else ""
                 return Abstained(f"there is {unread} in {{{field}}}{blind}")
             # headings are not part of the budget: few enough that they stay below it
@@ -282,7 +288,7 @@ class Asking:
                     return Abstained(f"there is no prompt for {{{field}}}")
                 continue
             if path == "messages" and turns:
-                data[field] = trajectory_parts(turns, most=most, images=images)
+                data[field] = _parts_of_rollout(turns, most=most, images=images)
                 continue
             if path == "prompt_text":
                 shown = conversation(turns, most=most, images=images) if turns else ""

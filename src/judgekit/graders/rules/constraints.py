@@ -13,8 +13,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from judgekit.errors import reads_rollout
 from judgekit.graders.rules.english import sentences, words
-from judgekit.graders.rules.text import reads_rollout
 
 Check = Callable[..., bool]
 

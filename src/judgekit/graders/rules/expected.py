@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from judgekit.errors import RolloutError
-from judgekit.graders.rules.text import out_of_memory
+from judgekit.errors import RolloutError, out_of_memory
 from judgekit.graders.rules.trajectory import calls_in, parsed_arguments
 
 MAX_CALL_CHARS = 20_000

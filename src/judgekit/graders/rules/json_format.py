@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from judgekit.errors import ConfigError, RolloutError
+from judgekit.errors import ConfigError, RolloutError, reads_rollout
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, needs, one_of, reads_rollout
+from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, needs, one_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Found = Literal["fenced", "whole", "anywhere"]

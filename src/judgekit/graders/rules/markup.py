@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from judgekit.errors import ConfigError, RolloutError, did_you_mean
+from judgekit.errors import ConfigError, RolloutError, did_you_mean, reads_rollout
 from judgekit.graders.protocol import Where
 from judgekit.graders.rules.json_format import loads, may_take_long, misfit, schema_problem
 from judgekit.graders.rules.text import (
@@ -19,10 +19,9 @@ from judgekit.graders.rules.text import (
     after_think,
     at_least,
     code_blocks,
-    last_boxed,
+    last_box,
     needs,
     one_of,
-    reads_rollout,
     share,
 )
 from judgekit.graders.rules.trajectory import Call, read_trajectory
@@ -53,13 +52,12 @@ class Boxed(Rule):
         text = after_think(rollout.response)
         if text is None:
             return Graded(0.0, "the thinking never ends")
-        boxed = last_boxed(text)
-        if boxed is None or not boxed.strip():
+        box = last_box(text)
+        if box is None or not text[slice(*box)].strip():
             return Graded(0.0, "nothing is boxed")
         if self.once and len(re.findall(r"\\f?box(?:ed)?\s{0,4}\{", text)) > 1:
             return Graded(0.0, "more than one answer is boxed")
-        after = text[text.rindex(boxed) + len(boxed) :]
-        if self.at_end and not re.fullmatch(r"[\s}$.)\]\\]*", after):
+        if self.at_end and not re.fullmatch(r"[\s}$.)\]\\]*", text[box[1] :]):
             return Graded(0.0, "there is text after the box")
         return Graded(1.0)
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
 
+from judgekit.errors import reads_rollout
 from judgekit.graders.protocol import Where
 from judgekit.graders.rules.mathtext import (
     readable,
@@ -20,7 +21,7 @@ from judgekit.graders.rules.mathtext import (
     words_of_answer,
     wordy,
 )
-from judgekit.graders.rules.text import Rule, after_think, at_least, last_boxed, needs, one_of, reads_rollout
+from judgekit.graders.rules.text import Rule, after_think, at_least, last_boxed, needs, one_of
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 TAIL_CHARS = 65_536

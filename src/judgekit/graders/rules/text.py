@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
 import re
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal
 
-from judgekit.errors import ConfigError, RolloutError, did_you_mean
+from judgekit.errors import ConfigError, did_you_mean
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 Part = Literal["after_think", "whole", "answer", "boxed", "last_line"]
@@ -20,38 +19,8 @@ Several = Literal["any", "best", "all"]
 """Which of several references decides: the best match ("any" and "best" mean the same for a score), or the worst
 ("all")."""
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
 PARTS = ("after_think", "whole", "answer", "boxed", "last_line")
 SEVERAL = ("any", "best", "all")
-
-
-def reads_rollout(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Turn a parser's recursion errors into RolloutError, because they are the rollout's fault.
-
-    Python's own parser also raises MemoryError. A process that has no memory left is no rollout's fault.
-    """
-
-    @functools.wraps(function)
-    def read(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        try:
-            return function(*args, **kwargs)
-        except (RecursionError, MemoryError) as error:
-            if isinstance(error, MemoryError) and out_of_memory():
-                raise
-            raise RolloutError(f"nested too deep for a parser ({type(error).__name__})") from None
-
-    return read
-
-
-def out_of_memory() -> bool:
-    """Whether this process cannot get 64 MiB."""
-    try:
-        bytearray(64 << 20)
-    except MemoryError:
-        return True
-    return False
 
 
 def one_of(grader: str, setting: str, value: Any, known: Iterable[str]) -> None:
@@ -114,6 +83,12 @@ _BRACE = re.compile(r"\\[{}]|[{}]")
 
 def last_boxed(text: str) -> str | None:
     """Return the content of the last `\\boxed{…}` or `\\fbox{…}`; None if it does not close."""
+    span = last_box(text)
+    return None if span is None else text[slice(*span)]
+
+
+def last_box(text: str) -> tuple[int, int] | None:
+    """Return where `last_boxed` is: the half-open span between its braces."""
     opening = None
     for opening in _BOX.finditer(text):  # noqa: B007 - the last one is wanted
         pass
@@ -123,7 +98,7 @@ def last_boxed(text: str) -> str | None:
     for brace in _BRACE.finditer(text, opening.end()):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
         if depth == 0:
-            return text[opening.end() : brace.start()]
+            return opening.end(), brace.start()
     return None  # it does not close; an earlier one is not the answer
 
 

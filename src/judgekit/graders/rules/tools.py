@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from judgekit.errors import ConfigError
+from judgekit.errors import ConfigError, reads_rollout
 from judgekit.graders.rules import bfcl
 from judgekit.graders.rules.expected import AnyOf, Expected, Fields, Positional, expected_calls
 from judgekit.graders.rules.text import one_of
@@ -106,6 +106,7 @@ class _Compared:
         return text.strip().casefold() if self.ignore_case else text.strip()
 
 
+@reads_rollout
 def _standardised(value: Any) -> Any:
     """BFCL's `standardize_string`, for all texts in *value*."""
     if isinstance(value, str):

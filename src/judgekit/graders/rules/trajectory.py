@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from judgekit.graders.rules.text import reads_rollout
+from judgekit.errors import reads_rollout
 from judgekit.types import Rollout, content_text
 
 
