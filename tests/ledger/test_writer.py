@@ -724,6 +724,24 @@ def test_a_whole_last_line_gets_no_empty_one_after_it(tmp_path: Path) -> None:
     assert len(read_ledger(path).entries) == 2
 
 
+def test_the_line_after_another_process_s_torn_one_is_whole(tmp_path: Path) -> None:
+    """A ledger looked at the end of its file only when it opened it."""
+    path = tmp_path / "l"
+    ledger = Ledger(path)
+    ledger.write(entry(ledger, id="before"))
+    ledger.flush()
+    for name in ("a", "b"):
+        with path.open("ab") as other:
+            other.write(b'{"type":"rollout","spec":"s","ti')
+        ledger.write(entry(ledger, id=name))
+        ledger.flush()
+    ledger.close()
+    reading = read_ledger(path)
+    assert [e.id for e in reading.entries] == ["before", "a", "b"]
+    assert len(reading.torn) == 2
+    assert b"\n\n" not in path.read_bytes()
+
+
 def test_a_forked_child_says_how_it_grades_by_itself(tmp_path: Path) -> None:
     path = tmp_path / "l"
     ledger = Ledger(path)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import logging
 import os
 import secrets
@@ -362,12 +361,11 @@ class Ledger:
             if self._fd is None:
                 self._fd = self._opened()
         while self._bytes:
-            count = os.write(self._fd, self._bytes)
-            whole = self._bytes.rfind(b"\n", 0, count) + 1
-            del self._bytes[:whole]
-            if whole < count:
-                # other processes append to the file, too: a newline ends the torn line, wherever that is now
+            # a newline ends a torn line, ours or that of another process that appends to the file
+            if self._bytes[0] != 10 and _ends_torn(self._fd):
                 self._bytes[:0] = b"\n"
+            count = os.write(self._fd, self._bytes)
+            del self._bytes[: self._bytes.rfind(b"\n", 0, count) + 1]
         if self.fsync == "batch":
             os.fsync(self._fd)
 
@@ -418,12 +416,7 @@ class Ledger:
 
     def _opened(self) -> int:
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        size = os.fstat(fd).st_size
-        with contextlib.suppress(OSError):
-            if size and os.pread(fd, 1, size - 1) != b"\n":
-                os.write(fd, b"\n")  # ends a torn line
-        return fd
+        return os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
     def __reduce__(self) -> Any:
         return _ledger, (os.fspath(self.path) + (os.sep if self._in_folder else ""), self.texts, self.fsync)
@@ -432,6 +425,12 @@ class Ledger:
 def _checkpoint(runs: set[Run]) -> None:
     for run in list(runs):
         run.checkpoint()
+
+
+def _ends_torn(fd: int) -> bool:
+    """Whether a file ends within a line."""
+    size = os.fstat(fd).st_size
+    return size > 0 and os.pread(fd, 1, size - 1) != b"\n"
 
 
 _open_ledgers: WeakSet[Ledger] = WeakSet()
