@@ -85,6 +85,11 @@ class Ledger:
         self._reset()
         _open_ledgers.add(self)
 
+    @property
+    def lost(self) -> int:
+        """Lines that are not in the file: dropped ones, and those that still wait."""
+        return self.dropped + self._handed - self._done
+
     def _reset(self) -> None:
         """Start with no thread, lines or file, in a new process. A parent writes its own waiting lines."""
         self._pid = os.getpid()
