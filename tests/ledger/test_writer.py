@@ -25,6 +25,7 @@ import pytest
 from judgekit import DataError, Graded, GradingRunner, Ledger, Rollout, grader, read_ledger
 from judgekit.ledger import writer
 from judgekit.ledger.schema import Entry
+from judgekit.service.answers import Recall
 
 
 @grader
@@ -413,6 +414,25 @@ def test_a_rollout_that_holds_itself_does_not_end_the_ledger(tmp_path: Path) -> 
     runner.run_sync([Rollout(response="x", id="b", group=1)])
     ledger.close()
     assert [e.id for e in read_ledger(tmp_path / "l").entries] == ["a", "b"]
+
+
+def test_a_line_that_is_nested_too_deeply_costs_itself_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The writer's stack is shallow: it writes what a reader with a deeper one cannot read."""
+    path = tmp_path / "l"
+    ledger = Ledger(path, texts=True)
+    ledger.write(entry(ledger, id="a"))
+    ledger.write(entry(ledger, id="deep", ground_truth=0))
+    ledger.write(entry(ledger, id="b"))
+    ledger.close()
+    deep = b"[" * 5000 + b"]" * 5000
+    path.write_bytes(path.read_bytes().replace(b'"ground_truth":0', b'"ground_truth":' + deep))
+    reading = read_ledger(path)
+    assert ([e.id for e in reading.entries], reading.torn) == (["a", "b"], [2])
+    assert "skipped 1 line(s), the first is line 2" in caplog.text
+    recall = Recall(b"")
+    assert recall.read(path) == 0
 
 
 def test_a_ledger_that_was_deleted_begins_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

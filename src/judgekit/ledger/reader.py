@@ -21,8 +21,8 @@ class Reading(Struct):
     specs: dict[str, Spec]
     entries: list[Entry]
     torn: list[int]
-    """Numbers (from 1) of skipped lines in their files: incomplete ones of processes that were killed while writing, and
-    foreign ones."""
+    """Numbers (from 1) of skipped lines in their files: incomplete ones of processes that were killed while writing,
+    foreign ones, and those nested too deeply."""
     replaced: int = 0
     """Entries that were left out, because a run that resumes theirs has replaced them."""
 
@@ -76,7 +76,7 @@ def _read(path: Path, reading: Reading, strict: bool) -> None:
                 raise foreign(path, number, error) from None
             torn.append(number)
             continue
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             torn.append(number)
             continue
         if isinstance(made, Spec):
