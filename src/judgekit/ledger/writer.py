@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol
 from weakref import WeakSet
 
 from judgekit.errors import ConfigError, describe
-from judgekit.ledger.jsonl import encoded
+from judgekit.ledger.jsonl import encoded, ends_torn
 from judgekit.ledger.schema import Entry, Spec
 from judgekit.types import RewardResult, Rollout
 
@@ -367,7 +367,7 @@ class Ledger:
                 self._fd = self._opened()
         while self._bytes:
             # a newline ends a torn line, ours or that of another process that appends to the file
-            if self._bytes[0] != 10 and _ends_torn(self._fd):
+            if self._bytes[0] != 10 and ends_torn(self._fd):
                 self._bytes[:0] = b"\n"
             count = os.write(self._fd, self._bytes)
             del self._bytes[: self._bytes.rfind(b"\n", 0, count) + 1]
@@ -430,12 +430,6 @@ class Ledger:
 def _checkpoint(runs: set[Run]) -> None:
     for run in list(runs):
         run.checkpoint()
-
-
-def _ends_torn(fd: int) -> bool:
-    """Whether a file ends within a line."""
-    size = os.fstat(fd).st_size
-    return size > 0 and os.pread(fd, 1, size - 1) != b"\n"
 
 
 _open_ledgers: WeakSet[Ledger] = WeakSet()
