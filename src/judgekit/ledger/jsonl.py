@@ -60,7 +60,13 @@ _DEEPEST = 100
 
 
 def _plain(value: Any) -> Any:
-    """Convert what msgspec cannot encode: numpy values, mappings, sets; anything else by repr."""
+    """Convert what msgspec cannot encode: subclasses, numpy values, mappings, sets; anything else by repr."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):
