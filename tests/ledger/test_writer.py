@@ -416,6 +416,43 @@ def test_a_rollout_that_holds_itself_does_not_end_the_ledger(tmp_path: Path) -> 
     assert [e.id for e in read_ledger(tmp_path / "l").entries] == ["a", "b"]
 
 
+DIGEST = """
+    import datetime
+    from collections import UserDict
+    from judgekit import Rollout
+    from judgekit.ledger.writer import rollout_digest
+
+    class Image:
+        def __init__(self, data): self.data = data
+
+    class Slots:
+        __slots__ = ("kind", "names")
+        def __init__(self, *values): self.kind, self.names = values
+
+    names = {"seven", "7", "VII", "sept"}
+    for value in (
+        names, {"b": [frozenset(names)], "a": 1}, {1, "a", (2, 3)}, {"x": [names, "\\ud800"]},
+        UserDict(a=names), Image(b"same"), {"images": [Image(b"same"), Image(b"other")]}, Slots(Image, names), datetime.date(2020, 1, 1),
+    ):
+        print(rollout_digest(Rollout(response="x", prompt="p", ground_truth=value)))
+"""
+
+
+def test_a_digest_is_the_same_in_every_process() -> None:
+    """A ground truth that is a set had another one after a restart, and was paid for again."""
+
+    def digests(seed: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(DIGEST)],
+            env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        return done.stdout.split()
+
+    one = digests("1")
+    assert one == digests("2") == digests("3")
+    assert len(set(one)) == 9
+
+
 def test_a_line_that_is_nested_too_deeply_costs_itself_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol
 from weakref import WeakSet
 
 from judgekit.errors import ConfigError, describe
-from judgekit.ledger.jsonl import encoded, ends_torn
+from judgekit.ledger.jsonl import encoded, ends_torn, stable
 from judgekit.ledger.schema import Entry, Spec
 from judgekit.types import RewardResult, Rollout
 
@@ -455,7 +455,7 @@ def _ledger(path: str, texts: bool, fsync: Fsync) -> Ledger:
 def rollout_digest(rollout: Rollout) -> str:
     """Return a digest of everything that a grader can read of a rollout, except its id and group."""
     fields = [getattr(rollout, field) for field in _GRADED]
-    return _digest(encoded(fields))
+    return _digest(stable(fields))
 
 
 _GRADED = tuple(field for field in Rollout.__struct_fields__ if field not in ("id", "group"))
