@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from judgekit.ledger import writer
 
 from .command import CONFIG
 from .in_process import call, contents, refused
@@ -266,6 +270,37 @@ def test_a_full_disk_is_one_sentence_and_code_1(crowded: Path) -> None:
             "judgekit: cannot write /dev/full: No space left on device\n",
         )
     assert contents(crowded) == before
+
+
+@pytest.mark.parametrize(
+    ("args", "advice"),
+    [
+        (f"{G} --ledger full.jsonl", "--resume asks only for what is missing"),
+        ("replay l.jsonl --ledger full.jsonl", "replay again into another ledger"),
+        (
+            "replay l.jsonl --reward reward.yaml --only failed --ledger full.jsonl",
+            "replay again into another ledger",
+        ),
+    ],
+)
+def test_lines_that_a_full_disk_costs_are_no_success(
+    args: str, advice: str, crowded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+
+    def write(fd: int, data: Any) -> int:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith("full.jsonl"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(writer, "_EXIT_S", 0.2)
+    monkeypatch.setattr(writer, "_RETRY_S", 0.02)
+    called = call(crowded, *args.split())
+    assert called.code == 1
+    last = called.stderr.splitlines()[-1]
+    assert last.startswith("judgekit: 4 lines are not in the ledger full.jsonl, whose disk took no more")
+    assert advice in last
 
 
 def test_devices_and_pipes_stay_what_they_are(crowded: Path) -> None:

@@ -10,6 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from judgekit import Abstained, ConfigError, DataError, Failed, Graded, RewardResult, Rollout, Skipped
@@ -436,6 +437,43 @@ def test_text_that_no_format_takes_is_written_all_the_same(tmp_path: Path) -> No
     for name in ("o.jsonl", "o.csv", "o.parquet", "o.json"):
         write_results(tmp_path / name, odd, [RESULTS[0]])
         assert "d800" in read_rollouts(tmp_path / name)[0].response or name.startswith("o.js")
+
+
+@pytest.mark.parametrize("name", ["o.jsonl", "o.csv", "o.parquet"])
+def test_no_text_of_a_rollout_or_a_grade_loses_the_results(tmp_path: Path, name: str) -> None:
+    """A model's reason may end in half an emoji, and one such row cost all that had been graded."""
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    half = "half \ud83d"
+    rollout = Rollout(response=half, prompt=half, id=half, group=half, data_source=half, ground_truth=half)
+    grades = [Graded(1.0, half), Abstained(half), Failed("E", half), Skipped(half)]
+    results = [msgspec.structs.replace(RESULTS[0], group=half, grades={"a": grade}) for grade in grades]
+    write_results(tmp_path / name, [rollout] * 4, results)
+    assert [r.id for r in read_rollouts(tmp_path / name)] == ["half \\ud83d"] * 4
+
+
+class Array:
+    """Like a numpy array: a comparison gives no answer."""
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth value is ambiguous")
+
+    def tolist(self) -> list[int]:
+        return [1, 2]
+
+
+@pytest.mark.parametrize("name", ["o.jsonl", "o.json", "o.csv"])
+def test_an_array_is_written_as_its_values(tmp_path: Path, name: str) -> None:
+    write_results(tmp_path / name, [Rollout(response="x", ground_truth=Array())], [RESULTS[0]])
+    assert "[1,2]" in (tmp_path / name).read_text().replace(" ", "").replace("\n", "")
+
+
+def test_a_column_of_arrays_is_a_field() -> None:
+    (made,) = rollouts_from([{"response": "x", "ground_truth": Array()}])
+    assert isinstance(made.ground_truth, Array)
 
 
 def test_an_empty_cell_is_no_value_and_an_empty_response_is_one(tmp_path: Path) -> None:

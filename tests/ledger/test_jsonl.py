@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,30 @@ def test_what_holds_itself_or_is_nested_too_deeply_is_cut() -> None:
     assert line["itself"] == {"a": 1, "b": ["(dict, nested too deeply)"] * 2}
     assert line["grade"]["metadata"] == line["itself"]
     assert "nested too deeply" in json.dumps(line["deep"])
+
+
+class Text(str):
+    """As parsers of HTML and templates give it; its own words are another matter."""
+
+    def __str__(self) -> str:
+        return "<Text>"
+
+    __repr__ = __str__
+
+
+class Whole(int):
+    __str__ = __repr__ = lambda self: "<Whole>"
+
+
+class Real(float):
+    __str__ = __repr__ = lambda self: "<Real>"
+
+
+@pytest.mark.parametrize("odd", ["", "\ud800"])
+def test_a_subclass_of_text_or_a_number_is_its_value(odd: str) -> None:
+    values: list[Any] = [Text("42"), Whole(42), Real(0.5), OrderedDict(a=Text("b")), {Text("k"): Text("v")}]
+    line = encoded([*values, odd])
+    assert json.loads(line)[:-1] == ["42", 42, 0.5, {"a": "b"}, {"k": "v"}]
 
 
 def test_a_file_appears_whole_and_readable_by_others(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +29,7 @@ from judgekit import (
     read_ledger,
 )
 from judgekit.graders import JudgeGrader
+from judgekit.report.table import Table
 from judgekit.testing import ScriptedJudge
 
 
@@ -179,6 +182,28 @@ async def test_what_the_judge_was_asked_is_kept_with_the_texts(tmp_path: Path) -
         asked = grade.metadata.get("prompt", [])
         assert [turn["role"] for turn in asked] == (["system", "user"] if texts else [])
         assert ("it is 4" in str(asked)) is texts
+
+
+def test_compressed_files_are_not_passed_over_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for name in ("1.jsonl", "2.jsonl"):
+        GradingRunner([first], ledger=Ledger(folder / name)).run_sync([Rollout(response="x", id=name)])
+    read_ledger(folder)
+    assert not caplog.text
+    packed = folder / "1.jsonl.gz"
+    packed.write_bytes(gzip.compress((folder / "1.jsonl").read_bytes()))
+    (folder / "1.jsonl").unlink()
+    for read in (read_ledger, lambda path: Table(path).read(end=True)):
+        caplog.clear()
+        read(folder)
+        assert "1 compressed file(s) are left out, the first is 1.jsonl.gz: unpack them first" in caplog.text
+        with pytest.raises(DataError, match=r"1.jsonl.gz is compressed: unpack it first"):
+            read(packed)
+    shutil.copy(folder / "2.jsonl", tmp_path / "plain.jsonl.gz")
+    assert len(read_ledger(tmp_path / "plain.jsonl.gz").entries) == 1
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ import pytest
 from judgekit import DataError, Graded, GradingRunner, Ledger, Rollout, grader, read_ledger
 from judgekit.ledger import writer
 from judgekit.ledger.schema import Entry
+from judgekit.service.answers import Recall
 
 
 @grader
@@ -213,6 +214,143 @@ def test_a_full_disk_costs_no_reward_and_no_line(
     assert ledger.dropped == 0
 
 
+class SlowDisk:
+    """Takes every line, in its own time, while all limits are small. Counts what waits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most = 0
+        real, write = os.write, Ledger.write
+        monkeypatch.setattr(writer, "MAX_WAITING_LINES", 200)
+        monkeypatch.setattr(writer, "_MANY", 100, raising=False)
+        monkeypatch.setattr(writer, "_LARGE_BATCH", 64, raising=False)
+        monkeypatch.setattr(writer, "_HELD_BACK_S", 0.01, raising=False)
+
+        def slow(fd: int, data: Any) -> int:
+            time.sleep(0.03)
+            return real(fd, data)
+
+        def counted(ledger: Ledger, line: Any) -> None:
+            write(ledger, line)
+            self.most = max(self.most, len(ledger._waiting))
+
+        monkeypatch.setattr(os, "write", slow)
+        monkeypatch.setattr(Ledger, "write", counted)
+
+
+@grader
+async def quick_judge(response: str) -> float:
+    await asyncio.sleep(0)
+    return 0.5
+
+
+@grader
+def slow_rule(response: str) -> float:
+    time.sleep(0.0002)
+    return 0.5
+
+
+@pytest.mark.parametrize("rule", [quick_judge, slow_rule])
+def test_a_disk_slower_than_the_graders_gets_every_line(
+    rule: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SlowDisk(monkeypatch)
+    ledger = Ledger(tmp_path / "l")
+    GradingRunner([rule], ledger=ledger, max_concurrency=8).run_sync(
+        [Rollout(response="x", group=i) for i in range(2000)]
+    )
+    ledger.close()
+    assert (lines(tmp_path / "l"), ledger.dropped) == (2001, 0)
+    assert disk.most < 1000  # whoever makes lines is held back
+
+
+async def test_many_short_runs_are_held_back_by_a_slow_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SlowDisk(monkeypatch)
+    ledger = Ledger(tmp_path / "l")
+    runner = GradingRunner([half], ledger=ledger).with_settings(shared=True)
+
+    async def ask() -> None:
+        for _ in range(100):
+            await runner.run([Rollout(response="x")])
+
+    await asyncio.gather(*(ask() for _ in range(10)))
+    await runner.close()
+    assert (lines(tmp_path / "l"), ledger.dropped) == (1001, 0)
+    assert disk.most < 400
+
+
+def test_a_slow_disk_costs_no_grade_under_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SlowDisk(monkeypatch)
+    ledger = Ledger(tmp_path / "l")
+    runner = GradingRunner([slow_rule], ledger=ledger, deadline_s=60)
+    results = runner.run_sync([Rollout(response="x", group=i) for i in range(1000)])
+    ledger.close()
+    assert {r.reward for r in results} == {0.5}
+    assert disk.most > 200  # nobody was held back
+    assert (lines(tmp_path / "l"), ledger.dropped) == (1001, 0)
+
+
+def test_a_run_that_is_held_back_can_be_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SlowDisk(monkeypatch)
+    monkeypatch.setattr(writer, "_HELD_BACK_S", 3600)
+    ledger = Ledger(tmp_path / "l")
+    runner = GradingRunner([slow_rule], ledger=ledger)
+
+    async def work() -> None:
+        task = asyncio.create_task(runner.run([Rollout(response="x", group=i) for i in range(2000)]))
+        while len(ledger._waiting) < 100:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(work())
+    ledger.close()
+    assert ledger.dropped == 0
+
+
+def test_closing_waits_for_a_disk_that_takes_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SlowDisk(monkeypatch)
+    monkeypatch.setattr(writer, "_EXIT_S", 0.2)
+    ledger = Ledger(tmp_path / "l")
+    one = entry(ledger)
+    for _ in range(2000):
+        ledger.write(one)
+    ledger.close()
+    assert (lines(tmp_path / "l"), ledger.dropped) == (2000, 0)
+
+
+def test_lines_that_a_hanging_disk_costs_are_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hanging = threading.Event()
+    real = os.write
+
+    def write(fd: int, data: Any) -> int:
+        hanging.wait()
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(writer, "MAX_WAITING_LINES", 10)
+    monkeypatch.setattr(writer, "_EXIT_S", 0.05)
+    ledger = Ledger(tmp_path / "l")
+    one = entry(ledger)
+    ledger.write(one)
+    wait_for(lambda: not ledger._waiting)  # the disk has it
+    ledger.write(one)
+    wait_for(lambda: not ledger._takes_lines())
+    for _ in range(49):
+        ledger.write(one)
+    hanging.set()
+    wait_for(ledger.flush)
+    assert ledger.dropped == 40
+    assert caplog.text.count("takes no lines, and 10 wait") == 1
+    assert caplog.text.count("40 lines are lost, 40 in all") == 1
+    ledger.close()
+
+
 def test_what_waits_for_a_disk_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -276,6 +414,62 @@ def test_a_rollout_that_holds_itself_does_not_end_the_ledger(tmp_path: Path) -> 
     runner.run_sync([Rollout(response="x", id="b", group=1)])
     ledger.close()
     assert [e.id for e in read_ledger(tmp_path / "l").entries] == ["a", "b"]
+
+
+DIGEST = """
+    import datetime
+    from collections import UserDict
+    from judgekit import Rollout
+    from judgekit.ledger.writer import rollout_digest
+
+    class Image:
+        def __init__(self, data): self.data = data
+
+    class Slots:
+        __slots__ = ("kind", "names")
+        def __init__(self, *values): self.kind, self.names = values
+
+    names = {"seven", "7", "VII", "sept"}
+    for value in (
+        names, {"b": [frozenset(names)], "a": 1}, {1, "a", (2, 3)}, {"x": [names, "\\ud800"]},
+        UserDict(a=names), Image(b"same"), {"images": [Image(b"same"), Image(b"other")]}, Slots(Image, names), datetime.date(2020, 1, 1),
+    ):
+        print(rollout_digest(Rollout(response="x", prompt="p", ground_truth=value)))
+"""
+
+
+def test_a_digest_is_the_same_in_every_process() -> None:
+    """A ground truth that is a set had another one after a restart, and was paid for again."""
+
+    def digests(seed: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(DIGEST)],
+            env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        return done.stdout.split()
+
+    one = digests("1")
+    assert one == digests("2") == digests("3")
+    assert len(set(one)) == 9
+
+
+def test_a_line_that_is_nested_too_deeply_costs_itself_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The writer's stack is shallow: it writes what a reader with a deeper one cannot read."""
+    path = tmp_path / "l"
+    ledger = Ledger(path, texts=True)
+    ledger.write(entry(ledger, id="a"))
+    ledger.write(entry(ledger, id="deep", ground_truth=0))
+    ledger.write(entry(ledger, id="b"))
+    ledger.close()
+    deep = b"[" * 5000 + b"]" * 5000
+    path.write_bytes(path.read_bytes().replace(b'"ground_truth":0', b'"ground_truth":' + deep))
+    reading = read_ledger(path)
+    assert ([e.id for e in reading.entries], reading.torn) == (["a", "b"], [2])
+    assert "skipped 1 line(s), the first is line 2" in caplog.text
+    recall = Recall(b"")
+    assert recall.read(path) == 0
 
 
 def test_a_ledger_that_was_deleted_begins_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -585,6 +779,24 @@ def test_a_whole_last_line_gets_no_empty_one_after_it(tmp_path: Path) -> None:
         if whole:
             path.write_text(text[:-1])  # a process that was killed before the line's end
     assert len(read_ledger(path).entries) == 2
+
+
+def test_the_line_after_another_process_s_torn_one_is_whole(tmp_path: Path) -> None:
+    """A ledger looked at the end of its file only when it opened it."""
+    path = tmp_path / "l"
+    ledger = Ledger(path)
+    ledger.write(entry(ledger, id="before"))
+    ledger.flush()
+    for name in ("a", "b"):
+        with path.open("ab") as other:
+            other.write(b'{"type":"rollout","spec":"s","ti')
+        ledger.write(entry(ledger, id=name))
+        ledger.flush()
+    ledger.close()
+    reading = read_ledger(path)
+    assert [e.id for e in reading.entries] == ["before", "a", "b"]
+    assert len(reading.torn) == 2
+    assert b"\n\n" not in path.read_bytes()
 
 
 def test_a_forked_child_says_how_it_grades_by_itself(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,8 @@ from judgekit import (
     grader,
     read_ledger,
 )
-from judgekit.replay import FailedOnce, replay
+from judgekit.ledger import writer
+from judgekit.replay import FailedOnce, recompute, replay
 
 calls: list[str] = []
 
@@ -211,3 +213,17 @@ def test_a_switch_by_data_source_needs_no_texts(tmp_path: Path) -> None:
     runner = GradingRunner([size], kinds, ledger=Ledger(tmp_path / "l"))
     rewards = [r.reward for r in runner.run_sync([Rollout(response="xx", data_source="hard")])]
     assert [r.reward for r in replay(tmp_path / "l").results] == rewards == [2.0]
+
+
+def test_a_large_replay_waits_for_the_disk(
+    ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It handed its lines over faster than they were written, and what was beyond the limit was lost."""
+    monkeypatch.setattr(writer, "MAX_WAITING_LINES", 100)
+    monkeypatch.setattr(recompute, "_LINES", 50, raising=False)
+    one = replay(ledger)
+    kept = Ledger(tmp_path / "new.jsonl")
+    msgspec.structs.replace(one, entries=list(one.entries) * 100, results=list(one.results) * 100).write(kept)
+    kept.close()
+    written = (tmp_path / "new.jsonl").read_bytes().splitlines()
+    assert (len(written), kept.dropped) == (1 + 100 * len(one.entries), 0)

@@ -198,6 +198,10 @@ def test_marks_are_beside_the_ledger_and_in_its_page(tmp_path: Path) -> None:
     (mark,) = read_marks(path).values()
     assert (mark.mark, mark.note, mark.time > 1e9) == ("good", "well argued", True)
     assert [m["mark"] for m in Page(page_of(path)).data["marks"]] == ["good"]
+    with marks_path(path).open("ab") as file:
+        file.write('{"run":"r","index":3,"note":"half é'.encode()[:-1])  # killed, or the disk was full
+    write_mark(path, Mark(run, 2, "bad"))
+    assert [m["mark"] for m in Page(page_of(path)).data["marks"]] == ["good", "bad"]
     folder = tmp_path / "folder"
     folder.mkdir()
     assert marks_path(folder) == tmp_path / "folder.marks.jsonl"

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import anyio
 import anyio.abc
@@ -14,6 +14,9 @@ import typer
 from rich.console import Console
 
 from judgekit.errors import first_error
+
+if TYPE_CHECKING:
+    from judgekit.ledger.writer import Ledger
 
 T = TypeVar("T")
 
@@ -42,6 +45,13 @@ def _tell(text: BaseException | str) -> None:
     Console(stderr=True, highlight=False).print(
         f"judgekit: {one_line(str(text))}", markup=False, soft_wrap=True
     )
+
+
+def not_kept(ledger: Ledger | None, advice: str) -> str:
+    """Say that lines are not in a ledger that was closed, with what to do; "" if all are."""
+    if ledger is None or not ledger.lost:
+        return ""
+    return f"{ledger.lost} lines are not in the ledger {ledger.path}, whose disk took no more: {advice}"
 
 
 def one_line(text: str) -> str:

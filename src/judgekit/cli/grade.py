@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import typer
 
-from judgekit.cli.console import fail, out, run, say
+from judgekit.cli.console import fail, not_kept, out, run, say
 from judgekit.errors import ConfigError
 from judgekit.execution.heap import freeze_heap
 
@@ -180,6 +180,8 @@ def grade(
         write_report(runner.ledger.path, report)
         if report != STDOUT:
             say(f"report           {report}  (open it in a browser)")
+    if lost := not_kept(runner.ledger, _RESUME):
+        fail(lost, code=1)
     if excess is not None:
         fail(excess, code=1)
     if not any(result.status == "scored" for result in results):
@@ -223,7 +225,12 @@ def _holds_something(path: Path) -> bool:
     return any(path.glob("*.jsonl")) if path.is_dir() else path.is_file() and path.stat().st_size > 0
 
 
+_RESUME = "make room, and --resume asks only for what is missing (with --force, if --out exists)"
+
+
 def _saved(ledger: Ledger | None) -> str:
     if ledger is None:
         return "stopped: nothing was written (with --ledger, grades are kept, and --resume goes on)"
+    if lost := not_kept(ledger, _RESUME):
+        return f"stopped: {lost}"
     return f"stopped: what was graded is in {ledger.path}; --resume goes on from there (with --force, if --out exists)"

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import typer
 
-from judgekit.cli.console import fail, out, run, say
+from judgekit.cli.console import fail, not_kept, out, run, say
 
 if TYPE_CHECKING:
     from judgekit.ledger.schema import Entry
+    from judgekit.ledger.writer import Ledger
     from judgekit.replay import Again
     from judgekit.types import RewardResult
 
@@ -54,6 +55,7 @@ def replay(
     from judgekit.errors import ConfigError
     from judgekit.ledger.files import STDOUT, check_ledger, check_targets, whole_file
     from judgekit.ledger.jsonl import json_line
+    from judgekit.ledger.writer import Ledger
 
     if only not in (None, "failed"):
         raise ConfigError(f"replay: --only is failed, not {only!r}")
@@ -68,27 +70,32 @@ def replay(
         check_ledger(keep, inputs=[ledger, *([config] if config else [])])
     if json_summary or to == STDOUT:
         out.file = sys.stderr
-    again = None if only is None or config is None else _ask_again(ledger, config, keep)
-    entries, results = (again.entries, again.results) if again else _recomputed(ledger, config, keep)
+    kept = None if keep is None else Ledger(keep, texts=True)
+    again = None if only is None or config is None else _ask_again(ledger, config, kept)
+    entries, results = (again.entries, again.results) if again else _recomputed(ledger, config, kept)
     if to is not None:
         with whole_file(to) as file:
             for entry, result in zip(entries, results, strict=True):
                 row = _row(entry, result)
                 file.write(json_line(row if again is None else {**row, "grades": result.grades}))
     _tell(entries, results, again, to, as_json=json_summary)
+    if lost := not_kept(kept, _ELSEWHERE):
+        fail(lost, code=1)
     if again is not None and again.excess is not None:
         fail(again.excess, code=1)
     if not any(result.status == "scored" for result in results):
         fail("no rollout could be scored", code=1)
 
 
+_ELSEWHERE = "make room, and replay again into another ledger"
+
+
 def _recomputed(
-    ledger: Path, config: Path | None, keep: Path | None
+    ledger: Path, config: Path | None, kept: Ledger | None
 ) -> tuple[Sequence[Entry], Sequence[RewardResult]]:
     from judgekit.cli.logs import diverted
     from judgekit.config import load_config
     from judgekit.errors import ConfigError
-    from judgekit.ledger.writer import Ledger
     from judgekit.replay import replay as recompute
     from judgekit.reward.spec import parse
 
@@ -105,8 +112,7 @@ def _recomputed(
         options |= {key: settings[key] for key in ("transform", "missing_reward") if key in settings}
     with diverted() as warnings:
         found = recompute(ledger, **options)
-    if keep is not None:
-        kept = Ledger(keep, texts=True)
+    if kept is not None:
         found.write(kept)
         kept.close()
     for text in warnings:
@@ -114,13 +120,11 @@ def _recomputed(
     return found.entries, found.results
 
 
-def _ask_again(ledger: Path, config: Path, keep: Path | None) -> Again:
+def _ask_again(ledger: Path, config: Path, kept: Ledger | None) -> Again:
     from judgekit.config import load_runner
     from judgekit.ledger.reader import read_ledger
-    from judgekit.ledger.writer import Ledger
     from judgekit.replay import Again, FailedOnce
 
-    kept = None if keep is None else Ledger(keep, texts=True)
     runner = load_runner(config, progress=True, ledger=kept)
     reading = read_ledger(ledger)
     work = FailedOnce(reading, runner)
@@ -130,7 +134,7 @@ def _ask_again(ledger: Path, config: Path, keep: Path | None) -> Again:
         )
     if not work.failed:
         say("the ledger holds no failed grades: nothing to ask again")
-        return Again(*_recomputed(ledger, config, keep), asked=0, still_failed=0)
+        return Again(*_recomputed(ledger, config, kept), asked=0, still_failed=0)
 
     async def ask() -> Again:
         try:
@@ -141,8 +145,12 @@ def _ask_again(ledger: Path, config: Path, keep: Path | None) -> Again:
             with anyio.CancelScope(shield=True):  # SIGTERM still ends the judges and flushes the ledger
                 await runner.close()
 
-    ended = "nothing was written" if keep is None else f"what was asked is in {keep}"
-    return run(ask, signal.SIGTERM, ended=lambda: f"stopped: {ended}")
+    def ended() -> str:
+        if kept is None:
+            return "stopped: nothing was written"
+        return f"stopped: {not_kept(kept, _ELSEWHERE) or f'what was asked is in {kept.path}'}"
+
+    return run(ask, signal.SIGTERM, ended=ended)
 
 
 def _row(entry: Entry, result: RewardResult) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import anyio
 import anyio.abc
 import typer
 
-from judgekit.cli.console import say
+from judgekit.cli.console import fail, not_kept, say
 from judgekit.errors import ConfigError, first_error
 from judgekit.execution.heap import freeze_heap
 
@@ -98,6 +98,8 @@ def serve_rewards(
     with listener:
         _run(serve)
     say("stopped")
+    if lost := not_kept(runner.ledger, "make room for the next run"):
+        fail(lost, code=1)
 
 
 def _run(serve: Callable[[anyio.Event, anyio.Event], Awaitable[None]]) -> None:

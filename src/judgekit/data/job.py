@@ -261,6 +261,8 @@ class BlockGrader:
             results, excess = error.results, str(error)
         finally:
             await asyncio.to_thread(ledger.close)
+        if self.job.ledger is not None and ledger.lost:
+            raise JudgekitError(f"{ledger.lost} lines are not in {journal}: make room, and --resume")
         failed = any(
             isinstance(grade, Failed) and grade.cause == "infrastructure"
             for result in results

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from judgekit.data.files import kind_of, need_pyarrow
-from judgekit.data.rollouts import FIELDS
+from judgekit.data.rollouts import FIELDS, given
 from judgekit.errors import ConfigError
 from judgekit.ledger.files import STDOUT, whole_file
 from judgekit.ledger.jsonl import json_line
@@ -44,7 +44,7 @@ _ROW_ORDER = (*_FIRST, *(field for field in FIELDS if field not in _FIRST))
 
 def result_row(rollout: Rollout, result: RewardResult) -> dict[str, Any]:
     """A rollout and its result, as one row of JSON."""
-    row = {key: value for key in _ROW_ORDER if (value := getattr(rollout, key)) not in ("", None, (), {})}
+    row = {key: value for key in _ROW_ORDER if given(value := getattr(rollout, key))}
     row |= {"group": result.group, "response": rollout.response}
     row |= {
         "reward": result.reward,
@@ -72,7 +72,7 @@ def flat_row(rollout: Rollout, result: RewardResult) -> dict[str, Any]:
         "group": _text(result.group),
         "data_source": rollout.data_source,
         "prompt": _text(rollout.prompt),
-        "response": rollout.response.encode("utf-8", "backslashreplace").decode(),
+        "response": rollout.response,
         "ground_truth": _text(rollout.ground_truth),
         "reward": result.reward,
         "status": result.status,
@@ -82,7 +82,7 @@ def flat_row(rollout: Rollout, result: RewardResult) -> dict[str, Any]:
         row[f"grade.{name}"] = grade.score if isinstance(grade, Graded) else None
         row[f"grade.{name}.is"] = _KINDS[type(grade)]
         row[f"grade.{name}.why"] = _why(grade)
-    return row
+    return {key: _utf8(value) if isinstance(value, str) else value for key, value in row.items()}
 
 
 _KINDS = {Graded: "graded", Abstained: "abstained", Skipped: "skipped", Failed: "failed"}
@@ -97,7 +97,11 @@ def _why(grade: Any) -> str:
 def _text(value: Any) -> str | None:
     if value is None:
         return None
-    text = value if isinstance(value, str) else json_line(value)[:-1]
+    return value if isinstance(value, str) else json_line(value)[:-1]
+
+
+def _utf8(text: str) -> str:
+    """The text with half a surrogate pair written out: Parquet takes none."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -237,12 +237,17 @@ def _group(value: Any) -> Any:
     return value
 
 
+def given(value: Any) -> bool:
+    """Whether a field has a value."""
+    return value is not None and not (isinstance(value, str | tuple | Mapping) and not value)
+
+
 def hint_at_columns(rollouts: Sequence[Rollout], name: str) -> None:
     """Say which field no rollout has, where a column seems to be it under another name."""
     extra = {key for rollout in rollouts for key in rollout.extra}
     for field, others in _OTHER_NAMES.items():
         if field in ("response", "finish_reason", "messages") or any(
-            getattr(r, field) not in ("", None, ()) for r in rollouts
+            given(getattr(r, field)) for r in rollouts
         ):
             continue
         near = [key for key in extra if key.replace("_", "").lower() == field.replace("_", "")]

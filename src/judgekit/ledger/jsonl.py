@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,6 +23,25 @@ def encoded(line: Any) -> bytes:
         return _encoder.encode(line) + b"\n"
     except Exception:  # lone surrogates, integers beyond 64 bits, keys that are not text
         return _encoder.encode(_clean(line)) + b"\n"
+
+
+def stable(line: Any) -> bytes:
+    """`encoded`, with the same bytes in every process: sets are sorted, and objects are what pickle keeps of them."""
+    try:
+        return (_sorting if _holds_set(line) else _stable).encode(line) + b"\n"
+    except Exception:
+        return encoded(line)
+
+
+def _holds_set(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_set, value.values()))
+    if isinstance(value, _LISTS):
+        return any(map(_holds_set, value))
+    return isinstance(value, _SETS)
+
+
+_LISTS, _SETS = (list, tuple), (set, frozenset)
 
 
 def _clean(value: Any, above: frozenset[int] = frozenset()) -> Any:
@@ -60,14 +80,37 @@ _DEEPEST = 100
 
 
 def _plain(value: Any) -> Any:
-    """Convert what msgspec cannot encode: numpy values, mappings, sets; anything else by repr."""
+    """Convert what msgspec cannot encode: subclasses, numpy values, mappings, sets; anything else by repr."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, set | frozenset):
+    if isinstance(value, _SETS):
         return sorted(value, key=repr)
     return repr(value)
+
+
+def _state(value: Any) -> Any:
+    """`_plain`, but what an object holds where its repr names an address."""
+    plain = _plain(value)
+    if _holds_set(plain):
+        return msgspec.Raw(_sorting.encode(plain))
+    if not (isinstance(plain, str) and _ADDRESS.search(plain)):
+        return plain
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    try:
+        make, arguments, state, *contents = (*value.__reduce_ex__(4), None, None)[:5]
+    except Exception:  # rather another digest each time than one digest for all
+        return plain
+    parts = [make.__qualname__, arguments, state, *(list(c) for c in contents if c is not None)]
+    return msgspec.Raw(_sorting.encode(parts))
 
 
 def numbered_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
@@ -80,4 +123,13 @@ def numbered_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
         raise DataError(f"cannot read {path}: {error.strerror}") from None
 
 
+def ends_torn(fd: int) -> bool:
+    """Whether a file ends within a line, as after a full disk or a kill: the next one must not continue it."""
+    size = os.fstat(fd).st_size
+    return size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+
+
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
+_ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
+_stable = msgspec.json.Encoder(enc_hook=_state)
+_sorting = msgspec.json.Encoder(enc_hook=_state, order="deterministic")

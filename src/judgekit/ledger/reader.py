@@ -21,8 +21,8 @@ class Reading(Struct):
     specs: dict[str, Spec]
     entries: list[Entry]
     torn: list[int]
-    """Numbers (from 1) of skipped lines in their files: incomplete ones of processes that were killed while writing, and
-    foreign ones."""
+    """Numbers (from 1) of skipped lines in their files: incomplete ones of processes that were killed while writing,
+    foreign ones, and those nested too deeply."""
     replaced: int = 0
     """Entries that were left out, because a run that resumes theirs has replaced them."""
 
@@ -43,6 +43,7 @@ def read_ledger(path: str | os.PathLike[str], *, strict: bool = True, replaced: 
     """
     folder = Path(path)
     flush_ledgers(folder)
+    warn_of_packed(folder)
     reading = Reading({}, [], [])
     for file in ledger_files(folder):
         _read(file, reading, strict)
@@ -57,13 +58,39 @@ def read_ledger(path: str | os.PathLike[str], *, strict: bool = True, replaced: 
 
 
 def ledger_files(path: Path) -> list[Path]:
-    """Return a ledger's files: itself, or all of a folder except marks. Raises DataError if there is none."""
+    """Return a ledger's files: itself, or all of a folder except marks.
+
+    Raises DataError if there is none, or if the file is compressed.
+    """
     if not path.is_dir():
+        if path.suffix in _PACKED and _starts_with(path, _PACKED[path.suffix]):
+            raise DataError(f"{path} is compressed: unpack it first ({_UNPACK})")
         return [path]
     files = [file for file in sorted(path.glob("[!.]*.jsonl")) if not file.name.endswith(".marks.jsonl")]
     if not files:
         raise DataError(f"{path} holds no ledger: there is no file *.jsonl in it")
     return files
+
+
+def warn_of_packed(path: Path) -> None:
+    """Log which compressed files of a folder are left out."""
+    packed = sorted(file.name for end in _PACKED for file in path.glob(f"[!.]*.jsonl{end}"))
+    if packed:
+        logger.warning(
+            "%s: %d compressed file(s) are left out, the first is %s: unpack them first (%s)",
+            path,
+            len(packed),
+            packed[0],
+            _UNPACK,
+        )
+
+
+def _starts_with(path: Path, start: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(start)) == start
+    except OSError:  # said where it is read
+        return False
 
 
 def _read(path: Path, reading: Reading, strict: bool) -> None:
@@ -76,7 +103,7 @@ def _read(path: Path, reading: Reading, strict: bool) -> None:
                 raise foreign(path, number, error) from None
             torn.append(number)
             continue
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             torn.append(number)
             continue
         if isinstance(made, Spec):
@@ -93,4 +120,7 @@ def _read(path: Path, reading: Reading, strict: bool) -> None:
         reading.torn.extend(torn)
 
 
+_PACKED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
+"""Endings of compressed files, and how these begin."""
+_UNPACK = "gunzip or unzstd"
 _decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)

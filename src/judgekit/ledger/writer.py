@@ -1,14 +1,14 @@
 """Writes a ledger.
 
 A thread writes graded rollouts as they come: a killed process loses milliseconds, and the event loop never waits for a
-disk. A disk that is full or gone costs no reward: lines wait in memory, up to a bound, until there is space again.
+disk. A disk that is full or gone costs no reward: lines wait in memory, up to a bound, until there is space again. A disk
+that takes lines, but more slowly than they are made, holds back whoever makes them, and loses none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import logging
 import os
 import secrets
@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol
 from weakref import WeakSet
 
 from judgekit.errors import ConfigError, describe
-from judgekit.ledger.jsonl import encoded
+from judgekit.ledger.jsonl import encoded, ends_torn, stable
 from judgekit.ledger.schema import Entry, Spec
 from judgekit.types import RewardResult, Rollout
 
@@ -36,8 +36,14 @@ lines of a killed process are in the file either way."""
 MAX_WAITING_BYTES = 256 << 20
 """Lines that wait in memory for a disk that does not take them; more are dropped and counted."""
 MAX_WAITING_LINES = 500_000
+_MANY = 10_000
+"""So many waiting lines hold back whoever makes more."""
 _BATCH, _BREATH_S = 64, 0.001
 """Lines that are encoded at once, and the pause after them: an event loop that wants to go on waits no longer than that."""
+_LARGE_BATCH = 1024
+"""Lines that are encoded at once, without a pause, where many wait."""
+_HELD_BACK_S = 0.1
+"""Pause before those who are held back look again."""
 _RETRY_S = 1.0
 """Pause before the disk is tried again."""
 _TICK_S = 0.3
@@ -45,7 +51,7 @@ _TICK_S = 0.3
 _TELL_S = 60.0
 """Least seconds between two log lines about a disk."""
 _EXIT_S = 10.0
-"""How long the end of the process waits for lines that are not written yet."""
+"""How long the end of the process waits for a disk that takes no line; nobody is held back for one any longer, either."""
 
 
 _Graded = tuple[RewardResult, Rollout, str, str, Mapping[str, Any], float]
@@ -79,6 +85,11 @@ class Ledger:
         self._reset()
         _open_ledgers.add(self)
 
+    @property
+    def lost(self) -> int:
+        """Lines that are not in the file: dropped ones, and those that still wait."""
+        return self.dropped + self._handed - self._done
+
     def _reset(self) -> None:
         """Start with no thread, lines or file, in a new process. A parent writes its own waiting lines."""
         self._pid = os.getpid()
@@ -101,7 +112,11 @@ class Ledger:
         self._writing = threading.Lock()
         """Held by the thread that writes: its successor waits for it."""
         self._failing = False
+        self._refused = 0
+        """Lines that were dropped since the disk took the last ones."""
         self._told = self._ticked = 0.0
+        self._began = 0.0
+        """When the thread began its last batch, or was handed the first line of the next."""
 
     def begin(self, spec: Spec) -> None:
         """Write how the next rollouts are graded, once per spec and process.
@@ -128,17 +143,42 @@ class Ledger:
         self.write((result, rollout, spec, run, tags, time.time()))
 
     def write(self, line: Spec | Entry | _Graded) -> None:
-        """Hand over a line. It is in the file some milliseconds later."""
+        """Hand over a line. It is in the file some milliseconds later.
+
+        Whoever writes many lines waits now and then, with `catch_up` or `flush`.
+        """
         if self._pid != os.getpid():
             self._reset()
         with self._lock:
-            if len(self._waiting) >= MAX_WAITING_LINES:
-                self.dropped += 1
+            if len(self._waiting) >= MAX_WAITING_LINES and not self._takes_lines():
+                self._refuse()
                 return
+            first = not self._waiting
             self._waiting.append(line)
             self._handed += 1
-            if not self._started_thread() and len(self._waiting) == 1:
+            if first:
+                self._began = time.monotonic()
+            if not self._started_thread() and first:
                 self._changed.notify_all()
+
+    async def catch_up(self) -> None:
+        """Wait while many lines wait for a disk that takes them."""
+        while len(self._waiting) >= _MANY and self._takes_lines():
+            await asyncio.sleep(_HELD_BACK_S)
+
+    def _takes_lines(self) -> bool:
+        return not self._failing and time.monotonic() - self._began < _EXIT_S
+
+    def _refuse(self) -> None:
+        """Drop a line that is handed over, with the lock held."""
+        if not self._refused:
+            logger.error(
+                "the ledger %s takes no lines, and %d wait: those that follow are lost until it does",
+                self.file,
+                len(self._waiting),
+            )
+        self._refused += 1
+        self.dropped += 1
 
     def _started_thread(self) -> bool:
         if self._thread is not None:
@@ -179,6 +219,22 @@ class Ledger:
             self._changed.wait_for(lambda: self._done >= target or self._failing, timeout_s)
             return self._done >= target
 
+    def wait_for_lines(self, *, failing: bool) -> None:
+        """Wait until everything handed over is in the file, or the disk has taken nothing for 10 s. Blocks.
+
+        *failing*: wait for a disk that has just failed, too.
+        """
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            target, done = self._handed, -1
+            while done < self._done < target:
+                done = self._done
+                self._changed.wait_for(
+                    lambda before=done: self._done > before or (self._failing and not failing),  # type: ignore[misc]
+                    _EXIT_S,
+                )
+
     def close(self) -> None:
         """Flush and close the file. The next line opens it again.
 
@@ -188,9 +244,8 @@ class Ledger:
             return
         if self._thread is None and self._waiting:  # none could be started, as when the interpreter ends
             self._work()
+        self.wait_for_lines(failing=True)
         with self._lock:
-            target = self._handed
-            self._changed.wait_for(lambda: self._done >= target, _EXIT_S)
             thread, self._thread = self._thread, None
             self._changed.notify_all()
         if thread is not None:
@@ -259,9 +314,10 @@ class Ledger:
                     succeeded = self._thread not in (me, None)
                     if succeeded or not (self._waiting or self._lines):
                         return
+                    self._began = time.monotonic()
                     count = len(self._waiting)
                     if not self._failing:  # else all become bytes, which have a bound
-                        count = min(count, _BATCH)
+                        count = min(count, _BATCH if count < _MANY else _LARGE_BATCH)
                     taken = [self._waiting.popleft() for _ in range(count)]
                 for line in taken:
                     self._encode(line)
@@ -273,7 +329,7 @@ class Ledger:
                     self._wait_for_the_disk(error)
                 else:
                     self._settle()
-                if len(self._waiting) >= _BATCH:
+                if _BATCH <= len(self._waiting) < _MANY:
                     time.sleep(_BREATH_S)
 
     def _encode(self, line: Spec | Entry | _Graded) -> None:
@@ -310,12 +366,11 @@ class Ledger:
             if self._fd is None:
                 self._fd = self._opened()
         while self._bytes:
-            count = os.write(self._fd, self._bytes)
-            whole = self._bytes.rfind(b"\n", 0, count) + 1
-            del self._bytes[:whole]
-            if whole < count:
-                # other processes append to the file, too: a newline ends the torn line, wherever that is now
+            # a newline ends a torn line, ours or that of another process that appends to the file
+            if self._bytes[0] != 10 and ends_torn(self._fd):
                 self._bytes[:0] = b"\n"
+            count = os.write(self._fd, self._bytes)
+            del self._bytes[: self._bytes.rfind(b"\n", 0, count) + 1]
         if self.fsync == "batch":
             os.fsync(self._fd)
 
@@ -324,6 +379,11 @@ class Ledger:
             self._done += self._lines
             self._lines = 0
             self._failing = False
+            if self._refused:
+                logger.error(
+                    "the ledger %s: %d lines are lost, %d in all", self.file, self._refused, self.dropped
+                )
+                self._refused = 0
             self._changed.notify_all()
 
     def _wait_for_the_disk(self, error: OSError) -> None:
@@ -361,12 +421,7 @@ class Ledger:
 
     def _opened(self) -> int:
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        size = os.fstat(fd).st_size
-        with contextlib.suppress(OSError):
-            if size and os.pread(fd, 1, size - 1) != b"\n":
-                os.write(fd, b"\n")  # ends a torn line
-        return fd
+        return os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
     def __reduce__(self) -> Any:
         return _ledger, (os.fspath(self.path) + (os.sep if self._in_folder else ""), self.texts, self.fsync)
@@ -384,7 +439,7 @@ def flush_ledgers(path: Path) -> None:
     """Wait for this process's ledgers at *path*."""
     for ledger in list(_open_ledgers):
         if path.absolute() in (ledger.path.absolute(), ledger.file.absolute()):
-            ledger.flush(_EXIT_S)
+            ledger.wait_for_lines(failing=False)
 
 
 @atexit.register
@@ -400,7 +455,7 @@ def _ledger(path: str, texts: bool, fsync: Fsync) -> Ledger:
 def rollout_digest(rollout: Rollout) -> str:
     """Return a digest of everything that a grader can read of a rollout, except its id and group."""
     fields = [getattr(rollout, field) for field in _GRADED]
-    return _digest(encoded(fields))
+    return _digest(stable(fields))
 
 
 _GRADED = tuple(field for field in Rollout.__struct_fields__ if field not in ("id", "group"))

@@ -31,9 +31,11 @@ class Replay(Struct, frozen=True):
     """How the rewards were recomputed."""
 
     def write(self, ledger: Ledger) -> None:
-        """Write the recomputed rewards to another ledger, as for a comparison."""
+        """Write the recomputed rewards to another ledger, as for a comparison. Blocks while the disk is behind."""
         ledger.begin(self.spec)
-        for entry, result in zip(self.entries, self.results, strict=True):
+        for number, (entry, result) in enumerate(zip(self.entries, self.results, strict=True)):
+            if number % _LINES == 0:
+                ledger.flush()
             names = ("reward", "status", "raw_reward", "contributions", "grades", "missing", "policies")
             changes = {name: getattr(result, name) for name in names}
             ledger.write(msgspec.structs.replace(entry, spec=self.spec.digest, **changes))
@@ -108,6 +110,8 @@ def _check_switches(root: Node, reading: Reading) -> None:
             )
 
 
+_LINES = 10_000
+"""Lines that are handed to a ledger before they are waited for."""
 _TEXTS = ("prompt", "messages", "response", "ground_truth", "extra")
 
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from judgekit.errors import DataError
-from judgekit.ledger.jsonl import encoded, numbered_lines
+from judgekit.ledger.jsonl import encoded, ends_torn, numbered_lines
 
 
 class Mark(Struct, frozen=True, omit_defaults=True):
@@ -38,7 +38,10 @@ def marks_path(ledger: str | os.PathLike[str]) -> Path:
 
 
 def read_marks(ledger: str | os.PathLike[str]) -> dict[tuple[str, int], Mark]:
-    """Read a ledger's marks by run and index; none where there is no file. Raises DataError for a line that is no mark."""
+    """Read a ledger's marks by run and index; none where there is no file. Torn lines are skipped.
+
+    Raises DataError for another line that is no mark.
+    """
     path = marks_path(ledger)
     found: dict[tuple[str, int], Mark] = {}
     if not path.exists():
@@ -47,6 +50,10 @@ def read_marks(ledger: str | os.PathLike[str]) -> dict[tuple[str, int], Mark]:
         try:
             mark = _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if not isinstance(error, msgspec.ValidationError) and _BEGINS.startswith(
+                line[: len(_BEGINS)].strip()
+            ):
+                continue  # torn: whoever made the mark was told that it could not be written
             raise DataError(f"{path}, line {number}: not a mark ({error})") from None
         found[mark.run, mark.index] = mark
     return {key: mark for key, mark in found.items() if mark.mark or mark.note}
@@ -55,8 +62,10 @@ def read_marks(ledger: str | os.PathLike[str]) -> dict[tuple[str, int], Mark]:
 def write_mark(ledger: str | os.PathLike[str], mark: Mark) -> None:
     """Append a mark, stamped with the time. Raises OSError where the file cannot be written."""
     line = encoded(msgspec.structs.replace(mark, time=time.time()))
-    with open(marks_path(ledger), "ab") as file:
-        file.write(line)
+    with open(marks_path(ledger), "a+b") as file:
+        file.write(b"\n" + line if ends_torn(file.fileno()) else line)
 
 
+_BEGINS = b'{"run":'
+"""How a mark begins."""
 _decoder = msgspec.json.Decoder(Mark)

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
-from judgekit.ledger.reader import ledger_files
+from judgekit.ledger.reader import ledger_files, warn_of_packed
 from judgekit.ledger.schema import FORMAT, Spec, foreign
 from judgekit.ledger.standing import Standing
 from judgekit.ledger.writer import flush_ledgers
@@ -141,6 +141,7 @@ class Table:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        warn_of_packed(self.path)
         self.specs: dict[str, Spec] = {}
         self.torn: list[int] = []
         """Numbers (from 1) of lines that were skipped, each in its file."""

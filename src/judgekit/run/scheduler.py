@@ -174,6 +174,8 @@ class Run:
                 )
                 try:
                     self.results.open(total)
+                    if plan.ledger is not None:
+                        await plan.ledger.catch_up()
                     await feed
                 except BaseException:
                     self.workers.stop()
@@ -207,6 +209,12 @@ class Run:
                 await self.waiter
             finally:
                 self.waiter = None
+            await self._until_written()
+
+    async def _until_written(self) -> None:
+        """Wait while the ledger has many lines to write. Under a deadline, a slow disk must not cost grades."""
+        if self.plan.ledger is not None and self.plan.settings.deadline_s is None:
+            await self.plan.ledger.catch_up()
 
     def wake(self) -> None:
         """Resume a waiting feed if there is room: a job was answered, or a result taken."""
@@ -235,6 +243,7 @@ class Run:
             elif time.perf_counter() > turn_ends:
                 self.workers.watch()
                 await asyncio.sleep(0)
+                await self._until_written()
                 turn_ends = time.perf_counter() + SLICE_S
 
     async def _feed_stream(self, rollouts: AsyncIterable[Rollout], *, one_group: bool = False) -> None:

@@ -278,7 +278,7 @@ class Recall:
             for line in lines:
                 try:
                     entry = _decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError):  # torn, or foreign
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # torn, or foreign
                     continue
                 if isinstance(entry, Entry) and entry.time >= since and REQUEST in entry.tags:
                     runs = self._entries.setdefault(str(entry.tags[REQUEST]), {})
