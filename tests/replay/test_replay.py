@@ -98,6 +98,17 @@ def test_a_grade_that_was_skipped_then_is_missing_now(tmp_path: Path) -> None:
     assert errors == {0: "NotRecorded", 1: "NotRecorded", 2: "JudgeUnavailable", 3: None}
 
 
+def test_a_ledger_of_a_replay_keeps_every_grade(ledger: Path, tmp_path: Path) -> None:
+    """Also of graders that the new reward does not read, and of those behind a gate that is not passed now."""
+    before = {entry.response: entry.grades for entry in read_ledger(ledger).entries}
+    for i, reward in enumerate([{"size": 1.0}, Gate(if_=Score("size") >= 1, then="judge", otherwise=0)]):
+        kept = Ledger(tmp_path / f"{i}")
+        replay(ledger, reward).write(kept)
+        again = read_ledger(kept.path)
+        assert {entry.response: entry.grades for entry in again.entries} == before
+        assert rewards(kept.path, {"judge": 1.0}) == rewards(ledger, {"judge": 1.0})
+
+
 async def test_only_failures_are_judged_again(ledger: Path, tmp_path: Path) -> None:
     @grader
     async def better(response: str) -> float:

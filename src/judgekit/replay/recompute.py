@@ -31,12 +31,13 @@ class Replay(Struct, frozen=True):
     """How the rewards were recomputed."""
 
     def write(self, ledger: Ledger) -> None:
-        """Write the recomputed rewards to another ledger, as for a comparison."""
+        """Write the recomputed rewards to another ledger, as for a comparison, with all grades that this one holds."""
         ledger.begin(self.spec)
         for entry, result in zip(self.entries, self.results, strict=True):
-            names = ("reward", "status", "raw_reward", "contributions", "grades", "missing", "policies")
+            names = ("reward", "status", "raw_reward", "contributions", "missing", "policies")
             changes = {name: getattr(result, name) for name in names}
-            ledger.write(msgspec.structs.replace(entry, spec=self.spec.digest, **changes))
+            grades = {**result.grades, **entry.grades}
+            ledger.write(msgspec.structs.replace(entry, spec=self.spec.digest, grades=grades, **changes))
 
 
 def replay(
@@ -90,7 +91,7 @@ def replay(
             results[i] = msgspec.structs.replace(result, index=i)
     made = runner.spec
     spec = Spec.of(
-        {name: known[name] for name in made.graders},
+        known,
         reward=made.reward,
         transform=made.transform,
         missing_reward=made.missing_reward,
