@@ -202,6 +202,34 @@ def test_a_replay_with_nothing_new_changes_nothing(
             assert result.reward == pytest.approx(entry.reward, abs=1e-12)
 
 
+async def test_two_groups_of_one_id_stay_two_groups(tmp_path: Path) -> None:
+    """As where a stream comes back to a prompt, or `run_groups` has one prompt twice."""
+    down = [True]
+
+    @grader
+    def a(response: str) -> float:
+        if down[0] and len(response) == 7:
+            raise ConnectionError
+        return len(response) / 10
+
+    def made(path: Path) -> GradingRunner:
+        return GradingRunner([a], transform="center", ledger=Ledger(path, texts=True))
+
+    path = tmp_path / "l"
+    pairs = [[Rollout(response="x" * n, prompt="p") for n in sizes] for sizes in ((1, 3), (5, 8, 7))]
+    first = [r.reward for group in await made(path).run_groups(pairs) for r in group]
+    assert first == pytest.approx([-0.1, 0.1, -0.15, 0.15, None])
+
+    def in_order(found: Any) -> list[float | None]:
+        pairs = zip(found.entries, found.results, strict=True)
+        return [result.reward for _, result in sorted(pairs, key=lambda pair: pair[0].index)]
+
+    assert in_order(replay(path)) == first
+    down[0] = False
+    again = in_order(await FailedOnce(read_ledger(path), made(tmp_path / "again")).ask())
+    assert again == [r.reward for group in await made(tmp_path / "new").run_groups(pairs) for r in group]
+
+
 @pytest.mark.parametrize("texts", [True, False])
 def test_a_switch_is_replayed_by_what_the_ledger_holds(texts: bool, tmp_path: Path) -> None:
     """Without texts every rollout took `otherwise`, without a word."""

@@ -14,6 +14,7 @@ from judgekit.execution.background import run_blocking
 from judgekit.ledger.reader import Reading, read_ledger
 from judgekit.ledger.schema import Entry, Spec
 from judgekit.ledger.writer import Ledger
+from judgekit.replay.groups import recorded_groups
 from judgekit.reward.nodes import Node, Range, Switch, Weighted, as_node, score_names, walk
 from judgekit.reward.spec import parse
 from judgekit.reward.transforms import TransformName
@@ -86,9 +87,11 @@ def replay(
     )
     results: list[Any] = [None] * len(reading.entries)
     for members in reading.runs():  # run by run: a fill is the mean of its own run
-        rollouts = [_rollout(reading.entries[i]) for i in members]
-        for i, result in zip(members, run_blocking(runner.run(rollouts)), strict=True):
-            results[i] = msgspec.structs.replace(result, index=i)
+        groups = recorded_groups(reading.entries, members)
+        rollouts = [[_rollout(reading.entries[i]) for i in group] for group in groups]
+        for group, found in zip(groups, run_blocking(runner.run_groups(rollouts)), strict=True):
+            for i, result in zip(group, found, strict=True):
+                results[i] = msgspec.structs.replace(result, index=i)
     made = runner.spec
     spec = Spec.of(
         known,

@@ -213,7 +213,14 @@ class Results:
     def _record(self, result: RewardResult, state: RolloutState) -> None:
         ledger = self.plan.ledger
         assert ledger is not None
-        ledger.add(result, state.rollout, spec=self.plan.spec.digest, run=self.run, tags=self.tags)
+        ledger.add(
+            result,
+            state.rollout,
+            spec=self.plan.spec.digest,
+            run=self.run,
+            tags=self.tags,
+            group_first=state.group.first,
+        )
 
     def _emit(self, state: RolloutState, reward: float | None, status: Status) -> None:
         result = self._result(state, reward, status)
