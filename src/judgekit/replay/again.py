@@ -11,8 +11,8 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, DataError, FailureRateError, did_you_mean
 from judgekit.ledger.reader import Reading
 from judgekit.ledger.schema import RESUMES, Entry
-from judgekit.replay.groups import recorded_groups
-from judgekit.replay.resume import drop_parts_of_groups, failed, lasting
+from judgekit.replay.groups import Member, comparing, recorded_groups, take_comparisons
+from judgekit.replay.resume import failed, lasting
 from judgekit.run.runner import GradingRunner
 from judgekit.types import RewardResult, Skipped
 
@@ -50,11 +50,13 @@ class FailedOnce:
         self._runs = [recorded_groups(reading.entries, run) for run in reading.runs()]
         self._rollouts = [entry.to_rollout() for entry in reading.entries]
         self._known = [lasting(entry) for entry in reading.entries]
-        for groups in self._runs:
-            for members in groups:
-                drop_parts_of_groups(
-                    runner, [self._rollouts[i] for i in members], [self._known[i] for i in members]
-                )
+        of_groups = {key for keys in comparing(runner).values() for key in keys}
+        for group in [group for groups in self._runs for group in groups] if of_groups else ():
+            members = [Member(i, reading.entries[i], self._known[i]) for i in group]
+            taken = [{k: g for k, g in self._known[i].items() if k not in of_groups} for i in group]
+            take_comparisons(runner, [self._rollouts[i] for i in group], group, taken, [members])
+            for i, grades in zip(group, taken, strict=True):
+                self._known[i] = grades
         for entry, known in zip(reading.entries, self._known, strict=True):
             if entry.response is None and not runner.spec.graders.keys() <= known.keys():
                 raise DataError(
