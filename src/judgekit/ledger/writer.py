@@ -48,8 +48,8 @@ _EXIT_S = 10.0
 """How long the end of the process waits for lines that are not written yet."""
 
 
-_Graded = tuple[RewardResult, Rollout, str, str, Mapping[str, Any], int, float]
-"""A result with its rollout, the digest of its spec, its run, the run's tags, its group's first index, and the time."""
+_Graded = tuple[RewardResult, Rollout, str, str, Mapping[str, Any], float, int]
+"""A result with its rollout, the digest of its spec, its run, the run's tags, the time, and its group's first index."""
 
 
 class Run(Protocol):
@@ -132,7 +132,7 @@ class Ledger:
         group_first: int = 0,
     ) -> None:
         """Hand over a result, which must not change afterwards: the thread encodes it."""
-        self.write((result, rollout, spec, run, tags, group_first, time.time()))
+        self.write((result, rollout, spec, run, tags, time.time(), group_first))
 
     def write(self, line: Spec | Entry | _Graded) -> None:
         """Hand over a line. It is in the file some milliseconds later."""
@@ -220,8 +220,8 @@ class Ledger:
         spec: str,
         run: str,
         tags: Mapping[str, Any],
-        group_first: int,
         at: float,
+        group_first: int = 0,
     ) -> Entry:
         texts: dict[str, Any] = {}
         if self.texts:
