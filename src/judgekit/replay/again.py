@@ -11,7 +11,7 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, DataError, FailureRateError, did_you_mean
 from judgekit.ledger.reader import Reading
 from judgekit.ledger.schema import RESUMES, Entry
-from judgekit.replay.groups import Member, comparing, recorded_groups, take_comparisons
+from judgekit.replay.groups import Member, comparing, recorded_groups, recorded_rollout, take_comparisons
 from judgekit.replay.resume import failed, lasting
 from judgekit.run.runner import GradingRunner
 from judgekit.types import RewardResult, Skipped
@@ -48,7 +48,7 @@ class FailedOnce:
         self.changed = self._check_graders(reading)
         """Graders whose settings have changed since: their new grades stand beside those of the ledger."""
         self._runs = [recorded_groups(reading.entries, run) for run in reading.runs()]
-        self._rollouts = [entry.to_rollout() for entry in reading.entries]
+        self._rollouts = [recorded_rollout(entry) for entry in reading.entries]
         self._known = [lasting(entry) for entry in reading.entries]
         of_groups = {key for keys in comparing(runner).values() for key in keys}
         for group in [group for groups in self._runs for group in groups] if of_groups else ():

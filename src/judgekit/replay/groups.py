@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from judgekit.graders.protocol import is_group_grader
@@ -12,6 +13,7 @@ from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.schema import Entry
 from judgekit.reward.nodes import Fallback, Gate, Node, score_names, walk
 from judgekit.reward.tree import RewardTree
+from judgekit.run.grouping import group_id
 from judgekit.run.runner import GradingRunner
 from judgekit.types import Grade, Rollout, Skipped
 
@@ -22,6 +24,13 @@ def recorded_groups(entries: Sequence[Entry], run: Sequence[int]) -> list[list[i
     for i in run:
         found.setdefault((entries[i].group_first, encoded(entries[i].group)), []).append(i)
     return list(found.values())
+
+
+def recorded_rollout(entry: Entry) -> Rollout:
+    """Make an entry's rollout, without the group id that its run made of its prompt: a switch may read the host's."""
+    rollout = entry.to_rollout()
+    bare = msgspec.structs.replace(rollout, group=None)
+    return bare if group_id(bare) == rollout.group else rollout
 
 
 def comparing(runner: GradingRunner) -> dict[str, frozenset[str]]:
