@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from judgekit.metrics.moments import Moments, is_flat
+from judgekit.metrics.moments import FLAT, Moments, is_flat
 from judgekit.metrics.signals import (
     ALLOWANCE,
     LEAST,
@@ -112,7 +112,10 @@ class Counts:
         self, limits: SignalLimits | None = None, bounds: tuple[float, float] = (-math.inf, math.inf)
     ) -> None:
         self.limits = limits
-        self.low, self.high = bounds
+        low, high = bounds
+        # other terms of a sum may make the same reward, and round it differently
+        self.low = low * (1 + math.copysign(FLAT, low))
+        self.high = high * (1 - math.copysign(FLAT, high))
         self.graders: dict[str, GraderCounts] = {}
         self.statuses: Counter[str] = Counter()
         self.policies: Counter[str] = Counter()
