@@ -196,13 +196,8 @@ def test_a_replay_with_nothing_new_changes_nothing(
         runner.run_sync([Rollout(response="x" * g, group=g, extra={"a": v}) for g, v in run])
     again = replay(path)
     assert len(again.entries) == sum(map(len, runs))
-    scored = {entry.run for entry in again.entries if entry.raw_reward is not None}
     for entry, result in zip(again.entries, again.results, strict=True):
-        assert result.status == entry.status
-        if entry.reward is None:
-            assert result.reward is None
-        elif entry.run in scored:  # else the fill is what the runner knew of earlier runs
-            assert result.reward == pytest.approx(entry.reward, abs=1e-12)
+        assert (result.status, result.reward) == (entry.status, entry.reward)
 
 
 async def test_two_groups_of_one_id_stay_two_groups(tmp_path: Path) -> None:
