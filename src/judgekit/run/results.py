@@ -84,9 +84,9 @@ class Results:
     def _settle(self, group: Group, valid: list[RolloutState], raw: list[float]) -> None:
         values = self._transformed(valid, raw)
         fill = NEUTRAL.get(self.transform)
-        if fill is None:
+        if fill is None and raw:
             self.valid += len(raw)
-            self.total += sum(map(Fraction, raw))
+            self.total += len(raw) * Fraction(mean(raw))
         if fill is None and len(valid) < len(group.members) and self.missing_reward == "neutral":
             if not values:
                 self.deferred += group.members
