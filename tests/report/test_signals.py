@@ -133,7 +133,7 @@ def test_what_repetition_and_formatting_measure() -> None:
     assert formatting(marked) == pytest.approx(100 * 6 / len(marked))
 
 
-def test_flat_groups_are_the_trainers(tmp_path: Path) -> None:
+async def test_flat_groups_are_the_trainers(tmp_path: Path) -> None:
     """Of groups with two rewards or more: a judge that is down must not hide that nothing is left to learn."""
 
     @grader
@@ -143,7 +143,8 @@ def test_flat_groups_are_the_trainers(tmp_path: Path) -> None:
         return 0.1 + 0.2 if rollout.extra["i"] % 2 else 0.3  # equal up to rounding
 
     runner = GradingRunner([late], ledger=Ledger(tmp_path / "l"))
-    runner.run_sync([Rollout(response="", group=i // 4, extra={"i": i}) for i in range(160)])
+    made = [Rollout(response="", group=i // 8, extra={"i": i}) for i in range(160)]  # each id is two groups'
+    await runner.run_groups([made[i : i + 4] for i in range(0, 160, 4)])
     table = Table(tmp_path / "l")
     table.read(end=True)
     for told in (signals(table), runner.metrics.counts.signals()):
