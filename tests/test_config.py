@@ -523,7 +523,12 @@ graders:
   rubric: {use: rubric, judge: local, rubric: polite.toml}
   routed: {use: judge, judge: {routes: {"a*": other}, default: local}}
   brief: {use: length, soft_max: 10, hard_max: 20}
+  package: {use: "ours:style"}
+  inner: {use: "ours.deep.rules:style"}
 """
+    (tmp_path / "ours" / "deep").mkdir(parents=True)
+    for name in ("__init__", "words", "deep/__init__", "deep/rules"):
+        (tmp_path / "ours" / f"{name}.py").write_text("")
 
     def changed() -> set[str]:
         nonlocal before
@@ -534,13 +539,16 @@ graders:
 
     before: dict[str, str] = {}
     path.write_text(text)
-    assert changed() == {"mine", "rubric", "routed", "brief"}
+    assert changed() == {"mine", "rubric", "routed", "brief", "package", "inner"}
     path.write_text(text.replace("127.0.0.1:1", "127.0.0.1:2"))  # another address is no other judge
     assert changed() == set()
     (tmp_path / "polite.toml").write_text("two")
     assert changed() == {"rubric"}
     (tmp_path / "mine.py").write_text("from judgekit import Grader\n")
     assert changed() == {"mine"}
+    for name in ("__init__", "words", "deep/rules"):  # a module reads others of its package
+        (tmp_path / "ours" / f"{name}.py").write_text("pass")
+        assert changed() == {"package", "inner"}
     path.write_text(text := text.replace("model: m", "model: n"))
     assert changed() == {"rubric", "routed"}
     path.write_text(text := text.replace("model: o", "model: p"))

@@ -14,7 +14,18 @@ from typing import Any
 
 import pytest
 
-from judgekit import ConfigError, Failed, Graded, GradingRunner, RewardResult, Rollout, Usage, grader
+from judgekit import (
+    ConfigError,
+    Failed,
+    Graded,
+    GradingRunner,
+    RewardResult,
+    Rollout,
+    Score,
+    Usage,
+    Weighted,
+    grader,
+)
 from judgekit.metrics import Counts, GraderCounts, Metrics, Moments, SignalLimits, signals
 
 
@@ -293,6 +304,28 @@ def test_length_is_compared_within_groups_where_they_are_known() -> None:
     assert "length" not in {signal.name for signal in together.metrics.counts.signals() if signal.raised}
     (found,) = [s for s in alone.metrics.counts.signals() if s.name.startswith("length")]
     assert (found.name, found.raised, found.limit) == ("length_overall", True, 0.8)
+
+
+@pytest.mark.parametrize("weights", [(0.1, 0.2, 0.3), (0.7, 0.1, 0.2)])
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("if_missing", ["propagate", "renormalise"])
+def test_rewards_that_are_all_the_highest_are_counted_as_such(
+    weights: tuple[float, ...], normalize: bool, if_missing: Any
+) -> None:
+    """Also where other terms than all of them make it, and round it differently."""
+
+    @grader
+    def best(response: str) -> float | None:
+        return None if if_missing == "renormalise" and int(response) % 3 == 0 else 1.0
+
+    @grader
+    def one(response: str) -> float:
+        return 1.0
+
+    terms = {str(i): (weight, Score(str(i), if_missing=if_missing)) for i, weight in enumerate(weights)}
+    runner = GradingRunner({"0": best, **dict.fromkeys("12", one)}, Weighted(terms, normalize=normalize))
+    runner.run_sync([Rollout(response=str(i)) for i in range(9)])
+    assert runner.metrics.summary()["judgekit/reward_at_high_rate"] == 1.0
 
 
 def test_what_is_not_known_is_no_figure() -> None:

@@ -124,12 +124,23 @@ class RewardConfig(BaseModel):
         return digest.hexdigest()
 
     def _named_files(self, text: str) -> Iterator[Path]:
-        """Yield the file that a text in the settings names: a path, or the module of module:object beside the file."""
-        if self._folder is not None:
-            name = f"{text.partition(':')[0].replace('.', '/')}.py" if _OBJECT.fullmatch(text) else text
-            with contextlib.suppress(OSError, ValueError, RuntimeError):  # not a path
-                if (path := self._folder / Path(name).expanduser()).is_file():
-                    yield path
+        """Yield the files that a text in the settings names: a path, or the module of module:object beside the file.
+
+        A module of a package is named with the whole package, which it may import.
+        """
+        if self._folder is None:
+            return
+        name = text
+        if _OBJECT.fullmatch(text):
+            module = text.partition(":")[0].replace(".", "/")
+            for parent in [*reversed(Path(module).parents), Path(module)][1:]:
+                if (self._folder / parent / "__init__.py").is_file():
+                    yield from filter(Path.is_file, (self._folder / parent).rglob("*.py"))
+                    return
+            name = f"{module}.py"
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # not a path
+            if (path := self._folder / Path(name).expanduser()).is_file():
+                yield path
 
     def runner_settings(self) -> dict[str, Any]:
         """Return the section `runner`, checked, as arguments of GradingRunner."""

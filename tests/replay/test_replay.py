@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from judgekit import (
     JudgeUnavailable,
     Ledger,
     Rollout,
+    RolloutError,
     Score,
     Switch,
     Weighted,
@@ -25,7 +27,8 @@ from judgekit import (
     read_ledger,
 )
 from judgekit.ledger import writer
-from judgekit.replay import FailedOnce, recompute, replay
+from judgekit.ledger.schema import RESUMES
+from judgekit.replay import FailedOnce, known_grades, recompute, replay
 
 calls: list[str] = []
 
@@ -98,6 +101,17 @@ def test_a_grade_that_was_skipped_then_is_missing_now(tmp_path: Path) -> None:
         for e, r in zip(found.entries, found.results, strict=True)
     }
     assert errors == {0: "NotRecorded", 1: "NotRecorded", 2: "JudgeUnavailable", 3: None}
+
+
+def test_a_ledger_of_a_replay_keeps_every_grade(ledger: Path, tmp_path: Path) -> None:
+    """Also of graders that the new reward does not read, and of those behind a gate that is not passed now."""
+    before = {entry.response: entry.grades for entry in read_ledger(ledger).entries}
+    for i, reward in enumerate([{"size": 1.0}, Gate(if_=Score("size") >= 1, then="judge", otherwise=0)]):
+        kept = Ledger(tmp_path / f"{i}")
+        replay(ledger, reward).write(kept)
+        again = read_ledger(kept.path)
+        assert {entry.response: entry.grades for entry in again.entries} == before
+        assert rewards(kept.path, {"judge": 1.0}) == rewards(ledger, {"judge": 1.0})
 
 
 async def test_only_failures_are_judged_again(ledger: Path, tmp_path: Path) -> None:
@@ -184,13 +198,136 @@ def test_a_replay_with_nothing_new_changes_nothing(
         runner.run_sync([Rollout(response="x" * g, group=g, extra={"a": v}) for g, v in run])
     again = replay(path)
     assert len(again.entries) == sum(map(len, runs))
-    scored = {entry.run for entry in again.entries if entry.raw_reward is not None}
     for entry, result in zip(again.entries, again.results, strict=True):
-        assert result.status == entry.status
-        if entry.reward is None:
-            assert result.reward is None
-        elif entry.run in scored:  # else the fill is what the runner knew of earlier runs
-            assert result.reward == pytest.approx(entry.reward, abs=1e-12)
+        assert (result.status, result.reward) == (entry.status, entry.reward)
+
+
+async def test_two_groups_of_one_id_stay_two_groups(tmp_path: Path) -> None:
+    """As where a stream comes back to a prompt, or `run_groups` has one prompt twice."""
+    down = [True]
+
+    @grader
+    def a(response: str) -> float:
+        if down[0] and len(response) == 7:
+            raise ConnectionError
+        return len(response) / 10
+
+    def made(path: Path) -> GradingRunner:
+        return GradingRunner([a], transform="center", ledger=Ledger(path, texts=True))
+
+    path = tmp_path / "l"
+    pairs = [[Rollout(response="x" * n, prompt="p") for n in sizes] for sizes in ((1, 3), (5, 8, 7))]
+    first = [r.reward for group in await made(path).run_groups(pairs) for r in group]
+    assert first == pytest.approx([-0.1, 0.1, -0.15, 0.15, None])
+
+    def in_order(found: Any) -> list[float | None]:
+        pairs = zip(found.entries, found.results, strict=True)
+        return [result.reward for _, result in sorted(pairs, key=lambda pair: pair[0].index)]
+
+    assert in_order(replay(path)) == first
+    down[0] = False
+    again = in_order(await FailedOnce(read_ledger(path), made(tmp_path / "again")).ask())
+    assert again == [r.reward for group in await made(tmp_path / "new").run_groups(pairs) for r in group]
+
+
+def test_each_score_is_checked_against_the_range_of_its_own_run(tmp_path: Path) -> None:
+    """Else grades of another version of a grader would have failed."""
+
+    class Ranged:
+        name, version = "g", "1"
+
+        def __init__(self, low: float) -> None:
+            self.score_range = (low, 1.0)
+
+        def grade(self, rollout: Rollout) -> float:
+            if not rollout.response:
+                raise RolloutError("empty")
+            return self.score_range[0] / 2
+
+    path, kept = tmp_path / "l", Ledger(tmp_path / "kept")
+    for low in (-1.0, 0.0):
+        runner = GradingRunner([Ranged(low)], ledger=Ledger(path))
+        runner.run_sync([Rollout(response="x"), Rollout(response="")])
+    first = [entry.reward for entry in read_ledger(path).entries]
+    assert first == [-0.5, -1.0, 0.0, 0.0]
+    replay(path).write(kept)
+    for ledger in (path, kept.path):
+        assert [result.reward for result in replay(ledger).results] == first
+
+
+async def test_a_rollout_without_all_its_grades_gets_no_reward(tmp_path: Path) -> None:
+    """It waited when the run ended: `if_missing` is for grades that failed."""
+
+    @grader
+    async def slow(response: str) -> float:
+        await asyncio.sleep(0 if response == "xx" else 3600)
+        return 1.0
+
+    path, kept = tmp_path / "l", Ledger(tmp_path / "kept")
+    tree = Weighted({"size": 0.5, "slow": (0.5, Score("slow", if_missing=0.0))})
+    ledger = Ledger(path)
+    running = asyncio.create_task(GradingRunner([size, slow], tree, ledger=ledger).run(ROLLOUTS))
+    while ledger.flush() and (not path.exists() or len(read_ledger(path).entries) < 1):
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait([running])
+    found = replay(path)
+    found.write(kept)
+    for again in (found, replay(kept.path)):
+        told = {
+            e.response_chars: (r.status, r.reward) for e, r in zip(again.entries, again.results, strict=True)
+        }
+        assert told == {2: ("scored", pytest.approx(0.6)), **{n: ("unfinished", None) for n in (0, 1, 3)}}
+    assert [r.reward for r in replay(path, {"size": 1.0}).results].count(None) == 3
+
+
+async def test_a_group_of_which_a_part_was_graded_again_is_still_compared_as_a_whole(tmp_path: Path) -> None:
+    runner = GradingRunner([size], transform="center", ledger=Ledger(tmp_path / "l", texts=True))
+    await runner.run(ROLLOUTS[::2] + ROLLOUTS[1::2])
+    some = ROLLOUTS[:1]
+    known = known_grades(read_ledger(tmp_path / "l", replaced=True), runner, some)
+    await runner.run(some, known=known.grades, tags={RESUMES: known.runs})
+    entries = read_ledger(tmp_path / "l").entries
+    found = replay(tmp_path / "l")
+    assert found.entries == entries
+    assert [r.reward for r in found.results] == [e.reward for e in entries]
+    assert [r.index for r in found.results] == [0, 1, 2, 3]
+
+
+async def test_what_a_run_filled_stays_filled(tmp_path: Path) -> None:
+    """By the mean of its run, whichever rollouts came first, or of the runs before."""
+
+    @grader(score_range=(-1e100, 1e100))
+    async def late(rollout: Rollout) -> float:
+        for _ in range(rollout.extra["waits"]):
+            await asyncio.sleep(0)
+        if rollout.group == "down":
+            raise ConnectionError
+        return float(rollout.response)
+
+    path = tmp_path / "l"
+    runner = GradingRunner([late], missing_reward="neutral", ledger=Ledger(path))
+    fills = []
+    for order in (1, -1):
+        values = [("x", "1e100"), ("y", "0.1"), ("z", "-1e100"), ("w", "0.3"), ("down", "0")]
+        fills.append((await runner.run([
+            Rollout(response=text, group=group, extra={"waits": order * i % 7})
+            for i, (group, text) in enumerate(values)
+        ]))[-1].reward)  # fmt: skip
+    assert fills == [0.1, 0.1]
+    await runner.run([Rollout(response="0", group="down", extra={"waits": 0})])
+    found = replay(path)
+    assert [r.reward for r in found.results] == [e.reward for e in found.entries]
+    assert replay(path, {"late": 2.0}).results[4].reward == 0.2
+
+
+@pytest.mark.parametrize("given", [None, "prompt"])
+def test_a_switch_by_group_reads_the_id_that_the_host_gave(given: str | None, tmp_path: Path) -> None:
+    tree = Switch({"p*": "size"}, by="group", otherwise=0.5)
+    runner = GradingRunner([size], tree, ledger=Ledger(tmp_path / "l", texts=True))
+    (first,) = runner.run_sync([Rollout(response="xx", prompt="p", group=given)])
+    found = replay(tmp_path / "l")
+    assert (found.results[0].reward, found.results[0].group) == (first.reward, first.group)
 
 
 @pytest.mark.parametrize("texts", [True, False])

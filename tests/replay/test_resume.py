@@ -197,6 +197,89 @@ async def test_a_group_grader_is_asked_for_whole_groups(tmp_path: Path) -> None:
     assert all(isinstance(r.grades["rank"], Graded) for r in results)
 
 
+class Rank:
+    """Ranks a group's members, without ties, and keeps how many it was asked about; fails for the group `down`."""
+
+    name, version, score_range = "rank", "1", (0.0, 1.0)
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.down = ""
+
+    async def grade_group(self, rollouts: Sequence[Rollout], /) -> list[float]:
+        self.asked.append(len(rollouts))
+        if rollouts[0].group == self.down:
+            raise JudgeUnavailable("down")
+        order = sorted(range(len(rollouts)), key=lambda i: rollouts[i].response)
+        return [order.index(i) / len(order) for i in range(len(order))]
+
+
+async def test_members_that_a_gate_kept_from_a_comparison_are_not_missing_in_it(tmp_path: Path) -> None:
+    """All groups were asked about again, since nobody had compared those that the gate stops."""
+    rank = Rank()
+    path = tmp_path / "l"
+
+    def made(passing: str, path: Path | None = None) -> GradingRunner:
+        @grader
+        def passes(response: str) -> float:
+            return float(response in passing)
+
+        tree = Gate(if_="passes >= 1", then="rank", otherwise=0.0)
+        ledger = None if path is None else Ledger(path, texts=True)
+        fingerprints = {"passes": passing}
+        return GradingRunner({"passes": passes, "rank": rank}, tree, ledger=ledger, fingerprints=fingerprints)
+
+    rollouts = [Rollout(response=text, group=g) for g in "xyz" for text in ("a", "b", "c", "d")]
+    rank.down = "y"
+    await made("ab", path).run(rollouts)
+    rank.down = ""
+    expected = [r.reward for r in await made("ab").run(rollouts)]
+    rank.asked.clear()
+    assert [r.reward for r in await resumed(made("ab"), path, rollouts)] == expected
+    again = await FailedOnce(read_ledger(path), made("ab")).ask()
+    assert Counter(r.reward for r in again.results) == Counter(expected)
+    assert rank.asked == [2, 2]  # of y alone
+    rank.asked.clear()
+    opened = await resumed(made("abc"), path, rollouts)
+    assert [r.reward for r in opened] == [r.reward for r in await made("abc").run(rollouts)]
+    assert rank.asked == [3] * 6
+
+
+async def test_a_comparison_of_other_members_is_not_taken(tmp_path: Path) -> None:
+    rank = Rank()
+    rollouts = [Rollout(response=text, group="g") for text in "abcd"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    expected = [r.reward for r in await GradingRunner([rank], ledger=Ledger(whole)).run(rollouts)]
+    for shard in (rollouts[:2], rollouts[2:]):
+        await GradingRunner([rank], ledger=Ledger(parts)).run(shard)
+    rank.asked.clear()
+    runner = GradingRunner([rank], ledger=Ledger(parts))
+    assert [r.reward for r in await resumed(runner, parts, rollouts)] == expected
+    assert [r.reward for r in await resumed(runner, parts, rollouts[::-1])] == expected[::-1]
+    assert rank.asked == [4]
+    alone = await resumed(GradingRunner([rank]), whole, rollouts[2:])
+    assert [r.reward for r in alone] == [0.0, 0.5]
+
+
+async def test_equal_rollouts_have_a_grade_each(tmp_path: Path) -> None:
+    rank, votes = Rank(), iter(range(100))
+
+    @grader
+    async def judge(response: str) -> float:
+        return next(votes) / 100
+
+    path = tmp_path / "l"
+    runner = GradingRunner({"rank": rank, "judge": judge}, ledger=Ledger(path))
+    rollouts = [Rollout(response=text, prompt="p") for text in ("b", "a", "b", "b")]
+    first = [r.reward for r in await runner.run(rollouts)]
+    assert len(set(first)) == 4
+    for _ in range(2):
+        assert [r.reward for r in await resumed(runner, path, rollouts)] == first
+    assert (rank.asked, next(votes)) == ([4], 4)
+    one_more = await resumed(runner, path, [*rollouts, rollouts[0]])
+    assert [r.score("judge") for r in one_more] == [0.0, 0.01, 0.02, 0.03, 0.05]
+
+
 async def test_grades_of_other_settings_are_not_taken(tmp_path: Path) -> None:
     judge = Judge()
     path = tmp_path / "l.jsonl"

@@ -70,6 +70,27 @@ def test_another_transform_or_fill_is_a_change_also_where_the_raw_rewards_are_eq
     ]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "moved"),
+    [
+        (2e-10, 8e-10, True),
+        (0.0, 1e-9, True),
+        (0.1 + 0.2, 0.3, False),
+        (1e12, 1e12 + 1e-4, False),
+        (1e-17, 0.0, False),
+        (0.3, 0.3 + 1e-8, True),
+    ],
+)
+def test_small_scores_move_too_and_rounding_does_not(
+    old: float, new: float, moved: bool, tmp_path: Path
+) -> None:
+    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+    for path, value in ((before, old), (after, new)):
+        append(path, entry(0, run=path.stem, reward=value, raw_reward=value, grades={"a": Graded(value)}))
+    found = comparison(whole_table(before), whole_table(after))
+    assert (found["rewards_changed"], found["graders"]["a"]["scores_moved"]) == (moved, moved)
+
+
 def test_unfinished_rollouts_are_neither_missing_nor_changed(tmp_path: Path) -> None:
     before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
     append(before, entry(0), entry(1), entry(2, status="masked", reward=None, raw_reward=None))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from judgekit import Failed, Graded, Usage
+from judgekit import Failed, Graded, GradingRunner, Ledger, Rollout, Usage, grader
 from judgekit.metrics import Signal, SignalLimits
 from judgekit.metrics.signals import formatting, repetition
 from judgekit.report.signals import signals
@@ -131,3 +131,23 @@ def test_what_repetition_and_formatting_measure() -> None:
     assert formatting("") == formatting("plain text - with a dash * and stars") == 0
     marked = "# Title\n- a\n1. b\n| c |\n**d**"
     assert formatting(marked) == pytest.approx(100 * 6 / len(marked))
+
+
+async def test_flat_groups_are_the_trainers(tmp_path: Path) -> None:
+    """Of groups with two rewards or more: a judge that is down must not hide that nothing is left to learn."""
+
+    @grader
+    def late(rollout: Rollout) -> float:
+        if rollout.extra["i"] >= 4 * 20:
+            raise ConnectionError
+        return 0.1 + 0.2 if rollout.extra["i"] % 2 else 0.3  # equal up to rounding
+
+    runner = GradingRunner([late], ledger=Ledger(tmp_path / "l"))
+    made = [Rollout(response="", group=i // 8, extra={"i": i}) for i in range(160)]  # each id is two groups'
+    await runner.run_groups([made[i : i + 4] for i in range(0, 160, 4)])
+    table = Table(tmp_path / "l")
+    table.read(end=True)
+    for told in (signals(table), runner.metrics.counts.signals()):
+        (found,) = [signal for signal in told if signal.name == "flat_groups"]
+        assert (found.value, found.count, found.raised) == (1.0, 20, True)
+    assert runner.metrics.summary()["judgekit/flat_group_rate"] == 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import random
@@ -129,3 +130,47 @@ def check(rng: random.Random, tree: RewardTree, names: tuple[str, ...]) -> None:
         assert low - 1e-9 <= found.value <= high + 1e-9
         assert math.fsum(found.contributions.values()) == pytest.approx(found.value)
     assert explain(tree, skipped, rollout)
+
+
+def distinct(rng: random.Random, names: list[str], depth: int = 0) -> Node:
+    """A tree in which no name stands twice, so that its grades can all be at their best at once."""
+
+    def below() -> Node:
+        return distinct(rng, names, depth + 1)
+
+    kinds = (
+        ["leaf"]
+        if depth > 2 or len(names) < 4
+        else ["weighted", "weighted", "several", "clip", "gate", "fallback"]
+    )
+    match rng.choice(kinds):
+        case "weighted":
+            weights = [rng.randint(-5, 20) / 20 or 0.3 for _ in range(rng.randint(1, 3))]
+            return Weighted(
+                {f"t{i}": (w, below()) for i, w in enumerate(weights)}, normalize=rng.random() < 0.5
+            )
+        case "several":
+            return rng.choice([Product, Min, Max])(below(), below())
+        case "clip":
+            return Clip(below(), -0.55, 0.7)
+        case "gate":
+            return Gate(if_=Score(names.pop()) >= 0.5, then=below(), otherwise=below())
+        case "fallback":
+            return Fallback(below(), below())
+    return Score(names.pop()) if names else Const(rng.choice([0.1, 0.7, -1]))
+
+
+def test_the_best_and_the_worst_grades_give_the_bounds_to_the_last_bit() -> None:
+    """By them the rewards are counted that are the highest possible."""
+    for seed in range(250):
+        rng = random.Random(seed)
+        low, high = rng.choice([(0.0, 1.0), (-1.0, 1.0), (0.1, 0.7)])
+        root = distinct(rng, list("abcdef"))
+        tree = RewardTree(root, dict.fromkeys(score_names(root), (low, high)))
+        ends: list[Grade] = [Graded(low), Graded(high), Abstained("no")]
+        values = [
+            tree.evaluate(dict(zip(tree.names, grades, strict=True))).value
+            for grades in itertools.product(ends, repeat=len(tree.names))
+        ]
+        found = [value for value in values if value is not None]
+        assert (min(found), max(found)) == tree.bounds(), f"seed {seed}: {root.spec()}"

@@ -207,6 +207,23 @@ def test_results_are_spans_and_events(graded: Any) -> None:
     assert sum("gen_ai.evaluation.score.value" in given for given in rewards) == 20  # fills are no scores
 
 
+def test_groups_whose_ids_are_equal_numbers_have_a_span_each() -> None:
+    spans = Spans()
+    rollouts = [Rollout(response="x", group=group) for group in (1, True, 1.0, "1", (1,), (True,))]
+    with trace_results(provider=spans.provider) as told:
+        told(GradingRunner([length]).run_sync(rollouts))
+    *groups, run = spans.finished()
+    assert [group.attributes["judgekit.group"] for group in groups] == [
+        "1",
+        "True",
+        "1.0",
+        "1",
+        "(1,)",
+        "(True,)",
+    ]
+    assert run.attributes["judgekit.groups"] == 6
+
+
 async def test_judge_calls_are_spans() -> None:
     spans = Spans()
     judge = TracedJudge(ScriptedJudge("### Score: 1"), provider=spans.provider)

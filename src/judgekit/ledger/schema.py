@@ -102,6 +102,8 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     """Identifies the call of the runner."""
     index: int
     group: Any
+    group_first: int = 0
+    """Index of its group's first member: two groups of a run may have one id."""
     id: str = ""
     tags: Mapping[str, Any] = {}
     """What the host passed to `run`: training step, policy version, …"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from typing import Any
 
 from judgekit.ledger.jsonl import encoded
@@ -78,3 +79,11 @@ class Standing:
     def _replace(self, earlier: int, later: int) -> None:
         kept = self._finished[earlier] and not self._finished[later]
         self.replaced.add(later if kept else earlier)
+
+
+def replaced(lines: Iterable[Any]) -> frozenset[int]:
+    """Return the places of *lines* that a run which resumes theirs, or is resumed by it, has superseded."""
+    standing = Standing()
+    for line in lines:
+        standing.add(line)
+    return frozenset(standing.replaced)

@@ -54,8 +54,8 @@ _EXIT_S = 10.0
 """How long the end of the process waits for a disk that takes no line; nobody is held back for one any longer, either."""
 
 
-_Graded = tuple[RewardResult, Rollout, str, str, Mapping[str, Any], float]
-"""A result with its rollout, the digest of its spec, its run, the run's tags, and the time."""
+_Graded = tuple[RewardResult, Rollout, str, str, Mapping[str, Any], float, int]
+"""A result with its rollout, the digest of its spec, its run, the run's tags, the time, and its group's first index."""
 
 
 class Run(Protocol):
@@ -137,10 +137,17 @@ class Ledger:
             self.write(spec)
 
     def add(
-        self, result: RewardResult, rollout: Rollout, *, spec: str, run: str, tags: Mapping[str, Any]
+        self,
+        result: RewardResult,
+        rollout: Rollout,
+        *,
+        spec: str,
+        run: str,
+        tags: Mapping[str, Any],
+        group_first: int = 0,
     ) -> None:
         """Hand over a result, which must not change afterwards: the thread encodes it."""
-        self.write((result, rollout, spec, run, tags, time.time()))
+        self.write((result, rollout, spec, run, tags, time.time(), group_first))
 
     def write(self, line: Spec | Entry | _Graded) -> None:
         """Hand over a line. It is in the file some milliseconds later.
@@ -262,7 +269,14 @@ class Ledger:
             self._writing.release()
 
     def _entry(
-        self, result: RewardResult, rollout: Rollout, spec: str, run: str, tags: Mapping[str, Any], at: float
+        self,
+        result: RewardResult,
+        rollout: Rollout,
+        spec: str,
+        run: str,
+        tags: Mapping[str, Any],
+        at: float,
+        group_first: int = 0,
     ) -> Entry:
         texts: dict[str, Any] = {}
         if self.texts:
@@ -279,6 +293,7 @@ class Ledger:
             run=run,
             index=result.index,
             group=result.group,
+            group_first=group_first,
             id=rollout.id,
             tags=tags,
             reward=result.reward,

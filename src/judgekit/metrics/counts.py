@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from judgekit.metrics.moments import Moments, is_flat
+from judgekit.metrics.moments import FLAT, Moments, is_flat
 from judgekit.metrics.signals import (
     ALLOWANCE,
     LEAST,
@@ -112,14 +112,19 @@ class Counts:
         self, limits: SignalLimits | None = None, bounds: tuple[float, float] = (-math.inf, math.inf)
     ) -> None:
         self.limits = limits
-        self.low, self.high = bounds
+        low, high = bounds
+        # other terms of a sum may make the same reward, and round it differently
+        self.low = low * (1 + math.copysign(FLAT, low))
+        self.high = high * (1 - math.copysign(FLAT, high))
         self.graders: dict[str, GraderCounts] = {}
         self.statuses: Counter[str] = Counter()
         self.policies: Counter[str] = Counter()
         """Number of times that each setting for a missing grade was applied."""
         self.groups = 0
+        self.compared_groups = 0
+        """Groups of two or more valid members."""
         self.flat_groups = 0
-        """Groups of two or more valid members whose rewards are all equal."""
+        """Those of them whose rewards are all equal."""
         self.empty_groups = 0
         """Groups with too few valid members for a reward."""
         self.usage = Usage()
@@ -166,7 +171,9 @@ class Counts:
     def add_rewards(self, rollouts: Sequence[Rollout], rewards: Sequence[float], *, least: int = 1) -> None:
         """Count a group by its valid members. *least*: how many of them a reward needs."""
         self.groups += 1
-        self.flat_groups += len(rewards) >= 2 and is_flat(rewards)
+        if len(rewards) >= 2:
+            self.compared_groups += 1
+            self.flat_groups += is_flat(rewards)
         self.empty_groups += len(rewards) < least
         ALLOWANCE.look_at_group(self.evidence, rollouts, rewards)
 
@@ -177,6 +184,7 @@ class Counts:
         for policy, count in other.policies.items():
             _count(self.policies, policy, count)
         self.groups += other.groups
+        self.compared_groups += other.compared_groups
         self.flat_groups += other.flat_groups
         self.empty_groups += other.empty_groups
         self.usage += other.usage
@@ -219,7 +227,7 @@ class Counts:
         yield from self.evidence.signals(limits)
         if self.evidence.length.n < LEAST <= n and self.rewards.xx:
             yield correlated("length_overall", self.rewards, limits.length_overall, what="length")
-        yield from flat(self.flat_groups, self.groups, limits)
+        yield from flat(self.flat_groups, self.compared_groups, limits)
         if self._bounded:
             yield from saturated("highest", self.at_high, n, limits)
             yield from saturated("lowest", self.at_low, n, limits)
@@ -253,7 +261,7 @@ class Counts:
             out["rollouts"] = total
             for status in ("scored", "neutral", "excluded", "masked", "constant"):
                 out[f"{status}_rate"] = self.statuses[status] / total
-            out["flat_group_rate"] = self.flat_groups / max(1, self.groups)
+            out["flat_group_rate"] = self.flat_groups / max(1, self.compared_groups)
             out["empty_group_rate"] = self.empty_groups / max(1, self.groups)
         if n := self.rewards.n:
             out["reward_mean"] = self.rewards.mean_y

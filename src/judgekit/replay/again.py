@@ -11,7 +11,8 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, DataError, FailureRateError, did_you_mean
 from judgekit.ledger.reader import Reading
 from judgekit.ledger.schema import RESUMES, Entry
-from judgekit.replay.resume import drop_parts_of_groups, failed, lasting
+from judgekit.replay.groups import Member, comparing, recorded_groups, recorded_rollout, take_comparisons
+from judgekit.replay.resume import failed, lasting
 from judgekit.run.runner import GradingRunner
 from judgekit.types import RewardResult, Skipped
 
@@ -46,13 +47,16 @@ class FailedOnce:
         self._runner = runner
         self.changed = self._check_graders(reading)
         """Graders whose settings have changed since: their new grades stand beside those of the ledger."""
-        self._runs = reading.runs()
-        self._rollouts = [entry.to_rollout() for entry in reading.entries]
+        self._runs = [recorded_groups(reading.entries, run) for run in reading.runs()]
+        self._rollouts = [recorded_rollout(entry) for entry in reading.entries]
         self._known = [lasting(entry) for entry in reading.entries]
-        for members in self._runs:
-            drop_parts_of_groups(
-                runner, [self._rollouts[i] for i in members], [self._known[i] for i in members]
-            )
+        of_groups = {key for keys in comparing(runner).values() for key in keys}
+        for group in [group for groups in self._runs for group in groups] if of_groups else ():
+            members = [Member(i, reading.entries[i], self._known[i]) for i in group]
+            taken = [{k: g for k, g in self._known[i].items() if k not in of_groups} for i in group]
+            take_comparisons(runner, [self._rollouts[i] for i in group], group, taken, [members])
+            for i, grades in zip(group, taken, strict=True):
+                self._known[i] = grades
         for entry, known in zip(reading.entries, self._known, strict=True):
             if entry.response is None and not runner.spec.graders.keys() <= known.keys():
                 raise DataError(
@@ -84,12 +88,16 @@ class FailedOnce:
         """Ask run by run, since a fill is the mean of its own run."""
         results: list[Any] = [None] * len(self._entries)
         excess: FailureRateError | None = None
-        for members in self._runs:
+        for groups in self._runs:
+            members = [i for group in groups for i in group]
             tags = {k: v for k, v in self._entries[members[0]].tags.items() if k != RESUMES}
             try:
-                made: Sequence[RewardResult] = await self._runner.run(
-                    [self._rollouts[i] for i in members], tags=tags, known=[self._known[i] for i in members]
+                found = await self._runner.run_groups(
+                    [[self._rollouts[i] for i in group] for group in groups],
+                    tags=tags,
+                    known=[[self._known[i] for i in group] for group in groups],
                 )
+                made: Sequence[RewardResult] = [result for group in found for result in group]
             except FailureRateError as error:
                 excess, made = error, error.results
             for i, result in zip(members, made, strict=True):

@@ -12,8 +12,11 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.execution.background import run_blocking
 from judgekit.ledger.reader import Reading, read_ledger
-from judgekit.ledger.schema import Entry, Spec
+from judgekit.ledger.schema import Entry, GraderSpec, Spec
+from judgekit.ledger.standing import replaced
 from judgekit.ledger.writer import Ledger
+from judgekit.replay.groups import recorded_groups, recorded_rollout
+from judgekit.reward.explain import FILLED_BY_RUN
 from judgekit.reward.nodes import Node, Range, Switch, Weighted, as_node, score_names, walk
 from judgekit.reward.spec import parse
 from judgekit.reward.transforms import TransformName
@@ -27,18 +30,24 @@ class Replay(Struct, frozen=True):
 
     entries: Sequence[Entry]
     results: Sequence[RewardResult]
-    spec: Spec
-    """How the rewards were recomputed."""
+    specs: Mapping[str, Spec]
+    """How the rewards were recomputed, by the digest of the spec that the entry has."""
 
     def write(self, ledger: Ledger) -> None:
-        """Write the recomputed rewards to another ledger, as for a comparison. Blocks while the disk is behind."""
-        ledger.begin(self.spec)
+        """Write the recomputed rewards to another ledger, as for a comparison, with all grades that this one holds.
+
+        Blocks while the disk is behind.
+        """
+        for spec in self.specs.values():
+            ledger.begin(spec)
         for number, (entry, result) in enumerate(zip(self.entries, self.results, strict=True)):
             if number % _LINES == 0:
                 ledger.flush()
-            names = ("reward", "status", "raw_reward", "contributions", "grades", "missing", "policies")
+            names = ("reward", "status", "raw_reward", "contributions", "missing", "policies")
             changes = {name: getattr(result, name) for name in names}
-            ledger.write(msgspec.structs.replace(entry, spec=self.spec.digest, **changes))
+            grades = {**result.grades, **entry.grades}
+            digest = self.specs[entry.spec].digest
+            ledger.write(msgspec.structs.replace(entry, spec=digest, grades=grades, **changes))
 
 
 def replay(
@@ -50,61 +59,121 @@ def replay(
 ) -> Replay:
     """Recompute the rewards of a ledger's rollouts from its grades.
 
-    *reward*, *transform*, *missing_reward*: as in GradingRunner; None keeps the ledger's. A grade that the new reward
-    needs and a rollout lacks (its gate was not passed) has failed with "NotRecorded"; `FailedOnce` asks for failed
-    grades.
+    *reward*, *transform*, *missing_reward*: as in GradingRunner; None keeps the ledger's, its last one. A grade that the
+    new reward needs and a rollout lacks (its gate was not passed) has failed with "NotRecorded"; `FailedOnce` asks for
+    failed grades. An unfinished rollout stays unfinished, without a reward.
 
     Raises DataError if the ledger cannot be read, or lacks what a switch reads, and ConfigError if the reward names a
     grade that the ledger does not have.
     """
-    reading = ledger if isinstance(ledger, Reading) else read_ledger(ledger)
-    if not reading.entries:
+    # groups are compared whole, also where another run has replaced a part of one
+    reading = ledger if isinstance(ledger, Reading) else read_ledger(ledger, replaced=True)
+    entries = reading.entries
+    left_out = frozenset() if isinstance(ledger, Reading) else replaced(entries)
+    kept = [i for i in range(len(entries)) if i not in left_out]
+    if not kept:
         raise DataError("the ledger holds no rollouts")
-    spec = reading.specs.get(reading.entries[-1].spec)
-    if spec is None:
+    last = reading.specs.get(entries[kept[-1]].spec)
+    if last is None:
         raise DataError("the ledger does not say how its last rollout was graded: its spec line is missing")
     if reward is None:
-        root = parse(spec.reward)
+        root = parse(last.reward)
     else:
         root = Weighted(reward) if isinstance(reward, Mapping) else as_node(reward)
-    _check_switches(root, reading)
-    known = {name: g for s in reading.specs.values() for name, g in s.graders.items()}
-    graders: dict[str, _Recorded] = {}
-    for key in score_names(root):
-        if key not in known:
-            raise ConfigError(
-                f"the reward names {key!r}, which the ledger holds no grades of{did_you_mean(key, known)}"
-            )
-        name, _, part = key.partition(".")
-        recorded = graders.setdefault(name, _Recorded(name, known[key].version, known[key].bounds()))
-        if part:
-            recorded.outputs += (part,)
-    runner = GradingRunner(
-        graders,
+    _check_switches(root, [entries[i] for i in kept])
+    ways = _Ways(
+        reading.specs,
         root,
-        transform=spec.transform if transform is None else transform,  # type: ignore[arg-type]
-        missing_reward=spec.missing_reward if missing_reward is None else missing_reward,
+        transform=last.transform if transform is None else transform,
+        missing_reward=last.missing_reward if missing_reward is None else missing_reward,
     )
-    results: list[Any] = [None] * len(reading.entries)
-    for members in reading.runs():  # run by run: a fill is the mean of its own run
-        rollouts = [_rollout(reading.entries[i]) for i in members]
-        for i, result in zip(members, run_blocking(runner.run(rollouts)), strict=True):
-            results[i] = msgspec.structs.replace(result, index=i)
-    made = runner.spec
-    spec = Spec.of(
-        {name: known[name] for name in made.graders},
-        reward=made.reward,
-        transform=made.transform,
-        missing_reward=made.missing_reward,
+    results: dict[int, RewardResult] = {}
+    for run in reading.runs():  # run by run: a fill is the mean of its own run
+        if left_out.issuperset(run):
+            continue
+        results.update((i, _unfinished(entries[i])) for i in run if entries[i].status == "unfinished")
+        groups = recorded_groups(entries, [i for i in run if i not in results])
+        runner = ways.runner(entries[run[0]].spec)
+        made = run_blocking(
+            runner.run_groups([[_with_grades(entries[i]) for i in group] for group in groups])
+        )
+        for group, found in zip(groups, made, strict=True):
+            results.update((i, ways.as_filled(entries[i], one)) for i, one in zip(group, found, strict=True))
+    return Replay(
+        [entries[i] for i in kept],
+        [msgspec.structs.replace(results[i], index=at) for at, i in enumerate(kept)],
+        {digest: ways.spec(digest) for digest in dict.fromkeys(entries[i].spec for i in kept)},
     )
-    return Replay(reading.entries, results, spec)
 
 
-def _check_switches(root: Node, reading: Reading) -> None:
+class _Ways:
+    """How the rewards are recomputed, for each of the ledger's specs: a grader's range may differ between them."""
+
+    def __init__(self, specs: Mapping[str, Spec], root: Node, *, transform: Any, missing_reward: Any) -> None:
+        self._specs = specs
+        self._all = {name: grader for spec in specs.values() for name, grader in spec.graders.items()}
+        self._root = root
+        self._settings = {"transform": transform, "missing_reward": missing_reward}
+        self._names = score_names(root)
+        for name in self._names:
+            if name not in self._all:
+                raise ConfigError(
+                    f"the reward names {name!r}, which the ledger holds no grades of{did_you_mean(name, self._all)}"
+                )
+        self._runners: dict[Any, GradingRunner] = {}
+
+    def _graders(self, digest: str) -> dict[str, GraderSpec]:
+        own = self._specs.get(digest)
+        return self._all if own is None else {**self._all, **own.graders}
+
+    def runner(self, digest: str) -> GradingRunner:
+        """Return the runner for rollouts of a spec; specs with equal ranges share it."""
+        known = self._graders(digest)
+        ranges = tuple(known[name].bounds() for name in self._names)
+        if ranges not in self._runners:
+            graders: dict[str, _Recorded] = {}
+            for key in self._names:
+                name, _, part = key.partition(".")
+                recorded = graders.setdefault(name, _Recorded(name, known[key].version, known[key].bounds()))
+                if part:
+                    recorded.outputs += (part,)
+            self._runners[ranges] = GradingRunner(graders, self._root, **self._settings)
+        return self._runners[ranges]
+
+    def spec(self, digest: str) -> Spec:
+        """Describe how rollouts of a spec are rewarded now."""
+        return Spec.of(self._graders(digest), reward=self._root.spec(), **self._settings)
+
+    def as_filled(self, entry: Entry, result: RewardResult) -> RewardResult:
+        """Keep the fill that the run gave for want of any reward in the group, if nothing else is asked for.
+
+        The run may have taken the mean of runs before it, of which the ledger need not know.
+        """
+        own = self._specs.get(entry.spec)
+        if own is None or FILLED_BY_RUN not in entry.policies or FILLED_BY_RUN not in result.policies:
+            return result
+        settings = {"transform": own.transform, "missing_reward": own.missing_reward}
+        same = settings == self._settings and parse(own.reward).spec() == self._root.spec()
+        return msgspec.structs.replace(result, reward=entry.reward) if same else result
+
+
+def _unfinished(entry: Entry) -> RewardResult:
+    return RewardResult(
+        index=entry.index,
+        group=entry.to_rollout().group,
+        reward=None,
+        status="unfinished",  # type: ignore[arg-type]
+        raw_reward=None,
+        contributions={},
+        grades=entry.grades,
+    )
+
+
+def _check_switches(root: Node, entries: Sequence[Entry]) -> None:
     """Raise DataError if a switch reads a field that the ledger does not hold."""
     for node in walk(root):
         field = node.by.partition(".")[0] if isinstance(node, Switch) else ""
-        if field in _TEXTS and any(entry.response is None for entry in reading.entries):
+        if field in _TEXTS and any(entry.response is None for entry in entries):
             raise DataError(
                 f"the reward switches by {field}, which this ledger does not hold (Ledger(texts=True) keeps it)"
             )
@@ -136,5 +205,5 @@ _GRADES = "judgekit recorded grades"
 _NOT_RECORDED = Failed("NotRecorded", "the ledger holds no such grade of this rollout")
 
 
-def _rollout(entry: Entry) -> Rollout:
-    return msgspec.structs.replace(entry.to_rollout(), extra={**entry.extra, _GRADES: entry.grades})
+def _with_grades(entry: Entry) -> Rollout:
+    return msgspec.structs.replace(recorded_rollout(entry), extra={**entry.extra, _GRADES: entry.grades})

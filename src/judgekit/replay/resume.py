@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
-from judgekit.graders.protocol import is_group_grader
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.reader import Reading
 from judgekit.ledger.schema import Entry
 from judgekit.ledger.writer import rollout_digest
+from judgekit.replay.groups import Member, comparing, recorded_groups, take_comparisons
 from judgekit.run.grouping import group_by_prompt, group_id
 from judgekit.run.runner import GradingRunner
 from judgekit.types import Failed, Grade, Rollout, Skipped
@@ -38,7 +39,7 @@ def known_grades(reading: Reading, runner: GradingRunner, rollouts: Sequence[Rol
     A rollout is recognised by its id, its group, and a digest of everything that graders can read. Scores, abstentions
     and failures that the rollout caused are taken. Other failures and skipped grades are asked for again, and so are
     grades of another version of a grader, of a grader with other settings (its fingerprint), and of a group grader
-    that not all members of the group have.
+    that compared other members than it would now. Equal rollouts have a grade each, in their order.
     """
     ours = runner.spec.graders
     same, other = {}, {}
@@ -46,22 +47,45 @@ def known_grades(reading: Reading, runner: GradingRunner, rollouts: Sequence[Rol
         shared = ours.keys() & spec.graders.keys()
         same[digest] = {name for name in shared if spec.graders[name].same_settings(ours[name])}
         other[digest] = shared - same[digest]
-    found: dict[Hashable, dict[str, Grade]] = {}
+    of_groups = {key for keys in comparing(runner).values() for key in keys}
+    found: dict[Hashable, list[dict[str, Grade]]] = {}
+    """Each rollout's grades, and those of its equals in the order of their indices."""
+    recorded: dict[bytes, list[list[Member]]] = {}
     runs: dict[Hashable, list[str]] = {}
     changed: dict[Hashable, set[str]] = {}
     others = 0
-    for entry in reading.entries:
-        key = entry.rollout
-        changed.setdefault(key, set()).update(other.get(entry.spec, ()))
-        if not same.get(entry.spec):
-            others += 1
-            continue
-        kept = {name: grade for name, grade in lasting(entry).items() if name in same[entry.spec]}
-        found.setdefault(key, {}).update(kept)
-        runs.setdefault(key, []).append(entry.run)
+    for run in sorted(reading.runs(), key=min):  # later ones last: their grades count
+        members: dict[int, Member] = {}
+        seen: Counter[Hashable] = Counter()
+        for i in run:
+            entry = reading.entries[i]
+            key = entry.rollout
+            changed.setdefault(key, set()).update(other.get(entry.spec, ()))
+            if not same.get(entry.spec):
+                others += 1
+                continue
+            kept = {name: grade for name, grade in lasting(entry).items() if name in same[entry.spec]}
+            equals = found.setdefault(key, [])
+            if seen[key] == len(equals):
+                equals.append({})
+            equals[seen[key]].update((name, grade) for name, grade in kept.items() if name not in of_groups)
+            seen[key] += 1
+            runs.setdefault(key, []).append(entry.run)
+            members[i] = Member(key, entry, kept)
+        for group in recorded_groups(reading.entries, list(members)) if of_groups else ():
+            of_group = recorded.setdefault(encoded(reading.entries[group[0]].group), [])
+            of_group.insert(0, [members[i] for i in group])
     keys = [(r.id, encoded(group_id(r)), rollout_digest(r)) for r in rollouts]
-    grades = [dict(found.get(key, {})) for key in keys]
-    drop_parts_of_groups(runner, rollouts, grades)
+    waiting = {key: iter(equals) for key, equals in found.items()}
+    grades = [dict(next(waiting.get(key, iter(())), {})) for key in keys]
+    for group in group_by_prompt(rollouts) if of_groups else ():
+        take_comparisons(
+            runner,
+            [rollouts[i] for i in group],
+            [keys[i] for i in group],
+            [grades[i] for i in group],
+            recorded.get(keys[group[0]][1], ()),
+        )
     again = {
         name
         for key, known in zip(keys, grades, strict=True)
@@ -75,18 +99,6 @@ def known_grades(reading: Reading, runner: GradingRunner, rollouts: Sequence[Rol
         others,
         [name for name in ours if name in again],
     )
-
-
-def drop_parts_of_groups(
-    runner: GradingRunner, rollouts: Sequence[Rollout], grades: Sequence[dict[str, Grade]]
-) -> None:
-    """Remove a group grader's grades if not all members of the group have one: it must be asked about all."""
-    of_groups = {name for name, grader in runner.graders.items() if is_group_grader(grader)}
-    for key in [key for key in runner.spec.graders if key.partition(".")[0] in of_groups]:
-        for members in group_by_prompt(rollouts):
-            if not all(key in grades[i] for i in members):
-                for i in members:
-                    grades[i].pop(key, None)
 
 
 def lasting(entry: Entry) -> dict[str, Grade]:

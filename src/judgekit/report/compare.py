@@ -96,7 +96,7 @@ def _grader(before: Table, after: Table, name: str, pairs: Sequence[tuple[int, i
         old, new = _grade(before, name, row), _grade(after, name, other)
         if isinstance(old, float) and isinstance(new, float):
             moments.add(old, new)
-            moved += abs(old - new) > 1e-9
+            moved += _difference(old, new) > 0
         else:
             kinds += old != new
     return {
@@ -118,10 +118,10 @@ def _grade(table: Table, name: str, row: int) -> float | str:
 
 
 def _difference(old: float, new: float) -> float:
-    """How far a reward moved; infinitely where one of the two is missing."""
+    """How far a number moved, but for rounding; infinitely where one of the two is missing."""
     if math.isnan(old) or math.isnan(new):
         return 0.0 if math.isnan(old) and math.isnan(new) else math.inf
-    return abs(new - old) if abs(new - old) > 1e-9 else 0.0
+    return 0.0 if math.isclose(old, new, rel_tol=1e-9, abs_tol=1e-12) else abs(new - old)
 
 
 def _known(x: float) -> float | None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from judgekit.metrics import SIGNAL_LIMITS, Moments, Signal, SignalLimits
+from judgekit.metrics.moments import is_flat
 from judgekit.metrics.signals import Evidence, flat, formatting, missing, repetition, saturated
 from judgekit.report.table import STATES, Table
 
@@ -33,7 +34,7 @@ def signals(table: Table, limits: SignalLimits | None = None) -> list[Signal]:
     _pair(table, rows, evidence)
     found = [
         *evidence.signals(limits),
-        *flat(sum(len({reward[row] for row in m}) == 1 for m in groups), len(groups), limits),
+        *flat(sum(is_flat([reward[row] for row in m]) for m in groups), len(groups), limits),
     ]
     if values := Counter(reward[row] for row in rows):
         found += saturated("highest", values[max(values)], len(rows), limits)
@@ -44,10 +45,10 @@ def signals(table: Table, limits: SignalLimits | None = None) -> list[Signal]:
 
 def _groups(table: Table, rows: Sequence[int]) -> list[list[int]]:
     """The groups of two or more rewards."""
-    members: dict[tuple[int, int], list[int]] = defaultdict(list)
+    members: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     run, group = table.codes["run"], table.codes["group"]
     for row in rows:
-        members[run[row], group[row]].append(row)
+        members[run[row], group[row], table.firsts[row]].append(row)
     return [found for found in members.values() if len(found) > 1]
 
 

@@ -56,6 +56,7 @@ class _Row(Struct, tag_field="type", tag="rollout"):
     raw_reward: float | None
     status: str
     grades: dict[str, _Grade]
+    group_first: int = 0
     spec: str = ""
     id: str = ""
     tags: dict[str, Any] = {}
@@ -159,6 +160,8 @@ class Table:
         self.codes: dict[str, array[int]] = {
             key: array("l") for key in ("group", "source", "status", "finish", "run", "phase")
         }
+        self.firsts = array("l")
+        """For each row, the index of its group's first member: two groups of a run may have one id."""
         self.names: dict[str, Names] = {key: Names() for key in (*self.codes, "error")}
         self.texts: dict[str, list[str]] = {"id": [], "preview": []}
         self.graders: dict[str, GraderColumn] = {}
@@ -291,6 +294,7 @@ class Table:
             ("phase", str(row.tags.get("phase", ""))),
         ):
             self.codes[key].append(self.names[key].code(value))
+        self.firsts.append(row.group_first)
         self.texts["id"].append(row.id)
         self.texts["preview"].append(_shortened(row.response or ""))
         for column in self.graders.values():

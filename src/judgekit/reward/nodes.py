@@ -13,7 +13,7 @@ rollouts that do not get there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
@@ -259,10 +259,7 @@ class Weighted(Node):
             if not self.normalize:
                 total = present / (present + sum(abs(term.weight) for term, _ in dropped))
         contributions = {t.label: t.weight / total * terms[t.label] for t in self.terms if t.label in terms}
-        try:
-            value = math.fsum(contributions.values())
-        except (OverflowError, ValueError):
-            value = math.inf
+        value = _sum(contributions.values(), math.inf)
         if top and math.isfinite(value):
             ev.terms, ev.contributions = terms, contributions
         return ev.checked(value)
@@ -271,23 +268,21 @@ class Weighted(Node):
         return [Branch(term.node) for term in self.terms]
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        low = high = 0.0
-        for term in self.terms:
-            if term.weight:
-                a, b = (term.weight * x for x in term.node.bounds(ranges))
-                low, high = low + min(a, b), high + max(a, b)
-        scale = 1.0 / sum(abs(t.weight) for t in self.terms) if self.normalize else 1.0
-        if any(t.node.drops_out() for t in self.terms):
+        # computed as `value` does, so that the best grades give the highest value to the last bit
+        terms = [term for term in self.terms if term.weight]
+        present = 0.0
+        for term in terms:
+            present += abs(term.weight)
+        total = present if self.normalize else 1.0
+        ends = [[t.weight / total * x for x in t.node.bounds(ranges)] for t in terms]
+        low, high = _sum(map(min, ends), -math.inf), _sum(map(max, ends), math.inf)
+        if any(t.node.drops_out() for t in terms):
             # a term that drops out gives its weight to the others, so that any mix of the terms is possible
-            total = 1.0 if self.normalize else sum(abs(t.weight) for t in self.terms)
-            ends = [
-                math.copysign(total, t.weight) * x
-                for t in self.terms
-                if t.weight
-                for x in t.node.bounds(ranges)
+            alone = [
+                math.copysign(present / total, t.weight) * x for t in terms for x in t.node.bounds(ranges)
             ]
-            return min(low * scale, *ends), max(high * scale, *ends)
-        return low * scale, high * scale
+            return min(low, *alone), max(high, *alone)
+        return low, high
 
     def spec(self) -> Any:
         def term(t: Term) -> Any:
@@ -603,6 +598,14 @@ def walk(node: Node) -> Iterator[Node]:
 def score_names(root: Node) -> tuple[str, ...]:
     """Return the names of the grades that a tree uses, each once, in its order."""
     return tuple(dict.fromkeys(node.name for node in walk(root) if isinstance(node, Score)))
+
+
+def _sum(values: Iterable[float], beyond: float) -> float:
+    """Add values up, without rounding in between; *beyond* if they leave the floats."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):
+        return beyond
 
 
 def _hull(nodes: Sequence[Node], ranges: Mapping[str, Range]) -> Range:

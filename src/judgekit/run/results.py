@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Literal
 
 from judgekit.errors import FailureRateError, MissingRewardError
@@ -36,8 +37,8 @@ class Results:
         self.deferred: list[RolloutState] = []
         """Members of groups without a valid reward: their neutral fill is the run's mean, known at its end."""
         self.valid = 0
-        self.total = 0.0
-        """Number and sum of the raw rewards so far, for that mean."""
+        self.total = Fraction()
+        """Number and sum of the raw rewards of the groups so far, for that mean. The order of the groups adds no rounding."""
         self.counts = None if plan.settings.max_failure_rate is None else Counts()
         self._loop = asyncio.get_running_loop()
         self.unfinished: set[RolloutState] = set()
@@ -65,11 +66,8 @@ class Results:
         if value is None:
             if not self.fills:
                 self._emit_missing(state, None)
-        else:
-            self.valid += 1
-            self.total += value
-            if not self.relative:
-                self._emit(state, value, "scored")
+        elif not self.relative:
+            self._emit(state, value, "scored")
         if group.finished == group.size:
             self.settle(group)
 
@@ -86,6 +84,9 @@ class Results:
     def _settle(self, group: Group, valid: list[RolloutState], raw: list[float]) -> None:
         values = self._transformed(valid, raw)
         fill = NEUTRAL.get(self.transform)
+        if fill is None and raw:
+            self.valid += len(raw)
+            self.total += len(raw) * Fraction(mean(raw))
         if fill is None and len(valid) < len(group.members) and self.missing_reward == "neutral":
             if not values:
                 self.deferred += group.members
@@ -164,8 +165,8 @@ class Results:
 
         Equal for all members, it gives no group-relative advantage, and it leaves the batch's mean unchanged.
         """
-        if self.valid and math.isfinite(self.total):
-            return self.total / self.valid
+        if self.valid:
+            return float(self.total / self.valid)
         known = self.plan.metrics.counts.rewards
         if known.n:
             return known.mean_y
@@ -213,7 +214,14 @@ class Results:
     def _record(self, result: RewardResult, state: RolloutState) -> None:
         ledger = self.plan.ledger
         assert ledger is not None
-        ledger.add(result, state.rollout, spec=self.plan.spec.digest, run=self.run, tags=self.tags)
+        ledger.add(
+            result,
+            state.rollout,
+            spec=self.plan.spec.digest,
+            run=self.run,
+            tags=self.tags,
+            group_first=state.group.first,
+        )
 
     def _emit(self, state: RolloutState, reward: float | None, status: Status) -> None:
         result = self._result(state, reward, status)

@@ -136,21 +136,31 @@ class GradingRunner:
         Cancelling leaves no task behind.
         """
         batch = _checked(rollouts)
-        if known and len(known) != len(batch):
-            raise DataError(f"{len(known)} mappings of known grades for {len(batch)} rollouts")
+        _check_known(known, batch)
         return await (await self._new_run(tags)).collect(batch, group_by_prompt(batch), known)
 
     async def run_groups(
-        self, groups: Iterable[Iterable[Rollout]], *, tags: Mapping[str, Any] | None = None
+        self,
+        groups: Iterable[Iterable[Rollout]],
+        *,
+        tags: Mapping[str, Any] | None = None,
+        known: Sequence[Sequence[Mapping[str, Grade]]] = (),
     ) -> list[list[RewardResult]]:
-        """Grade rollouts that are already grouped: `results[p][g]` belongs to `groups[p][g]`."""
+        """Grade rollouts that are already grouped: `results[p][g]` belongs to `groups[p][g]`.
+
+        *tags*, *known*: as in `run`; `known[p][g]` belongs to `groups[p][g]`.
+        """
         batch: list[Rollout] = []
         members: list[range] = []
         for group in groups:
             start = len(batch)
             batch += group
             members.append(range(start, len(batch)))
-        results = await (await self._new_run(tags)).collect(_checked(batch), [list(m) for m in members if m])
+        grades = [grades for group in known for grades in group]
+        _check_known(grades, batch)
+        results = await (await self._new_run(tags)).collect(
+            _checked(batch), [list(m) for m in members if m], grades
+        )
         return [[results[i] for i in m] for m in members]
 
     async def stream(
@@ -330,6 +340,11 @@ class GradingRunner:
 def _runner(graders: Any, root: Node, options: dict[str, Any], shared: bool) -> GradingRunner:
     made = GradingRunner(graders, root, **options)
     return made.with_settings(shared=True) if shared else made
+
+
+def _check_known(known: Sequence[Mapping[str, Grade]], rollouts: Sequence[Rollout]) -> None:
+    if known and len(known) != len(rollouts):
+        raise DataError(f"{len(known)} mappings of known grades for {len(rollouts)} rollouts")
 
 
 def _named(graders: Mapping[str, AnyGrader] | Sequence[AnyGrader]) -> dict[str, AnyGrader]:

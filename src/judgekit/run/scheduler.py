@@ -275,7 +275,7 @@ class Run:
                         "group must stand together in an asynchronous input, or go to a judgekit.trainers.GroupCollector",
                         group_id(rollout),
                     )
-                group = Group(group_id(rollout), _OPEN)
+                group = Group(group_id(rollout), _OPEN, self.taken_in)
             self._take_in(RolloutState(self.taken_in, rollout, group))
             self.workers.start()
             await self._until_room()
@@ -492,7 +492,8 @@ def _in_fair_order(rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> 
     window: deque[tuple[Group, Iterator[int]]] = deque()
     while True:
         while len(window) < _WINDOW and (members := next(waiting, None)) is not None:
-            window.append((Group(group_id(rollouts[members[0]]), len(members)), iter(members)))
+            first = members[0]
+            window.append((Group(group_id(rollouts[first]), len(members), first), iter(members)))
         if not window:
             return
         group, left = window.popleft()

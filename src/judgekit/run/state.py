@@ -13,10 +13,12 @@ from judgekit.types import Grade, Rollout, text_size
 class Group:
     """Rollouts that compete with each other."""
 
-    __slots__ = ("finished", "id", "members", "size", "wanted")
+    __slots__ = ("finished", "first", "id", "members", "size", "wanted")
 
-    def __init__(self, id_: Hashable, size: float) -> None:
+    def __init__(self, id_: Hashable, size: float, first: int) -> None:
         self.id = id_
+        self.first = first
+        """Index of its first member."""
         self.size = size
         """Number of members, including those still to come; infinite while unknown."""
         self.members: list[RolloutState] = []

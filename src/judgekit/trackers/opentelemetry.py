@@ -144,13 +144,13 @@ def trace_results(
     with tracer.start_as_current_span(name) as span:
 
         def told(results: Sequence[RewardResult]) -> None:
-            groups: dict[Any, list[RewardResult]] = {}
+            groups: dict[str, list[RewardResult]] = {}
             for result in results:
-                groups.setdefault(result.group, []).append(result)
+                groups.setdefault(repr(result.group), []).append(result)  # 1, 1.0 and True are three
             span.set_attributes({"judgekit.rollouts": len(results), "judgekit.groups": len(groups)})
-            for group, members in groups.items():
+            for members in groups.values():
                 with tracer.start_as_current_span(
-                    "judgekit.group", attributes={"judgekit.group": str(group)[:200]}
+                    "judgekit.group", attributes={"judgekit.group": str(members[0].group)[:200]}
                 ) as inner:
                     for result in members:
                         _add(inner, result)
