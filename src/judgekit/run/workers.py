@@ -202,6 +202,7 @@ class Workers:
                 # graders that never suspend would starve the event loop
                 if time.perf_counter() > turn_ends:
                     worker.running = False
+                    self.watch()
                     await asyncio.sleep(0)
                     turn_ends = time.perf_counter() + SLICE_S / len(self._workers)
                 worker.running = True
@@ -271,6 +272,10 @@ class Workers:
         coroutine: Any = awaitable if hasattr(awaitable, "send") else _awaited(awaitable)
         try:
             step = coroutine.send(None)
+            # a grader that never suspends needs no clock: nothing could end it earlier
+            nearest = min(worker.deadline, self._run_ends)
+            if nearest < self._clock_at:
+                self._set_clock(nearest)
             self._will_wait()
             while True:
                 try:
@@ -311,9 +316,6 @@ class Workers:
         if job.grader.mode != "process":  # the pool keeps time itself, once a worker has the rollout
             STOPWATCH.set(job.stopwatch)
             worker.deadline = job.started + job.grader.timeout_s + job.stopwatch.held_s()
-        nearest = min(worker.deadline, self._run_ends)
-        if nearest < self._clock_at:
-            self._set_clock(nearest)
 
     def _try_again(self, job: Job, error: BaseException) -> bool:
         """Retry the job after a wait that occupies no worker. Returns False if this was its last attempt."""
