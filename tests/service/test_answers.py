@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from judgekit import GradingRunner, JudgeUnavailable, Ledger, Rollout, read_ledger
-from judgekit.graders.function import group_grader
+from judgekit.graders.function import grader, group_grader
 from judgekit.service import answers
 from judgekit.service.answers import Answers, Job
 
@@ -168,6 +168,27 @@ async def test_a_restarted_service_takes_grades_from_the_ledger(tmp_path: Path) 
     tagged = [entry for entry in read_ledger(path).entries if entry.tags.get("resumes")]
     assert len(tagged) == 2
     assert len(read_ledger(path).entries) == 4
+
+
+@pytest.mark.parametrize("equal", [False, True])
+async def test_of_a_rollout_with_several_lines_the_finished_one_counts(equal: bool, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    rows = {"rollouts": [{"response": "a"}, {"response": "a" if equal else "b"}]}
+
+    @grader
+    async def quick(response: str) -> float:
+        return 0.0
+
+    first, second = Gate(open=False), Gate()
+    async with serving(GradingRunner([first, quick], ledger=Ledger(path))) as address:
+        sent = asyncio.create_task(address.post("/v1/rewards", rows, Idempotency_Key="k"))
+        await until(lambda: path.exists() and path.read_text().count("unfinished") == 2)
+        first.opened.set()
+        await sent
+    async with serving(GradingRunner([second, quick], ledger=Ledger(path))) as address:
+        again = await address.post("/v1/rewards", rows, Idempotency_Key="k")
+    assert second.asked == []
+    assert [r["reward"] for r in again.json["results"]] == [0.5, 0.5]
 
 
 async def test_only_what_is_missing_is_asked_for_after_a_restart(tmp_path: Path) -> None:

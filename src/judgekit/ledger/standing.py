@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.schema import RESUMES
+
+_T = TypeVar("_T")
 
 
 class Standing:
@@ -79,6 +81,14 @@ class Standing:
     def _replace(self, earlier: int, later: int) -> None:
         kept = self._finished[earlier] and not self._finished[later]
         self.replaced.add(later if kept else earlier)
+
+
+def latest(lines: Sequence[_T]) -> list[_T]:
+    """Return *lines* without those that another line of their run has superseded."""
+    standing = Standing()
+    for line in lines:
+        standing.add(line)
+    return [line for at, line in enumerate(lines) if at not in standing.repeated]
 
 
 def replaced(lines: Iterable[Any]) -> frozenset[int]:

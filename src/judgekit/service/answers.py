@@ -25,6 +25,7 @@ import msgspec
 
 from judgekit.errors import ServiceUnavailable
 from judgekit.ledger.schema import Entry, Line
+from judgekit.ledger.standing import latest
 
 REQUEST = "request"
 """Tag of a run: the request that it belongs to, see `Recall`."""
@@ -296,11 +297,11 @@ class Recall:
         tag = self.tag(key)
         runs = self._entries.pop(tag, {})
         if unique:
-            return [entry for entries in runs.values() for entry in entries]
+            return latest([entry for entries in runs.values() for entry in entries])
         taken = runs.pop(next(iter(runs)), []) if runs else []
         if runs:
             self._entries[tag] = runs
-        return taken
+        return latest(taken)
 
 
 _decode = msgspec.json.Decoder(Line).decode
