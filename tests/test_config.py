@@ -555,3 +555,5 @@ graders:
     assert changed() == {"routed"}
     path.write_text(text.replace("soft_max: 10", "soft_max: 11"))
     assert changed() == {"brief"}
+    path.write_text(text.replace("soft_max: 10", f'soft_max: 10, name: "{300 * "x"}:y"'))  # no path
+    assert changed() == {"brief"}

@@ -273,8 +273,8 @@ def gemma_like() -> Any:
 
 
 def unigram() -> Any:
-    """The first Mistral's vocabulary as a unigram model that falls back to bytes, of the kind of LLM-jp's and Sarashina's."""
-    from tokenizers import Tokenizer
+    """The first Mistral's vocabulary as a unigram model with bytes and NFKC, of the kind of LLM-jp's and Sarashina's."""
+    from tokenizers import Tokenizer, normalizers
 
     spec = json.loads(mistral_v1().backend_tokenizer.to_str())
     pieces = sorted(spec["model"]["vocab"].items(), key=lambda item: item[1])
@@ -285,6 +285,7 @@ def unigram() -> Any:
     ]
     spec["model"] = {"type": "Unigram", "unk_id": 0, "vocab": scored, "byte_fallback": True}
     made = Tokenizer.from_str(json.dumps(spec))
+    made.normalizer = normalizers.NFKC()
     return _fast(made, INST, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 

@@ -118,9 +118,10 @@ class RewardConfig(BaseModel):
         digest = hashlib.blake2b(digest_size=6)
         digest.update(json.dumps(settings, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
         for path in sorted({path for text in _texts(settings) for path in self._named_files(text)}):
-            stat = path.stat()
-            large = stat.st_size > _LARGE
-            digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode() if large else path.read_bytes())
+            with contextlib.suppress(OSError):  # one that cannot be read: whoever needs it says so
+                stat = path.stat()
+                large = stat.st_size > _LARGE
+                digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode() if large else path.read_bytes())
         return digest.hexdigest()
 
     def _named_files(self, text: str) -> Iterator[Path]:
@@ -131,14 +132,14 @@ class RewardConfig(BaseModel):
         if self._folder is None:
             return
         name = text
-        if _OBJECT.fullmatch(text):
-            module = text.partition(":")[0].replace(".", "/")
-            for parent in [*reversed(Path(module).parents), Path(module)][1:]:
-                if (self._folder / parent / "__init__.py").is_file():
-                    yield from filter(Path.is_file, (self._folder / parent).rglob("*.py"))
-                    return
-            name = f"{module}.py"
         with contextlib.suppress(OSError, ValueError, RuntimeError):  # not a path
+            if _OBJECT.fullmatch(text):
+                module = text.partition(":")[0].replace(".", "/")
+                for parent in [*reversed(Path(module).parents), Path(module)][1:]:
+                    if (self._folder / parent / "__init__.py").is_file():
+                        yield from filter(Path.is_file, (self._folder / parent).rglob("*.py"))
+                        return
+                name = f"{module}.py"
             if (path := self._folder / Path(name).expanduser()).is_file():
                 yield path
 

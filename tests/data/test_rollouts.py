@@ -326,6 +326,20 @@ def test_two_references_that_differ_are_a_question(holder: str) -> None:
     assert found.ground_truth == "4"
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (42, 42.0), ("42", 42), ("42 ", "42"), (["a", 1], ("a", "1")), ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ("42", ""), ([], ["42"]), ({}, "42"),
+    ],
+)  # fmt: skip
+def test_references_that_say_the_same_are_no_question(one: Any, other: Any) -> None:
+    for first, second in ((one, other), (other, one)):
+        row = {"response": "4", "ground_truth": first, "reward_model": {"ground_truth": second}}
+        (found,) = rollouts_from([row])
+        assert found.ground_truth == (first or second)
+
+
 def test_a_column_of_responses_is_a_group() -> None:
     rows = [
         {"prompt": "2+2?", "responses": ["4", "5"], "reward_model": {"style": "rule", "ground_truth": "4"}},

@@ -151,6 +151,9 @@ def test_only_the_markers_are_broken_up() -> None:
     assert without_markers("[[[A]]", ("[[",)) == "[ [ [A]]"
     assert without_markers("a⩴b ::= c", ("::",)) == "a<U+2A74>b : := c"
     assert without_markers("[\u0338[A]]", ("[[",)) == "[\u0338 [A]]"
+    # also where blanks are joined
+    assert without_markers("Rating = 10", ("Rating =",)) == "Ratin g = 10"
+    assert without_markers("= 10", ("=", "= :")) == "= 10"
 
 
 @pytest.mark.parametrize("blank", ["\u2581", "\u1680", "\u3000", "\u00a0", "  ", "\t", "\n", "\u2003"])

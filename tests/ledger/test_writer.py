@@ -280,6 +280,23 @@ async def test_many_short_runs_are_held_back_by_a_slow_disk(
     assert disk.most < 400
 
 
+async def test_a_slow_disk_does_not_delay_the_start_of_a_run_with_a_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = False
+
+    async def catch_up(self: Ledger) -> None:
+        nonlocal asked
+        asked = True
+
+    monkeypatch.setattr(Ledger, "catch_up", catch_up)
+    for deadline_s in (60, None):
+        ledger = Ledger(tmp_path / f"{deadline_s}")
+        await GradingRunner([slow_rule], ledger=ledger, deadline_s=deadline_s).run([Rollout(response="x")])
+        ledger.close()
+        assert asked is (deadline_s is None)
+
+
 def test_a_slow_disk_costs_no_grade_under_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SlowDisk(monkeypatch)
     ledger = Ledger(tmp_path / "l")
@@ -422,17 +439,10 @@ DIGEST = """
     from judgekit import Rollout
     from judgekit.ledger.writer import rollout_digest
 
-    class Image:
-        def __init__(self, data): self.data = data
-
-    class Slots:
-        __slots__ = ("kind", "names")
-        def __init__(self, *values): self.kind, self.names = values
-
     names = {"seven", "7", "VII", "sept"}
     for value in (
         names, {"b": [frozenset(names)], "a": 1}, {1, "a", (2, 3)}, {"x": [names, "\\ud800"]},
-        UserDict(a=names), Image(b"same"), {"images": [Image(b"same"), Image(b"other")]}, Slots(Image, names), datetime.date(2020, 1, 1),
+        UserDict(a=names), datetime.date(2020, 1, 1), {"x": [{"b": names}]},
     ):
         print(rollout_digest(Rollout(response="x", prompt="p", ground_truth=value)))
 """
@@ -450,7 +460,7 @@ def test_a_digest_is_the_same_in_every_process() -> None:
 
     one = digests("1")
     assert one == digests("2") == digests("3")
-    assert len(set(one)) == 9
+    assert len(set(one)) == 7
 
 
 def test_a_line_that_is_nested_too_deeply_costs_itself_alone(

@@ -114,6 +114,29 @@ def test_a_ledger_of_a_replay_keeps_every_grade(ledger: Path, tmp_path: Path) ->
         assert rewards(kept.path, {"judge": 1.0}) == rewards(ledger, {"judge": 1.0})
 
 
+async def test_what_a_gate_had_kept_from_a_grader_can_be_asked_of_a_replays_ledger(tmp_path: Path) -> None:
+    rollouts = [Rollout(response="x" * n, group=n % 2, id=str(n)) for n in (1, 2, 3, 4, 5, 6)]
+
+    @grader
+    def half(response: str) -> float:
+        return 0.5
+
+    def made(path: Path, reward: Any) -> GradingRunner:
+        return GradingRunner({"size": size, "judge": half}, reward, ledger=Ledger(path, texts=True))
+
+    gate = Gate(if_=Score("size") >= 0.4, then="judge", otherwise=0)
+    await made(tmp_path / "l", gate).run(rollouts)
+    kept = Ledger(tmp_path / "flat", texts=True)
+    flat = {"judge": 1.0, "size": 0.0}
+    replay(tmp_path / "l", flat).write(kept)
+    kept.close()
+    once = FailedOnce(read_ledger(kept.path), made(tmp_path / "again", flat))
+    assert once.failed == 3
+    assert [r.reward for r in (await once.ask()).results] == [0.5] * 6
+    places = {(entry.index, entry.id) for entry in read_ledger(tmp_path / "again").entries}
+    assert places == set(enumerate("123456"))  # groups that are mixed keep their order
+
+
 async def test_only_failures_are_judged_again(ledger: Path, tmp_path: Path) -> None:
     @grader
     async def better(response: str) -> float:

@@ -96,7 +96,13 @@ def plan_job(
         raise DataError(f"{paths} holds no rollouts")
     _look_at(planned[0], columns)
     job = Job(
-        config=loaded, settings=settings, out=job.out, ledger=job.ledger, files=described, blocks=planned
+        config=loaded,
+        settings=settings,
+        out=job.out,
+        ledger=job.ledger,
+        files=described,
+        blocks=planned,
+        fingerprints=loaded.fingerprints(),
     )
     job.work.mkdir(exist_ok=True)
     job.describe()

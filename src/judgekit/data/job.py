@@ -75,6 +75,8 @@ class Job(Struct, frozen=True, kw_only=True):
     files: Sequence[tuple[str, int, int]] = ()
     blocks: Sequence[Block] = ()
     """Empty if the job is finished."""
+    fingerprints: Mapping[str, str] = {}
+    """Of the graders' settings where the job was planned: the files that they name may have other times on other nodes."""
 
     @property
     def folder(self) -> Path:
@@ -211,7 +213,7 @@ class BlockGrader:
                 "the cluster share"
             )
         self.job = job
-        self.runner = job.config.build(ledger=None)
+        self.runner = job.config.build(ledger=None, fingerprints=job.fingerprints)
         self._reader = BlockReader()
         (job.work / "journal").mkdir(parents=True, exist_ok=True)
 

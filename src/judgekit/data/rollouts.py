@@ -185,11 +185,11 @@ def rollout_from(row: Any) -> Rollout:
     rest = {key: value for key, value in row.items() if key not in FIELDS}
     for key in _HOLDERS:
         held = rest[key].get("ground_truth") if isinstance(rest.get(key), Mapping) else None
-        if held is None:
+        if not given(held):
             continue
-        if "ground_truth" not in known:
+        if not given(known.get("ground_truth")):
             known["ground_truth"] = rest.pop(key)["ground_truth"]
-        elif str(plain(known["ground_truth"])) != str(plain(held)):
+        elif not _same(plain(known["ground_truth"]), plain(held)):
             raise DataError(
                 f"the row has two references that differ, in 'ground_truth' and in {key!r}: keep one "
                 f"(--map ground_truth=ground_truth or --map ground_truth={key}.ground_truth)"
@@ -228,6 +228,13 @@ def rollout_from(row: Any) -> Rollout:
     return Rollout(**known)
 
 
+def _same(reference: Any, other: Any) -> bool:
+    """Whether two references say the same: numbers by value, also as text."""
+    if isinstance(reference, list | tuple) and isinstance(other, list | tuple):
+        return len(reference) == len(other) and all(map(_same, reference, other))
+    return bool(reference == other) or str(reference).strip() == str(other).strip()
+
+
 def _group(value: Any) -> Any:
     """A group's id that can be a key: a list becomes a tuple."""
     if isinstance(value, list):
@@ -239,7 +246,7 @@ def _group(value: Any) -> Any:
 
 def given(value: Any) -> bool:
     """Whether a field has a value."""
-    return value is not None and not (isinstance(value, str | tuple | Mapping) and not value)
+    return value is not None and not (isinstance(value, str | list | tuple | Mapping) and not value)
 
 
 def hint_at_columns(rollouts: Sequence[Rollout], name: str) -> None:

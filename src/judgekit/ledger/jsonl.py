@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,22 +25,11 @@ def encoded(line: Any) -> bytes:
 
 
 def stable(line: Any) -> bytes:
-    """`encoded`, with the same bytes in every process: sets are sorted, and objects are what pickle keeps of them."""
+    """`encoded`, with the same bytes in every process: sets and mappings are sorted."""
     try:
-        return (_sorting if _holds_set(line) else _stable).encode(line) + b"\n"
+        return _sorting.encode(line) + b"\n"
     except Exception:
-        return encoded(line)
-
-
-def _holds_set(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_holds_set, value.values()))
-    if isinstance(value, _LISTS):
-        return any(map(_holds_set, value))
-    return isinstance(value, _SETS)
-
-
-_LISTS, _SETS = (list, tuple), (set, frozenset)
+        return _sorting.encode(_clean(line)) + b"\n"
 
 
 def _clean(value: Any, above: frozenset[int] = frozenset()) -> Any:
@@ -91,26 +79,9 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, _SETS):
+    if isinstance(value, set | frozenset):
         return sorted(value, key=repr)
     return repr(value)
-
-
-def _state(value: Any) -> Any:
-    """`_plain`, but what an object holds where its repr names an address."""
-    plain = _plain(value)
-    if _holds_set(plain):
-        return msgspec.Raw(_sorting.encode(plain))
-    if not (isinstance(plain, str) and _ADDRESS.search(plain)):
-        return plain
-    if isinstance(value, type):
-        return f"{value.__module__}.{value.__qualname__}"
-    try:
-        make, arguments, state, *contents = (*value.__reduce_ex__(4), None, None)[:5]
-    except Exception:  # rather another digest each time than one digest for all
-        return plain
-    parts = [make.__qualname__, arguments, state, *(list(c) for c in contents if c is not None)]
-    return msgspec.Raw(_sorting.encode(parts))
 
 
 def numbered_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
@@ -130,6 +101,4 @@ def ends_torn(fd: int) -> bool:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
-_ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
-_stable = msgspec.json.Encoder(enc_hook=_state)
-_sorting = msgspec.json.Encoder(enc_hook=_state, order="deterministic")
+_sorting = msgspec.json.Encoder(enc_hook=_plain, order="deterministic")

@@ -89,15 +89,16 @@ class FailedOnce:
         results: list[Any] = [None] * len(self._entries)
         excess: FailureRateError | None = None
         for groups in self._runs:
-            members = [i for group in groups for i in group]
+            members = sorted(i for group in groups for i in group)
+            place = {i: at for at, i in enumerate(members)}
             tags = {k: v for k, v in self._entries[members[0]].tags.items() if k != RESUMES}
             try:
-                found = await self._runner.run_groups(
-                    [[self._rollouts[i] for i in group] for group in groups],
+                made: Sequence[RewardResult] = await self._runner.run(
+                    [self._rollouts[i] for i in members],
                     tags=tags,
-                    known=[[self._known[i] for i in group] for group in groups],
+                    known=[self._known[i] for i in members],
+                    groups=[[place[i] for i in group] for group in groups],
                 )
-                made: Sequence[RewardResult] = [result for group in found for result in group]
             except FailureRateError as error:
                 excess, made = error, error.results
             for i, result in zip(members, made, strict=True):

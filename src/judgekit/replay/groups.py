@@ -83,9 +83,10 @@ def _take(
     asked = _asked(runner.reward, keys, group, grades)
     if asked is None:
         return False
-    for members in recorded:
+    wanted = Counter(identities[i] for i in asked)
+    for members in reversed(recorded):  # the latest first
         compared = _compared(members, keys)
-        if Counter(member.rollout for member in compared) == Counter(identities[i] for i in asked):
+        if len(compared) == len(asked) and Counter(member.rollout for member in compared) == wanted:
             waiting = defaultdict(list)
             for member in reversed(compared):
                 waiting[member.rollout].append(member)

@@ -45,7 +45,8 @@ class Replay(Struct, frozen=True):
                 ledger.flush()
             names = ("reward", "status", "raw_reward", "contributions", "missing", "policies")
             changes = {name: getattr(result, name) for name in names}
-            grades = {**result.grades, **entry.grades}
+            kept = {k: g for k, g in entry.grades.items() if not isinstance(g, Skipped)}
+            grades = {**entry.grades, **result.grades, **kept}
             digest = self.specs[entry.spec].digest
             ledger.write(msgspec.structs.replace(entry, spec=digest, grades=grades, **changes))
 

@@ -74,7 +74,7 @@ def known_grades(reading: Reading, runner: GradingRunner, rollouts: Sequence[Rol
             members[i] = Member(key, entry, kept)
         for group in recorded_groups(reading.entries, list(members)) if of_groups else ():
             of_group = recorded.setdefault(encoded(reading.entries[group[0]].group), [])
-            of_group.insert(0, [members[i] for i in group])
+            of_group.append([members[i] for i in group])
     keys = [(r.id, encoded(group_id(r)), rollout_digest(r)) for r in rollouts]
     waiting = {key: iter(equals) for key, equals in found.items()}
     grades = [dict(next(waiting.get(key, iter(())), {})) for key in keys]

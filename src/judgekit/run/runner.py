@@ -126,41 +126,37 @@ class GradingRunner:
         *,
         tags: Mapping[str, Any] | None = None,
         known: Sequence[Mapping[str, Grade]] = (),
+        groups: Sequence[list[int]] | None = None,
     ) -> list[RewardResult]:
         """Grade *rollouts* and return one result each, in input order.
 
         *tags*: what the host knows (training step, policy version), for the ledger. *known*: for each rollout, grades
-        that it already has (see `judgekit.replay.known_grades`) and no grader is asked for. A grader that fails
+        that it already has (see `judgekit.replay.known_grades`) and no grader is asked for. *groups*: the places of
+        each group's members; if None, rollouts with one `group`, or else one prompt, are a group. A grader that fails
         costs its own grades only, unless it raises ConfigError, which ends the run. Raises MissingRewardError under
         `missing_reward="raise"`, and under `max_failure_rate` FailureRateError, which carries the results.
         Cancelling leaves no task behind.
         """
         batch = _checked(rollouts)
-        _check_known(known, batch)
-        return await (await self._new_run(tags)).collect(batch, group_by_prompt(batch), known)
+        if known and len(known) != len(batch):
+            raise DataError(f"{len(known)} mappings of known grades for {len(batch)} rollouts")
+        groups = group_by_prompt(batch) if groups is None else groups
+        return await (await self._new_run(tags)).collect(batch, groups, known)
 
     async def run_groups(
         self,
         groups: Iterable[Iterable[Rollout]],
         *,
         tags: Mapping[str, Any] | None = None,
-        known: Sequence[Sequence[Mapping[str, Grade]]] = (),
     ) -> list[list[RewardResult]]:
-        """Grade rollouts that are already grouped: `results[p][g]` belongs to `groups[p][g]`.
-
-        *tags*, *known*: as in `run`; `known[p][g]` belongs to `groups[p][g]`.
-        """
+        """Grade rollouts that are already grouped: `results[p][g]` belongs to `groups[p][g]`."""
         batch: list[Rollout] = []
         members: list[range] = []
         for group in groups:
             start = len(batch)
             batch += group
             members.append(range(start, len(batch)))
-        grades = [grades for group in known for grades in group]
-        _check_known(grades, batch)
-        results = await (await self._new_run(tags)).collect(
-            _checked(batch), [list(m) for m in members if m], grades
-        )
+        results = await (await self._new_run(tags)).collect(_checked(batch), [list(m) for m in members if m])
         return [[results[i] for i in m] for m in members]
 
     async def stream(
@@ -340,11 +336,6 @@ class GradingRunner:
 def _runner(graders: Any, root: Node, options: dict[str, Any], shared: bool) -> GradingRunner:
     made = GradingRunner(graders, root, **options)
     return made.with_settings(shared=True) if shared else made
-
-
-def _check_known(known: Sequence[Mapping[str, Grade]], rollouts: Sequence[Rollout]) -> None:
-    if known and len(known) != len(rollouts):
-        raise DataError(f"{len(known)} mappings of known grades for {len(rollouts)} rollouts")
 
 
 def _named(graders: Mapping[str, AnyGrader] | Sequence[AnyGrader]) -> dict[str, AnyGrader]:

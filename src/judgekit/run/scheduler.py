@@ -174,8 +174,7 @@ class Run:
                 )
                 try:
                     self.results.open(total)
-                    if plan.ledger is not None:
-                        await plan.ledger.catch_up()
+                    await self._until_written()
                     await feed
                 except BaseException:
                     self.workers.stop()

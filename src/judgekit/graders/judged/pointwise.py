@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -185,6 +186,8 @@ def _turns(rollout: Rollout, path: str) -> Sequence[Message]:
     return [message for message in rollout.prompt if message.get("role") == "user"][-1:]
 
 
+logger = logging.getLogger("judgekit")
+
 # what a rollout itself nested too deep is its own fault
 _unread_in_rollout = reads_rollout(unread_part)
 _parts_of_rollout = reads_rollout(trajectory_parts)
@@ -342,6 +345,8 @@ class Asking:
             except ConfigError as error:
                 wrong = wrong or error
             else:
+                if wrong is not None:
+                    logger.info("%s: %s; the labels are %s", self.asker, wrong, ", ".join(form.choices))
                 self.forms.append((judge, form))
                 return form
         assert wrong is not None

@@ -76,8 +76,7 @@ def without_markers(text: str, markers: Collection[str]) -> str:
     Compatibility forms, marks that combine, and the kind and number of spaces make no difference.
     """
     for marker in markers:
-        words = r"\s+".join(map(re.escape, marker.split()))
-        pattern = re.compile(f"(?=({words}))")
+        pattern = _broken_at(marker)
         folds = _folds(text)
         if pattern.search(text.translate(folds)) is None:
             continue
@@ -86,11 +85,21 @@ def without_markers(text: str, markers: Collection[str]) -> str:
         for _ in range(4):  # a break may join what makes another
             folds = _folds(text)
             places = [i for i, c in enumerate(text) if folds.get(ord(c), c)]
-            found = {places[m.end(1) - 1] for m in pattern.finditer(text.translate(folds))} - {0}
+            found = {places[m.end(1)] for m in pattern.finditer(text.translate(folds))} - {0}
             if not found:
                 break
             text = " ".join(text[i:j] for i, j in pairwise([0, *sorted(found), len(text)]))
     return text
+
+
+@lru_cache(maxsize=64)
+def _broken_at(marker: str) -> re.Pattern[str]:
+    """Return what finds a marker, of which the first group ends where it is broken up: within its last long word."""
+    words = marker.split()
+    last = max((i for i, word in enumerate(words) if len(word) > 1), default=len(words) - 1)
+    before = r"\s+".join(map(re.escape, [*words[:last], words[last][:-1]]))
+    after = r"\s+".join(map(re.escape, [words[last][-1], *words[last + 1 :]]))
+    return re.compile(f"(?=({before}){after})")
 
 
 def _folds(text: str) -> dict[int, str]:

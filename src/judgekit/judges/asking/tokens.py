@@ -398,8 +398,10 @@ def _without_bytes(text: str, normalizer: Any) -> list[str]:
     """Part *text* where it spells the token of a byte, `<0x60>`, which unigram models with bytes read as the byte itself."""
 
     def spells(text: str) -> bool:
-        if "<0x" in text or text.isascii() or normalizer is None:
-            return _BYTE.search(text) is not None
+        if _BYTE.search(text) is not None:
+            return True
+        if text.isascii() or normalizer is None:
+            return False
         return _BYTE.search(normalizer.normalize_str(text)) is not None
 
     if not spells(text):
