@@ -89,7 +89,7 @@ class FailedOnce:
         results: list[Any] = [None] * len(self._entries)
         excess: FailureRateError | None = None
         for groups in self._runs:
-            members = sorted(i for group in groups for i in group)
+            members = sorted((i for group in groups for i in group), key=lambda i: self._entries[i].index)
             place = {i: at for at, i in enumerate(members)}
             tags = {k: v for k, v in self._entries[members[0]].tags.items() if k != RESUMES}
             try:
