@@ -14,9 +14,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from judgekit import JudgekitError
 from judgekit.judges import JudgeRequest
 from judgekit.judges.asking.plain import text_messages
 from judgekit.judges.asking.tokens import PromptEncoder
+from judgekit.judges.engines.fitting import shorter
 
 HTML = {"<table>", "</table>", "<h1>", "</h1>", "<code>", "</code>"}
 CHAT = [
@@ -62,17 +64,16 @@ class Reader:
 
     def by_text(self, request: JudgeRequest, strings: Sequence[str]) -> Seen | None:
         """Read the prompt that a server makes of text messages; None if it refuses them as too long."""
-        limit = 16 * self.context
-        for _ in range(16):
-            try:
-                messages = text_messages(request.turns, control_strings=strings, max_chars=limit)
-            except Exception:
-                return None
-            ids = self.tokenizer.encode(self._template(messages), add_special_tokens=False)
-            if len(ids) + _reply(request) <= self.context:
-                return self._seen(ids, request.nonce)
-            length = sum(len(message["content"]) for message in messages)
-            limit = int(length * 0.97 * (self.context - _reply(request)) / len(ids))
+        room = self.context - _reply(request)
+        try:
+            messages = text_messages(request.turns, control_strings=strings, max_chars=16 * self.context)
+            for _ in range(16):
+                ids = self.tokenizer.encode(self._template(messages), add_special_tokens=False)
+                if len(ids) <= room:
+                    return self._seen(ids, request.nonce)
+                messages = shorter(request.turns, strings, messages, 0.97 * room / len(ids))
+        except JudgekitError:
+            pass
         return None
 
     def first_token(self, text: str) -> int | None:

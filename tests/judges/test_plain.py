@@ -14,6 +14,7 @@ from judgekit.judges import Piece, Turn
 from judgekit.judges.asking.control import _view, disarm, is_control, template_strings
 from judgekit.judges.asking.cutting import MARK, shortened
 from judgekit.judges.asking.plain import control_strings, text_messages
+from judgekit.judges.engines.fitting import shorter
 
 OTHERS = """
 <SPECIAL_11> <seed:eos> <seed:think> </seed:think> <reserved_107> [gMASK] <sop> <EOS_TOKEN> <BOS_TOKEN>
@@ -226,3 +227,15 @@ def test_a_rollout_with_too_many_messages_has_no_room_to_hide() -> None:
     with pytest.raises(RolloutError, match="too many messages"):
         text_messages(turns, max_chars=1000)
     assert sum(len(m["content"]) for m in text_messages(turns, max_chars=10_000)) <= 10_000
+
+
+def test_a_text_whose_few_characters_are_most_tokens_is_cut_until_little_is_left() -> None:
+    """Cutting by the share of tokens would cut below what a template needs, and refuse the rollout."""
+    turns = (Turn("user", (Piece("t" * 600), Piece("ﷺ" * 9_000, trusted=False, max_tokens=4096))),)
+    messages = text_messages(turns)
+    for _ in range(20):
+        try:
+            messages = shorter(turns, (), messages, 0.02)
+        except JudgeRejected:
+            break
+    assert 600 < len(messages[0]["content"]) < 700

@@ -49,7 +49,15 @@ async def fitting_messages(
 def shorter(turns: Sequence[Turn], strings: Sequence[str], messages: Messages, share: float) -> Messages:
     """Make the messages again with *share* of their characters. Raises JudgeRejected where nothing is left to cut."""
     length = sum(len(text_of(m)) for m in messages)
-    made = text_messages(turns, control_strings=strings, max_chars=int(length * share))
+    wanted = int(length * share)
+    while True:
+        try:
+            made = text_messages(turns, control_strings=strings, max_chars=wanted)
+            break
+        except JudgeRejected:  # a few characters of the rollout may be most of the tokens: take less away
+            if length - wanted < 2:
+                raise
+            wanted = (wanted + length) // 2
     if sum(len(text_of(m)) for m in made) >= length:
         raise JudgeRejected("the prompt is too long for the judge's context, also without the rollout's text")
     return made
