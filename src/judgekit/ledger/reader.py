@@ -47,9 +47,7 @@ def read_ledger(path: str | os.PathLike[str], *, strict: bool = True, replaced: 
     reading = Reading({}, [], [])
     for file in ledger_files(folder):
         _read(file, reading, strict)
-    standing = Standing()
-    for entry in reading.entries:
-        standing.add(entry)
+    standing = Standing.of(reading.entries)
     left_out = standing.repeated if replaced else standing.repeated | standing.replaced
     if left_out:
         reading.entries = [entry for at, entry in enumerate(reading.entries) if at not in left_out]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.schema import RESUMES
@@ -38,6 +38,14 @@ class Standing:
         self._of: dict[int, list[int]] = {}
         """Lines by rollout, up to `_listed`. Only for a ledger with resumed runs."""
         self._listed = 0
+
+    @classmethod
+    def of(cls, lines: Iterable[Any]) -> Self:
+        """Take all *lines*."""
+        made = cls()
+        for line in lines:
+            made.add(line)
+        return made
 
     def add(self, line: Any) -> int | None:
         """Take an `Entry` or something with its fields. Returns the line of its rollout and run that counted so far."""
@@ -85,15 +93,5 @@ class Standing:
 
 def latest(lines: Sequence[_T]) -> list[_T]:
     """Return *lines* without those that another line of their run has superseded."""
-    standing = Standing()
-    for line in lines:
-        standing.add(line)
-    return [line for at, line in enumerate(lines) if at not in standing.repeated]
-
-
-def replaced(lines: Iterable[Any]) -> frozenset[int]:
-    """Return the places of *lines* that a run which resumes theirs, or is resumed by it, has superseded."""
-    standing = Standing()
-    for line in lines:
-        standing.add(line)
-    return frozenset(standing.replaced)
+    repeated = Standing.of(lines).repeated
+    return [line for at, line in enumerate(lines) if at not in repeated]

@@ -13,7 +13,7 @@ from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.execution.background import run_blocking
 from judgekit.ledger.reader import Reading, read_ledger
 from judgekit.ledger.schema import Entry, GraderSpec, Spec
-from judgekit.ledger.standing import replaced
+from judgekit.ledger.standing import Standing
 from judgekit.ledger.writer import Ledger
 from judgekit.replay.groups import recorded_groups, recorded_rollout
 from judgekit.reward.explain import FILLED_BY_RUN
@@ -70,7 +70,7 @@ def replay(
     # groups are compared whole, also where another run has replaced a part of one
     reading = ledger if isinstance(ledger, Reading) else read_ledger(ledger, replaced=True)
     entries = reading.entries
-    left_out = frozenset() if isinstance(ledger, Reading) else replaced(entries)
+    left_out = set() if isinstance(ledger, Reading) else Standing.of(entries).replaced
     kept = [i for i in range(len(entries)) if i not in left_out]
     if not kept:
         raise DataError("the ledger holds no rollouts")

@@ -84,14 +84,15 @@ class Results:
     def _settle(self, group: Group, valid: list[RolloutState], raw: list[float]) -> None:
         values = self._transformed(valid, raw)
         fill = NEUTRAL.get(self.transform)
-        if fill is None and raw:
-            self.valid += len(raw)
-            self.total += len(raw) * Fraction(mean(raw))
-        if fill is None and len(valid) < len(group.members) and self.missing_reward == "neutral":
-            if not values:
-                self.deferred += group.members
-                return
-            fill = mean(values)
+        if fill is None and self.missing_reward == "neutral":
+            if raw:
+                self.valid += len(raw)
+                self.total += len(raw) * Fraction(mean(raw))
+            if len(valid) < len(group.members):
+                if not values:
+                    self.deferred += group.members
+                    return
+                fill = mean(values)
         if self.relative:
             for state, value in zip(valid, values, strict=True):
                 if len(valid) > 1:
