@@ -33,7 +33,7 @@ from judgekit import (
     read_ledger,
 )
 from judgekit.execution.pool import ProcessPool
-from judgekit.run.jobs import BoundGrader
+from judgekit.run.bound_grader import BoundGrader
 
 pytestmark = pytest.mark.timeout(60)
 

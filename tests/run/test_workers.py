@@ -12,7 +12,7 @@ import pytest
 
 from judgekit import ConfigError, DataError, GradingRunner, JudgeUnavailable, Retry, Rollout, grader
 from judgekit.errors import JudgekitError
-from judgekit.run.workers import SLICE_S
+from judgekit.run.evaluations import SLICE_S
 
 
 def rollouts(n: int) -> list[Rollout]:

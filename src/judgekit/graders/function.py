@@ -19,8 +19,8 @@ from judgekit.types import _NOTHING, Abstained, Rollout, look_up
 logger = logging.getLogger("judgekit")
 
 
-class FunctionGrader:
-    """A pointwise grader made of a function by `@grader`."""
+class _OfFunction:
+    """What graders made of a function have in common. Checked at construction; raises ConfigError."""
 
     def __init__(
         self,
@@ -54,24 +54,18 @@ class FunctionGrader:
         }
         self.__module__ = function.__module__
         self.__doc__ = function.__doc__
-        self._bind = _binder(function, self.name, dict(fields or {}))
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-            if where != "inline":
-                raise ConfigError(
-                    f"grader {self.name!r} is async: it runs on the event loop, not where={where!r}"
-                )
-            self.grade: Callable[[Rollout], Any] = self._grade_async
-        else:
-            self.grade = self._grade
+        self._bind = _binder(function, self.name, dict(fields or {}), self._whole)
+        self._set_up(
+            inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+        )
         check_grader(self.name, self)
 
-    def _grade(self, rollout: Rollout, /) -> Any:
-        bound = self._bind(rollout)
-        return bound if isinstance(bound, Abstained) else self.function(**bound)
+    def _whole(self, parameters: Sequence[str]) -> str:
+        """Return the name of the parameter that gets all fields at once."""
+        return "rollout"
 
-    async def _grade_async(self, rollout: Rollout, /) -> Any:
-        bound = self._bind(rollout)
-        return bound if isinstance(bound, Abstained) else await self.function(**bound)
+    def _set_up(self, is_async: bool) -> None:
+        raise NotImplementedError
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The plain function."""
@@ -83,41 +77,71 @@ class FunctionGrader:
         module = sys.modules.get(self.__module__)
         if self.__module__ != "__main__" and getattr(module, name, None) is self:
             return name
-        return _function_grader, (self.function, self._options)
+        return _of_function, (type(self), self.function, self._options)
 
     def __repr__(self) -> str:
         return f"<grader {self.name}>"
 
 
-def _function_grader(function: Callable[..., Any], options: dict[str, Any]) -> FunctionGrader:
-    return FunctionGrader(function, **options)
+def _of_function(
+    kind: type[_OfFunction], function: Callable[..., Any], options: dict[str, Any]
+) -> _OfFunction:
+    return kind(function, **options)
 
 
-class GroupFunctionGrader:
+class FunctionGrader(_OfFunction):
+    """A pointwise grader made of a function by `@grader`."""
+
+    def _set_up(self, is_async: bool) -> None:
+        self.grade: Callable[[Rollout], Any] = self._grade_async if is_async else self._grade
+
+    def _grade(self, rollout: Rollout, /) -> Any:
+        bound = self._bind(rollout)
+        return bound if isinstance(bound, Abstained) else self.function(**bound)
+
+    async def _grade_async(self, rollout: Rollout, /) -> Any:
+        bound = self._bind(rollout)
+        return bound if isinstance(bound, Abstained) else await self.function(**bound)
+
+
+class GroupFunctionGrader(_OfFunction):
     """A group grader made of a function by `@group_grader`."""
 
-    def __init__(
-        self,
-        function: Callable[[Sequence[Rollout]], Any],
-        *,
-        name: str | None = None,
-        version: str = "1",
-        score_range: tuple[float, float] = (0.0, 1.0),
-    ) -> None:
-        self.name = name or str(getattr(function, "__name__", type(function).__name__))
-        self.version = version
-        self.score_range = score_range
-        self.function = function
-        check_grader(self.name, self)
+    def _whole(self, parameters: Sequence[str]) -> str:
+        alone = len(parameters) == 1 and parameters[0] not in _FIELDS
+        return parameters[0] if alone else "rollouts"
 
-    async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Any]:
-        grades: Any = self.function(rollouts)
-        if inspect.isawaitable(grades):
-            grades = await grades
-        return grades  # type: ignore[no-any-return]
+    def _set_up(self, is_async: bool) -> None:
+        self.grade_group: Callable[[Sequence[Rollout]], Any] = (
+            self._grade_group_async if is_async else self._grade_group
+        )
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> Any:
-        return self.function(rollouts)
+    def _grade_group(self, rollouts: Sequence[Rollout], /) -> Any:
+        bound, rows = self._bound(rollouts)
+        return self._spread(bound, self.function(**rows) if rows is not None else None)
+
+    async def _grade_group_async(self, rollouts: Sequence[Rollout], /) -> Any:
+        bound, rows = self._bound(rollouts)
+        return self._spread(bound, await self.function(**rows) if rows is not None else None)
+
+    def _bound(self, rollouts: Sequence[Rollout]) -> tuple[list[Any], dict[str, list[Any]] | None]:
+        """Return what each member has of the parameters, and each parameter's values over those that have all."""
+        bound = [self._bind(rollout) for rollout in rollouts]
+        whole = [one for one in bound if not isinstance(one, Abstained)]
+        if len(whole) < 2:
+            return bound, None
+        return bound, {name: [one[name] for one in whole] for name in whole[0]}
+
+    def _spread(self, bound: Sequence[Any], grades: Any) -> Any:
+        """Return a grade for each member, where some abstain for what they lack."""
+        count = sum(not isinstance(one, Abstained) for one in bound)
+        if count == len(bound):
+            return grades
+        left = iter([_ALONE] * count if count < 2 else per_member(grades, count))
+        return [one if isinstance(one, Abstained) else next(left) for one in bound]
+
+
+_ALONE = Abstained("no other member is left")
 
 
 @overload
@@ -169,7 +193,14 @@ def grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
 def group_grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Turn a function, sync or async, into a group grader.
 
-    The function takes a group's rollouts and returns one grade per member.
+        @group_grader
+        def shortest(response: list[str]) -> list[float]:
+            least = min(map(len, response))
+            return [float(len(text) == least) for text in response]
+
+    Parameters and options are those of `grader`, but each parameter gets a list with the values of all members, and
+    `rollouts` their whole rollouts. The function returns one grade per member, in order. A member that lacks what the
+    function reads abstains, and the others are graded without it.
     """
     if function is None:
         return functools.partial(GroupFunctionGrader, **options)
@@ -221,7 +252,7 @@ class Mapped:
         mapped = [self._map(rollout) for rollout in rollouts]
         members = [m for m in mapped if isinstance(m, Rollout)]
         if len(members) < 2:
-            return [m if isinstance(m, Abstained) else Abstained("no other member is left") for m in mapped]
+            return [m if isinstance(m, Abstained) else _ALONE for m in mapped]
         grades = self.inner.grade_group(members)
         left = iter(per_member(await grades if hasattr(grades, "__await__") else grades, len(members)))
         return [m if isinstance(m, Abstained) else next(left) for m in mapped]
@@ -243,8 +274,17 @@ def _warn_once(text: str) -> None:
     logger.warning(text)
 
 
-def _binder(function: Callable[..., Any], name: str, fields: dict[str, str]) -> Callable[[Rollout], Any]:
-    """Return a function that finds *function*'s arguments in a rollout, or abstains."""
+_FIELDS = frozenset({*Rollout.__struct_fields__, "prompt_text"})
+"""Names that a function's parameters may have."""
+
+
+def _binder(
+    function: Callable[..., Any], name: str, fields: dict[str, str], whole_of: Callable[[Sequence[str]], str]
+) -> Callable[[Rollout], Any]:
+    """Return a function that finds *function*'s arguments in a rollout, or abstains.
+
+    *whole_of*: returns, of the parameters' names, that of the one that is the rollout itself.
+    """
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -254,7 +294,7 @@ def _binder(function: Callable[..., Any], name: str, fields: dict[str, str]) -> 
     plain: list[str] = []
     paths: list[tuple[str, str, bool]] = []
     whole: list[str] = []
-    known = {*Rollout.__struct_fields__, "prompt_text"}
+    whole_is = whole_of([parameter.name for parameter in parameters if parameter.name not in fields])
     for parameter in parameters:
         if parameter.kind in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL):
             raise ConfigError(
@@ -267,13 +307,13 @@ def _binder(function: Callable[..., Any], name: str, fields: dict[str, str]) -> 
             raise ConfigError(f"grader {name!r}: the parameter {parameter.name!r} must be passable by name")
         if parameter.name in fields:
             paths.append((parameter.name, fields.pop(parameter.name), optional))
-        elif parameter.name == "rollout":
+        elif parameter.name == whole_is:
             whole.append(parameter.name)
-        elif parameter.name in known:
+        elif parameter.name in _FIELDS:
             plain.append(parameter.name)
-        elif not optional or get_close_matches(parameter.name, known, n=1, cutoff=0.82):
+        elif not optional or get_close_matches(parameter.name, _FIELDS, n=1, cutoff=0.82):
             raise ConfigError(
-                f"grader {name!r}: a rollout has no field {parameter.name!r}{did_you_mean(parameter.name, known)} "
+                f"grader {name!r}: a rollout has no field {parameter.name!r}{did_you_mean(parameter.name, _FIELDS)} "
                 f"(or set its path: fields={{{parameter.name!r}: 'extra.{parameter.name}'}})"
             )
         elif parameter.kind is not inspect.Parameter.KEYWORD_ONLY:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from judgekit.errors import ConfigError, GraderRaised, RolloutError, VerdictError, attribute, describe
@@ -146,7 +146,8 @@ def per_member(value: Any, count: int) -> Sequence[Any]:
     if isinstance(value, Failed | Abstained):
         return [value] * count
     try:
-        values = None if isinstance(value, str | Mapping) else list(value)
+        # a set has no order, and a mapping's keys are no grades
+        values = None if isinstance(value, str | bytes | Mapping | Set) else list(value)
     except Exception:
         values = None
     if values is not None and len(values) == count:
@@ -216,6 +217,9 @@ def check_grader(name: str, given: Any) -> None:
         raise ConfigError(f"grader {name!r}: score_range is (lowest, highest), not {bounds!r}")
     if getattr(given, "where", "inline") not in ("inline", "thread", "process"):
         raise ConfigError(f"grader {name!r}: where is 'inline', 'thread' or 'process', not {given.where!r}")
+    call = getattr(given, "grade_group", None) or given.grade
+    if inspect.iscoroutinefunction(call) and getattr(given, "where", "inline") != "inline":
+        raise ConfigError(f"grader {name!r} is async: it runs on the event loop, not where={given.where!r}")
     timeout_s = getattr(given, "timeout_s", None)
     if timeout_s is not None and not (
         isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool) and timeout_s > 0

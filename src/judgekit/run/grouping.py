@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import operator
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -16,13 +18,39 @@ def group_by_prompt(rollouts: Sequence[Rollout]) -> list[list[int]]:
     """Return the indices of *rollouts* by group, groups by first appearance, members in input order.
 
     Members need not be adjacent, and groups may differ in size. The ids 1, 1.0 and True are three groups.
-    A rollout without `group` is grouped by its prompt and ground truth. Raises DataError for a group id that
-    cannot be hashed, and for a ground truth that cannot be compared.
+    A rollout without `group` is grouped by its prompt and ground truth, and is alone if it has none of them. Raises
+    DataError for a group id that cannot be hashed or compared, and for a ground truth that cannot be compared.
     """
     groups: dict[Hashable, list[int]] = {}
     for index, rollout in enumerate(rollouts):
-        groups.setdefault(group_key(rollout, index), []).append(index)
+        key = group_key(rollout, index)
+        try:
+            groups.setdefault(key, []).append(index)
+        except Exception as error:  # of the id's own __eq__
+            raise DataError(
+                f"rollout {index}: comparing its group id, a {type(rollout.group).__name__}, raised {type(error).__name__}"
+            ) from None
     return list(groups.values())
+
+
+def check_groups(groups: Iterable[Iterable[int]], rollouts: int) -> list[list[int]]:
+    """Return *groups* as lists, without empty ones. Raises DataError unless each rollout's place is in them once."""
+    try:
+        found = [[operator.index(place) for place in group] for group in groups]
+    except TypeError as error:
+        raise DataError(
+            f"groups are lists of the rollouts' places, such as [[0, 1], [2, 3]]: {error}"
+        ) from None
+    counts = Counter(place for group in found for place in group)
+    wrong = [
+        f"place {place} is in them {counts[place]} times" for place in range(rollouts) if counts[place] != 1
+    ]
+    wrong += [f"there is no place {place}" for place in counts if not 0 <= place < rollouts]
+    if wrong:
+        raise DataError(
+            f"groups must hold the place of each of the {rollouts} rollouts once; {'; '.join(wrong[:3])}"
+        )
+    return [group for group in found if group]
 
 
 def group_key(rollout: Rollout, index: int) -> Hashable:
@@ -31,7 +59,10 @@ def group_key(rollout: Rollout, index: int) -> Hashable:
     if type(given) is str or type(given) is int:
         return given
     try:
-        key: Hashable = ("prompt", *_prompt(rollout)) if given is None else _id_key(given)
+        if given is not None:
+            key: Hashable = _id_key(given)
+        else:
+            key = ("alone", index) if _is_alone(rollout) else ("prompt", *_prompt(rollout))
         hash(key)
     except DataError as error:
         raise DataError(f"rollout {index}: {error}") from None
@@ -43,11 +74,16 @@ def group_key(rollout: Rollout, index: int) -> Hashable:
 
 
 def group_id(rollout: Rollout) -> Hashable:
-    """Return the rollout's group for results and ledger: the host's id, or a digest of prompt and truth."""
-    if rollout.group is not None:
+    """Return the rollout's group for results and ledger: the host's id, or a digest of prompt and truth, or None."""
+    if rollout.group is not None or _is_alone(rollout):
         return rollout.group
     text = repr(_prompt(rollout)).encode("utf-8", "surrogatepass")
     return f"prompt-{blake2b(text, digest_size=8).hexdigest()}"
+
+
+def _is_alone(rollout: Rollout) -> bool:
+    """Whether nothing tells which group it belongs to."""
+    return not rollout.prompt and rollout.ground_truth is None
 
 
 def _prompt(rollout: Rollout) -> tuple[bytes | str, bytes | str | None]:

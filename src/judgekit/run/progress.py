@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from judgekit.types import Failed, RewardResult
@@ -13,6 +14,13 @@ logger = logging.getLogger("judgekit")
 
 LOG_S = 30.0
 """Seconds between two log lines."""
+
+
+def _in_terminal() -> bool:
+    try:
+        return sys.stderr is not None and sys.stderr.isatty()
+    except ValueError:  # it is closed
+        return False
 
 
 class Progress:
@@ -25,7 +33,7 @@ class Progress:
         self.failed = 0
         self._start = self._told = time.monotonic()
         self._bar: Any = None
-        if "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty()):
+        if "ipykernel" in sys.modules or _in_terminal():
             from tqdm.auto import tqdm
 
             self._bar = tqdm(total=total, unit="rollout", desc="grading", smoothing=0.05)
@@ -37,9 +45,12 @@ class Progress:
         failed = sum(isinstance(grade, Failed) for grade in result.grades.values())
         self.failed += failed
         if self._bar is not None:
-            if failed:
-                self._bar.set_postfix_str(self._failures(), refresh=False)
-            self._bar.update()
+            try:
+                if failed:
+                    self._bar.set_postfix_str(self._failures(), refresh=False)
+                self._bar.update()
+            except (OSError, ValueError):  # the terminal is gone, which is no reason to lose a reward
+                self._bar = None
         elif self.done % 16 == 0 and time.monotonic() - self._told >= LOG_S:
             self._told = time.monotonic()
             logger.info("%s", self)
@@ -47,7 +58,8 @@ class Progress:
     def close(self) -> None:
         """Remove the bar."""
         if self._bar is not None:
-            self._bar.close()
+            with suppress(OSError, ValueError):
+                self._bar.close()
 
     def _failures(self) -> str:
         return f"{self.failed / max(1, self.grades):.1%} of grades failed"

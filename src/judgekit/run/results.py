@@ -13,9 +13,9 @@ from judgekit.metrics import Counts
 from judgekit.reward.explain import FILLED_BY_RUN, why_missing
 from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import NEUTRAL, TRANSFORMS, gdpo, mean
+from judgekit.run.groups import Group, RolloutState
 from judgekit.run.progress import Progress
 from judgekit.run.settings import Plan
-from judgekit.run.state import Group, RolloutState
 from judgekit.types import RewardResult, Status, Usage
 
 
@@ -144,9 +144,7 @@ class Results:
         """
         for state in list(self.unfinished):
             count = len(state.grades)
-            if count <= state.noted or not any(
-                self.plan.by_key[key].mode != "inline" for key in state.grades
-            ):
+            if count <= state.noted or all(self.plan.by_key[key].inline for key in state.grades):
                 continue
             if state.waits != count:
                 state.waits = count

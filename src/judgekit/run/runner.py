@@ -28,8 +28,8 @@ from judgekit.reward.explain import explain_result
 from judgekit.reward.nodes import Node, Weighted, as_node, equal_weights
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
-from judgekit.run.grouping import group_by_prompt
-from judgekit.run.jobs import RANK, BoundGrader, assign_queues
+from judgekit.run.bound_grader import BoundGrader, assign_queues
+from judgekit.run.grouping import check_groups, group_by_prompt
 from judgekit.run.scheduler import Run
 from judgekit.run.settings import MissingReward, Plan, Settings, check_kind
 from judgekit.run.starting import Starter
@@ -89,7 +89,10 @@ class GradingRunner:
         )
         self.graders = _named(graders)
         self._resources = tuple(resources)
-        bound = [BoundGrader(name, grader, timeout_s) for name, grader in self.graders.items()]
+        bound = [
+            BoundGrader(name, grader, timeout_s, place=place)
+            for place, (name, grader) in enumerate(self.graders.items())
+        ]
         ranges = {key: grader.score_range for grader in bound for key in grader.keys}
         if reward is None:
             root = equal_weights(tuple(ranges))
@@ -140,7 +143,7 @@ class GradingRunner:
         batch = _checked(rollouts)
         if known and len(known) != len(batch):
             raise DataError(f"{len(known)} mappings of known grades for {len(batch)} rollouts")
-        groups = group_by_prompt(batch) if groups is None else groups
+        groups = group_by_prompt(batch) if groups is None else check_groups(groups, len(batch))
         return await (await self._new_run(tags)).collect(batch, groups, known)
 
     async def run_groups(
@@ -168,10 +171,11 @@ class GradingRunner:
         """Grade *rollouts* and yield each result once it is final; its `index` is the rollout's place.
 
         A result waits for its group only if the transform or a neutral fill needs it. Grading stays only slightly
-        ahead of the consumer. In an asynchronous input, the members of a group must be adjacent. Leaving the
-        iteration early cancels the rest (use `contextlib.aclosing` to do so at once).
+        ahead of the consumer. Iterators, synchronous and asynchronous, are read as it goes and closed at the end; the
+        members of a group must be adjacent in them, and `deadline_s` ends the reading. Leaving the iteration early
+        cancels the rest (use `contextlib.aclosing` to do so at once).
         """
-        source = rollouts if isinstance(rollouts, AsyncIterable) else _checked(rollouts)
+        source = _checked(rollouts) if isinstance(rollouts, Rollout | Sequence) else rollouts
         run = await self._new_run(tags)
         async with aclosing(run.stream(source)) as results:
             async for result in results:
@@ -307,7 +311,7 @@ class GradingRunner:
     @property
     def compares(self) -> bool:
         """Whether any grade depends on the other rollouts of its prompt."""
-        return any(grader.mode == "group" for grader in self._plan.graders)
+        return any(grader.compares for grader in self._plan.graders)
 
     @property
     def needs_group(self) -> bool:
@@ -370,7 +374,7 @@ def _arranged(graders: Iterable[BoundGrader]) -> dict[str, Any]:
     """Return the fields of a Plan that hold *graders*, given in the user's order."""
     bound = list(graders)
     return {
-        "graders": tuple(sorted(bound, key=lambda grader: RANK[grader.mode])),
+        "graders": tuple(sorted(bound, key=lambda grader: grader.rank)),
         "by_key": {key: grader for grader in bound for key in grader.keys},
         "by_name": {grader.name: grader for grader in bound},
     }

@@ -1,7 +1,7 @@
 """One run: from rollouts to jobs, and from grades to results.
 
-A feed brings in rollouts. Rules run inline; everything else becomes a job for the workers. Once a rollout has the
-grades that the reward tree asks for, the tree is evaluated. All state belongs to this run and to one event loop.
+A feed brings in rollouts. Rules run inline; everything else becomes an evaluation with a task of its own. Once a rollout
+has the grades that the reward tree asks for, the tree is evaluated. All state belongs to this run and to one event loop.
 """
 
 from __future__ import annotations
@@ -11,33 +11,36 @@ import itertools
 import logging
 import os
 import secrets
-import sys
 import time
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
-    Awaitable,
+    AsyncIterator,
     Callable,
     Coroutine,
     Hashable,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
     Sized,
 )
-from contextlib import suppress
+from contextlib import aclosing, asynccontextmanager
+from contextvars import Context, copy_context
 from typing import Any
+
+import anyio
 
 from judgekit.errors import ConfigError, DataError, JudgekitError
 from judgekit.execution.threads import in_own_thread
 from judgekit.graders.protocol import as_grade, failure, output, per_member
+from judgekit.run.bound_grader import BoundGrader
+from judgekit.run.evaluations import SLICE_S, Evaluations, Job
 from judgekit.run.grouping import group_by_prompt, group_id, group_key
-from judgekit.run.jobs import SLOW_S, BoundGrader, Job
+from judgekit.run.groups import Group, RolloutState
 from judgekit.run.results import Results
 from judgekit.run.settings import Plan
-from judgekit.run.state import Group, RolloutState
-from judgekit.run.workers import SLICE_S, Workers, is_interrupt
 from judgekit.types import (
     CURRENT_RUN,
     KEEP_PROMPTS,
@@ -55,8 +58,6 @@ _WINDOW = 8
 """Groups whose members take turns, so that a huge one does not hold up the others."""
 _FLUSH_S = 5.0
 """Seconds for which a run waits until its lines are in the ledger."""
-_OPEN = float("inf")
-"""Size of a group whose last member is not known yet."""
 _REMEMBERED = 256
 """Ended groups of a stream that are remembered. A group that returns much later belongs to the next epoch."""
 
@@ -84,23 +85,27 @@ class Run:
         self.taken_in = 0
         """Rollouts that the feed has brought in so far."""
         self.results = Results(plan, run=self.id, tags=tags)
-        self.workers: Workers
+        self.evaluations: Evaluations
         self.unread: Sized = ()
         """Results of a stream that its consumer has not taken yet."""
         self.known: Sequence[Mapping[str, Grade]] = ()
-        self.live: set[Group] = set()
+        self.waiting: set[Group] = set()
         """Groups with members that wait for a group grader to start."""
+        self.arriving: Group | None = None
+        """The group of a stream whose members may still be coming."""
         self.expired: Failed | None = None
         """From the run's deadline on, the grade of everything that is not graded."""
-        self.waiter: asyncio.Future[None] | None = None
+        self.room: asyncio.Future[None] | None = None
         """Set while the feed waits for room."""
+        self.reading: asyncio.Timeout | None = None
+        """The scope in which the feed runs, to interrupt it."""
 
     # ---- called by the runner
 
     async def collect(
         self,
         rollouts: Sequence[Rollout],
-        groups: Sequence[list[int]],
+        groups: Sequence[Sequence[int]],
         known: Sequence[Mapping[str, Grade]] = (),
     ) -> list[RewardResult]:
         """Return all results, in input order. *known*: for each rollout, grades that are not asked for again."""
@@ -125,7 +130,7 @@ class Run:
         await self._drive(self._feed_stream(members, one_group=True), None)
 
     async def stream(
-        self, rollouts: Sequence[Rollout] | AsyncIterable[Rollout]
+        self, rollouts: Iterable[Rollout] | AsyncIterable[Rollout]
     ) -> AsyncGenerator[RewardResult, None]:
         """Yield each result once it is final, grading no faster than results are taken."""
         ready: deque[RewardResult] = deque()
@@ -137,10 +142,12 @@ class Run:
 
         self.results.emit = keep
         self.unread = ready
-        if isinstance(rollouts, AsyncIterable):
+        if isinstance(rollouts, Sequence):
+            driving = self._drive(self._feed(rollouts, group_by_prompt(rollouts)), len(rollouts))
+        elif isinstance(rollouts, AsyncIterable):
             driving = self._drive(self._feed_stream(rollouts), None)
         else:
-            driving = self._drive(self._feed(rollouts, group_by_prompt(rollouts)), len(rollouts))
+            driving = self._drive(self._feed_stream(_one_by_one(rollouts)), None)
         driver = asyncio.create_task(driving)
         driver.add_done_callback(lambda _: changed.set())
         try:
@@ -154,60 +161,84 @@ class Run:
             await driver
             self.results.check_failures()
         finally:
-            if not driver.done():
-                driver.cancel()
-                await asyncio.wait([driver])
-            if not driver.cancelled():
-                driver.exception()  # marks it as seen: it was raised above, or the caller has left
+            await _end(driver)
 
     # ---- the driver
 
     async def _drive(self, feed: Coroutine[Any, Any, None], total: int | None) -> None:
-        """Grade all that *feed* brings in. Owns the workers: none outlives it."""
+        """Grade all that *feed* brings in. Owns the evaluations: none outlives it."""
         plan = self.plan
-        context = CURRENT_RUN.set(self.id)
-        keeping = KEEP_PROMPTS.set(plan.ledger is not None and plan.ledger.texts)
+        self.evaluations = Evaluations(
+            plan, self._context(), answer=self._answer, wake=self.wake,
+            out_of_time=self._expire, failed=self._stop_reading,
+        )  # fmt: skip
         try:
-            async with asyncio.TaskGroup() as tasks:
-                self.workers = Workers(
-                    plan, tasks, answer=self._answer, wake=self.wake, out_of_time=self._expire
-                )
-                try:
-                    self.results.open(total)
-                    await self._until_written()
-                    await feed
-                except BaseException:
-                    self.workers.stop()
-                    raise
+            self.results.open(total)
+            await self._until_written()
+            await self._read(feed)
+            await self.evaluations.finished()
             if self.results.settled < self.taken_in:
-                raise JudgekitError("a task of this run was cancelled from outside")
+                raise JudgekitError("judgekit lost track of a rollout; please report this")
             self.results.finish()
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        except GeneratorExit:
+            # the loop was closed under this run, which is being collected, perhaps while another thread's counting
+            # holds the lock
+            self.evaluations.abandon()
+            self.results.close()
+            raise
+        except BaseException:
+            await self.evaluations.close()
+            self._conclude()
+            raise
+        else:
+            self._conclude()
         finally:
             feed.close()  # in case it never began
-            self.workers.close()
-            self.results.close()
-            # GeneratorExit: the loop was closed under this run, which is being collected, perhaps in another
-            # context and while another thread's counting holds the lock
-            if not isinstance(sys.exception(), GeneratorExit):
-                plan.metrics.tell(self.taken_in)
-            with suppress(ValueError):
-                CURRENT_RUN.reset(context)
-                KEEP_PROMPTS.reset(keeping)
             # breaks the reference cycles through the callbacks: with thousands of runs a minute, finding them would
             # cost the garbage collector more time than the grading takes
-            del self.workers, self.results.emit
+            del self.evaluations, self.results.emit
+
+    def _conclude(self) -> None:
+        self.evaluations.abandon()
+        self.results.close()
+        self.plan.metrics.tell(self.taken_in)
+
+    def _context(self) -> Context:
+        """Return the context of this run's evaluations: the caller's, with what names the run."""
+        ledger = self.plan.ledger
+        context = copy_context()
+        context.run(CURRENT_RUN.set, self.id)
+        context.run(KEEP_PROMPTS.set, ledger is not None and ledger.texts)
+        return context
+
+    async def _read(self, feed: Coroutine[Any, Any, None]) -> None:
+        """Run the feed until it has brought in everything, or is stopped."""
+        scope = self.reading = asyncio.timeout(None)
+        try:
+            async with scope:
+                await feed
+        except TimeoutError:
+            if not scope.expired():  # the source's own
+                raise
+        finally:
+            self.reading = None
+        if self.arriving is not None:
+            self._complete(self.arriving)
+
+    def _stop_reading(self) -> None:
+        reading, self.reading = self.reading, None
+        if reading is not None:
+            reading.reschedule(asyncio.get_running_loop().time())
 
     async def _until_room(self) -> None:
         """Wait until `wake` finds room for more rollouts."""
         while not self._has_room():
-            self.workers.watch()
-            self.waiter = asyncio.get_running_loop().create_future()
+            self.evaluations.watch()
+            self.room = asyncio.get_running_loop().create_future()
             try:
-                await self.waiter
+                await self.room
             finally:
-                self.waiter = None
+                self.room = None
             await self._until_written()
 
     async def _until_written(self) -> None:
@@ -216,13 +247,13 @@ class Run:
             await self.plan.ledger.catch_up()
 
     def wake(self) -> None:
-        """Resume a waiting feed if there is room: a job was answered, or a result taken."""
-        if self.waiter is not None and not self.waiter.done() and self._has_room():
-            self.waiter.set_result(None)
+        """Resume a waiting feed if there is room: an evaluation was answered, or a result taken."""
+        if self.room is not None and not self.room.done() and self._has_room():
+            self.room.set_result(None)
 
     # ---- feeds
 
-    async def _feed(self, rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> None:
+    async def _feed(self, rollouts: Sequence[Rollout], groups: Sequence[Sequence[int]]) -> None:
         """Bring in a batch, no faster than it is graded and its results are taken."""
         self._start_deadline()
         turn_ends = time.perf_counter() + SLICE_S
@@ -230,59 +261,60 @@ class Run:
             state = RolloutState(index, rollouts[index], group)
             if self.known:
                 for name, grade in self.known[index].items():
-                    if (grader := self.plan.by_key.get(name)) is not None:
+                    grader = self.plan.by_key.get(name)
+                    if grader is not None and not isinstance(grade, Skipped):
                         state.grades[name] = as_grade(grade, grader.score_range)
                 state.noted = len(state.grades)
             self._take_in(state)
-            if self.workers.queued:
-                self.workers.start()
+            if self.evaluations.queued:
+                self.evaluations.start()
             if not self._has_room():
                 await self._until_room()
                 turn_ends = time.perf_counter() + SLICE_S
             elif time.perf_counter() > turn_ends:
-                self.workers.watch()
+                self.evaluations.watch()
                 await asyncio.sleep(0)
                 await self._until_written()
                 turn_ends = time.perf_counter() + SLICE_S
 
     async def _feed_stream(self, rollouts: AsyncIterable[Rollout], *, one_group: bool = False) -> None:
-        """Bring in rollouts from an iterator. A group ends where the next one begins.
+        """Bring in rollouts from an iterator, and close it. A group ends where the next one begins.
 
         *one_group*: all are members of one group; the run's deadline starts with the last.
         """
         if not one_group:
             self._start_deadline()
-            self.workers.watch()
-        group: Group | None = None
+            self.evaluations.watch()
         key: Hashable = None
-        compares = self.results.fills or any(grader.mode == "group" for grader in self.plan.graders)
+        compares = self.results.fills or any(grader.compares for grader in self.plan.graders)
         ended: dict[Hashable, None] = {}  # keys of the last groups, to notice interleaved members
-        async for rollout in rollouts:
-            if not isinstance(rollout, Rollout):
-                raise DataError(f"item {self.taken_in} is a {type(rollout).__name__}, not a judgekit.Rollout")
-            last, key = key, None if one_group else group_key(rollout, self.taken_in)
-            if group is None or key != last:
-                if group is not None:
-                    self._complete(group)
-                    ended[last] = None
-                    if len(ended) > _REMEMBERED:
-                        del ended[next(iter(ended))]
-                if compares and key in ended:
-                    compares = False  # warn once
-                    logger.warning(
-                        "group %r comes again after other groups, and is graded as another group: the members of a "
-                        "group must stand together in an asynchronous input, or go to a judgekit.trainers.GroupCollector",
-                        group_id(rollout),
+        async with _closed_at_the_end(rollouts) as members:
+            async for rollout in members:
+                if not isinstance(rollout, Rollout):
+                    raise DataError(
+                        f"item {self.taken_in} is a {type(rollout).__name__}, not a judgekit.Rollout"
                     )
-                group = Group(group_id(rollout), _OPEN, self.taken_in)
-            self._take_in(RolloutState(self.taken_in, rollout, group))
-            self.workers.start()
-            await self._until_room()
+                last, key = key, None if one_group else group_key(rollout, self.taken_in)
+                if self.arriving is None or key != last:
+                    if self.arriving is not None:
+                        self._complete(self.arriving)
+                        ended[last] = None
+                        if len(ended) > _REMEMBERED:
+                            del ended[next(iter(ended))]
+                    if compares and key in ended:
+                        compares = False  # warn once
+                        logger.warning(
+                            "group %r comes again after other groups, and is graded as another group: the members of a "
+                            "group must stand together in a streamed input, or go to a judgekit.trainers.GroupCollector",
+                            group_id(rollout),
+                        )
+                    self.arriving = Group(group_id(rollout), self.taken_in)
+                self._take_in(RolloutState(self.taken_in, rollout, self.arriving))
+                self.evaluations.start()
+                await self._until_room()
         if one_group:
             self._start_deadline()
-            self.workers.watch()
-        if group is not None:
-            self._complete(group)
+            self.evaluations.watch()
 
     def _take_in(self, state: RolloutState) -> None:
         self.taken_in += 1
@@ -293,44 +325,42 @@ class Run:
 
     def _complete(self, group: Group) -> None:
         """Close the group: its last member has arrived."""
-        group.size = len(group.members)
-        if group.finished == group.size:
+        self.arriving = None
+        group.close()
+        if group.graded:
             self.results.settle(group)
         else:
             self._start_group_graders(group)
 
     def _has_room(self) -> bool:
         backlog = max(4 * self.plan.settings.max_concurrency, 64)
-        return self.workers.queued + len(self.unread) < backlog
+        return self.evaluations.queued + len(self.unread) < backlog
 
     def _start_deadline(self) -> None:
         if (deadline_s := self.plan.settings.deadline_s) is not None:
-            self.workers.end_after(deadline_s)
+            self.evaluations.end_after(deadline_s)
 
     def _expire(self) -> None:
         """End the run at its deadline: missing grades have failed, the others count."""
         deadline_s = self.plan.settings.deadline_s
         self.expired = Failed("DeadlineExceeded", f"not graded within the run's {deadline_s:g} s")
         try:
-            self.workers.expire(self.expired)
-            for group in list(self.live):
-                wanted, group.wanted = group.wanted, {}
-                for name, members in wanted.items():
-                    self._answer_group(self.plan.by_name[name], members, [self.expired] * len(members))
-            self.live.clear()
+            self.evaluations.expire(self.expired)
+            for group in list(self.waiting):
+                for grader, members in group.take_waiting():
+                    self._keep_all(grader, members, [self.expired] * len(members), None)
+            self.waiting.clear()
+            if self.reading is not None and (self.arriving is not None or not self.taken_in):
+                logger.warning("the deadline ended the reading of a stream after %d rollouts", self.taken_in)
+                self._stop_reading()
         except BaseException as error:  # MissingRewardError
-            self.workers.fail(error)
+            self.evaluations.fail(error)
 
-    # ---- called by the workers
+    # ---- called by the evaluations
 
     def _answer(self, job: Job, value: Any, seconds: float | None) -> None:
-        if isinstance(value, ConfigError):  # it would hit every other rollout too
-            raise value
-        if isinstance(value, BaseException):
-            value = failure(value)
-        for state in job.states:
-            state.pending.discard(job.grader.name)
-        if job.grader.mode == "group":
+        value = _checked(value)
+        if job.grader.compares:
             self._keep_all(job.grader, job.states, per_member(value, len(job.states)), seconds)
             return
         state = job.states[0]
@@ -338,7 +368,7 @@ class Run:
         if self.tree.lazy or not state.pending:
             self._advance(state)
 
-    # ---- from rollout to jobs
+    # ---- from rollout to evaluations
 
     def _advance(self, state: RolloutState) -> None:
         """Ask the graders that the rollout needs next, or finish it if it needs none."""
@@ -356,91 +386,49 @@ class Run:
                 if self.expired is not None:
                     self._keep(state, grader, self.expired, None)
                     graded = True
-                elif grader.mode == "inline" and not grader.too_big(state):
+                elif grader.inline and not grader.too_big(state.size):
                     graded |= self._grade_inline(state, grader)
                 elif graded and lazy:
                     break  # the rules may have decided that this one is not needed
-                elif grader.mode == "group":
-                    state.pending.add(grader.name)
-                    state.blocked += 1
-                    state.group.wanted.setdefault(grader.name, []).append(state)
-                    self.live.add(state.group)
+                elif grader.compares:
+                    state.group.ask(state, grader)
+                    self.waiting.add(state.group)
                 else:
-                    self._enqueue(state, grader.pooled or grader)
+                    state.pending.add(grader.name)
+                    self.evaluations.add(grader.pooled or grader, (state,))
             if not (graded and lazy):
                 break
         if not state.pending:
             self._finish(state)
-        if state.group.wanted:
+        if state.group.waiting:
             self._start_group_graders(state.group)
 
     def _grade_inline(self, state: RolloutState, grader: BoundGrader) -> bool:
-        """Run a rule inline. Returns False if it returned an awaitable, which became a job."""
-        start = time.perf_counter()
-        try:
-            value = grader.call(state.rollout)
-            awaitable = hasattr(value, "__await__")
-        except ConfigError:
-            raise
-        except BaseException as error:  # panics of native code are no Exception
-            if is_interrupt(error):
-                raise
-            value, awaitable = failure(error), False
-        if awaitable:
-            self._enqueue(state, grader, value)
+        """Run a rule inline. Returns False if its answer comes later."""
+        answer = self.evaluations.grade_inline(grader, state)
+        if answer is None:
+            state.pending.add(grader.name)
             return False
-        seconds = time.perf_counter() - start
-        grader.evaluated += 1
-        if seconds > SLOW_S and grader.is_slow():
-            logger.warning(
-                'grader %r held the event loop for %.0f ms, and everything else with it: give it where="thread" if '
-                'it waits, where="process" if it computes',
-                grader.name,
-                1000 * seconds,
-            )
-        self._keep(state, grader, value, seconds)
+        value, seconds = answer
+        self._keep(state, grader, _checked(value), seconds)
         return True
 
-    def _enqueue(
-        self, state: RolloutState, grader: BoundGrader, awaitable: Awaitable[Any] | None = None
-    ) -> None:
-        state.pending.add(grader.name)
-        self.workers.add(grader, (state,), awaitable)
-
     def _start_group_graders(self, group: Group) -> None:
-        """Start the group graders that no further member can need."""
-        if len(group.members) < group.size:
-            return
-        for name in list(group.wanted):
-            members = group.wanted.get(name)
-            if members is None:
-                continue
-            asked = {id(state) for state in members}
-            if any(not s.done and id(s) not in asked and len(s.pending) > s.blocked for s in group.members):
-                continue  # a member that is still being graded may need it too
-            del group.wanted[name]
-            grader = self.plan.by_name[name]
-            if len(members) == 1:
-                why = (
+        """Start the group graders that may start."""
+        while (ready := group.take_ready()) is not None:
+            grader, members = ready
+            if len(members) > 1:
+                self.evaluations.add(grader, members)
+            else:
+                alone = (
                     "the group has one member"
                     if group.size == 1
                     else "one member of the group was to be graded"
                 )
-                self._answer_group(grader, members, [Abstained(why)])
-            else:
-                for state in members:
-                    state.blocked -= 1
-                self.workers.add(grader, members)
-        if not group.wanted:
-            self.live.discard(group)
-        self.workers.start()
-
-    def _answer_group(self, grader: BoundGrader, members: list[RolloutState], values: list[Any]) -> None:
-        """Answer members whose group grader was never started."""
-        for state in members:
-            state.blocked -= 1
-            state.pending.discard(grader.name)
-        self._keep_all(grader, members, values, None)
+                self._keep_all(grader, members, [Abstained(alone)], None)
+        if not group.waiting:
+            self.waiting.discard(group)
+        self.evaluations.start()
 
     # ---- from grades to results
 
@@ -459,6 +447,7 @@ class Run:
 
     def _keep(self, state: RolloutState, grader: BoundGrader, value: Any, seconds: float | None) -> None:
         """Keep a grader's answer as its grade, or as the grades of its outputs."""
+        state.pending.discard(grader.name)
         if grader.outputs:
             for part, key in zip(grader.outputs, grader.keys, strict=True):
                 state.grades[key] = as_grade(output(value, part, grader.outputs), grader.score_range)
@@ -481,18 +470,66 @@ class Run:
         self.results.graded(state)
 
 
+def _checked(value: Any) -> Any:
+    """Return what a grader returned, or the failure that its exception is. Raises its ConfigError."""
+    if isinstance(value, ConfigError):  # it would hit every other rollout too
+        raise value
+    return failure(value) if isinstance(value, BaseException) else value
+
+
 def _lacks(state: RolloutState, grader: BoundGrader) -> bool:
     return grader.name not in state.pending and not all(key in state.grades for key in grader.keys)
 
 
-def _in_fair_order(rollouts: Sequence[Rollout], groups: Sequence[list[int]]) -> Iterator[tuple[Group, int]]:
+async def _one_by_one(rollouts: Iterable[Rollout]) -> AsyncIterator[Rollout]:
+    """Read a synchronous iterator as it goes, and close it."""
+    source = iter(rollouts)
+    try:
+        for rollout in source:
+            yield rollout
+    finally:
+        if callable(close := getattr(source, "close", None)):
+            close()
+
+
+@asynccontextmanager
+async def _closed_at_the_end(source: AsyncIterable[Rollout]) -> AsyncIterator[AsyncIterator[Rollout]]:
+    """Iterate over *source*, and close the iterator if it can be closed."""
+    members: Any = aiter(source)
+    if hasattr(members, "aclose"):
+        async with aclosing(members):
+            yield members
+    else:
+        yield members
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait for its end, whatever cancels the caller meanwhile."""
+    cancelled: BaseException | None = None
+    if not task.done():
+        task.cancel()
+    while not task.done():
+        try:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if not task.cancelled():
+        task.exception()  # marks it as seen: it was raised already, or the caller has left
+    if cancelled is not None:
+        raise cancelled
+
+
+def _in_fair_order(
+    rollouts: Sequence[Rollout], groups: Sequence[Sequence[int]]
+) -> Iterator[tuple[Group, int]]:
     """Yield rollouts of a few groups in turn, so that early groups end early and a huge one holds up no other."""
     waiting = iter(groups)
     window: deque[tuple[Group, Iterator[int]]] = deque()
     while True:
         while len(window) < _WINDOW and (members := next(waiting, None)) is not None:
             first = members[0]
-            window.append((Group(group_id(rollouts[first]), len(members), first), iter(members)))
+            window.append((Group(group_id(rollouts[first]), first, len(members)), iter(members)))
         if not window:
             return
         group, left = window.popleft()

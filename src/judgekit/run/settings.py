@@ -17,7 +17,7 @@ from judgekit.reward.conditions import is_finite
 from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
-from judgekit.run.jobs import BoundGrader
+from judgekit.run.bound_grader import BoundGrader
 
 MissingReward = Literal["exclude", "neutral", "mask", "raise"] | float
 """What a rollout without a reward gets.
@@ -83,7 +83,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Graders by the names of their grades."""
     by_name: Mapping[str, BoundGrader]
     queue_limits: Sequence[float]
-    """See `judgekit.run.jobs.assign_queues`."""
+    """See `judgekit.run.bound_grader.assign_queues`."""
     tree: RewardTree
     budget: RetryBudget
     limits: Mapping[str, Sequence[Limiter]]

@@ -14,7 +14,7 @@ from judgekit.execution.limits import Limiter
 from judgekit.execution.pool import ProcessPool
 from judgekit.execution.threads import call_in_thread
 from judgekit.execution.together import start_together
-from judgekit.run.jobs import BoundGrader
+from judgekit.run.bound_grader import BoundGrader
 
 logger = logging.getLogger("judgekit")
 
@@ -72,7 +72,7 @@ class Starter:
             async with asyncio.timeout(limit_s) as limit:
                 await start_together(self._resources)
                 for bound in self._graders:
-                    if bound.mode != "process" and (warm_up := getattr(bound.grader, "warm_up", None)):
+                    if bound.where != "process" and (warm_up := getattr(bound.grader, "warm_up", None)):
                         await _warm_up(warm_up)
                 if pickled := [bound.pickled for bound in self._graders if bound.pickled is not None]:
                     await self._pool.warm_up(pickled)

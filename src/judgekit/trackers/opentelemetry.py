@@ -17,9 +17,9 @@ from typing import Any
 
 from judgekit.graders.protocol import as_grade
 from judgekit.judges.base import WRAPPER, Judge, JudgeReply, JudgeRequest
-from judgekit.run.jobs import BoundGrader
+from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.runner import GradingRunner
-from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout
+from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult
 from judgekit.version import __version__
 
 
@@ -47,25 +47,23 @@ def _evaluations(tracer: Any, grader: BoundGrader) -> Callable[[Any], Any]:
                 WRAPPER.reset(token)
 
     def told(span: Any, value: Any) -> Any:
-        if not grader.outputs:
+        if not (grader.outputs or grader.compares):
             _describe(span, as_grade(value, grader.score_range))
         return value
 
-    async def group(rollouts: Sequence[Rollout]) -> Any:
-        with span_of(rollouts[0].group):
-            return await call(rollouts)
+    def group_of(subject: Any) -> Any:
+        return (subject[0] if grader.compares else subject).group
 
-    async def later(rollout: Rollout) -> Any:
-        with span_of(rollout.group) as span:
-            return told(span, await call(rollout))
+    async def later(subject: Any) -> Any:
+        with span_of(group_of(subject)) as span:
+            return told(span, await call(subject))
 
-    def in_place(rollout: Rollout) -> Any:
-        with span_of(rollout.group) as span:
-            value = call(rollout)
+    def in_place(subject: Any) -> Any:
+        with span_of(group_of(subject)) as span:
+            value = call(subject)
             return value if inspect.isawaitable(value) else told(span, value)
 
-    ways: dict[str, Callable[[Any], Any]] = {"group": group, "async": later}
-    return ways.get(grader.mode, in_place)
+    return later if grader.where == "async" else in_place
 
 
 def _describe(span: Any, grade: Grade) -> None:

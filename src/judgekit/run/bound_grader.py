@@ -1,0 +1,166 @@
+"""A grader as a run uses it: where its calls run, how long they may take, and how many at once."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+from judgekit.errors import ConfigError
+from judgekit.execution.pool import PickledGrader, ProcessPool
+from judgekit.execution.threads import call_in_thread
+from judgekit.graders.protocol import is_group_grader
+
+logger = logging.getLogger("judgekit")
+
+Where = Literal["inline", "process", "thread", "async"]
+_ORDER: dict[Where, int] = {"inline": 0, "process": 1, "thread": 2, "async": 3}
+SLOW_S = 0.05
+"""A synchronous grader that repeatedly blocks the event loop for longer is reported once."""
+
+
+class BoundGrader:
+    """A grader with its limits, its timeout, and where it runs."""
+
+    def __init__(
+        self, name: str, grader: Any, timeout_s: float, where: Where | None = None, place: int = 0
+    ) -> None:
+        self.name = name
+        self.grader = grader
+        self.compares = is_group_grader(grader)
+        """Whether it grades the rollouts of a group together. Its calls get a list of rollouts."""
+        self.call: Callable[..., Any] = grader.grade_group if self.compares else grader.grade
+        if where is not None:
+            self.where: Where = where
+        elif inspect.iscoroutinefunction(self.call):
+            self.where = "async"
+        else:
+            self.where = getattr(grader, "where", "inline")
+        low, high = grader.score_range
+        self.score_range = (float(low), float(high))
+        self.timeout_s = self.own_timeout_s(timeout_s)
+        self.limit: int | None = getattr(grader, "max_concurrency", None)
+        self.outputs: tuple[str, ...] = tuple(getattr(grader, "outputs", ()) or ())
+        self.keys = tuple(f"{name}.{part}" for part in self.outputs) or (name,)
+        """Names of its grades: its own, or `name.part` where one call gives several."""
+        self.pickled: PickledGrader | None = None
+        if self.where == "process":
+            self.pickled = PickledGrader(name, _OfGroups(grader) if self.compares else grader)
+        self.inline_limit: int = getattr(grader, "inline_limit", None) or 0
+        self.pooled: BoundGrader | None = None
+        """The same rule in a worker process, for rollouts larger than its `inline_limit`."""
+        if self.inline and self.inline_limit:
+            with suppress(ConfigError):  # it cannot be sent to a worker
+                self.pooled = BoundGrader(name, grader, timeout_s, "process")
+        self.timings: list[tuple[deque[float], deque[float]]] = []
+        """Latest durations and queue waits of each of its grades; see `Metrics.timings`."""
+        self.place = place
+        """Its place in the user's order."""
+        self.queue = 0
+        """Index of the queue in which its calls wait; see `assign_queues`."""
+        self.unstoppable = False
+        """Whether it once ignored a cancellation, which was logged then."""
+        self._evaluated = self._slow = 0
+
+    @property
+    def inline(self) -> bool:
+        """Whether it grades a rollout on the event loop, at once."""
+        return self.where == "inline" and not self.compares
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order in which a rollout's graders are asked: rules before judges."""
+        return len(_ORDER) if self.compares else _ORDER[self.where]
+
+    def own_timeout_s(self, default_s: float) -> float:
+        """Return the timeout that the grader asks for; *default_s* if it asks for none."""
+        return float(getattr(self.grader, "timeout_s", None) or default_s)
+
+    def copy(self, **changes: Any) -> BoundGrader:
+        """Return a copy with other attributes, which its twin in a worker process gets as well."""
+        made = copy.copy(self)
+        made.__dict__.update(changes)
+        if self.pooled is not None:
+            made.pooled = self.pooled.copy(**changes)
+        return made
+
+    def too_big(self, size: Callable[[], int]) -> bool:
+        """Whether a rollout of that many characters is too large to be graded on the event loop."""
+        return self.pooled is not None and size() > self.inline_limit
+
+    def begin(self, subject: Any, pool: ProcessPool) -> Awaitable[Any]:
+        """Return an awaitable of the grader's answer. *subject*: a rollout, or a group's list of them."""
+        if self.where == "async":
+            return self.call(subject)  # type: ignore[no-any-return]
+        if self.where == "process":
+            return pool.grade(self.pickled, subject, timeout_s=self.timeout_s)
+        return self._called(subject)
+
+    async def _called(self, subject: Any) -> Any:
+        value = (
+            await call_in_thread(self.call, subject) if self.where == "thread" else self.call_here(subject)
+        )
+        return await value if hasattr(value, "__await__") else value
+
+    def call_here(self, subject: Any) -> Any:
+        """Call the grader on the event loop. One that repeatedly holds it up is reported once."""
+        start = time.perf_counter()
+        value = self.call(subject)
+        self._evaluated += 1
+        seconds = time.perf_counter() - start
+        if seconds > SLOW_S and self._is_slow():
+            logger.warning(
+                'grader %r held the event loop for %.0f ms, and everything else with it: give it where="thread" if '
+                'it waits, where="process" if it computes',
+                self.name,
+                1000 * seconds,
+            )
+        return value
+
+    def _is_slow(self) -> bool:
+        """Count a slow evaluation; True, once, from the second on if at least 1 % are slow.
+
+        A single one may be the fault of the machine or of Python's garbage collector.
+        """
+        self._slow += 1
+        if self._slow < 2 or 100 * self._slow < self._evaluated:
+            return False
+        self._slow = -(1 << 62)  # reported
+        return True
+
+
+class _OfGroups:
+    """A group grader as the worker processes call it: it grades a list of rollouts."""
+
+    def __init__(self, grader: Any) -> None:
+        self.grade = grader.grade_group
+        if callable(warm_up := getattr(grader, "warm_up", None)):
+            self.warm_up = warm_up
+
+
+def assign_queues(graders: Sequence[BoundGrader], pool_workers: int) -> list[float]:
+    """Give each grader its queue, and return the queues' limits.
+
+    A grader with a limit has a queue of its own, under whatever names it is used; process graders share the pool's, all
+    others share the first.
+    """
+    limits = [math.inf]
+    pool: int | None = None
+    own: dict[int, int] = {}
+    for bound in [*graders, *(grader.pooled for grader in graders if grader.pooled)]:
+        if bound.limit is not None:
+            bound.queue = own.setdefault(id(bound.grader), len(limits))
+            if bound.queue == len(limits):
+                limits.append(bound.limit)
+        elif bound.where == "process":
+            if pool is None:
+                pool = len(limits)
+                limits.append(pool_workers)
+            bound.queue = pool
+    return limits

@@ -1,0 +1,465 @@
+"""The evaluations of one run: each attempt is a task with a context of its own, and ends with it.
+
+Attempts wait in queues, one for each limit, and at most `max_concurrency` of them run. One timer watches all of them, so
+that an attempt costs no timer of its own. An attempt that fails in a way that may pass goes back into its queue after a
+wait, which holds no place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from contextvars import Context
+from typing import Any
+
+import anyio
+from msgspec import Struct, field
+
+from judgekit.errors import attribute
+from judgekit.execution.limits import Limiter
+from judgekit.execution.stopwatch import STOPWATCH, Stopwatch
+from judgekit.run.bound_grader import BoundGrader
+from judgekit.run.groups import RolloutState
+from judgekit.run.settings import Plan
+from judgekit.types import Failed
+
+logger = logging.getLogger("judgekit")
+
+SLICE_S = 0.005
+"""Seconds for which a run's graders may hold the event loop before others get a turn."""
+GRACE_S = 0.5
+"""Seconds that a cancelled grader may take to clean up before its coroutine is closed."""
+HOLD_S = 0.25
+"""Seconds between two looks at the deadline of an evaluation whose judge is restarting."""
+
+
+class Queue(Struct, gc=False, eq=False):
+    """Evaluations that share a limit."""
+
+    # gc=False: hosts start thousands of short runs at once, and tracking their records would cost more than the
+    # grading. A run breaks its own reference cycles when it ends.
+
+    limit: float
+    active: int = 0
+    jobs: deque[Job] = field(default_factory=deque)
+
+
+class Job(Struct, gc=False, eq=False):
+    """One evaluation with its retries: a grader and the rollouts that it grades, one or a group's."""
+
+    grader: BoundGrader
+    states: Sequence[RolloutState]
+    queue: Queue
+    awaitable: Awaitable[Any] | None = None
+    """What a synchronous grader returned, if that must be awaited."""
+    context: Context | None = None
+    """The context in which it was called."""
+    attempt: int = 1
+    queued: float = field(default_factory=time.monotonic)
+    """When it entered its queue, the last time."""
+    started: float | None = None
+    """Loop time at which its first attempt began."""
+    began: float = 0.0
+    """When its current attempt began."""
+    seconds: float = 0.0
+    """How long its last attempt took."""
+    deadline: float = math.inf
+    """Loop time at which the clock looks at it."""
+    why: Failed | None = None
+    """Its grade, if the clock has cancelled it."""
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    """Measures the time that does not count, over all attempts."""
+
+    def due(self, now: float) -> float:
+        """Return the loop time at which it times out, as far as that is known *now*."""
+        assert self.started is not None
+        due = self.started + self.grader.timeout_s + self.stopwatch.held_s()
+        return max(due, now + HOLD_S) if self.stopwatch.holding else due
+
+
+class Evaluations:
+    """Runs and owns the evaluations of one run. Belongs to the running event loop.
+
+    *context*: each attempt gets a copy. *answer*: called with a job, its value (or the exception or Failed that it ended
+    with), and its seconds. *wake*: called when there is room for more. *out_of_time*: called when the time given to
+    `end_after` is up. *failed*: called when an error ends the run; `finished` raises it.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        context: Context,
+        *,
+        answer: Callable[[Job, Any, float | None], None],
+        wake: Callable[[], None],
+        out_of_time: Callable[[], None],
+        failed: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._answer = answer
+        self._wake = wake
+        self._out_of_time = out_of_time
+        self._failed = failed
+        self._queues = [Queue(limit) for limit in plan.queue_limits]
+        self._pool = plan.pool
+        self._max = plan.settings.max_concurrency
+        self._retry = plan.settings.retry
+        self._budget = plan.budget if self._retry.attempts > 1 else None
+        self._limits = plan.limits
+        self._loop = asyncio.get_running_loop()
+        self.queued = 0
+        """Evaluations that wait for a place."""
+        self._running: dict[asyncio.Task[Any], Job] = {}
+        self._delayed: dict[Job, asyncio.TimerHandle] = {}
+        """Evaluations that wait before a retry."""
+        self._clock: asyncio.TimerHandle | None = None
+        self._clock_at = math.inf
+        self._run_ends = math.inf
+        self._turn_ends = 0.0
+        self._turn: asyncio.Handle | None = None
+        self._expired = False
+        self._closing = False
+        self._error: BaseException | None = None
+        self._over: asyncio.Future[None] | None = None
+        """Set while somebody waits until nothing runs any more."""
+        self._run = asyncio.current_task()
+        self._cancels = self._run.cancelling() if self._run is not None else 0
+
+    # ---- called by the run
+
+    def add(self, grader: BoundGrader, states: Sequence[RolloutState]) -> None:
+        """Queue an evaluation, for `start` to begin."""
+        self._queue(Job(grader, states, self._queues[grader.queue]))
+
+    def grade_inline(self, grader: BoundGrader, state: RolloutState) -> tuple[Any, float] | None:
+        """Call a rule at once. Returns what it returned or raised, and its seconds; None if its answer comes later."""
+        if self._budget is not None:
+            self._budget.call()
+        context = self._context.copy()
+        start = time.perf_counter()
+        value: Any
+        try:
+            value = context.run(grader.call_here, state.rollout)
+            if hasattr(value, "__await__"):
+                self._queue(Job(grader, (state,), self._queues[grader.queue], value, context))
+                return None
+        except BaseException as error:  # panics of native code are no Exception
+            if is_interrupt(error):
+                raise
+            value = error
+        seconds = time.perf_counter() - start
+        if self._budget is not None and _may_pass(value):
+            job = Job(grader, (state,), self._queues[grader.queue], started=self._loop.time() - seconds)
+            if self._try_again(job, value):
+                return None
+        return value, seconds
+
+    def start(self) -> None:
+        """Begin the evaluations that have a place."""
+        while self.queued and not self._closing and len(self._running) < self._max:
+            job = self._take()
+            if job is None:
+                return
+            # the task copies the context that it is made in
+            task = (job.context or self._context).run(self._loop.create_task, self._attempt(job))
+            self._running[task] = job
+            task.add_done_callback(self._ended)
+
+    def end_after(self, seconds: float) -> None:
+        """Set the run's own time limit. `watch` starts the clock for it."""
+        self._run_ends = self._loop.time() + seconds
+
+    def watch(self) -> None:
+        """Start the clock for the run's time limit, before something waits. A run that never waits needs no timer."""
+        if self._run_ends < self._clock_at:
+            self._set_clock(self._run_ends)
+
+    def expire(self, why: Failed) -> None:
+        """Cancel what runs, and answer it and all that waits with *why*."""
+        self._expired = True
+        for task, job in self._running.items():
+            if job.why is None:
+                self._cancel(task, job, why)
+        self._set_clock()
+        for job in self._drop_waiting():
+            self._answer(job, why, None)
+        self._tell_if_over()
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with *error*."""
+        if self._error is None:
+            self._error = error
+        self._closing = True
+        self._failed()
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+
+    async def finished(self) -> None:
+        """Wait until everything is graded. Raises the error that ends the run."""
+        while self._error is None and (self.queued or self._running or self._delayed):
+            self.watch()
+            self._over = self._loop.create_future()
+            await self._over
+        if self._error is not None:
+            raise self._error
+
+    async def close(self) -> None:
+        """Cancel what still runs and wait for its end, whatever cancels the caller meanwhile."""
+        self.abandon()
+        for task, job in self._running.items():
+            self._cancel(task, job, job.why)
+        self._set_clock()
+        while self._running:
+            self._over = self._loop.create_future()
+            with suppress(asyncio.CancelledError), anyio.CancelScope(shield=True):
+                await self._over
+        self._stop_clock()
+
+    def abandon(self) -> None:
+        """Answer and begin nothing more: the run has ended, or its loop has."""
+        self._closing = True
+        self._run_ends = math.inf
+        self._drop_waiting()
+        self._stop_clock()
+
+    # ---- one attempt
+
+    async def _attempt(self, job: Job) -> Any:
+        """Call a job's grader. Returns what it returned, or the exception that it raised."""
+        held: list[Limiter] = []
+        job.began = time.perf_counter()
+        try:
+            if self._loop.time() > self._turn_ends:
+                await self._next_turn()
+            if self._limits:
+                for limit in self._limits.get(job.grader.name, ()):
+                    if not limit.try_acquire():
+                        await limit.acquire()
+                    held.append(limit)
+            awaitable, job.awaitable = job.awaitable, None
+            self._begin(job)
+            if awaitable is None:
+                rollouts = [state.rollout for state in job.states]
+                awaitable = job.grader.begin(rollouts if job.grader.compares else rollouts[0], self._pool)
+            return await awaitable
+        except BaseException as error:  # panics of native code are no Exception
+            if is_interrupt(error):
+                raise
+            return error
+        finally:
+            job.seconds = time.perf_counter() - job.began
+            for limit in held:
+                limit.release()
+
+    async def _next_turn(self) -> None:
+        """Let others have the event loop: graders that never suspend would starve them."""
+        while self._loop.time() > self._turn_ends:
+            if self._turn is None:
+                self._turn = self._loop.call_soon(self._begin_turn)
+            await asyncio.sleep(0)
+
+    def _begin_turn(self) -> None:
+        self._turn = None
+        self._turn_ends = self._loop.time() + SLICE_S
+
+    def _begin(self, job: Job) -> None:
+        """Start an attempt's time: it has its place under all limits."""
+        job.began = time.perf_counter()
+        if job.started is None:
+            job.started = self._loop.time()
+            waited = time.monotonic() - job.queued
+            for _, waits in job.grader.timings:
+                waits.append(waited)
+            if self._budget is not None:
+                self._budget.call()
+        elif job.attempt > 1:
+            job.stopwatch.excuse(job.queued)
+        if job.grader.where != "process":  # the pool keeps time itself, once a worker has the rollout
+            STOPWATCH.set(job.stopwatch)
+            job.deadline = job.started + job.grader.timeout_s + job.stopwatch.held_s()
+            if job.deadline < self._clock_at or self._run_ends < self._clock_at:
+                self._set_clock(min(job.deadline, self._run_ends))
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """Take in an attempt that has ended, whatever ended it."""
+        job = self._running.pop(task)
+        job.queue.active -= 1
+        if job.awaitable is not None:  # it was cancelled before it began
+            discard(job.awaitable)
+        try:
+            # a task that was cancelled never began; an error is the user's interrupt, or that of a closed coroutine
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            value = task.result() if error is None else error
+            if job.why is not None:
+                value = job.why
+            elif isinstance(error, KeyboardInterrupt):
+                raise error
+            if not (self.closing or self._try_again(job, value)):
+                self._answer(job, value, job.seconds)
+            self.start()
+            self._wake()
+        except BaseException as error:
+            self.fail(error)
+        self._tell_if_over()
+
+    def _tell_if_over(self) -> None:
+        left = self._running or (self._error is None and (self.queued or self._delayed))
+        if self._over is not None and not self._over.done() and not left:
+            self._over.set_result(None)
+
+    @property
+    def closing(self) -> bool:
+        """Whether the run is ending early. A cancellation before that is a grader's own."""
+        if not self._closing and self._run is not None and self._run.cancelling() > self._cancels:
+            self._closing = True
+        return self._closing
+
+    # ---- queues
+
+    def _queue(self, job: Job) -> None:
+        job.queue.jobs.append(job)
+        self.queued += 1
+
+    def _take(self) -> Job | None:
+        """Take the next job, from the queue that uses the smallest share of its limit.
+
+        Otherwise slow judge calls would take every place and leave the process pool idle.
+        """
+        best: Queue | None = None
+        least = math.inf
+        for queue in self._queues:
+            if queue.jobs and queue.active < queue.limit:
+                used = queue.active / min(queue.limit, self._max)
+                if used < least:
+                    best, least = queue, used
+        if best is None:
+            return None
+        best.active += 1
+        self.queued -= 1
+        return best.jobs.popleft()
+
+    def _try_again(self, job: Job, value: Any) -> bool:
+        """Retry the job after a wait that holds no place. Returns False if this was its last attempt."""
+        if (
+            self._budget is None
+            or job.attempt >= self._retry.attempts
+            or self._expired
+            or job.started is None
+            or job.why is not None
+            or not _may_pass(value)
+        ):
+            return False
+        wait = self._retry.wait_s(job.attempt, value)
+        now = self._loop.time()
+        if now + wait >= job.due(now) or not self._budget.allow():
+            return False
+        job.attempt += 1
+        job.deadline = math.inf
+        self._delayed[job] = self._loop.call_later(wait, self._requeue, job)
+        self.watch()
+        return True
+
+    def _requeue(self, job: Job) -> None:
+        del self._delayed[job]
+        job.queued = time.monotonic()
+        self._queue(job)
+        self.start()
+
+    def _drop_waiting(self) -> list[Job]:
+        jobs = [job for queue in self._queues for job in queue.jobs] + list(self._delayed)
+        for queue in self._queues:
+            queue.jobs.clear()
+        for timer in self._delayed.values():
+            timer.cancel()
+        self._delayed.clear()
+        self.queued = 0
+        for job in jobs:
+            discard(job.awaitable)
+        return jobs
+
+    # ---- the clock: one timer, set to the nearest deadline
+
+    def _set_clock(self, when: float | None = None) -> None:
+        if when is None:
+            when = min((job.deadline for job in self._running.values()), default=math.inf)
+            when = min(when, self._run_ends)
+        if when == self._clock_at:
+            return
+        self._stop_clock()
+        self._clock_at = when
+        self._clock = self._loop.call_at(when, self._tick) if when < math.inf else None
+
+    def _stop_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+        self._clock, self._clock_at = None, math.inf
+
+    def _tick(self) -> None:
+        self._clock, self._clock_at = None, math.inf
+        now = self._loop.time()
+        if now >= self._run_ends:
+            self._run_ends = math.inf
+            self._out_of_time()
+        for task, job in self._running.items():
+            if job.deadline > now:
+                continue
+            if job.why is not None or self.closing:
+                self._end(task, job, now)
+            elif (
+                later := job.due(now)
+            ) > now:  # the time during which its judge was restarting does not count
+                job.deadline = later
+            else:
+                late = f"no grade within {job.grader.timeout_s:g} s"
+                self._cancel(task, job, Failed("GraderTimeout", late))
+        self._set_clock()
+
+    def _cancel(self, task: asyncio.Task[Any], job: Job, why: Failed | None) -> None:
+        job.why = why
+        job.deadline = self._loop.time() + GRACE_S
+        task.cancel()
+
+    def _end(self, task: asyncio.Task[Any], job: Job, now: float) -> None:
+        """End an attempt whose grader ignores its cancellation: close its coroutine, and wake its task."""
+        if not job.grader.unstoppable:
+            job.grader.unstoppable = True
+            logger.error("grader %r ignores its cancellation: its coroutines are closed", job.grader.name)
+        job.deadline = now + GRACE_S
+        coroutine: Any = task.get_coro()
+        with suppress(BaseException):  # it ignores even that, and will not run again
+            coroutine.close()
+        task.cancel()
+
+
+def _may_pass(value: Any) -> bool:
+    """Whether what a grader raised or returned is a failure that a retry may not meet."""
+    if isinstance(value, Failed):
+        return value.retryable is True
+    return (
+        isinstance(value, BaseException)
+        and attribute(value, "retryable") is True
+        and attribute(value, "exhausted") is not True
+    )
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether *error* is the user's Ctrl-C (only the main thread gets it) or the closing of a generator.
+
+    Neither comes from a grader.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread()
+    return isinstance(error, GeneratorExit)
+
+
+def discard(awaitable: Any) -> None:
+    """Close a coroutine that will never be awaited."""
+    if inspect.iscoroutine(awaitable):
+        awaitable.close()
