@@ -64,7 +64,7 @@ def test_an_id_that_cannot_be_hashed_is_said() -> None:
     ],
 )
 def test_ids_that_are_equal_to_python_only_are_different_groups(ids: list[Any]) -> None:
-    rollouts = [Rollout(response="", group=g) for g in (*ids, *ids)]
+    rollouts = [Rollout(response="", prompt="p", group=g) for g in (*ids, *ids)]
     assert group_by_prompt(rollouts) == [[i, i + len(ids)] for i in range(len(ids))]
 
 

@@ -208,7 +208,9 @@ async def grade(rng: random.Random, runner: GradingRunner, rollouts: list[Rollou
 
 def check(runner: GradingRunner, rollouts: list[Rollout], results: list[RewardResult]) -> None:
     options = runner.settings
-    for rollout, result in zip(rollouts, results, strict=True):
+    # the deadline ends the reading of a stream
+    assert len(results) == len(rollouts) or options.deadline_s is not None
+    for rollout, result in zip(rollouts, results, strict=False):
         assert result.group == rollout.group
         assert result.grades.keys() == runner.graders.keys()
         for name, given in result.grades.items():

@@ -65,20 +65,20 @@ class Job(Struct, gc=False, eq=False):
     queued: float = field(default_factory=time.monotonic)
     """When it entered its queue, the last time."""
     started: float | None = None
-    """Loop time at which its first attempt began."""
+    """When its first attempt began."""
     began: float = 0.0
     """When its current attempt began."""
     seconds: float = 0.0
     """How long its last attempt took."""
     deadline: float = math.inf
-    """Loop time at which the clock looks at it."""
+    """When the clock looks at it."""
     why: Failed | None = None
     """Its grade, if the clock has cancelled it."""
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     """Measures the time that does not count, over all attempts."""
 
     def due(self, now: float) -> float:
-        """Return the loop time at which it times out, as far as that is known *now*."""
+        """Return when it times out, as far as that is known *now*."""
         assert self.started is not None
         due = self.started + self.grader.timeout_s + self.stopwatch.held_s()
         return max(due, now + HOLD_S) if self.stopwatch.holding else due
@@ -129,6 +129,8 @@ class Evaluations:
         self._error: BaseException | None = None
         self._over: asyncio.Future[None] | None = None
         """Set while somebody waits until nothing runs any more."""
+        self.interrupting = False
+        """Whether a pending cancellation of the run's task is our own, to end the reading of its source."""
         self._run = asyncio.current_task()
         self._cancels = self._run.cancelling() if self._run is not None else 0
 
@@ -156,7 +158,7 @@ class Evaluations:
             value = error
         seconds = time.perf_counter() - start
         if self._budget is not None and _may_pass(value):
-            job = Job(grader, (state,), self._queues[grader.queue], started=self._loop.time() - seconds)
+            job = Job(grader, (state,), self._queues[grader.queue], started=start)
             if self._try_again(job, value):
                 return None
         return value, seconds
@@ -174,7 +176,7 @@ class Evaluations:
 
     def end_after(self, seconds: float) -> None:
         """Set the run's own time limit. `watch` starts the clock for it."""
-        self._run_ends = self._loop.time() + seconds
+        self._run_ends = time.monotonic() + seconds
 
     def watch(self) -> None:
         """Start the clock for the run's time limit, before something waits. A run that never waits needs no timer."""
@@ -234,49 +236,48 @@ class Evaluations:
     async def _attempt(self, job: Job) -> Any:
         """Call a job's grader. Returns what it returned, or the exception that it raised."""
         held: list[Limiter] = []
-        job.began = time.perf_counter()
+        job.began = time.monotonic()
         try:
-            if self._loop.time() > self._turn_ends:
-                await self._next_turn()
+            if job.began > self._turn_ends:
+                await self._take_turn()
             if self._limits:
                 for limit in self._limits.get(job.grader.name, ()):
                     if not limit.try_acquire():
                         await limit.acquire()
                     held.append(limit)
-            awaitable, job.awaitable = job.awaitable, None
             self._begin(job)
+            awaitable, job.awaitable = job.awaitable, None
             if awaitable is None:
-                rollouts = [state.rollout for state in job.states]
-                awaitable = job.grader.begin(rollouts if job.grader.compares else rollouts[0], self._pool)
+                states = job.states
+                subject = [s.rollout for s in states] if job.grader.compares else states[0].rollout
+                awaitable = job.grader.begin(subject, self._pool)
             return await awaitable
         except BaseException as error:  # panics of native code are no Exception
             if is_interrupt(error):
                 raise
             return error
         finally:
-            job.seconds = time.perf_counter() - job.began
+            job.seconds = time.monotonic() - job.began
             for limit in held:
                 limit.release()
 
-    async def _next_turn(self) -> None:
-        """Let others have the event loop: graders that never suspend would starve them."""
-        while self._loop.time() > self._turn_ends:
-            if self._turn is None:
-                self._turn = self._loop.call_soon(self._begin_turn)
+    async def _take_turn(self) -> None:
+        """Begin a turn, once the one in progress has ended: graders that never suspend would starve the event loop."""
+        while self._turn is not None:
             await asyncio.sleep(0)
+        self._turn_ends = time.monotonic() + SLICE_S
+        self._turn = self._loop.call_soon(self._end_turn)
 
-    def _begin_turn(self) -> None:
+    def _end_turn(self) -> None:
         self._turn = None
-        self._turn_ends = self._loop.time() + SLICE_S
 
     def _begin(self, job: Job) -> None:
         """Start an attempt's time: it has its place under all limits."""
-        job.began = time.perf_counter()
+        job.began = now = time.monotonic()
         if job.started is None:
-            job.started = self._loop.time()
-            waited = time.monotonic() - job.queued
+            job.started = now
             for _, waits in job.grader.timings:
-                waits.append(waited)
+                waits.append(now - job.queued)
             if self._budget is not None:
                 self._budget.call()
         elif job.attempt > 1:
@@ -294,20 +295,23 @@ class Evaluations:
         if job.awaitable is not None:  # it was cancelled before it began
             discard(job.awaitable)
         try:
-            # a task that was cancelled never began; an error is the user's interrupt, or that of a closed coroutine
-            error = asyncio.CancelledError() if task.cancelled() else task.exception()
-            value = task.result() if error is None else error
+            try:
+                value = task.result()
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # it was cancelled before it began, or its coroutine was closed
+                value = error
             if job.why is not None:
                 value = job.why
-            elif isinstance(error, KeyboardInterrupt):
-                raise error
             if not (self.closing or self._try_again(job, value)):
                 self._answer(job, value, job.seconds)
-            self.start()
+            if self.queued:
+                self.start()
             self._wake()
         except BaseException as error:
             self.fail(error)
-        self._tell_if_over()
+        if self._over is not None:
+            self._tell_if_over()
 
     def _tell_if_over(self) -> None:
         left = self._running or (self._error is None and (self.queued or self._delayed))
@@ -317,8 +321,8 @@ class Evaluations:
     @property
     def closing(self) -> bool:
         """Whether the run is ending early. A cancellation before that is a grader's own."""
-        if not self._closing and self._run is not None and self._run.cancelling() > self._cancels:
-            self._closing = True
+        if not (self._closing or self.interrupting or self._run is None):
+            self._closing = self._run.cancelling() > self._cancels
         return self._closing
 
     # ---- queues
@@ -357,7 +361,7 @@ class Evaluations:
         ):
             return False
         wait = self._retry.wait_s(job.attempt, value)
-        now = self._loop.time()
+        now = time.monotonic()
         if now + wait >= job.due(now) or not self._budget.allow():
             return False
         job.attempt += 1
@@ -394,7 +398,8 @@ class Evaluations:
             return
         self._stop_clock()
         self._clock_at = when
-        self._clock = self._loop.call_at(when, self._tick) if when < math.inf else None
+        if when < math.inf:
+            self._clock = self._loop.call_later(max(0.0, when - time.monotonic()), self._tick)
 
     def _stop_clock(self) -> None:
         if self._clock is not None:
@@ -403,7 +408,7 @@ class Evaluations:
 
     def _tick(self) -> None:
         self._clock, self._clock_at = None, math.inf
-        now = self._loop.time()
+        now = time.monotonic()
         if now >= self._run_ends:
             self._run_ends = math.inf
             self._out_of_time()
@@ -423,7 +428,7 @@ class Evaluations:
 
     def _cancel(self, task: asyncio.Task[Any], job: Job, why: Failed | None) -> None:
         job.why = why
-        job.deadline = self._loop.time() + GRACE_S
+        job.deadline = time.monotonic() + GRACE_S
         task.cancel()
 
     def _end(self, task: asyncio.Task[Any], job: Job, now: float) -> None:

@@ -222,12 +222,14 @@ class Run:
                 raise
         finally:
             self.reading = None
+            self.evaluations.interrupting = False
         if self.arriving is not None:
             self._complete(self.arriving)
 
     def _stop_reading(self) -> None:
         reading, self.reading = self.reading, None
         if reading is not None:
+            self.evaluations.interrupting = True
             reading.reschedule(asyncio.get_running_loop().time())
 
     async def _until_room(self) -> None:
@@ -441,7 +443,11 @@ class Run:
     ) -> None:
         for state, value in zip(states, values, strict=True):
             self._keep(state, grader, value, seconds)
+            state.pending.add(
+                grader.name
+            )  # until its turn below: others must not start what it may need, too
         for state in states:
+            state.pending.discard(grader.name)
             if not state.done and (self.tree.lazy or not state.pending):
                 self._advance(state)
 
