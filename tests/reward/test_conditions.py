@@ -141,7 +141,7 @@ def test_a_grade_that_was_not_needed_is_neither_missing_nor_replaced() -> None:
     )
     assert tree.gate_of == {"b": "(a >= 1 and b > 0) depends on it"}
     ev = tree.evaluate(grades(a=0, b=Skipped("")))
-    assert (ev.value, ev.missing, ev.policies) == (0.0, [], [])
+    assert (ev.value, ev.missing, ev.policies) == (0.0, (), [])
 
 
 @pytest.mark.parametrize(

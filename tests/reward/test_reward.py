@@ -78,7 +78,7 @@ def test_a_missing_grade_makes_the_reward_missing() -> None:
     for gone in (DOWN, Abstained("no reference")):
         ev = tree(Weighted({"a": 0.8, "b": 0.2}), "a", "b").evaluate(grades(a=gone, b=1.0))
         assert ev.value is None
-        assert ev.missing == ["a"]
+        assert ev.missing == ("a",)
         assert ev.contributions == {}
 
 
@@ -87,14 +87,14 @@ def test_renormalise_gives_the_weight_to_the_others_and_says_so() -> None:
     ev = tree(root, "a", "b", "c").evaluate(grades(a=DOWN, b=1.0, c=0.0))
     assert ev.value == pytest.approx(0.5)
     assert ev.policies == ["a: missing, its weight goes to the others"]
-    assert ev.missing == []
+    assert ev.missing == ()
 
 
 def test_renormalise_with_nothing_left_is_missing() -> None:
     root = Weighted({"a": (1, Score("a", if_missing="renormalise"))})
     ev = tree(root, "a").evaluate(grades(a=DOWN))
     assert ev.value is None
-    assert ev.missing == ["a"]
+    assert ev.missing == ("a",)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_gate_asks_only_what_it_needs() -> None:
     assert bound.wanted(grades(ok=1)) == ["judge"]
     assert bound.wanted(grades(ok=0)) == ["cheap"]
     assert bound.wanted(grades(ok=DOWN)) == []
-    assert bound.evaluate(grades(ok=DOWN)).missing == ["ok"]
+    assert bound.evaluate(grades(ok=DOWN)).missing == ("ok",)
     assert bound.gate_of == {"judge": "ok >= 1", "cheap": "ok < 1"}
 
 
@@ -154,9 +154,9 @@ def test_fallback_is_asked_only_where_the_first_is_missing_and_is_counted() -> N
     assert bound.wanted(grades(judge=DOWN)) == ["lexical"]
     ev = bound.evaluate(grades(judge=DOWN, lexical=0.75))
     assert ev.value == 0.75
-    assert ev.missing == []
+    assert ev.missing == ()
     assert ev.policies == ["judge: missing, fallback to lexical"]
-    assert bound.evaluate(grades(judge=DOWN, lexical=DOWN)).missing == ["judge", "lexical"]
+    assert bound.evaluate(grades(judge=DOWN, lexical=DOWN)).missing == ("judge", "lexical")
 
 
 def test_contributions_and_residual_account_for_gates_and_clips() -> None:
@@ -189,7 +189,7 @@ def test_a_sum_that_leaves_the_floats_is_missing_not_infinite() -> None:
     huge = (-1.7e308, 1.7e308)
     ev = tree(Weighted({"a": 1, "b": 1}), a=huge, b=huge).evaluate(grades(a=1.7e308, b=1.7e308))
     assert ev.value is None
-    assert ev.missing == []
+    assert ev.missing == ()
     assert ev.policies == ["the reward is too large for a float"]
 
 
@@ -311,7 +311,7 @@ def test_explain_shows_the_transform_and_the_fill(made: RewardResult, transform:
 def test_a_fallback_keeps_no_notes_of_what_did_not_count() -> None:
     root = Fallback(Weighted({"a": (1.0, Score("a", if_missing=0.25)), "b": 1.0}), "c")
     ev = tree(root, "a", "b", "c").evaluate({"a": DOWN, "b": DOWN, "c": Graded(0.5)})
-    assert (ev.value, ev.missing, ev.policies) == (0.5, [], ["b: missing, fallback to c"])
+    assert (ev.value, ev.missing, ev.policies) == (0.5, (), ["b: missing, fallback to c"])
 
 
 def test_explain_shows_the_reward_where_several_cases_share_their_graders() -> None:

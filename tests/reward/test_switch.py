@@ -70,7 +70,7 @@ def test_no_case_is_a_missing_reward_that_says_why_never_zero(value: Any) -> Non
     for rollout in (of(kind=value), of()):
         assert bound.wanted({}, rollout) == []
         ev = bound.evaluate({"correct": Skipped("")}, rollout)
-        assert (ev.value, ev.missing) == (None, [])
+        assert (ev.value, ev.missing) == (None, ())
         assert why_missing(ev).startswith("no case of the switch fits extra.kind")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -144,3 +146,147 @@ async def test_a_judges_own_timeout_is_not_the_limit_of_starting() -> None:
     runner = GradingRunner({"judge": Judge()}, resources=[Judge(TimeoutError("no answer to /health"))])
     with pytest.raises(TimeoutError, match="/health"):
         await runner.start()
+
+
+async def test_what_started_before_something_failed_is_closed() -> None:
+    up, down = Judge(), Judge(JudgeUnavailable("no GPU left"))
+    up.loaded.set()
+    with pytest.raises(JudgeUnavailable, match="no GPU left"):
+        async with GradingRunner({"judge": up}, resources=[up, down]):
+            pass
+    assert (up.started, up.closed, down.closed) == (True, True, False)
+
+
+async def test_a_start_that_is_cancelled_closes_what_it_started() -> None:
+    up, slow = Judge(), Judge()
+    up.loaded.set()
+    runner = GradingRunner({"judge": up}, resources=[up, slow])
+    starting = asyncio.create_task(runner.start())
+    while not (up.started and slow.starts):
+        await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert up.closed
+
+
+async def test_what_a_run_could_start_is_kept_for_its_grades_and_not_started_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("judgekit.run.starting._AGAIN_S", 0.0)
+    up, down = Judge(), Judge(JudgeUnavailable("down"))
+    up.loaded.set()
+    runner = GradingRunner({"judge": up}, resources=[up, down])
+    for _ in range(2):
+        assert [r.reward for r in await runner.run(rollouts(1))] == [0.5]
+    assert (up.starts, up.closed, down.starts) == (1, False, 2)
+    await runner.close()
+    assert up.closed
+
+
+async def test_close_waits_for_a_start_in_progress() -> None:
+    judge = Judge()
+    runner = GradingRunner({"judge": judge}, resources=[judge])
+    starting = asyncio.create_task(runner.start())
+    while not judge.starts:
+        await asyncio.sleep(0)
+    closing = asyncio.create_task(runner.close())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not judge.closed
+    judge.loaded.set()
+    await asyncio.gather(starting, closing)
+    assert (judge.started, judge.closed) == (True, True)
+
+
+async def test_a_variant_closes_nothing_of_its_parent_and_the_last_who_started_closes() -> None:
+    judge = Judge()
+    judge.loaded.set()
+    parent = GradingRunner({"judge": judge}, resources=[judge])
+    variant = parent.with_settings(shared=True)
+    await parent.start()
+    await variant.close()
+    assert not judge.closed
+    assert [r.reward for r in await variant.run(rollouts(1))] == [0.5]
+    await variant.start()
+    await parent.close()
+    assert not judge.closed
+    await variant.close()
+    assert judge.closed
+    assert judge.starts == 1
+
+
+async def test_a_run_after_close_starts_again_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    judge = Judge()
+    judge.loaded.set()
+    runner = GradingRunner({"judge": judge}, resources=[judge])
+    async with runner:
+        await runner.run(rollouts(1))
+    assert not caplog.messages
+    judge.closed = False
+    assert [r.reward for r in await runner.run(rollouts(1))] == [0.5]
+    assert caplog.messages == [
+        "a closed runner grades again, and starts its judges again: close it once more"
+    ]
+    await runner.close()
+    assert (judge.starts, judge.closed) == (2, True)
+
+
+class Counted:
+    """Counts how often it is open, and breaks if it is asked while it is not."""
+
+    name, version, score_range = "counted", "1", (0.0, 1.0)
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.open = 0
+
+    async def start(self) -> None:
+        await asyncio.sleep(self.rng.choice([0, 0.001]))
+        if self.rng.random() < 0.1:
+            raise JudgeUnavailable("not today")
+        assert self.open == 0, "started twice"
+        self.open += 1
+
+    async def close(self) -> None:
+        assert self.open == 1, "closed twice"
+        await asyncio.sleep(self.rng.choice([0, 0.001]))
+        self.open -= 1
+
+    async def grade(self, rollout: Rollout, /) -> float:
+        await asyncio.sleep(0)
+        return 0.5
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_starts_closes_and_runs_that_race_leave_nothing_open(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("judgekit.run.starting._AGAIN_S", 0.0)
+    rng = random.Random(seed)
+    judges = [Counted(rng), Counted(rng)]
+    parent = GradingRunner({"a": judges[0], "b": judges[1]}, resources=judges)
+    runners = [parent, parent.with_settings(timeout_s=5), parent.with_settings(shared=True)]
+
+    async def act() -> None:
+        runner = rng.choice(runners)
+        await asyncio.sleep(rng.choice([0, 0, 0.001, 0.002]))
+        way = rng.choice(["start", "close", "run", "cancelled start"])
+        if way == "run":
+            assert len(await runner.run(rollouts(2))) == 2
+        elif way == "cancelled start":
+            starting = asyncio.create_task(runner.start())
+            await asyncio.sleep(rng.choice([0, 0.001]))
+            starting.cancel()
+            await asyncio.wait([starting])
+        else:
+            with suppress(JudgeUnavailable):
+                await getattr(runner, way)()
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(20):
+            tasks.create_task(act())
+    for runner in runners:
+        await runner.close()
+    assert [judge.open for judge in judges] == [0, 0]
+    assert asyncio.all_tasks() == {asyncio.current_task()}

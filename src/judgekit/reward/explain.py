@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from judgekit.reward.nodes import Evaluation, Fallback, Gate, Node, Score, Switch, Weighted
+from judgekit.reward.nodes import Evaluation, Fallback, Gate, Missing, Node, Score, Switch, Weighted
 from judgekit.reward.transforms import NEUTRAL
 from judgekit.reward.tree import RewardTree
 from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped
@@ -26,7 +26,7 @@ def explain(
 
     def show(node: Node, prefix: str, depth: int) -> None:
         ev = tree.probe(grades, rollout)
-        value = node.value(ev) if depth or reward is None else reward
+        value = ev.of(node) if depth or reward is None else reward
         shown = f"{value:.6g}" if value is not None else "missing"
         if isinstance(node, Score) and value is None:
             shown = _missing(grades.get(node.name))
@@ -57,8 +57,7 @@ def explain_result(tree: RewardTree, result: RewardResult, transform: str) -> st
 
 def why_missing(ev: Evaluation) -> str:
     """Say why the reward is missing: the graders at fault, or another reason."""
-    names = dict.fromkeys(ev.missing)
-    return "; ".join([f"{name}: {_why(ev.grades.get(name))}" for name in names] or ev.policies)
+    return "; ".join([f"{name}: {_why(ev.grades.get(name))}" for name in ev.missing] or ev.policies)
 
 
 FILLED_BY_RUN: Final = "no member of its group has a reward, so it gets the mean of the run"
@@ -80,7 +79,8 @@ def _below(node: Node, ev: Evaluation) -> list[tuple[Node, str]]:
         case Gate():
             taken = node.taken(ev)
             how = "then " if taken is node.then else "otherwise "
-            return [(n, "if ") for n in node.if_.nodes()] + ([] if taken is None else [(taken, how)])
+            branch = [] if isinstance(taken, Missing) else [(taken, how)]
+            return [(n, "if ") for n in node.if_.nodes()] + branch
         case Switch():
             taken_nodes = node.taken(ev)
             return [(b.node, f"{b.when}: ") for b in node.branches() if b.node in taken_nodes]

@@ -30,6 +30,21 @@ RESIDUAL: Final = "residual"
 """Key of the part of a reward that the contributions of the top-level terms do not explain."""
 
 
+class Missing(NamedTuple):
+    """A node has no value for this rollout."""
+
+    names: tuple[str, ...] = ()
+    """Graders whose missing grades are the reason; empty if there is another."""
+    drops_out: bool = False
+    """Whether a sum, product, minimum or maximum goes on without it."""
+
+    @classmethod
+    def all_of(cls, gaps: Sequence[Missing]) -> Missing:
+        """Return why a node with these gaps is missing: first those that it cannot go on without."""
+        ordered = sorted(gaps, key=lambda gap: gap.drops_out)
+        return cls(tuple(name for gap in ordered for name in gap.names))
+
+
 class Evaluation:
     """The evaluation of the tree for one rollout. `value` None: the reward is missing."""
 
@@ -42,7 +57,7 @@ class Evaluation:
         self.lows = lows
         self.rollout = rollout
         self.value: float | None = None
-        self.missing: list[str] = []
+        self.missing: tuple[str, ...] = ()
         """Graders whose missing grades make it missing."""
         self.policies: list[str] = []
         """What was done about missing grades, and what else made it missing, in words."""
@@ -52,14 +67,16 @@ class Evaluation:
         """Value of each term after weighting."""
 
     def of(self, node: Node) -> float | None:
-        return node.value(self)
+        """Return a node's value, or None if it is missing."""
+        value = node.value(self)
+        return None if isinstance(value, Missing) else value
 
-    def checked(self, value: float) -> float | None:
-        """Return what finite scores add up or multiply to; None, noted, if that is no finite number."""
+    def checked(self, value: float) -> float | Missing:
+        """Return what finite scores add up or multiply to; Missing, noted, if that is no finite number."""
         if math.isfinite(value):
             return value
         self.policies.append("the reward is too large for a float")
-        return None
+        return Missing()
 
 
 class Branch(NamedTuple):
@@ -73,8 +90,8 @@ class Branch(NamedTuple):
 class Node:
     """Base of the tree's nodes."""
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | None:
-        """Return the node's value, or None if it is missing. *top*: record terms and contributions."""
+    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
+        """Return the node's value for a rollout. *top*: record terms and contributions."""
         raise NotImplementedError
 
     def wanted(self, ev: Evaluation) -> list[str]:
@@ -139,7 +156,7 @@ class Score(Node):
         if self.if_broken is not None:
             finite(self.if_broken, f"{self.name}: if_broken")
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | None:
+    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
         grade = ev.grades.get(self.name)
         kind = type(grade)
         if kind is Graded:
@@ -154,8 +171,7 @@ class Score(Node):
                 return low
         # a skipped grade has no stand-in: it is only read by a condition that is decided without it
         if isinstance(self.if_missing, str) or grade is None or kind is Skipped:
-            ev.missing.append(self.name)
-            return None
+            return Missing((self.name,), self.drops_out())
         ev.policies.append(f"{self.name}: missing, counts as {self.if_missing:g}")
         return float(self.if_missing)
 
@@ -191,7 +207,7 @@ class Const(Node):
     def __post_init__(self) -> None:
         finite(self.number, "const")
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | None:
+    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
         return float(self.number)
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
@@ -233,31 +249,29 @@ class Weighted(Node):
             raise ConfigError(f"weighted: {RESIDUAL!r} is a reserved name; call the term something else")
         _set(self, terms=tuple(made), normalize=normalize)
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | None:
+    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
         terms: dict[str, float] = {}
         present = 0.0
-        dropped: list[tuple[Term, str]] = []
-        missing = False
+        dropped: list[Term] = []
+        gaps: list[Missing] = []
         for term in self.terms:
             weight = term.weight
             if not weight:
                 continue
             value = term.node.value(ev)
-            if value is not None:
+            if not isinstance(value, Missing):
                 terms[term.label] = value
                 present += abs(weight)
-            elif term.node.drops_out():
-                dropped.append((term, ev.missing.pop()))
             else:
-                missing = True
-        if missing or not present:
-            ev.missing += [name for _, name in dropped]
-            return None
+                dropped.append(term)
+                gaps.append(value)
+        if not (present and all(gap.drops_out for gap in gaps)):
+            return Missing.all_of(gaps)
         total = present if self.normalize else 1.0
         if dropped:
-            ev.policies += [f"{term.label}: missing, its weight goes to the others" for term, _ in dropped]
+            ev.policies += [f"{term.label}: missing, its weight goes to the others" for term in dropped]
             if not self.normalize:
-                total = present / (present + sum(abs(term.weight) for term, _ in dropped))
+                total = present / (present + sum(abs(term.weight) for term in dropped))
         contributions = {t.label: t.weight / total * terms[t.label] for t in self.terms if t.label in terms}
         value = _sum(contributions.values(), math.inf)
         if top and math.isfinite(value):
@@ -310,24 +324,31 @@ class Gate(Node):
     def __init__(self, *, if_: Condition | str, then: Any, otherwise: Any) -> None:
         _set(self, if_=condition(if_, Score), then=as_node(then), otherwise=as_node(otherwise))
 
-    def taken(self, ev: Evaluation) -> Node | None:
-        """Return the branch that counts, or None if the condition is missing."""
-        before = len(ev.missing)
-        holds = self.if_.holds(ev.of)
+    def taken(self, ev: Evaluation) -> Node | Missing:
+        """Return the branch that counts, or why the condition is missing."""
+        names: list[str] = []
+
+        def of(node: Node) -> float | None:
+            value = node.value(ev)
+            if isinstance(value, Missing):
+                names.extend(value.names)
+                return None
+            return value
+
+        holds = self.if_.holds(of)
         if holds is None:
-            return None
-        del ev.missing[before:]  # decided all the same
+            return Missing(tuple(names))
         return self.then if holds else self.otherwise
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | None:
+    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
         node = self.taken(ev)
-        return None if node is None else node.value(ev, top)
+        return node if isinstance(node, Missing) else node.value(ev, top)
 
     def wanted(self, ev: Evaluation) -> list[str]:
         if wanted := self.if_.wanted(ev):
             return wanted
         node = self.taken(ev)
-        return [] if node is None else node.wanted(ev)
+        return [] if isinstance(node, Missing) else node.wanted(ev)
 
     def branches(self) -> Sequence[Branch]:
         first, *others = self.if_.nodes()
@@ -391,7 +412,7 @@ class Switch(Node):
         used = [len(seen.keys() & score_names(node)) for node in able]
         return [node for node, n in zip(able, used, strict=True) if n == max(used)]
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | None:
+    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
         taken = self.taken(ev)
         if len(taken) == 1:
             return taken[0].value(ev, top)
@@ -399,7 +420,7 @@ class Switch(Node):
             field = self._field(ev.rollout)
             what = "which cannot be read" if field is None else repr(field[:80])
             ev.policies.append(f"no case of the switch fits {self.by} {what}")
-        return None
+        return Missing()
 
     def _field(self, rollout: Rollout) -> str | None:
         """Return the field as text; None if reading it raises, as a lazy column of a data set may."""
@@ -439,23 +460,21 @@ class Several(Node):
     def combine(self, values: Sequence[float]) -> float:
         raise NotImplementedError
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | None:
+    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
         values: list[float] = []
-        left_out: list[str] = []
-        missing = False
+        gaps: list[Missing] = []
         for node in self.nodes:
             value = node.value(ev)
-            if value is not None:
+            if not isinstance(value, Missing):
                 values.append(value)
-            elif node.drops_out():
-                left_out.append(ev.missing.pop())
             else:
-                missing = True
-        if missing or not values:
-            ev.missing += left_out
-            return None
+                gaps.append(value)
+        if not (values and all(gap.drops_out for gap in gaps)):
+            return Missing.all_of(gaps)
         ev.policies += [
-            f"{name}: missing, left out of the {type(self).__name__.lower()}" for name in left_out
+            f"{name}: missing, left out of the {type(self).__name__.lower()}"
+            for gap in gaps
+            for name in gap.names
         ]
         return ev.checked(self.combine(values))
 
@@ -516,9 +535,9 @@ class Clip(Node):
             raise ConfigError(f"clip: low {low:g} must be below high {high:g}")
         _set(self, of=as_node(of), low=float(low), high=float(high))
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | None:
+    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
         value = self.of.value(ev, top)
-        return None if value is None else min(max(value, self.low), self.high)
+        return value if isinstance(value, Missing) else min(max(value, self.low), self.high)
 
     def branches(self) -> Sequence[Branch]:
         return [Branch(self.of)]
@@ -547,23 +566,25 @@ class Fallback(Node):
     def __init__(self, first: Any, other: Any) -> None:
         _set(self, first=as_node(first), other=as_node(other))
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | None:
-        missing, policies = len(ev.missing), len(ev.policies)
-        value = self.first.value(ev, top)
-        if value is not None:
-            return value
-        names = ", ".join(ev.missing[missing:]) or self.first.label()
+    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
+        policies = len(ev.policies)
+        first = self.first.value(ev, top)
+        if not isinstance(first, Missing):
+            return first
         unused = len(ev.policies)
-        value = self.other.value(ev, top)
-        if value is not None:
-            del ev.missing[missing:], ev.policies[policies:unused]
-            ev.policies.append(f"{names}: missing, fallback to {self.other.label()}")
-        return value
+        other = self.other.value(ev, top)
+        if isinstance(other, Missing):
+            return Missing((*first.names, *other.names))
+        del ev.policies[policies:unused]
+        ev.policies.append(
+            f"{', '.join(first.names) or self.first.label()}: missing, fallback to {self.other.label()}"
+        )
+        return other
 
     def wanted(self, ev: Evaluation) -> list[str]:
         if wanted := self.first.wanted(ev):
             return wanted
-        return [] if self.first.value(ev) is not None else self.other.wanted(ev)
+        return self.other.wanted(ev) if isinstance(self.first.value(ev), Missing) else []
 
     def branches(self) -> Sequence[Branch]:
         return [Branch(self.first), Branch(self.other, f"{self.first.label()} is missing")]

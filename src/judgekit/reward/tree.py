@@ -14,6 +14,7 @@ from judgekit.reward.nodes import (
     Clip,
     Evaluation,
     Gate,
+    Missing,
     Node,
     Range,
     Score,
@@ -60,11 +61,12 @@ class RewardTree:
         *rollout*: what a `Switch` looks at. Without it, the case is inferred from the grades.
         """
         ev = self.probe(grades, rollout)
-        ev.value = self.root.value(ev, True)
-        if ev.value is None:
-            ev.terms, ev.contributions = {}, {}
+        value = self.root.value(ev, True)
+        if isinstance(value, Missing):
+            ev.terms, ev.contributions, ev.missing = {}, {}, tuple(dict.fromkeys(value.names))
         else:
-            ev.contributions[RESIDUAL] = ev.value - math.fsum(ev.contributions.values())
+            ev.value = value
+            ev.contributions[RESIDUAL] = value - math.fsum(ev.contributions.values())
         return ev
 
     def wanted(self, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> list[str]:

@@ -204,7 +204,7 @@ class Results:
             raw_reward=ev.value,
             contributions=ev.contributions,
             grades=state.grades if status != "unfinished" else dict(state.grades),
-            missing=tuple(dict.fromkeys(ev.missing)) if ev.missing else (),
+            missing=ev.missing,
             policies=tuple(ev.policies) if ev.policies else (),
             usage=usage,
             wall_s=max(state.ended - state.started, 0.0),

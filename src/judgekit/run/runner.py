@@ -202,21 +202,26 @@ class GradingRunner:
         return run_blocking(self.run(rollouts, tags=tags))
 
     async def start(self) -> None:
-        """Start the judges that the runner owns and warm up its graders.
+        """Start the runner's resources and warm up its graders.
 
-        The first run does this if nobody has, outside every rollout's time. Raises what starting raises, and
-        JudgeUnavailable after `start_timeout_s`.
+        The first run does this if nobody has, outside every rollout's time. Raises what starting raises, after closing
+        what did start, and JudgeUnavailable after `start_timeout_s`.
         """
-        await self._starter.start(self.settings.start_timeout_s)
+        await self._starter.start(self, self.settings.start_timeout_s)
 
     async def close(self) -> None:
-        """Close the runner's resources and its ledger. The process pool stays."""
+        """Close what this runner has started, and its ledger. The process pool stays.
+
+        Waits for a `start` in progress. Resources that another runner of the same graders has started, too, stay open
+        until that one is closed. A later run starts them again, says so, and leaves them to another `close`.
+        """
+        ledger, last = self._plan.ledger, True
         try:
-            await self._starter.close()
+            last = await self._starter.close(self)
         finally:
             self._plan.metrics.tell(0, now=True)
-            if self._plan.ledger is not None:
-                await in_own_thread(self._plan.ledger.close)
+            if ledger is not None:
+                await in_own_thread(ledger.close if last else ledger.flush)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -333,7 +338,7 @@ class GradingRunner:
 
     async def _new_run(self, tags: Mapping[str, Any] | None) -> Run:
         if not self._starter.done:
-            await self._starter.start_for_run(self.settings.start_timeout_s)
+            await self._starter.start_for_run(self, self.settings.start_timeout_s)
         return Run(self._plan, dict(tags or {}))
 
 

@@ -1,4 +1,4 @@
-"""Starts a runner's judges and graders, outside every rollout's time."""
+"""Starts a runner's judges and graders, outside every rollout's time, and closes what was started."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import inspect
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Any
+from weakref import WeakSet
+
+import anyio
 
 from judgekit.errors import ConfigError, JudgeUnavailable
 from judgekit.execution.limits import Limiter
 from judgekit.execution.pool import ProcessPool
 from judgekit.execution.threads import call_in_thread
-from judgekit.execution.together import start_together
+from judgekit.execution.together import together
 from judgekit.run.bound_grader import BoundGrader
 
 logger = logging.getLogger("judgekit")
@@ -23,28 +27,52 @@ _AGAIN_S = 60.0
 
 
 class Starter:
-    """Starts *resources* and *graders* once. May be used from many loops at a time."""
+    """Starts *resources* and *graders* once, for a runner and its variants. May be used from many loops at a time.
+
+    Who starts them holds them; they are closed when their last holder closes them. Starting and closing wait for each
+    other.
+    """
 
     def __init__(self, resources: Sequence[Any], graders: Sequence[BoundGrader], pool: ProcessPool) -> None:
         self._resources = resources
         self._graders = graders
         self._pool = pool
         self._turn = Limiter(1)
+        self._holders: WeakSet[Any] = WeakSet()
+        self._up: list[Any] = []
+        """Resources that were started."""
+        self._opened = AsyncExitStack()
+        """Closes them, the last one first."""
         self._not_before = 0.0
+        self._closed = False
         self._needed = bool(resources) or any(hasattr(g.grader, "warm_up") for g in graders)
         self.done = not self._needed
 
-    async def start(self, limit_s: float) -> None:
-        """Start everything within *limit_s*, or wait for the caller who already does. Raises what starting raises."""
-        async with self._turn:
-            if not self.done:
-                await self._start(limit_s)
+    async def start(self, holder: Any, limit_s: float) -> None:
+        """Start everything within *limit_s*, or wait for the caller who already does.
 
-    async def start_for_run(self, limit_s: float) -> None:
+        Raises what starting raises, after closing what was started, unless somebody else holds it.
+        """
+        async with self._turn:
+            self._holders.add(holder)
+            try:
+                if not self.done:
+                    await self._start(limit_s)
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await self._release(holder)
+                raise
+
+    async def start_for_run(self, holder: Any, limit_s: float) -> None:
         """Start everything for a run. A judge that cannot start costs its own grades, not the run."""
         async with self._turn:
             if self.done or time.monotonic() < self._not_before:
                 return
+            if self._closed:
+                logger.warning(
+                    "a closed runner grades again, and starts its judges again: close it once more"
+                )
+            self._holders.add(holder)
             try:
                 await self._start(limit_s)
             except ConfigError:
@@ -53,24 +81,31 @@ class Starter:
                 self._not_before = time.monotonic() + _AGAIN_S
                 logger.error("a judge or grader could not be started: %s: %s", type(error).__name__, error)
 
-    async def close(self) -> None:
-        """Close all resources, then raise the first error. The next run starts them again."""
+    async def close(self, holder: Any) -> bool:
+        """Close what was started, unless others hold it. Returns whether nobody does. Raises what closing raises.
+
+        The next run starts it again.
+        """
+        async with self._turn:
+            return await self._release(holder)
+
+    async def _release(self, holder: Any) -> bool:
+        self._holders.discard(holder)
+        if self._holders:
+            return False
         self.done = not self._needed
-        errors: list[Exception] = []
-        for resource in self._resources:
-            try:
-                ended: Any = getattr(resource, "close", lambda: None)()
-                if hasattr(ended, "__await__"):
-                    await ended
-            except Exception as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        self._closed = bool(self._up)
+        self._up = []
+        opened, self._opened = self._opened, AsyncExitStack()
+        await opened.aclose()
+        return True
 
     async def _start(self, limit_s: float) -> None:
         try:
             async with asyncio.timeout(limit_s) as limit:
-                await start_together(self._resources)
+                for outcome in await together(map(self._start_one, self._resources)):
+                    if isinstance(outcome, BaseException):
+                        raise outcome
                 for bound in self._graders:
                     if bound.where != "process" and (warm_up := getattr(bound.grader, "warm_up", None)):
                         await _warm_up(warm_up)
@@ -81,6 +116,21 @@ class Starter:
                 raise
             raise JudgeUnavailable(f"judges and graders were not started within {limit_s:g} s") from None
         self.done = True
+        self._closed = False
+
+    async def _start_one(self, resource: Any) -> None:
+        if any(one is resource for one in self._up):
+            return
+        await _call(resource, "start")
+        self._up.append(resource)
+        self._opened.push_async_callback(_call, resource, "close")
+
+
+async def _call(thing: Any, method: str) -> None:
+    """Call a method that *thing* may have, and that may be asynchronous."""
+    ended: Any = getattr(thing, method, lambda: None)()
+    if hasattr(ended, "__await__"):
+        await ended
 
 
 async def _warm_up(warm_up: Any) -> None:
