@@ -55,9 +55,7 @@ class Stopwatch(Struct, gc=False, eq=False):
         if other is None or other is self:
             yield
             return
-        self._sharers += (other,)
-        if self._holds:
-            other.hold()
+        self.add_sharer(other)
         try:
             yield
         finally:
@@ -66,6 +64,12 @@ class Stopwatch(Struct, gc=False, eq=False):
             self._sharers = tuple(sharers)
             if self._holds:
                 other.release()
+
+    def add_sharer(self, other: Stopwatch) -> None:
+        """Hold *other* along with this stopwatch from now on."""
+        self._sharers += (other,)
+        if self._holds:
+            other.hold()
 
     def hold(self) -> None:
         """Exclude the time from now until `release` has been called as often."""

@@ -245,7 +245,10 @@ class Weighted(Node):
             made.append(Term(str(label), finite(weight, f"the weight of {label!r}"), as_node(node)))
         if not any(term.weight for term in made):
             raise ConfigError("weighted: give at least one term with a weight other than 0")
-        if any(term.label == RESIDUAL for term in made):
+        labels = [term.label for term in made]
+        if twice := [label for label in labels if labels.count(label) > 1]:
+            raise ConfigError(f"weighted: two terms are called {twice[0]!r}, of which one is not text")
+        if RESIDUAL in labels:
             raise ConfigError(f"weighted: {RESIDUAL!r} is a reserved name; call the term something else")
         _set(self, terms=tuple(made), normalize=normalize)
 

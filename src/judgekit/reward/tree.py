@@ -62,6 +62,8 @@ class RewardTree:
         """
         ev = self.probe(grades, rollout)
         value = self.root.value(ev, True)
+        if len(ev.policies) > 1:  # a grade may be read in several places
+            ev.policies = list(dict.fromkeys(ev.policies))
         if isinstance(value, Missing):
             ev.terms, ev.contributions, ev.missing = {}, {}, tuple(dict.fromkeys(value.names))
         else:

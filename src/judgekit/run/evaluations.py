@@ -114,6 +114,8 @@ class Evaluations:
         self._budget = plan.budget if self._retry.attempts > 1 else None
         self._limits = plan.limits
         self._loop = asyncio.get_running_loop()
+        self._outer = context.get(STOPWATCH)
+        """The stopwatch of the evaluation that started this run, if one has: what holds up ours holds it up, too."""
         self.queued = 0
         """Evaluations that wait for a place."""
         self._running: dict[asyncio.Task[Any], Job] = {}
@@ -283,6 +285,8 @@ class Evaluations:
         elif job.attempt > 1:
             job.stopwatch.excuse(job.queued)
         if job.grader.where != "process":  # the pool keeps time itself, once a worker has the rollout
+            if self._outer is not None:
+                job.stopwatch.add_sharer(self._outer)
             STOPWATCH.set(job.stopwatch)
             job.deadline = job.started + job.grader.timeout_s + job.stopwatch.held_s()
             if job.deadline < self._clock_at or self._run_ends < self._clock_at:

@@ -127,6 +127,7 @@ class Group:
         self, grader: BoundGrader, asking: list[RolloutState]
     ) -> tuple[BoundGrader, list[RolloutState]]:
         del self.waiting[grader]
+        asking.sort(key=lambda state: state.index)  # not in the order in which other graders let them through
         for state in asking:
             state.blocked -= 1
             state.compared[grader.name] = asking
