@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common import finish
+from common import finish, reported
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -48,4 +48,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

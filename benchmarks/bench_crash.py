@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from common import finish, machine
+from common import FIGURES, finish, machine, reported
 
 from judgekit import Failed, GradingRunner, Rollout
 from judgekit.config import load_runner
@@ -398,7 +398,8 @@ def main() -> None:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     print(machine(), flush=True)
-    figures: dict[str, Any] = {"orphans": 0, "shm_left": 0}
+    figures = FIGURES
+    figures |= {"orphans": 0, "shm_left": 0}
     traces = Traces()
     ways = tuple(chosen.only or WAYS)
     with tempfile.TemporaryDirectory() as folder:
@@ -415,4 +416,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

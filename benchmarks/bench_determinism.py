@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_fleet import process
-from common import finish, machine
+from common import finish, machine, reported
 
 from judgekit import Rollout
 from judgekit.config import load_runner
@@ -122,4 +122,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

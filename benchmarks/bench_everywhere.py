@@ -31,7 +31,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from common import finish, machine
+from common import finish, machine, reported
 from everywhere.samples import GROUPS, PLANTED, SIZE, samples
 
 from judgekit import RewardResult, Rollout
@@ -260,4 +260,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

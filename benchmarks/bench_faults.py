@@ -26,7 +26,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from common import finish, machine
+from common import finish, machine, reported
 from fault_signals import CELLS as SIGNAL_CELLS
 from fault_signals import signal_cell
 from fault_table import SETTINGS, TABLE, cells
@@ -254,4 +254,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

@@ -31,7 +31,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
-from common import WORDS, finish, machine
+from common import FIGURES, WORDS, finish, machine, reported
 
 from judgekit import Graded, Rollout
 from judgekit.config import load_runner
@@ -199,7 +199,7 @@ class Caches:
 
 
 async def main_(folder: Path) -> dict[str, Any]:
-    figures: dict[str, Any] = {}
+    figures = FIGURES
     ports = (PORT, PORT + 1)
     serve = [sys.executable, "-m", "judgekit", "serve", "--port", str(PORT), "--replicas", "2"]
     workers = [f"http://127.0.0.1:{port}" for port in ports]
@@ -290,4 +290,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import finish, machine
+from common import finish, machine, reported
 from grader_shapes import SHAPES, exponents
 from grader_shapes import stalls as shaped_stalls
 from rule_graders import GROUP_RULES, RULES, sample, trajectory
@@ -244,4 +244,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

@@ -24,7 +24,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from common import finish, machine
+from common import finish, machine, reported
 
 from judgekit import GradingRunner, Rollout
 from judgekit.graders import FinalAnswer, JudgeGrader
@@ -168,4 +168,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks import attacks
-from common import finish, machine
+from common import finish, machine, reported
 from inspection import Reader, Seen
 
 from judgekit import Failed, Graded, GradingRunner, JudgeRejected, Rollout, VerdictError
@@ -319,4 +319,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

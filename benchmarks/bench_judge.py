@@ -36,7 +36,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from common import finish, machine, quarters
+from common import FIGURES, finish, machine, quarters, reported
 
 from judgekit import Rollout
 from judgekit.config import load_runner
@@ -436,7 +436,7 @@ def main() -> None:
 
     print(machine())
     ray.init("local", num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    figures: dict[str, Any] = {}
+    figures = FIGURES
     with tempfile.TemporaryDirectory() as folder:
         for model, layers, hidden in (("m1", 1, 64), ("m4", 4, 256)):
             if chosen.only in (None, model):
@@ -455,9 +455,18 @@ def main() -> None:
                     figures["prefix_hit_rate"] = min(figures.get("prefix_hit_rate", 1.0), hits)
     figures["calls"] = asyncio.run(calls())
     ray.shutdown()
-    # a run of one model or of fewer ways has fewer figures
-    finish(figures, {name: goal for name, goal in GOALS.items() if name in figures})
+    asked = {name: goal for name, goal in GOALS.items() if _asked(name, chosen)}
+    finish(figures, asked)
+
+
+def _asked(name: str, chosen: argparse.Namespace) -> bool:
+    """Whether a run with these options measures a figure."""
+    if name.endswith(("_m1", "_m4")):
+        return chosen.only in (None, name[-2:])
+    if name == "prefix_hit_rate":
+        return not chosen.quick
+    return chosen.only in (None, "m1")
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import finish, machine, median
+from common import finish, machine, median, reported
 
 from judgekit import Failed, Graded, Usage
 from judgekit.ledger.jsonl import encoded
@@ -217,4 +217,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

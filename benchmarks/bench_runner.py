@@ -4,7 +4,8 @@
 
 Every figure is the median of interleaved rounds. CPU is of the whole process, so threads count too. `hosted_…`:
 as trainers' adapters use a runner, one run per rollout or per group of 8 with limits shared between the runs,
-512 rollouts at a time. `bytes_with_results` counts the results that are kept, too.
+512 rollouts at a time. `bytes_with_results` counts the results that are kept, too. `neighbours`: rollouts whose grader
+sees anything of another's context. `late_cancels_felt`: rollouts that a cancellation meant for an earlier one hits.
 """
 
 from __future__ import annotations
@@ -21,18 +22,35 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import finish, interleaved, machine, median, spread
+from common import FIGURES, finish, interleaved, machine, median, reported, spread
 
-from judgekit import GradingRunner, Ledger, Rollout, group_by_prompt
+from judgekit import GradingRunner, Ledger, RewardResult, Rollout, group_by_prompt
 from judgekit.execution.pool import ProcessPool
-from stand_ins import Awaits, Burns, NoOp, NoOpAsync, Sleeps, Suspends
+from judgekit.trainers import GroupCollector
+from stand_ins import (
+    Awaits,
+    Burns,
+    CancelsLate,
+    MemoAsync,
+    MemoGroup,
+    MemoInline,
+    MemoLater,
+    MemoProcess,
+    MemoThread,
+    NoOp,
+    NoOpAsync,
+    Sleeps,
+    Suspends,
+)
 
 GRADERS = 3
 GOALS = {
     "cpu_us_sync": ("<=", 10),
     "cpu_us_async": ("<=", 15),
+    "cpu_us_suspends": ("<=", 15),
     "hosted_sync_us": ("<=", 15),
     "hosted_async_us": ("<=", 30),
+    "hosted_suspends_us": ("<=", 60),
     "hosted_group_sync_us": ("<=", 8),
     "hosted_group_async_us": ("<=", 18),
     "growth": ("<=", 1.2),
@@ -41,12 +59,15 @@ GOALS = {
     "sched_async": ("<=", 1.02),
     "sched_sync": ("<=", 1.02),
     "overlap": ("<=", 1.15),
+    "neighbours": ("==", 0),
+    "late_cancels_felt": ("==", 0),
 }
 
 
 def rollouts(n: int, per_group: int = 8) -> list[Rollout]:
     return [
-        Rollout(prompt=f"prompt {i // per_group}", group=i // per_group, response="x" * 60) for i in range(n)
+        Rollout(prompt=f"prompt {i // per_group}", group=i // per_group, response="x" * 60, id=str(i))
+        for i in range(n)
     ]
 
 
@@ -139,11 +160,54 @@ def bytes_per_evaluation(n: int = 100_000) -> tuple[float, float, float]:
     return beyond, whole, peak(lambda: asyncio.run(other.arun(dicts)))[0]
 
 
+WAYS = ("batch", "stream", "iterator", "hosted", "collected")
+
+
+async def graded(grading: GradingRunner, way: str, batch: list[Rollout]) -> list[RewardResult]:
+    """Grade groups of 8 in one of the ways in which a runner is called."""
+    match way:
+        case "batch":
+            return await grading.run(batch)
+        case "stream":
+            return [result async for result in grading.stream(batch)]
+        case "iterator":
+            return [result async for result in grading.stream(iter(batch))]
+        case "hosted":
+            shared = grading.with_settings(shared=True)
+            groups = [batch[i : i + 8] for i in range(0, len(batch), 8)]
+            return [r for results in await asyncio.gather(*map(shared.run, groups)) for r in results]
+    collector = GroupCollector(grading)
+    return await asyncio.gather(*(collector.arrive(r.group, r, size=8) for r in batch))
+
+
+def neighbours(n: int = 4096) -> tuple[int, int]:
+    """Rollouts whose grader finds another's memo in its context, and rollouts tried: every place, every way."""
+    met = tried = 0
+    for make in (MemoInline, MemoLater, MemoAsync, MemoThread, MemoProcess, MemoGroup):
+        for way in WAYS:
+            grading = GradingRunner({"memo": make()}, max_concurrency=16)
+            found = asyncio.run(graded(grading, way, rollouts(n if make is not MemoProcess else n // 8)))
+            met += sum(result.reward != 1.0 for result in found)
+            tried += len(found)
+    return met, tried
+
+
+def late_cancels_felt(n: int = 4096) -> tuple[int, int]:
+    """Rollouts without their grade where every 16th leaves a timer that cancels its task too late, and timers."""
+    felt = timers = 0
+    for way in WAYS:
+        grading = GradingRunner({"judge": CancelsLate()}, max_concurrency=16)
+        found = asyncio.run(graded(grading, way, rollouts(n)))
+        felt += sum(result.reward != 0.5 for result in found)
+        timers += n // 16
+    return felt, timers
+
+
 def main() -> None:
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     print(machine())
-    figures: dict[str, Any] = {}
+    figures = FIGURES
 
     folder = tempfile.TemporaryDirectory()
     ledger = Ledger(Path(folder.name) / "ledger.jsonl", fsync="never")
@@ -224,6 +288,11 @@ def main() -> None:
         f"overlap            {figures['overlap']:.3f} of the ideal {best:.2f} s with {pool.workers} workers"
     )
 
+    figures["neighbours"], tried = neighbours()
+    print(f"neighbours         {figures['neighbours']} of {tried} rollouts, in 6 places × {len(WAYS)} ways")
+    figures["late_cancels_felt"], tried = late_cancels_felt()
+    print(f"late_cancels_felt  {figures['late_cancels_felt']} after {tried} late cancellations")
+
     many = rollouts(4096)
     values = [wall_s(lambda: group_by_prompt(many))() * 1000 for _ in range(20)]
     anonymous = [
@@ -240,4 +309,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

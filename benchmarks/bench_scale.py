@@ -29,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import WORDS, finish, machine, median
+from common import FIGURES, WORDS, finish, machine, median, reported
 from scale_judge import verdict
 
 HERE = Path(__file__).resolve().parent
@@ -224,7 +224,8 @@ def run(folder: Path, count: int, nodes: int, rounds: int) -> None:
     count = len(expected)
     everything = str(folder / "in" / "*.parquet")
     bench = Bench(folder, nodes)
-    figures: dict[str, Any] = {"rollouts": count, "nodes": nodes}
+    figures = FIGURES
+    figures |= {"rollouts": count, "nodes": nodes}
 
     def baseline(out: Path) -> None:
         cores = os.cpu_count() or 1
@@ -329,4 +330,4 @@ def on_disk(out: Path) -> set[str]:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

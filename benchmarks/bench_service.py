@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from common import WORDS, finish, machine
+from common import FIGURES, WORDS, finish, machine, reported
 
 from judgekit import Rollout
 from judgekit.config import load_runner
@@ -314,7 +314,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     asked = parser.parse_args()
     print(machine())
-    figures: dict[str, Any] = {}
+    figures = FIGURES
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         figures |= asyncio.run(overhead(folder, asked.rounds, asked.repeats))
@@ -326,4 +326,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

@@ -8,6 +8,7 @@ import os
 import platform
 import statistics
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -92,16 +93,44 @@ def missed(figures: Mapping[str, Any], goals: Mapping[str, tuple[str, float]]) -
     return found
 
 
+FIGURES: dict[str, Any] = {}
+"""What a benchmark has found so far, if it fills it as it goes; `reported` prints it where the benchmark fails."""
+
+
+class Finished(SystemExit):
+    """The end of a benchmark whose JSON line is printed."""
+
+
 def finish(figures: dict[str, Any], goals: Mapping[str, tuple[str, float]] | None = None) -> None:
     """Print the figures as one JSON object, the last line; exit with 1 where they miss a goal."""
     failures = missed(figures, goals or {})
     for line in failures:
         print(f"MISSED: {line}")
+    _print(figures)
+    raise Finished(1 if failures else 0)
+
+
+def reported(main: Callable[[], None]) -> None:
+    """Run a benchmark's *main*. Whatever ends it, its last line is a JSON object, and a failure exits with 1."""
+    try:
+        main()
+    except Finished:
+        raise
+    except BaseException as error:
+        if isinstance(error, SystemExit) and error.code in (0, 2):  # --help, or a wrong option
+            raise
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+        _print({**FIGURES, "error": f"{type(error).__name__}: {error}"})
+        sys.exit(1)
+    _print({**FIGURES, "error": "it ended without its figures"})
+    sys.exit(1)
+
+
+def _print(figures: Mapping[str, Any]) -> None:
     sys.stdout.flush()
     rounded = {k: _rounded(v) if isinstance(v, float) else v for k, v in figures.items()}
     print(json.dumps(rounded), flush=True)
-    if failures:
-        sys.exit(1)
 
 
 def _rounded(value: float) -> float:

@@ -31,7 +31,7 @@ import logging
 
 logging.disable(logging.WARNING)
 
-from common import finish, machine
+from common import finish, machine, reported
 
 from advantages import GROUP, errors
 
@@ -105,4 +105,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

@@ -22,7 +22,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "tests"), str(Path(__file__).par
 warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
 
-from common import finish, machine
+from common import finish, machine, reported
 
 from advantages import CASES, NOT_EXACT, compare
 
@@ -56,4 +56,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)
