@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import os
 import secrets
 import sys
 import time
@@ -31,6 +30,7 @@ from typing import Any
 
 from judgekit.errors import ConfigError, DataError, JudgekitError
 from judgekit.execution.threads import in_own_thread
+from judgekit.fork import in_child
 from judgekit.graders.protocol import as_grade, failure, output, per_member
 from judgekit.run.grouping import group_by_prompt, group_id, group_key
 from judgekit.run.jobs import SLOW_S, BoundGrader, Job
@@ -64,6 +64,7 @@ _numbers = itertools.count()
 _process = ""
 
 
+@in_child
 def _name_process() -> None:
     """Make run ids unique over processes, forked ones included."""
     global _process
@@ -71,7 +72,6 @@ def _name_process() -> None:
 
 
 _name_process()
-os.register_at_fork(after_in_child=_name_process)
 
 
 class Run:
