@@ -171,7 +171,7 @@ def test_a_child_has_counts_lines_and_workers_of_its_own(tmp_path: Path) -> None
         str(tmp_path / "ledger.jsonl"),
     )
     assert said == "True True\n"
-    entries = [e for e in judgekit.read_ledger(tmp_path / "ledger.jsonl") if hasattr(e, "reward")]
+    entries = judgekit.read_ledger(tmp_path / "ledger.jsonl").entries
     assert len(entries) == 3
     assert len({entry.run.split("-")[0] for entry in entries}) == 2
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+import anyio._backends._asyncio  # noqa: F401  # a child forked while a thread imports it would wait forever
+
 from judgekit.errors import ConfigError
 from judgekit.execution.crossing import Crossing
 from judgekit.fork import in_child, leave_to_parent
