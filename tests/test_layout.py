@@ -9,7 +9,7 @@ from pathlib import Path
 import judgekit
 
 SRC = Path(judgekit.__file__).parent
-ROOTS = {"types", "errors", "version", "metrics"}
+ROOTS = {"types", "errors", "version", "fork", "metrics"}
 """What every package may know."""
 ALLOWED = {
     "reward": set(),

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import math
 import pickle
+import sys
 import threading
 import time
 import weakref
@@ -46,6 +47,53 @@ def test_a_limiter_holds_over_loops_and_threads() -> None:
     for thread in threads:
         thread.join()
     assert (peak, done, limiter.held) == (3, 80, 0)
+
+
+async def test_a_place_freed_before_a_waiter_is_in_the_queue_is_its_own() -> None:
+    """Another thread's release comes between the try that fails and the wait: nobody else would wake it."""
+
+    class Raced(Limiter):
+        def try_acquire(self) -> bool:
+            taken = super().try_acquire()
+            if not taken:
+                self.release()
+            return taken
+
+    limiter = Raced(1)
+    await limiter.acquire()
+    waiting = asyncio.create_task(limiter.acquire())
+    done, _ = await asyncio.wait([waiting], timeout=10)
+    waiting.cancel()
+    assert done == {waiting}
+    assert limiter.held == 1
+
+
+def test_threads_that_take_turns_do_not_all_sleep() -> None:
+    """They hand one place to each other, and most of them hold it without sleeping."""
+    limiter = Limiter(1)
+    turns = [0] * 4
+
+    async def take(thread: int) -> None:
+        for turn in range(5000):
+            async with limiter:
+                if turn % 3 == 0:
+                    await asyncio.sleep(0)
+            turns[thread] += 1
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [
+            threading.Thread(target=asyncio.run, args=(take(thread),), daemon=True) for thread in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    finally:
+        sys.setswitchinterval(before)
+    assert turns == [5000] * 4
+    assert limiter.held == 0
 
 
 async def test_a_cancelled_waiter_passes_its_turn_on() -> None:

@@ -52,7 +52,9 @@ async def test_each_fault_costs_its_own_grade_and_says_whose_fault(pool: Process
         "bomb": ("RolloutError", "rollout"),
         "recurse": ("RecursionError", "rollout"),
     }
-    assert pool.started in (3, 4)  # two, and one for each that was lost and needed again
+    assert (
+        pool.started <= 6
+    )  # two, a second try for each of two that lost theirs, and one for each that was lost
 
 
 async def test_a_worker_that_waits_is_not_the_rollouts_fault(pool: ProcessPool) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from judgekit.errors import ConfigError, MissingRewardError
+from judgekit.fork import in_child, leave_to_parent
 from judgekit.metrics import Counts
 from judgekit.trainers import (
     DEADLINE_S,
@@ -91,14 +92,12 @@ def bridge(reward: str, **options: Any) -> Bridge:
         return _bridges[key]
 
 
+@in_child
 def _forget() -> None:
-    """Reset a forked child: a lock that was held, and places that are taken, belong to the parent."""
     global _lock
     _lock = threading.Lock()
+    leave_to_parent(*_bridges.values())
     _bridges.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
 
 
 def reward_file(named: Any = None) -> str:

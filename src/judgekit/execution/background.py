@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+import anyio._backends._asyncio  # noqa: F401  # a child forked while a thread imports it would wait forever
+
 from judgekit.errors import ConfigError
 from judgekit.execution.crossing import Crossing
+from judgekit.fork import in_child, leave_to_parent
 
 T = TypeVar("T")
 
@@ -32,12 +34,18 @@ class _Background:
         self._ready: Future[asyncio.AbstractEventLoop] = Future()
         self._stop = asyncio.Event()
         # a daemon, as are the threads that it starts: a grader that blocks forever must not keep the process alive
-        self.thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve()), name="judgekit-loop", daemon=True
-        )
+        self.thread = threading.Thread(target=self._run, name="judgekit-loop", daemon=True)
         self.thread.start()
         self.loop = self._ready.result()
         self.crossing = Crossing(self.loop)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except OSError as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)  # no descriptor is left for a loop
 
     async def _serve(self) -> None:
         self._ready.set_result(asyncio.get_running_loop())
@@ -61,13 +69,11 @@ def _background() -> _Background:
         return _running
 
 
+@in_child
 def _forget() -> None:
-    """Reset a forked child: the loop's thread, and a lock that it held, belong to the parent."""
     global _lock, _running
+    leave_to_parent(_running)
     _lock, _running = threading.Lock(), None
-
-
-os.register_at_fork(after_in_child=_forget)
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
@@ -96,7 +102,11 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     KeyboardInterrupt cancels the coroutine, waits up to 5 s for its clean-up, and is raised. Raises ConfigError
     when called on the background loop itself, which would wait forever.
     """
-    running = _background()
+    try:
+        running = _background()
+    except BaseException:
+        coroutine.close()
+        raise
     if threading.current_thread() is running.thread:
         coroutine.close()
         raise ConfigError(

@@ -11,6 +11,9 @@ from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
+from judgekit.errors import ConfigError
+from judgekit.fork import in_child, leave_to_parent
+
 T = TypeVar("T")
 
 give_way = getattr(os, "sched_yield", lambda: None)
@@ -34,9 +37,21 @@ class Crossing:
         self._calls: list[_Call] = []
         """Calls that have not begun at home yet."""
         self._returns: dict[asyncio.AbstractEventLoop, _Return] = {}
+        self._in_parent = False
+        in_child(self._forked)
+
+    def _forked(self) -> None:
+        leave_to_parent(self._lock, self._calls, self._returns)
+        self._in_parent = True
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Await *coroutine* at home, in the caller's context. Cancelling the caller cancels it."""
+        if self._in_parent:
+            coroutine.close()
+            raise ConfigError(
+                "this process was forked from one that has the loop of this call, which answers only there: build "
+                "judges and runners that start an engine after the fork, or start processes with 'spawn'"
+            )
         here = asyncio.get_running_loop()
         if here is self.home:
             return await coroutine

@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, attribute
+from judgekit.fork import in_child, leave_to_parent
 
 
 class Limiter:
@@ -27,12 +28,20 @@ class Limiter:
         if total < 1:
             raise ConfigError(f"a limit is at least 1, not {total}")
         self.total = total
+        self._reset()
+        in_child(self._forked)
+
+    def _reset(self) -> None:
         self.held = 0
         # reentrant: while we hold it, the garbage collector may finalize a holder of a closed loop, which releases
         self._lock = RLock()
         self._waiters: deque[_Waiter] = deque()
         self._loops: set[asyncio.AbstractEventLoop] = set()
         """Loops that have had waiters."""
+
+    def _forked(self) -> None:
+        leave_to_parent(self._waiters, self._loops)
+        self._reset()
 
     def try_acquire(self) -> bool:
         """Take a place if one is free and nobody waits."""
@@ -55,6 +64,7 @@ class Limiter:
             abandoned = len(self._waiters) < waiting
             self._waiters.append(waiter)
             self._loops.add(loop)
+            self._hand_out()  # another thread may have released the last place since we tried
         if abandoned:
             # the waiters kept the tasks of their loop alive, whose places come back when these are collected
             del closed
@@ -165,6 +175,10 @@ class RetryBudget:
 
     def __init__(self, share: float) -> None:
         self._share = share
+        self._reset()
+        in_child(self._reset)
+
+    def _reset(self) -> None:
         self._lock = Lock()
         self._halves = [[0, 0], [0, 0]]
         """Calls and retries of the previous and of the current half minute."""

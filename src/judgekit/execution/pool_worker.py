@@ -1,6 +1,7 @@
-"""The program of a pool worker: reads graders and rollouts from standard input, and writes replies to its output.
+"""The program of a pool worker: reads graders and rollouts from a socket of its own, and answers there.
 
-Every reply carries the number of its request.
+Every reply carries the number of its request. Nobody else has the socket: what a grader starts inherits /dev/null
+as standard input, and the log as output. What a rollout leaves behind ends before its reply is sent.
 """
 
 from __future__ import annotations
@@ -11,50 +12,134 @@ import pickle
 import signal
 import struct
 import sys
+import time
 from typing import IO, Any
 
-HEADER = struct.Struct("<QQ?")
-"""The size of what follows, the number of the request, and, in a reply, whether the worker is to be replaced."""
+HEADER = struct.Struct("<QQB")
+"""The size of what follows, the number of the request, and, in a reply, why the worker is to be replaced, or 0."""
+FULL, THREADS, PROCESSES = 1, 2, 3
+"""Reasons: graders hold much memory; a rollout left threads, or processes that cannot be ended."""
+
+_ENDING_S = 0.05
+"""Seconds in which threads that a grader has told to end may do so."""
+_GENERATIONS = 100
+"""How often the children of ended processes are ended in turn."""
 
 
 def main() -> None:
-    parent, memory_mb = int(sys.argv[1]), int(sys.argv[2])
+    parent, memory_mb, number = map(int, sys.argv[1:])
+    os.set_inheritable(number, False)
+    os.register_at_fork(after_in_child=lambda: os.dup2(os.open(os.devnull, os.O_RDWR), number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
     die_with_parent(parent)
     try:
         os.fstat(2)
-    except OSError:  # a daemon has none: the replies' descriptor must not take its number
-        os.open(os.devnull, os.O_WRONLY)
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a grader prints must not end up between replies
+    except OSError:  # a daemon has none
+        os.set_inheritable(os.open(os.devnull, os.O_WRONLY), True)
+    os.dup2(2, 1)
     graders: dict[bytes, Any] = {}
-    loaded = 0
-    while (request := read(sys.stdin.buffer)) is not None:
-        number, data = request
-        rollout: Any = None
-        try:
-            kind, key, *rest = pickle.loads(data)
-            if kind == "load":
-                payload, drop = rest
-                for old in drop:
-                    graders.pop(old, None)
-                cap_memory(None)  # imports may be large, and are no rollout's doing
-                graders[key] = load(payload)
-                loaded = cap_memory(memory_mb)
-                reply: tuple[Any, ...] = ("ok", callable(getattr(graders[key], "warm_up", None)))
+    new: set[bytes] = set()
+    """Graders without a warm_up that have not answered yet: what they still load is not a rollout's."""
+    loaded, residents = 0, Residents()
+    with open(number, "rb") as requests, open(number, "wb", closefd=False) as replies:
+        while (request := read(requests)) is not None:
+            serial, data = request
+            rollout: Any = None
+            key = b""
+            try:
+                kind, key, *rest = pickle.loads(data)
+                if kind == "load":
+                    payload, drop = rest
+                    for old in drop:
+                        graders.pop(old, None)
+                    cap_memory(None)  # imports may be large, and are no rollout's doing
+                    graders[key] = load(payload)
+                    warm = callable(getattr(graders[key], "warm_up", None))
+                    if not warm:
+                        new.add(key)
+                    reply: tuple[Any, ...] = ("ok", warm)
+                else:
+                    rollout = pickle.loads(rest[0])
+                    reply = ("ok", graders[key].grade(rollout))
+                out = pickle.dumps(reply)
+            except BaseException as error:  # SystemExit, too: a grader that exits costs its own grade
+                reply = failure(error, grading=rollout is not None, memory_mb=memory_mb)
+                out = pickle.dumps(reply)
+            answered, grading = reply[0] == "ok", rollout is not None
+            why, rollout = 0, None
+            if answered and not grading:
+                residents = Residents()
             else:
-                rollout = pickle.loads(rest[0])
-                reply = ("ok", graders[key].grade(rollout))
-            out = pickle.dumps(reply)
-        except BaseException as error:  # SystemExit, too: a grader that exits costs its own grade
-            out = pickle.dumps(failure(error, grading=rollout is not None, memory_mb=memory_mb))
-        # graders that accumulate memory for days must not make a rollout pay for it
-        full = rollout is not None and memory() - loaded > memory_mb << 19
-        try:
-            replies.write(HEADER.pack(len(out), number, full) + out)
-            replies.flush()
-        except BrokenPipeError:  # the parent is gone
-            return
+                why = residents.end_others()
+            if not grading or (answered and key in new):
+                loaded = cap_memory(memory_mb)
+            # graders that accumulate memory for days must not make a rollout pay for it
+            elif memory() - loaded > memory_mb << 19:
+                why = why or FULL
+            if answered and grading:
+                new.discard(key)
+            try:
+                replies.write(HEADER.pack(len(out), serial, why) + out)
+                replies.flush()
+            except OSError:  # the parent is gone
+                return
+
+
+class Residents:
+    """The threads and processes that are there once graders are loaded: they stay."""
+
+    def __init__(self) -> None:
+        self.threads = set(sys._current_frames())
+        self.processes = children(os.getpid()) if has_children() else set()
+
+    def end_others(self) -> int:
+        """End the processes that a rollout has left. Returns why the worker must be replaced all the same, or 0."""
+        if has_children() and not self._end_processes():
+            return PROCESSES
+        end = time.monotonic() + _ENDING_S
+        while not (running := set(sys._current_frames())) <= self.threads:
+            if time.monotonic() > end:
+                return THREADS
+            time.sleep(0.002)
+        self.threads = running  # another thread may get the number of one that has ended
+        return 0
+
+    def _end_processes(self) -> bool:
+        """Kill all other children and, as this process adopts their orphans, all that descends from them."""
+        for _ in range(_GENERATIONS):
+            others = children(os.getpid()) - self.processes
+            if not others:
+                return bool(self.processes) or not has_children()
+            try:
+                for pid in others:
+                    os.kill(pid, signal.SIGKILL)
+            except PermissionError:
+                return False
+            except ProcessLookupError:
+                continue
+            for pid in others:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+        return False
+
+
+def has_children() -> bool:
+    """Whether this process has children, ended ones included, whose state is left to whoever waits for them."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def children(pid: int) -> set[int]:
+    """Return the ids of a process's children; none where /proc does not tell."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found.update(map(int, file.read().split()))
+    return found
 
 
 def load(payload: bytes) -> Any:
@@ -80,11 +165,14 @@ def failure(error: BaseException, *, grading: bool, memory_mb: int) -> tuple[Any
 
 
 def read(stream: IO[bytes]) -> tuple[int, bytes] | None:
-    header = stream.read(HEADER.size)
-    if len(header) < HEADER.size:
-        return None
-    size, number, _ = HEADER.unpack(header)
-    return number, stream.read(size)
+    """Read a request. Returns None once the parent is gone."""
+    with contextlib.suppress(OSError):
+        header = stream.read(HEADER.size)
+        if len(header) == HEADER.size:
+            size, number, _ = HEADER.unpack(header)
+            if len(data := stream.read(size)) == size:
+                return number, data
+    return None
 
 
 def cap_memory(megabytes: int | None) -> int:
@@ -112,11 +200,12 @@ def memory() -> int:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have Linux kill this process when its parent ends, however busy it is."""
+    """Have Linux kill this process when its parent ends, and give it the orphans of its own children."""
     if sys.platform == "linux":
         import ctypes
 
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+            ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
     if os.getppid() != parent:  # it ended before we could ask
         sys.exit()

@@ -13,6 +13,7 @@ import anyio
 
 from judgekit.errors import GraderRaised, JudgekitError
 from judgekit.execution.background import in_background
+from judgekit.fork import in_child
 
 T = TypeVar("T")
 
@@ -27,6 +28,12 @@ class ThreadsExhausted(JudgekitError):
 _lock = Lock()
 _abandoned = 0
 """Calls that still run although their caller has given up: a thread cannot be stopped."""
+
+
+@in_child
+def _forget() -> None:
+    global _lock, _abandoned
+    _lock, _abandoned = Lock(), 0
 
 
 async def call_in_thread(function: Callable[[Any], Any], argument: Any) -> Any:

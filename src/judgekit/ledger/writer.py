@@ -23,6 +23,7 @@ from typing import Any, Literal, Protocol
 from weakref import WeakSet
 
 from judgekit.errors import ConfigError, describe
+from judgekit.fork import in_child, leave_to_parent
 from judgekit.ledger.jsonl import encoded, ends_torn, stable
 from judgekit.ledger.schema import Entry, Spec
 from judgekit.types import RewardResult, Rollout
@@ -83,6 +84,7 @@ class Ledger:
         self.dropped = 0
         """Lines that were lost because the disk took none for too long."""
         self._reset()
+        in_child(self._forked)
         _open_ledgers.add(self)
 
     @property
@@ -90,13 +92,17 @@ class Ledger:
         """Lines that are not in the file: dropped ones, and those that still wait."""
         return self.dropped + self._handed - self._done
 
+    def _forked(self) -> None:
+        """A parent writes its own waiting lines."""
+        leave_to_parent(self._runs, self._waiting)
+        self._reset()
+
     def _reset(self) -> None:
-        """Start with no thread, lines or file, in a new process. A parent writes its own waiting lines."""
-        self._pid = os.getpid()
+        """Start with no thread, lines or file."""
         self.file = self.path
         """The file that this process writes."""
         if self._in_folder:
-            self.file = self.path / f"{socket.gethostname()}-{self._pid}-{secrets.token_hex(4)}.jsonl"
+            self.file = self.path / f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
         self._lock = threading.RLock()  # reentrant: a run that is collected while we hold it may write
         self._waiting: deque[Spec | Entry | _Graded] = deque()
         self._handed = self._done = 0
@@ -123,8 +129,6 @@ class Ledger:
 
         Raises ConfigError, before anything is graded, if the file cannot be opened.
         """
-        if self._pid != os.getpid():
-            self._reset()
         with self._lock:
             if self._fd is None:
                 try:
@@ -154,8 +158,6 @@ class Ledger:
 
         Whoever writes many lines waits now and then, with `catch_up` or `flush`.
         """
-        if self._pid != os.getpid():
-            self._reset()
         with self._lock:
             if len(self._waiting) >= MAX_WAITING_LINES and not self._takes_lines():
                 self._refuse()
@@ -219,8 +221,6 @@ class Ledger:
 
         Blocks: do not call it on an event loop.
         """
-        if self._pid != os.getpid():
-            return True
         with self._lock:
             target = self._handed
             self._changed.wait_for(lambda: self._done >= target or self._failing, timeout_s)
@@ -231,8 +231,6 @@ class Ledger:
 
         *failing*: wait for a disk that has just failed, too.
         """
-        if self._pid != os.getpid():
-            return
         with self._lock:
             target, done = self._handed, -1
             while done < self._done < target:
@@ -247,8 +245,6 @@ class Ledger:
 
         Waits at most 10 s for a disk that takes no lines; the lines left over are dropped and counted.
         """
-        if self._pid != os.getpid():
-            return
         if self._thread is None and self._waiting:  # none could be started, as when the interpreter ends
             self._work()
         self.wait_for_lines(failing=True)

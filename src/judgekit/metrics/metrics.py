@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Any
 
+from judgekit.fork import in_child
 from judgekit.metrics.counts import Counts, finite
 from judgekit.metrics.signals import SignalLimits
 from judgekit.types import RewardResult, Rollout
@@ -30,16 +31,26 @@ class Metrics:
     def __init__(
         self, bounds: tuple[float, float] = (-math.inf, math.inf), limits: SignalLimits | None = None
     ) -> None:
-        self._lock = Lock()
         self._bounds = bounds
         self.limits = limits
         """Limits of signals."""
+        self._tell_at = 0.0
+        self._timings: dict[str, tuple[deque[float], deque[float]]] = {}
+        self._forked()
+        in_child(self._forked)
+
+    def _forked(self) -> None:
+        self._lock = Lock()
+        self._reset()
+
+    def _reset(self) -> None:
         self._told = self._counts()
         """Counts since the last reset that have been logged."""
         self._news = self._counts()
         """Counts that have not been logged yet."""
-        self._tell_at = 0.0
-        self._timings: dict[str, tuple[deque[float], deque[float]]] = {}
+        for pair in self._timings.values():
+            for values in pair:
+                values.clear()
 
     def _counts(self) -> Counts:
         return Counts(self.limits, self._bounds)
@@ -100,11 +111,7 @@ class Metrics:
         with self._lock:
             counts, timings = self._all(), {name: tuple(map(list, t)) for name, t in self._timings.items()}
             if reset:
-                self._told = self._counts()
-                self._news = self._counts()
-                for pair in self._timings.values():
-                    for values in pair:
-                        values.clear()
+                self._reset()
         return {**counts.figures(prefix), **finite(_latencies(timings), prefix)}
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import os
 import secrets
 import time
 from collections import deque
@@ -34,6 +33,7 @@ import anyio
 
 from judgekit.errors import ConfigError, DataError, JudgekitError
 from judgekit.execution.threads import in_own_thread
+from judgekit.fork import in_child
 from judgekit.graders.protocol import as_grade, failure, output, per_member
 from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.evaluations import SLICE_S, Evaluations, Job
@@ -65,6 +65,7 @@ _numbers = itertools.count()
 _process = ""
 
 
+@in_child
 def _name_process() -> None:
     """Make run ids unique over processes, forked ones included."""
     global _process
@@ -72,7 +73,6 @@ def _name_process() -> None:
 
 
 _name_process()
-os.register_at_fork(after_in_child=_name_process)
 
 
 class Run:
