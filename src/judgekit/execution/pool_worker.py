@@ -13,6 +13,7 @@ import signal
 import struct
 import sys
 import time
+from contextvars import copy_context
 from typing import IO, Any
 
 HEADER = struct.Struct("<QQB")
@@ -60,7 +61,7 @@ def main() -> None:
                     reply: tuple[Any, ...] = ("ok", warm)
                 else:
                     rollout = pickle.loads(rest[0])
-                    reply = ("ok", graders[key].grade(rollout))
+                    reply = ("ok", copy_context().run(graders[key].grade, rollout))
                 out = pickle.dumps(reply)
             except BaseException as error:  # SystemExit, too: a grader that exits costs its own grade
                 reply = failure(error, grading=rollout is not None, memory_mb=memory_mb)
