@@ -8,7 +8,9 @@ What must come of each cell is written by hand in fault_table. A cell is bad whe
 - `lost`: a rollout has no result, or no row in the ledger;
 - `hangs`: it does not end in time; it and what is left of its fault in its place are then given up.
 Tasks, threads and processes that stay behind are counted too. Hosts are also interrupted, ended and killed in
-the middle of a run. The same faults against OpenJudge's runner and TRL's reward handling stand beside.
+the middle of a run, and set into the scenes of fault_scenes. The same faults against OpenJudge's runner and TRL's reward
+handling stand beside. `distinct_paths`: ways through the code, cells that differ in a name or a setting counted once.
+`distinct_outcomes`: different lists of grades, rewards and statuses that came of a cell.
 """
 
 from __future__ import annotations
@@ -29,15 +31,24 @@ from typing import Any
 from common import finish, machine, reported
 from fault_signals import CELLS as SIGNAL_CELLS
 from fault_signals import signal_cell
-from fault_table import SETTINGS, TABLE, cells
+from fault_table import SETTINGS, TABLE, cells, path_of
 
 HERE = Path(__file__).parent
 CHILDREN = max(2, os.cpu_count() or 1)
 CELL_LIMIT_S = 25.0
 """After so long a child that answers nothing is killed: the cell holds the event loop."""
+SCENE_LIMIT_S = 240.0
+"""For all cells of one scene."""
+SCENES = (
+    "interpreter_shutdown", "closed_outputs", "two_graders", "uvloop", "fork", "spawn", "stopped_worker", "stopped_host",
+    "no_descriptors", "no_threads", "clock_that_jumps", "left_by_its_caller", "retried",
+)  # fmt: skip
+"""Of fault_scenes."""
 WAYS = ("stream", "run_sync", "second loop", "two threads", "ray actor")
 GOALS = {
     "cells": (">=", 2000),
+    "distinct_paths": (">", 189),
+    "distinct_outcomes": (">", 91),
     "silent_numbers": ("==", 0),
     "wrong_values": ("==", 0),
     "lost": ("==", 0),
@@ -135,6 +146,9 @@ class Bench:
     def __init__(self) -> None:
         self.blocks = jobs()[::-1]
         self.signals = list(SIGNAL_CELLS)
+        self.scenes = list(SCENES)
+        self.paths: set[str] = set()
+        self.outcomes: set[str] = set()
         self.totals: Counter[str] = Counter()
         self.bad: dict[str, list[str]] = defaultdict(list)
         self.seconds: Counter[str] = Counter()
@@ -153,9 +167,12 @@ class Bench:
         while True:
             with self.lock:
                 block = self.blocks.pop() if self.blocks else None
-                at = None if block or not self.signals else self.signals.pop()
+                scene = None if block or not self.scenes else self.scenes.pop()
+                at = None if block or scene or not self.signals else self.signals.pop()
             if block:
                 self._block(with_ray if block[0]["way"] == "ray actor" else child, block)
+            elif scene:
+                self._scene(scene)
             elif at:
                 self._signal(at)
             else:
@@ -175,12 +192,40 @@ class Bench:
             self.seconds[f"{job['fault']} {job['place']}"] += int(1000 * (time.monotonic() - start))
             if answer is None:
                 answer = {"hangs": 1, "why": "the process holds still, or has died"}
+            self._came(path_of(job["fault"], job["place"], job["way"]), answer.pop("outcome", "no answer"))
             self._add(what, answer)
             hangs += answer["hangs"]
             if hangs >= 2 and i + 1 < len(block):
                 left = len(block) - i - 1
                 self._add(f"{what}, and {left} cells like it", {"hangs": left, "why": "given up"}, cells=left)
                 return
+
+    def _scene(self, name: str) -> None:
+        """Run a scene's process, and add up the lines that it prints."""
+        process = subprocess.Popen(
+            [sys.executable, HERE / "fault_scenes.py", name],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        )
+        try:
+            shown = process.communicate(timeout=SCENE_LIMIT_S)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            shown = process.communicate()[0]
+        lines = [line for line in shown.splitlines() if line.startswith("[")]
+        for line in lines:
+            path, answer, outcome = json.loads(line)
+            self._came(path, outcome)
+            self._add(f"{name} | {path}", answer)
+        if not (lines and shown.endswith("end\n")):
+            self._add(name, {"hangs": 1, "why": f"the scene ended after {len(lines)} cells"})
+
+    def _came(self, path: str, outcome: str) -> None:
+        with self.lock:
+            self.paths.add(path)
+            self.outcomes.add(outcome)
 
     def _signal(self, at: tuple[Any, ...]) -> None:
         answer = signal_cell(*at)
@@ -189,7 +234,9 @@ class Bench:
             if at[3]:
                 self.rows_expected += 8
                 self.totals["rows"] += min(rows, 8)
-        self._add(f"host: {at[0]}, {at[1]}, {at[2].name}{', ledger' if at[3] else ''}", answer)
+        what = f"host: {at[0]}, {at[1]}, {at[2].name}{', ledger' if at[3] else ''}"
+        self._came(what, f"{rows} rows")
+        self._add(what, answer)
 
     def _add(self, what: str, answer: dict[str, Any], cells: int = 1) -> None:
         with self.lock:
@@ -237,7 +284,10 @@ def main() -> None:
     start = time.monotonic()
     bench = Bench()
     print(f"{len(cells())} faults in their places × {len(SETTINGS)} settings × ledger or none,", end=" ")
-    print(f"{len(WAYS)} more ways to call, {len(SIGNAL_CELLS)} hosts that are signalled", flush=True)
+    print(
+        f"{len(WAYS)} more ways to call, {len(SCENES)} scenes, {len(SIGNAL_CELLS)} hosts that are signalled",
+        flush=True,
+    )
     bench.run()
     for fault, lines in sorted(bench.bad.items()):
         print(f"  {fault}: {len(lines)} bad cells, as")
@@ -248,6 +298,7 @@ def main() -> None:
     print(
         f"ledger rows of rollouts graded before their host's signal: {bench.totals.pop('rows', 0)} of {bench.rows_expected}"
     )
+    bench.totals.update(distinct_paths=len(bench.paths), distinct_outcomes=len(bench.outcomes))
     figures: dict[str, Any] = {name: bench.totals[name] for name in GOALS}
     figures["peers"] = peers()
     finish(figures, GOALS)

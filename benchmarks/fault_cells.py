@@ -19,7 +19,7 @@ import threading
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +253,7 @@ def grade_cell(
             why = _check_ledger(counts, options["ledger"], path, batches[0]) or why
     counts["hangs"] = int(turns.hung > 0)
     counts["leaked_tasks"] = turns.leaked
-    return {**counts, "why": why}
+    return {**counts, "why": why, "outcome": outcome_of(batches[0])}
 
 
 def _prepare(pool: ProcessPool, fault: str) -> None:
@@ -287,6 +287,20 @@ def _compare(counts: dict[str, int], found: list[Any], table: list[Expected]) ->
             counts[kind] += 1
             why = why or f"rollout {i}: {what}"
     return why
+
+
+def outcome_of(batch: Sequence[Any]) -> str:
+    """What came of a batch, in a form that is equal for equal outcomes: each rollout's grade, reward and status."""
+    said = []
+    for one in batch:
+        if not isinstance(one, RewardResult):
+            said.append(type(one).__name__)
+            continue
+        grade = one.grades.get("judge")
+        what = f"{grade.error} {grade.cause}" if isinstance(grade, Failed) else type(grade).__name__
+        paid = "none" if one.reward is None else "paid" if one.status == "scored" else f"{one.reward:.4g}"
+        said.append(f"{what} {one.status} {paid}")
+    return "; ".join(said)
 
 
 def _verdict(result: RewardResult, should: Expected) -> tuple[str, str]:

@@ -106,6 +106,33 @@ TABLE: dict[str, Row] = {
     "warm_up_fails": Row("OSError", places=WORKER),
 }
 
+MECHANISMS: dict[str, tuple[str, ...]] = {
+    "no fault": ("no_fault", "slow", "numpy_number_in_graded"),
+    "an error": (
+        "raises",
+        "fails_for_half",
+        "error_with_odd_usage",
+        "bytes_of_a_proxy",
+        "typo_in_a_host_name",
+    ),
+    "an error that raises when it is looked at": ("unprintable_error", "error_with_odd_flags"),
+    "an error that is no Exception": ("panic", "exception_group"),
+    "a number that is no score": ("nan", "inf", "out_of_range", "huge_integer"),
+    "a Graded with a wrong score": ("graded_huge_integer", "graded_nan"),
+    "a value that cannot be made": ("graded_text", "graded_without_reason", "wrong_usage"),
+    "a grade with a wrong part": ("usage_of_none", "failed_oddly"),
+    "a value that is no number": ("text", "complex", "list", "object", "mapping"),
+    "a wrong number of grades": ("one_grade_too_few", "one_grade_for_all", "grades_by_name"),
+}
+"""Faults that take one way through the code: they differ in a name. Every other fault has a way of its own."""
+_MECHANISM = {fault: name for name, faults in MECHANISMS.items() for fault in faults}
+
+
+def path_of(fault: str, place: str, way: str) -> str:
+    """The way through the code that a cell takes: equal for cells that differ only in a name or in a setting."""
+    return f"{_MECHANISM.get(fault, fault)} | {place} | {way}"
+
+
 SETTINGS: dict[str, dict[str, Any]] = {
     "exclude": {"missing_reward": "exclude"},
     "exclude, centred": {"missing_reward": "exclude", "transform": "center"},
