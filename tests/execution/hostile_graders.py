@@ -296,3 +296,155 @@ class Busy(Pooled):
             mark.touch()
             raise (JudgeUnavailable if rollout.response == "busy" else ValueError)(rollout.response)
         return float(rollout.id)
+
+
+def burn(cpu_s: float) -> None:
+    end = time.process_time() + cpu_s
+    while time.process_time() < end:
+        pass
+
+
+class Lazy(Pooled):
+    """Imports what it needs where it grades first, as many graders do: half a second of CPU time, in each process."""
+
+    ready: ClassVar[bool] = False
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        if not Lazy.ready:
+            burn(0.5)
+            Lazy.ready = True
+        burn(float(rollout.response))
+        return float(rollout.id)
+
+
+class LazyTable(Pooled):
+    """Makes a table of 700 MiB where it grades first; its grade is the process."""
+
+    table: ClassVar[bytearray | None] = None
+    score_range = (0.0, 1e9)
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        LazyTable.table = LazyTable.table or bytearray(700 << 20)
+        return float(os.getpid())
+
+
+class Spins(Pooled):
+    """Computes for ever if the response says so."""
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        while rollout.response == "spin":
+            pass
+        return float(rollout.id)
+
+
+class LoadsAgain(Echo):
+    """Is loaded well once; every further load says that it has begun, and waits to be killed, or fails."""
+
+    def __init__(self, folder: Path, how: str) -> None:
+        self.folder = folder
+        self.how = how
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if in_worker():
+            load = len(list(self.folder.glob("load-*")))
+            say(self.folder / f"load-{load}")
+            if load or self.how == "first":
+                if self.how == "fails":
+                    raise OSError("the model is gone")
+                wait_for(self.folder / f"go-{load}")
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        if rollout.response == "waits":
+            say(self.folder / "begun")
+            wait_for(self.folder / "release")
+        return super().grade(rollout)
+
+
+class Runs(Pooled):
+    """Runs the response as a program, as graders of code do; its grade is what the program has written."""
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        import subprocess
+
+        program = [sys.executable, "-c", rollout.response]
+        return subprocess.run(program, stdout=subprocess.PIPE, text=True, check=False).stdout
+
+
+class Tells(Pooled):
+    """What the response asks of its worker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        match rollout.response:
+            case "input":
+                return sys.stdin.read()
+            case "thread":
+                import threading
+
+                threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+            case "short thread":
+                import threading
+
+                threading.Thread(target=time.sleep, args=(0.01,)).start()
+            case "child" | "daemon":
+                if not os.fork():
+                    if rollout.response == "daemon":
+                        os.setsid()
+                        if os.fork():
+                            os._exit(0)
+                    say(self.folder / f"left-{rollout.id}")
+                    signal.pause()
+                wait_for(self.folder / f"left-{rollout.id}")
+            case "daemon, waits":
+                if not os.fork():
+                    os.setsid()
+                    say(self.folder / f"left-{rollout.id}")
+                    signal.pause()
+                wait_for(self.folder / f"left-{rollout.id}")
+                time.sleep(3600)
+            case "sockets of a fork":
+                return self.sockets_of_a_fork()
+        return os.getpid()
+
+    def sockets_of_a_fork(self) -> int:
+        """Count the sockets that a forked child has."""
+        import stat
+
+        child = os.fork()
+        if not child:
+            found = 0
+            for number in range(256):
+                with contextlib.suppress(OSError):
+                    found += stat.S_ISSOCK(os.fstat(number).st_mode)
+            os._exit(found)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+class Serves(Tells):
+    """Has a thread and a process that serve all its rollouts."""
+
+    def warm_up(self) -> None:
+        import subprocess
+        import threading
+
+        threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+        self.server = subprocess.Popen(["sleep", "3600"])
+        (self.folder / "server").write_text(str(self.server.pid))
+
+
+class Breaks(Pooled):
+    """Is killed in the middle of its first reply."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        mark = self.folder / f"broken-{rollout.id}"
+        if rollout.response == "breaks" and not mark.exists():
+            mark.touch()
+            os.write(int(sys.argv[3]), b"\x08\x00\x00\x00")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return float(rollout.id)

@@ -452,7 +452,8 @@ class _Worker:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)  # it starts nothing more, and adopts what its children leave
             found: set[int] = set()
-            while new := {child for parent in (pid, *found) for child in children(parent)} - found:
+            # the worker last: meanwhile it may have adopted what another has left
+            while new := {child for parent in (*found, pid) for child in children(parent)} - found:
                 found |= new
                 for child in new:
                     with suppress(ProcessLookupError, PermissionError):
