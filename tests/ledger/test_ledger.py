@@ -29,6 +29,7 @@ from judgekit import (
     read_ledger,
 )
 from judgekit.graders import JudgeGrader
+from judgekit.ledger.schema import Entry
 from judgekit.report.table import Table
 from judgekit.testing import ScriptedJudge
 
@@ -63,7 +64,7 @@ def test_texts_are_left_out_unless_asked_for(tmp_path: Path) -> None:
     assert "secret text" not in (tmp_path / "l").read_text()
     (entry,) = read_ledger(tmp_path / "l").entries
     assert entry.response_chars == 11
-    assert entry.response_digest
+    assert entry.rollout_digest
 
 
 def test_spec_is_written_once_per_process(tmp_path: Path) -> None:
@@ -143,10 +144,10 @@ def test_a_forked_child_does_not_write_its_parents_lines_again(tmp_path: Path) -
     runner = GradingRunner({"first": first}, ledger=ledger)
     runner.run_sync([Rollout(response="")])
     result = runner.run_sync([Rollout(response="")])[0]
-    ledger.add(result, Rollout(response="b"), spec="s", run="r", tags={})
+    ledger.write(Entry.of(result, Rollout(response="b"), spec="s", run="r"))
     pid = os.fork()
     if pid == 0:
-        ledger.add(result, Rollout(response="child"), spec="s", run="r", tags={})
+        ledger.write(Entry.of(result, Rollout(response="child"), spec="s", run="r"))
         ledger.flush()
         os._exit(0)
     os.waitpid(pid, 0)
