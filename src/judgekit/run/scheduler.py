@@ -229,10 +229,7 @@ class Run:
         for group, index in _in_fair_order(rollouts, groups):
             state = RolloutState(index, rollouts[index], group)
             if self.known:
-                for name, grade in self.known[index].items():
-                    if (grader := self.plan.by_key.get(name)) is not None:
-                        state.grades[name] = as_grade(grade, grader.score_range)
-                state.noted = len(state.grades)
+                state.known = self.known[index]
             self._take_in(state)
             if self.workers.queued:
                 self.workers.start()
@@ -332,11 +329,13 @@ class Run:
             state.pending.discard(job.grader.name)
         if job.grader.mode == "group":
             self._keep_all(job.grader, job.states, per_member(value, len(job.states)), seconds)
-            return
-        state = job.states[0]
-        self._keep(state, job.grader, value, seconds)
-        if self.tree.lazy or not state.pending:
-            self._advance(state)
+        else:
+            state = job.states[0]
+            self._keep(state, job.grader, value, seconds)
+            if self.tree.lazy or not state.pending:
+                self._advance(state)
+        if self.results.unfinished:
+            self.results.note(job.states)
 
     # ---- from rollout to jobs
 
@@ -350,7 +349,11 @@ class Run:
             elif not state.grades:
                 graders = self.plan.graders  # type: ignore[assignment]
             else:  # all were asked, or some grades were known before
-                graders = [g for g in self.plan.graders if self.known and _lacks(state, g)]
+                graders = [g for g in self.plan.graders if state.known and _lacks(state, g)]
+            known = _known(state, graders) if state.known else {}
+            if known:  # a known rule answers before others are asked, a known judge after them
+                rule = next(iter(known.values())).mode == "inline"
+                graders = [g for g in graders if not rule and g not in known.values()]
             graded = False
             for grader in graders:
                 if self.expired is not None:
@@ -367,7 +370,10 @@ class Run:
                     self.live.add(state.group)
                 else:
                     self._enqueue(state, grader.pooled or grader)
-            if not (graded and lazy):
+            if known and not graded:
+                key, grader = next(iter(known.items()))
+                state.grades[key] = as_grade(state.known[key], grader.score_range)
+            if not (known or (graded and lazy)):
                 break
         if not state.pending:
             self._finish(state)
@@ -427,6 +433,8 @@ class Run:
                     else "one member of the group was to be graded"
                 )
                 self._answer_group(grader, members, [Abstained(why)])
+            elif (recorded := self.results.compare(grader, members)) is not None:
+                self._answer_group(grader, members, recorded)
             else:
                 for state in members:
                     state.blocked -= 1
@@ -472,6 +480,9 @@ class Run:
         """Evaluate the tree: all grades are there."""
         grades = state.grades
         if len(grades) < len(self.plan.by_key):
+            if state.known:  # grades that the tree does not ask for now are kept
+                for key, grader in _known(state, self.plan.graders).items():
+                    grades[key] = as_grade(state.known[key], grader.score_range)
             for key in self.plan.by_key:
                 if key not in grades:
                     grades[key] = Skipped(self.tree.gate_of.get(key, ""))
@@ -479,6 +490,16 @@ class Run:
         state.ended = time.perf_counter()
         state.done = True
         self.results.graded(state)
+
+
+def _known(state: RolloutState, graders: Sequence[BoundGrader]) -> dict[str, BoundGrader]:
+    """Return which of the graders' missing grades the rollout came with, in the order in which they were given."""
+    by_key = {key: grader for grader in graders for key in grader.keys}
+    return {
+        key: by_key[key]
+        for key, grade in state.known.items()
+        if key in by_key and key not in state.grades and not isinstance(grade, Skipped)
+    }
 
 
 def _lacks(state: RolloutState, grader: BoundGrader) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
+from judgekit.ledger.schema import Comparison
 from judgekit.reward.nodes import Evaluation
 from judgekit.types import Grade, Rollout, text_size
 
@@ -33,17 +34,18 @@ class RolloutState:
 
     __slots__ = (
         "blocked",
+        "compared",
+        "digest",
         "done",
         "ended",
         "ev",
         "grades",
         "group",
         "index",
-        "noted",
+        "known",
         "pending",
         "rollout",
         "started",
-        "waits",
         "weight",
     )
 
@@ -61,8 +63,12 @@ class RolloutState:
         self.started = time.perf_counter()
         self.ended = 0.0
         self.weight: int | None = None
-        self.noted = self.waits = 0
-        """Number of grades in the ledger, and at the last checkpoint: see `Results.checkpoint`."""
+        self.known: Mapping[str, Grade] = {}
+        """Grades that it came with, in the order in which they were given: they answer when the tree asks for them."""
+        self.compared: Mapping[str, Comparison] = {}
+        """By grader, the call that compared it with other members of its group."""
+        self.digest = ""
+        """See `rollout_digest`; set with its first line in the ledger."""
 
     def size(self) -> int:
         """Characters of the rollout's response, messages and reference."""
