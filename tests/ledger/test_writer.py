@@ -791,6 +791,33 @@ def test_the_line_after_another_process_s_torn_one_is_whole(tmp_path: Path) -> N
     assert b"\n\n" not in path.read_bytes()
 
 
+def test_a_line_that_lands_behind_one_of_a_process_that_is_killed_just_then_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked at the end of the file, and then the other one died in the middle of its line."""
+    path, real = tmp_path / "l", os.write
+    ledger = Ledger(path)
+    ledger.write(entry(ledger, id="before"))
+    ledger.flush()
+    torn = [b'{"type":"rollout","spec":"s","ti'] * 3
+
+    def write(fd: int, data: Any) -> int:
+        if torn:
+            with path.open("ab", buffering=0) as other:
+                real(other.fileno(), torn.pop())
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    made = [entry(ledger, id=name) for name in "abcd"]
+    for one in made:
+        ledger.write(one)
+    ledger.close()
+    reading = read_ledger(path)
+    assert sorted(e.id for e in reading.entries) == ["a", "b", "before", "c", "d"]
+    assert len(reading.torn) == 3
+    assert b"\n\n" not in path.read_bytes()
+
+
 def test_a_forked_child_says_how_it_grades_by_itself(tmp_path: Path) -> None:
     path = tmp_path / "l"
     ledger = Ledger(path)

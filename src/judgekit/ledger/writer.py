@@ -265,7 +265,7 @@ class Ledger:
                 time.sleep(_PAUSE_S)
 
     def _drain(self) -> None:
-        """Write what was taken. A line written in part is written again, whole, on a new line."""
+        """Write what was taken. A line written in part, or behind another's part, is written again on a line of its own."""
         with self._lock:
             if self._fd is not None:
                 stat = os.fstat(self._fd)
@@ -281,7 +281,11 @@ class Ledger:
             if self._bytes[0] != 10 and ends_torn(self._fd):
                 self._bytes[:0] = b"\n"
             count = os.write(self._fd, self._bytes)
-            del self._bytes[: self._bytes.rfind(b"\n", 0, count) + 1]
+            written = self._bytes.rfind(b"\n", 0, count) + 1
+            # a process that was killed in its line since then took our first one with it
+            torn = ends_torn(self._fd, os.lseek(self._fd, 0, os.SEEK_CUR) - count)
+            kept = self._bytes.find(b"\n", 1, written) + 1 if torn and self._bytes[0] != 10 else 0
+            del self._bytes[kept:written]
         if self.fsync == "batch":
             os.fsync(self._fd)
 
