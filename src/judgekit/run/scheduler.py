@@ -325,12 +325,11 @@ class Run:
             raise value
         if isinstance(value, BaseException):
             value = failure(value)
-        for state in job.states:
-            state.pending.discard(job.grader.name)
         if job.grader.mode == "group":
             self._keep_all(job.grader, job.states, per_member(value, len(job.states)), seconds)
         else:
             state = job.states[0]
+            state.pending.discard(job.grader.name)
             self._keep(state, job.grader, value, seconds)
             if self.tree.lazy or not state.pending:
                 self._advance(state)
@@ -447,7 +446,6 @@ class Run:
         """Answer members whose group grader was never started."""
         for state in members:
             state.blocked -= 1
-            state.pending.discard(grader.name)
         self._keep_all(grader, members, values, None)
 
     # ---- from grades to results
@@ -462,6 +460,7 @@ class Run:
         for state, value in zip(states, values, strict=True):
             self._keep(state, grader, value, seconds)
         for state in states:
+            state.pending.discard(grader.name)  # until then it may need what the members before it need
             if not state.done and (self.tree.lazy or not state.pending):
                 self._advance(state)
 
