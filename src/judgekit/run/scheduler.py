@@ -90,6 +90,8 @@ class Run:
         self.known: Sequence[Mapping[str, Grade]] = ()
         self.live: set[Group] = set()
         """Groups with members that wait for a group grader to start."""
+        self.deciders: dict[str, tuple[set[str], set[str]]] = {}
+        """See `_deciders`, by group grader."""
         self.expired: Failed | None = None
         """From the run's deadline on, the grade of everything that is not graded."""
         self.waiter: asyncio.Future[None] | None = None
@@ -313,7 +315,7 @@ class Run:
             for group in list(self.live):
                 wanted, group.wanted = group.wanted, {}
                 for name, members in wanted.items():
-                    self._answer_group(self.plan.by_name[name], members, [self.expired] * len(members))
+                    self._keep_all(self.plan.by_name[name], members, [self.expired] * len(members), None)
             self.live.clear()
         except BaseException as error:  # MissingRewardError
             self.workers.fail(error)
@@ -364,7 +366,6 @@ class Run:
                     break  # the rules may have decided that this one is not needed
                 elif grader.mode == "group":
                     state.pending.add(grader.name)
-                    state.blocked += 1
                     state.group.wanted.setdefault(grader.name, []).append(state)
                     self.live.add(state.group)
                 else:
@@ -413,40 +414,50 @@ class Run:
         self.workers.add(grader, (state,), awaitable)
 
     def _start_group_graders(self, group: Group) -> None:
-        """Start the group graders that no further member can need."""
+        """Start the group graders for which it is decided whom they compare, whichever judge is quicker."""
         if len(group.members) < group.size:
             return
-        for name in list(group.wanted):
-            members = group.wanted.get(name)
-            if members is None:
-                continue
-            asked = {id(state) for state in members}
-            if any(not s.done and id(s) not in asked and len(s.pending) > s.blocked for s in group.members):
-                continue  # a member that is still being graded may need it too
-            del group.wanted[name]
-            grader = self.plan.by_name[name]
-            if len(members) == 1:
-                why = (
-                    "the group has one member"
-                    if group.size == 1
-                    else "one member of the group was to be graded"
-                )
-                self._answer_group(grader, members, [Abstained(why)])
-            elif (recorded := self.results.compare(grader, members)) is not None:
-                self._answer_group(grader, members, recorded)
-            else:
-                for state in members:
-                    state.blocked -= 1
-                self.workers.add(grader, members)
+        for grader in self.plan.graders:
+            if grader.name in group.wanted and not self._undecided(grader, group):
+                self._compare(grader, group.wanted.pop(grader.name), group)
         if not group.wanted:
             self.live.discard(group)
         self.workers.start()
 
-    def _answer_group(self, grader: BoundGrader, members: list[RolloutState], values: list[Any]) -> None:
-        """Answer members whose group grader was never started."""
-        for state in members:
-            state.blocked -= 1
-        self._keep_all(grader, members, values, None)
+    def _undecided(self, grader: BoundGrader, group: Group) -> bool:
+        """Whether a grade is still to come that decides who is compared."""
+        if grader.name not in self.deciders:
+            self.deciders[grader.name] = _deciders(self.plan, grader)
+        deciders, yielding = self.deciders[grader.name]
+        return any(
+            name not in yielding or state not in group.wanted.get(name, ())
+            for state in (group.members if deciders else ())
+            if not state.done
+            for name in deciders & state.pending
+        )
+
+    def _compare(self, grader: BoundGrader, wanted: Sequence[RolloutState], group: Group) -> None:
+        """Have members compared: those that still need it, for which no grade has come since that decides otherwise."""
+        members = [s for s in wanted if not self.tree.lazy or self._wants(s, grader)]
+        values: Sequence[Any] | None = ()
+        if len(members) == 1:
+            alone = (
+                "the group has one member" if group.size == 1 else "one member of the group was to be graded"
+            )
+            values = [Abstained(alone)]
+        elif members:
+            values = self.results.compare(grader, members)
+        if values is None:
+            self.workers.add(grader, members)
+        else:
+            self._keep_all(grader, members, values, None)
+        for state in wanted if len(members) < len(wanted) else ():
+            if state not in members:
+                state.pending.discard(grader.name)
+                self._advance(state)
+
+    def _wants(self, state: RolloutState, grader: BoundGrader) -> bool:
+        return not set(grader.keys).isdisjoint(self.tree.wanted(state.grades, state.rollout))
 
     # ---- from grades to results
 
@@ -498,6 +509,16 @@ def _known(state: RolloutState, graders: Sequence[BoundGrader]) -> dict[str, Bou
         key: by_key[key]
         for key, grade in state.known.items()
         if key in by_key and key not in state.grades and not isinstance(grade, Skipped)
+    }
+
+
+def _deciders(plan: Plan, grader: BoundGrader) -> tuple[set[str], set[str]]:
+    """Return the graders that decide whom a group grader compares; and those of them that wait while it waits, too."""
+    asked_after = plan.tree.deciders
+    deciders = {plan.by_key[name].name for key in grader.keys for name in asked_after[key]} - {grader.name}
+    later = plan.graders[plan.graders.index(grader) + 1 :]
+    return deciders, {
+        other.name for other in later for key in other.keys if not asked_after[key].isdisjoint(grader.keys)
     }
 
 

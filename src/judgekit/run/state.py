@@ -33,7 +33,6 @@ class RolloutState:
     """One rollout being graded."""
 
     __slots__ = (
-        "blocked",
         "compared",
         "digest",
         "done",
@@ -56,8 +55,6 @@ class RolloutState:
         self.grades: dict[str, Grade] = {}
         self.pending: set[str] = set()
         """Graders that have not answered yet."""
-        self.blocked = 0
-        """How many of them are group graders waiting for other members."""
         self.done = False
         self.ev: Evaluation = _NOT_YET
         self.started = time.perf_counter()
