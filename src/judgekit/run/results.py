@@ -43,6 +43,10 @@ class Results:
         self.counts = None if plan.settings.max_failure_rate is None else Counts()
         self.unfinished: set[RolloutState] = set()
         """Rollouts without a result yet, for the ledger."""
+        self._first = 0
+        """Rollouts that the runner had begun before this run."""
+        self._counted = True
+        """Whether those of this run are among what it has begun now; at its end, if their number was not known."""
         self._lines = self._calls = 0
         """Lines in the ledger, and calls of graders that compare, so far."""
         self.progress: Progress | None = None
@@ -51,6 +55,8 @@ class Results:
         """Open the ledger and the progress bar. *rollouts*: how many there will be, None if unknown."""
         if self.plan.ledger is not None:
             self.plan.ledger.begin(self.plan.spec)
+        self._first = self.plan.metrics.begin(rollouts or 0)
+        self._counted = rollouts is not None
         if self.plan.progress:
             self.progress = Progress(rollouts)
 
@@ -129,6 +135,8 @@ class Results:
         """Close the progress bar, and record the grades of rollouts that never got a reward."""
         if self.progress is not None:
             self.progress.close()
+        if not self._counted:
+            self.plan.metrics.begin(self.emitted)
         for state in self.unfinished:
             if state.grades:
                 self._record(state, self._result(state, None, "unfinished"))
@@ -240,7 +248,7 @@ class Results:
     def _emit(self, state: RolloutState, reward: float | None, status: Status) -> None:
         result = self._result(state, reward, status)
         self.emitted += 1
-        self.plan.metrics.add(result, state.rollout)
+        self.plan.metrics.add(result, state.rollout, self._first + state.index)
         if self.counts is not None:
             self.counts.add(result)
         if self.plan.ledger is not None:

@@ -43,7 +43,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     missing_reward: MissingReward = "exclude"
     max_failure_rate: float | None = None
     """Share (0..1) of one grader's evaluations that may fail for infrastructure causes before a run raises
-    FailureRateError; at least 16 evaluations are assumed."""
+    FailureRateError; at least 16 evaluations are assumed, unless all of several failed."""
     retry: Retry = NO_RETRY
     """For graders that raise retryable errors; judges retry in their own layer."""
     signals: SignalLimits = SIGNAL_LIMITS
