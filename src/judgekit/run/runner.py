@@ -231,7 +231,6 @@ class GradingRunner:
         """
         plan = self._plan
         settings = msgspec.structs.replace(plan.settings, **changes)
-        plan.metrics.limits = settings.signals
         limits = plan.limits
         if shared or (limits and settings.max_concurrency != plan.settings.max_concurrency):
             common = Limiter(settings.max_concurrency)
@@ -249,6 +248,7 @@ class GradingRunner:
             if settings.retry == plan.settings.retry
             else RetryBudget(settings.retry.budget),
             limits=limits,
+            metrics=plan.metrics.with_limits(settings.signals),
             spec=Spec.of(
                 plan.spec.graders,
                 reward=plan.spec.reward,
