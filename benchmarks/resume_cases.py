@@ -1,8 +1,8 @@
 """Random rewards, interrupted and resumed: what `bench_resume.py` and the tests of resuming share.
 
 A `Case` is drawn from its number: a reward over rules, judges and graders that compare, with conditions, and the rollouts
-of some groups. What a grader has to answer is drawn, too, so that a run that nothing interrupts has one right answer; where
-it has not, since who is compared depends on which judge is quicker, the case is left out.
+of some groups. What a grader answers is drawn, too, so that a run that nothing interrupts has one right outcome, whichever
+judge is quicker.
 
     python resume_cases.py NUMBER LEDGER       a process to be killed
 """
@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from judgekit import (
     Abstained,
+    ConfigError,
     Fallback,
     Gate,
     Graded,
@@ -28,9 +30,11 @@ from judgekit import (
     Max,
     Min,
     Product,
+    RewardResult,
     Rollout,
     RolloutError,
     Score,
+    Skipped,
     Switch,
     Weighted,
     read_ledger,
@@ -38,9 +42,12 @@ from judgekit import (
 from judgekit.ledger.schema import RESUMES
 from judgekit.replay import known_grades
 from judgekit.replay.resume import failed
+from judgekit.reward.nodes import score_names
 
 JUDGES = ("j1", "j2", "j3")
 GROUPS = ("g1", "g2")
+KILLED_GROUPS = 8
+"""Groups of a process that is killed."""
 Call = tuple[str, frozenset[str]]
 
 
@@ -120,8 +127,8 @@ def given(answer: Any) -> Any:
     return answer
 
 
-def tree(rng: random.Random) -> Any:
-    """A random reward, in which graders that compare often stand behind a condition, or in one."""
+def tree(rng: random.Random) -> dict[str, Any]:
+    """The terms of a random reward, in which graders that compare often stand behind a condition, or in one."""
     names = ["rule", *JUDGES, *GROUPS, *GROUPS]
 
     def comparison() -> str:
@@ -146,10 +153,7 @@ def tree(rng: random.Random) -> Any:
             case _:
                 return rng.choice((Min, Max, Product))(*parts)
 
-    terms = {f"t{i}": (1.0, node(rng.randrange(1, 4))) for i in range(rng.randrange(1, 3))}
-    seen = {name: (0.0, name) for name in ("rule", *JUDGES, *GROUPS)}
-    del rng
-    return terms, seen
+    return {f"t{i}": (1.0, node(rng.randrange(1, 4))) for i in range(rng.randrange(1, 3))}
 
 
 class Case:
@@ -159,13 +163,13 @@ class Case:
         self.number = number
         rng = random.Random(number)
         while True:
-            terms, seen = tree(rng)
-            used = {name for _, node in terms.values() for name in names_of(node)}
-            self.names = [name for name in seen if name in used]
+            terms = tree(rng)
+            used = {name for _, node in terms.values() for name in score_names(node)}
+            self.names = [name for name in ("rule", *JUDGES, *GROUPS) if name in used]
             try:
                 self.reward = Weighted(terms)
                 GradingRunner(self.chosen(World(0)), self.reward)
-            except Exception:  # a gate that can never pass, or the like
+            except ConfigError:  # a gate that can never pass, or the like
                 continue
             if used & set(GROUPS):
                 break
@@ -189,13 +193,18 @@ class Case:
     def runner(self, world: World, ledger: Path | None = None, **options: Any) -> GradingRunner:
         kept = None if ledger is None else Ledger(ledger, fsync="never")
         return GradingRunner(
-            self.chosen(world), self.reward, transform=self.transform, ledger=kept, max_concurrency=256, **options
+            self.chosen(world),
+            self.reward,
+            transform=self.transform,
+            ledger=kept,
+            max_concurrency=256,
+            **options,
         )
 
-    async def expected(self) -> list[float | None] | None:
+    async def expected(self, orders: int = 8) -> list[float | None] | None:
         """The rewards of a run that nothing interrupts; None if they depend on which judge is quicker."""
         found = []
-        for order in (*itertools.permutations((1, 4, 7)), (0, 0, 0), None):
+        for order in [None, (0, 0, 0), *itertools.permutations((1, 4, 7))][:orders]:
             speeds = dict(zip(JUDGES, order, strict=True)) if order else {}
             world = self.world(1, speeds=speeds)
             results = await self.runner(world).run(self.rollouts)
@@ -203,23 +212,24 @@ class Case:
             found.append(([result.reward for result in results], compared))
         return found[0][0] if all(one == found[0] for one in found) else None
 
-    async def resume(self, world: World, ledger: Path, **options: Any) -> tuple[list[Any], int]:
+    async def resume(self, world: World, ledger: Path, **options: Any) -> tuple[list[RewardResult], int]:
         """Resume; returns the results, and how many calls were made whose grades the ledger held."""
         runner = self.runner(world, ledger, **options)
-        tags: dict[str, Any] = {}
-        known: Any = ()
-        held: set[Call] = set()
-        if ledger.exists():
-            reading = read_ledger(ledger, replaced=True)
-            held = calls_in(reading.entries)
-            found = known_grades(reading, runner, self.rollouts)
-            known, tags = found.grades, {RESUMES: found.runs} if found.runs else {}
+        known, tags, held = self.kept(runner, ledger)
         world.calls.clear()
         try:
             results = await runner.run(self.rollouts, known=known, tags=tags)
         finally:
             await asyncio.to_thread(runner.ledger.close)  # type: ignore[union-attr]
         return results, sum(call in held for call in world.calls)
+
+    def kept(self, runner: GradingRunner, ledger: Path) -> tuple[Any, dict[str, Any], set[Call]]:
+        """What the ledger knows, the tags of a run that resumes it, and the calls whose grades it holds."""
+        if not ledger.exists():
+            return (), {}, set()
+        reading = read_ledger(ledger, replaced=True)
+        found = known_grades(reading, runner, self.rollouts)
+        return found.grades, {RESUMES: found.runs}, calls_in(reading.entries)
 
     async def interrupted(self, rng: random.Random, ledger: Path) -> int:
         """Run, or resume, and end early in one of three ways; returns the calls that were paid for twice."""
@@ -245,10 +255,37 @@ class Case:
         return 0 if running.cancelled() else running.result()[1]
 
 
-def names_of(node: Any) -> set[str]:
-    from judgekit.reward.nodes import score_names
+async def tried(case: Case, folder: Path, orders: int = 8) -> Outcome:
+    """Interrupt a case one to three times, then let it end."""
+    expected = await case.expected(orders)
+    rng, ledger = random.Random(case.number), folder / f"{case.number}.jsonl"
+    interruptions = rng.choice((1, 1, 2, 3))
+    twice = 0
+    for _ in range(interruptions):
+        twice += await case.interrupted(rng, ledger)
+    results, again = await case.resume(case.world(rng.randrange(1000)), ledger)
+    return Outcome(interruptions, *compared(results, expected), twice + again)
 
-    return set(score_names(node))
+
+class Outcome(NamedTuple):
+    """What came of interrupting a case."""
+
+    interruptions: int
+    rollouts: int
+    different: int
+    """Rewards that are not those of a run that nothing interrupts."""
+    undecided: int
+    """Rollouts of cases that have no such rewards."""
+    paid_twice: int
+    """Calls whose grades the ledger held."""
+
+
+def compared(
+    results: Sequence[RewardResult], expected: Sequence[float | None] | None
+) -> tuple[int, int, int]:
+    if expected is None:
+        return len(results), 0, len(results)
+    return len(results), sum(r.reward != e for r, e in zip(results, expected, strict=True)), 0
 
 
 def calls_in(entries: Sequence[Any]) -> set[Call]:
@@ -257,7 +294,7 @@ def calls_in(entries: Sequence[Any]) -> set[Call]:
     compared: dict[tuple[str, Any], set[str]] = {}
     for entry in entries:
         for name, grade in entry.grades.items():
-            if type(grade).__name__ == "Skipped" or failed(grade):
+            if isinstance(grade, Skipped) or failed(grade):
                 continue
             if name in GROUPS:
                 if name in entry.compared:
@@ -270,8 +307,9 @@ def calls_in(entries: Sequence[Any]) -> set[Call]:
 
 async def main() -> None:
     number, ledger = int(sys.argv[1]), Path(sys.argv[2])
-    case = Case(number, groups=8)
-    world = case.world(7, unit_s=0.004)
+    case = Case(number, KILLED_GROUPS)
+    world = case.world(7, unit_s=0.02)
+    logging.disable(logging.CRITICAL)
     print("ready", flush=True)
     await case.resume(world, ledger)
     print("end", flush=True)
