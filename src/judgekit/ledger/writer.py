@@ -57,6 +57,8 @@ class Ledger:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, texts: bool = False, fsync: Fsync = "batch") -> None:
+        if not os.fspath(path):
+            raise ConfigError("the path of a ledger is empty: give a file or a folder, such as ledger.jsonl")
         self.path = Path(path)
         self.texts = texts
         if fsync not in ("never", "batch"):
