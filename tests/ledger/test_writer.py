@@ -167,6 +167,42 @@ async def test_grades_that_wait_for_their_group_are_in_the_file_meanwhile(tmp_pa
     ledger.close()
 
 
+@pytest.mark.parametrize("transform", ["none", "center"])
+@pytest.mark.parametrize("judges", [1, 2, 3])
+async def test_a_line_is_written_for_each_grade_with_which_a_rollout_does_not_finish(
+    judges: int, transform: Any, tmp_path: Path
+) -> None:
+    """Rules alone get none: computing them again costs nothing. The texts stand in the rollout's own line."""
+
+    def made(name: str, turns: int) -> Any:
+        @grader(name=name)
+        async def judge(response: str) -> float:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            return 0.5
+
+        return judge
+
+    path = tmp_path / "l"
+    graders = [half, *(made(f"judge{i}", 10 * i) for i in range(judges))]
+    ledger = Ledger(path, texts=True)
+    await GradingRunner(graders, ledger=ledger, transform=transform).run(
+        [Rollout(response="x" * 500 + str(i), group=i // 4) for i in range(8)]
+    )
+    await asyncio.to_thread(ledger.close)
+    rows = [json.loads(line) for line in path.read_text().splitlines()][1:]
+    assert [row["order"] for row in rows] == list(range(1, len(rows) + 1))
+    for i in range(8):
+        *before, own = [row for row in rows if row["index"] == i]
+        assert [list(row["grades"]) for row in before] == [
+            ["half", *(f"judge{i}" for i in range(count))] for count in range(1, len(before) + 1)
+        ]
+        assert not any(row.get("response") or row["status"] != "unfinished" for row in before)
+        assert (own["status"], len(own["grades"]), len(own["response"])) == ("scored", judges + 1, 501)
+    finals = [row["order"] for row in rows if row["status"] == "scored"]
+    assert len(rows) - len(finals) == 8 * (judges - 1) + (6 if transform == "center" else 0)
+
+
 class Disk:
     """Takes a few bytes, then nothing, then all again."""
 
