@@ -294,17 +294,17 @@ class Counts:
             out["judge_completion_tokens"] = self.usage.completion_tokens
         return finite(out, prefix)
 
-    def excess_failures(self, allowed: float) -> str:
+    def excess_failures(self, allowed: float, *, so_far: bool = False) -> str:
         """Return, as text, the graders with more than the share *allowed* of infrastructure failures; "" if none.
 
         At least 16 evaluations are assumed, so that one failure in four raises no alarm; but where all of two or more
-        failed, there is nothing to wait for.
+        failed, there is nothing to wait for. *so_far*: there is, since more evaluations are to come.
         """
         return ", ".join(
             f"{name} {100 * counts.infrastructure / counts.asked:.1f} % ({counts.top_errors()})"
             for name, counts in self.graders.items()
             if counts.infrastructure > allowed * max(counts.asked, 16)
-            or 1 < counts.infrastructure == counts.asked
+            or (not so_far and 1 < counts.infrastructure == counts.asked)
         )
 
     def warnings(self) -> Iterator[str]:
