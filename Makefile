@@ -72,7 +72,7 @@ format: env-core
 	.venv/core/bin/ruff format .
 	.venv/core/bin/ruff check --fix .
 
-bench: bench-runner bench-faults bench-gsm8k bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-graders bench-advantages bench-ledger bench-scale bench-service bench-everywhere bench-report
+bench: bench-runner bench-faults bench-gsm8k bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-graders bench-advantages bench-ledger bench-resume bench-scale bench-service bench-everywhere bench-report
 
 bench-runner: env-bench
 	$(BENCH) benchmarks/bench_runner.py
@@ -132,6 +132,10 @@ bench-fleet: env-vllm
 
 bench-injection: env-vllm
 	$(VLLM) benchmarks/bench_injection.py
+
+.PHONY: bench-resume
+bench-resume: env-bench
+	$(BENCH) benchmarks/bench_resume.py
 
 bench-ledger: env-bench
 	$(BENCH) benchmarks/bench_ledger.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import pickle
@@ -9,7 +10,8 @@ import random
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ import pytest
 from judgekit import (
     ConfigError,
     Failed,
+    FailureRateError,
     Graded,
     GradingRunner,
     RewardResult,
@@ -53,13 +56,26 @@ def test_any_name_and_any_error_can_be_counted_and_sent(name: str, error: str) -
 def test_an_alarm_needs_more_than_one_of_four() -> None:
     """At least 16 evaluations are assumed, so a share of 0.2 takes 4 failures; 0 takes one."""
     counts = Counts()
-    for result in failing("judge", "Down").run_sync(rollouts(3)):
+    for result in GradingRunner({"judge": rule}).run_sync(step(lambda i, rng: {}, groups=2)):
         counts.add(result)
-    assert counts.excess_failures(0.2) == ""
-    assert counts.excess_failures(0.0) == "judge 100.0 % (Down × 3)"
-    for result in failing("judge", "Down").run_sync(rollouts(1)):
-        counts.add(result)
-    assert counts.excess_failures(0.2) == "judge 100.0 % (Down × 4)"
+    for failures in (1, 2, 3, 4):
+        for result in failing("judge", "Down").run_sync(rollouts(1)):
+            counts.add(result)
+        told = f"judge {100 * failures / (8 + failures):.1f} % (Down × {failures})"
+        assert counts.excess_failures(0.0) == told
+        assert counts.excess_failures(0.2) == (told if failures == 4 else "")
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("count", [1, 2, 8, 16])
+def test_a_batch_of_which_every_grade_failed_raises(rate: float, count: int) -> None:
+    """Eight of eight passed, as fewer than sixteen are no rate; one alone may be bad luck."""
+    runner = failing("judge", "Down").with_settings(max_failure_rate=rate)
+    if count == 1 and rate:
+        assert runner.run_sync(rollouts(1))[0].status == "excluded"
+        return
+    with pytest.raises(FailureRateError, match="judge 100.0 %"):
+        runner.run_sync(rollouts(count))
 
 
 def test_merged_parts_are_the_whole() -> None:
@@ -242,7 +258,6 @@ SIGNS: list[tuple[str, str, Callable[[int, random.Random], dict[str, Any]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize(("name", "figure", "row"), SIGNS)
 def test_a_step_that_shows_it_raises_a_signal(
     name: str,
@@ -271,7 +286,6 @@ def test_a_step_that_shows_it_raises_a_signal(
     assert name not in {signal.name for signal in patient.metrics.counts.signals() if signal.raised}
 
 
-@pytest.mark.usefixtures("unhurried")
 def test_a_plain_step_raises_none() -> None:
     runner = GradingRunner([rule, judge])
     runner.run_sync(step(lambda i, rng: {}))
@@ -289,7 +303,6 @@ def test_a_plain_step_raises_none() -> None:
     assert not counts.unusual
 
 
-@pytest.mark.usefixtures("unhurried")
 def test_length_is_compared_within_groups_where_they_are_known() -> None:
     """Hard prompts have long answers and low rewards; rollouts that come alone have a laxer limit."""
 
@@ -336,29 +349,90 @@ def test_what_is_not_known_is_no_figure() -> None:
     assert not [key for key in counts.figures() if "correlation" in key or "reward_at" in key]
 
 
-def test_looking_stops_when_its_time_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
+def hacked(count: int = 1024) -> list[Rollout]:
+    """A step whose reward is the length alone, and half of whose texts repeat themselves."""
+    rng = random.Random(3)
+    made = []
+    for i in range(count):
+        size = rng.randint(50, 400)
+        words = ["the", "same", "few", "words", "again"] * size if i % 2 else rng.choices(WORDS, k=size)
+        text = " ".join(words[:size])
+        made.append(Rollout(response=text, group=i // 8, extra={"score": len(text) / 4000}))
+    return made
+
+
+def test_which_texts_are_analysed_depends_on_their_number_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first 64 since the last reset, and every 32nd after them; lengths are compared in every group."""
     looked: list[str] = []
+    real = signals.Evidence.add
 
-    class Slow(signals.Evidence):
-        def add(self, result: RewardResult, response: str) -> None:
-            nonlocal now
-            now += 0.02
-            looked.append(response)
+    def add(self: signals.Evidence, result: RewardResult, response: str) -> None:
+        looked.append(response)
+        real(self, result, response)
 
-    monkeypatch.setattr("judgekit.metrics.signals.time.monotonic", lambda: now)
-    monkeypatch.setattr("judgekit.metrics.counts.ALLOWANCE", signals.Allowance(share=0.01, burst_s=0.05))
+    @grader(name="late")
+    async def late(extra: dict[str, Any]) -> float:
+        for _ in range(random.randrange(9)):
+            await asyncio.sleep(0)
+        return extra["score"]  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(signals.Evidence, "add", add)
+    batch = hacked()
+    expected = Counter(batch[i].response for i in range(1024) if i < 64 or i % 32 == 0)
+    figures = []
+    for _ in range(2):
+        first, second = GradingRunner([late]), GradingRunner([late])  # one does not starve the other
+        for runner in (first, second, first):
+            looked.clear()
+            runner.run_sync(batch)
+            counts = runner.metrics.counts
+            assert Counter(looked) == expected
+            assert (counts.evidence.length.n, counts.evidence.repetition.n) == (1024, 94)
+            assert {s.name for s in counts.signals() if s.raised} >= {"length"}
+            figures.append(runner.metrics.summary(reset=True))
+    names = [name for name in figures[0] if "correlation" in name]
+    assert len(names) == 4
+    for other in figures[1:]:
+        assert [other[name] for name in names] == pytest.approx([figures[0][name] for name in names])
+
+
+async def test_runs_of_one_rollout_are_analysed_as_a_run_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = GradingRunner([rule]).with_settings(shared=True)
+    batch = hacked()
+    for rollout in batch[:512]:
+        await runner.run([rollout])
+    await asyncio.gather(*(runner.run([rollout]) for rollout in batch[512:]))
+    assert runner.metrics.counts.evidence.repetition.n == 94
+
+
+async def test_a_stream_is_analysed_as_a_batch() -> None:
+    runner = GradingRunner([rule])
+    batch = hacked()
+
+    async def source() -> AsyncIterator[Rollout]:
+        for rollout in batch:
+            yield rollout
+
+    assert len([result async for result in runner.stream(source())]) == 1024
+    assert runner.metrics.counts.evidence.repetition.n == 94
+    assert len([result async for result in runner.stream(source())]) == 1024
+    assert runner.metrics.counts.evidence.repetition.n == 94 + 32
+
+
+def test_no_more_than_the_beginning_of_a_text_is_analysed() -> None:
+    evidence = signals.Evidence()
     (result,) = GradingRunner([rule]).run_sync(step(lambda i, rng: {})[:1])
-    counts = Counts()
-    counts.evidence = Slow()
-    for _ in range(100):
-        counts.add(result, Rollout(response="x" * 10_000))
-    assert len(looked) == 3  # and after them the clock is asked but now and then
-    assert {len(response) for response in looked} == {8000}
-    now += 10
-    for _ in range(32):
-        counts.add(result, Rollout(response=""))
-    assert 3 < len(looked) <= 6
+    evidence.add(result, "word " * 1600 + "again and again and again and again " * 100)
+    assert evidence.repetition.mean_x == signals.repetition("word " * 1600)
+
+
+def test_an_absurd_length_costs_no_result() -> None:
+    batch = [
+        Rollout(response="x", response_tokens=10**400, group=i // 2, extra={"score": i / 4}) for i in range(4)
+    ]
+    runner = GradingRunner([rule])
+    assert [result.reward for result in runner.run_sync(batch)] == [0.0, 0.25, 0.5, 0.75]
+    assert all(math.isfinite(value) for value in runner.metrics.summary().values())
 
 
 @pytest.mark.parametrize("value", [2, True, "0.4", None, math.nan])
@@ -375,11 +449,18 @@ def test_enormous_rewards_leave_the_figures_readable() -> None:
     assert all(math.isfinite(value) for value in big.metrics.summary().values())
 
 
-@pytest.mark.usefixtures("unhurried")
-def test_limits_that_are_set_later_hold_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    runner = GradingRunner([rule], signals=SignalLimits(length=1.0)).with_settings(
-        signals=SignalLimits(length=0.2)
-    )
-    with caplog.at_level(logging.WARNING, logger="judgekit"):
-        runner.run_sync(step(lambda i, rng: {"score": (n := rng.randint(10, 90)) / 90, "tokens": n}))
-    assert "reward and length correlate" in caplog.text
+def test_limits_that_are_set_later_hold_for_that_runner_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Both count together; each tells, in the log and in its metrics, what is beyond its own limits."""
+    lax = GradingRunner([rule], signals=SignalLimits(length=1.0, length_overall=1.0))
+    strict = lax.with_settings(signals=SignalLimits(length=0.2))
+    batch = step(lambda i, rng: {"score": (n := rng.randint(10, 90)) / 90, "tokens": n})
+    for runner, told in ((lax, False), (strict, True), (lax, False)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="judgekit"):
+            runner.run_sync(batch)
+        assert ("reward and length correlate" in caplog.text) is told
+        assert any(signal.raised for signal in runner.metrics.counts.signals()) is told
+        assert runner.metrics.limits is runner.settings.signals
+    assert lax.metrics.counts.rollouts == strict.metrics.counts.rollouts == 3 * len(batch)
+    strict.metrics.summary(reset=True)
+    assert lax.metrics.counts.rollouts == 0

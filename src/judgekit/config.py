@@ -365,7 +365,7 @@ class _Parts:
 
     def beside(self, path: str | PurePath) -> str:
         """Resolve a path relative to the file, keeping a final "/", which marks a folder."""
-        if self.folder is None:
+        if self.folder is None or not str(path):
             return str(path)
         end = os.sep if str(path).endswith(os.sep) else ""
         return f"{self.folder / Path(path).expanduser()}{end}"

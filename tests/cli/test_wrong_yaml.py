@@ -188,6 +188,7 @@ SETTINGS = [
     ("runner: {ledger: x}", "runner: there is no parameter 'ledger'"),
     ("ledger: l.jsonl", "ledger: give a mapping, such as ledger: {path: ledger.jsonl}, not 'l.jsonl'"),
     ("ledger: {}", "ledger: the parameter 'path' is missing"),
+    ("ledger: {path: ''}", "ledger: the path of a ledger is empty: give a file or a folder"),
     ("ledger: {path: 3}", "ledger.path: expected text (got 3)"),
     ("ledger: {pth: x}", "ledger: there is no parameter 'pth'; did you mean 'path'?"),
     ("ledger: {path: l.jsonl, texts: yes}", "ledger.texts: expected true or false (got 'yes')"),

@@ -6,11 +6,14 @@ import gzip
 import json
 import math
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ from judgekit import (
     read_ledger,
 )
 from judgekit.graders import JudgeGrader
+from judgekit.ledger.schema import Entry
 from judgekit.report.table import Table
 from judgekit.testing import ScriptedJudge
 
@@ -63,7 +67,7 @@ def test_texts_are_left_out_unless_asked_for(tmp_path: Path) -> None:
     assert "secret text" not in (tmp_path / "l").read_text()
     (entry,) = read_ledger(tmp_path / "l").entries
     assert entry.response_chars == 11
-    assert entry.response_digest
+    assert entry.rollout_digest
 
 
 def test_spec_is_written_once_per_process(tmp_path: Path) -> None:
@@ -137,16 +141,82 @@ def test_kill_9_loses_no_line_that_was_written_and_tears_at_most_the_last(tmp_pa
     assert all(entry.grades["one"] == Graded(1.0) for entry in reading.entries)
 
 
+SHARING = """
+    import sys
+    from judgekit import Graded, GradingRunner, Ledger, Rollout, grader
+    path, me, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+    @grader
+    async def judge(rollout):
+        return Graded(int(rollout.id) / 1000, reason=me * 300)
+
+    @grader
+    async def other(rollout):
+        return Graded(0.5, reason=me * 300)
+
+    ledger = Ledger(path, texts=True, fsync="never")
+    runner = GradingRunner([judge, other], transform="center", ledger=ledger)
+    for step in range(count):
+        rollouts = [Rollout(response=me * (i * 37 % 5000), id=str(i), group=i // 4) for i in range(100)]
+        runner.run_sync(rollouts, tags={"by": me, "step": step})
+        print(step, flush=True)
+    ledger.close()
+    print("end", ledger.lost, flush=True)
+"""
+
+
+def test_processes_that_share_a_file_and_are_killed_cost_nobody_else_a_line(tmp_path: Path) -> None:
+    """Six processes append to one file; half of them are killed at random. Long lines, so that some are torn."""
+    path, rng = tmp_path / "l", random.Random(4)
+
+    def started(name: str, count: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", textwrap.dedent(SHARING), str(path), name, str(count)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    survivors = {name: started(name, 6) for name in "ABC"}
+    killed: dict[str, int] = {}
+    for name in "abcdefgh":  # one after the other, beside those that survive
+        process = started(name, 10**6)
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        time.sleep(rng.random() / 20)
+        process.kill()
+        said = "".join([said, *process.stdout]).split()
+        process.wait()
+        process.stdout.close()
+        killed[name] = len(said)  # steps that it had ended
+    for process in survivors.values():
+        out, _ = process.communicate(timeout=120)
+        assert out.split()[-2:] == ["end", "0"]
+    reading = read_ledger(path)
+    found: Counter[tuple[str, int]] = Counter()
+    for entry in reading.entries:
+        name = entry.tags["by"]
+        assert set(entry.response or name) <= {name}
+        assert entry.response is None or len(entry.response) == int(entry.id) * 37 % 5000
+        for key, score in (("judge", int(entry.id) / 1000), ("other", 0.5)):
+            assert entry.grades.get(key, Graded(score, name * 300)) == Graded(score, name * 300)
+        if entry.status != "unfinished":
+            assert entry.grades.keys() == {"judge", "other"}
+            found[name, entry.tags["step"]] += 1
+    assert {key: found[key] for key in found if key[0] in survivors} == {
+        (name, step): 100 for name in survivors for step in range(6)
+    }
+    for name, steps in killed.items():
+        assert all(found[name, step] == 100 for step in range(steps))  # a run ends with its lines in the file
+    assert len(reading.torn) <= len(killed)
+
+
 def test_a_forked_child_does_not_write_its_parents_lines_again(tmp_path: Path) -> None:
     path = tmp_path / "l"
     ledger = Ledger(path)
     runner = GradingRunner({"first": first}, ledger=ledger)
     runner.run_sync([Rollout(response="")])
     result = runner.run_sync([Rollout(response="")])[0]
-    ledger.add(result, Rollout(response="b"), spec="s", run="r", tags={})
+    ledger.write(Entry.of(result, Rollout(response="b"), spec="s", run="r"))
     pid = os.fork()
     if pid == 0:
-        ledger.add(result, Rollout(response="child"), spec="s", run="r", tags={})
+        ledger.write(Entry.of(result, Rollout(response="child"), spec="s", run="r"))
         ledger.flush()
         os._exit(0)
     os.waitpid(pid, 0)

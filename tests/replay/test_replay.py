@@ -379,7 +379,7 @@ def test_a_large_replay_waits_for_the_disk(
     ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It handed its lines over faster than they were written, and what was beyond the limit was lost."""
-    monkeypatch.setattr(writer, "MAX_WAITING_LINES", 100)
+    monkeypatch.setattr(writer, "MAX_WAITING_BYTES", 50_000)
     monkeypatch.setattr(recompute, "_LINES", 50, raising=False)
     one = replay(ledger)
     kept = Ledger(tmp_path / "new.jsonl")

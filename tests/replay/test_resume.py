@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from judgekit import (
@@ -30,6 +31,7 @@ from judgekit import (
     group_grader,
     read_ledger,
 )
+from judgekit.ledger.reader import Reading
 from judgekit.ledger.schema import RESUMES
 from judgekit.replay import FailedOnce, known_grades
 
@@ -366,6 +368,55 @@ async def test_rollouts_that_differ_in_anything_a_grader_reads_share_no_grade(tm
     ]
     known = known_grades(read_ledger(tmp_path / "l.jsonl"), runner, [*first, *changed])
     assert [bool(grades) for grades in known.grades] == [True, True, False, False]
+
+
+async def test_rollouts_of_a_killed_process_are_not_graded_again_without_their_texts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its unfinished lines hold grades alone: asking a judge again about an empty response would pay for nothing."""
+    path = tmp_path / "l.jsonl"
+    judge = Judge()
+    judge.down = True
+    rank = Rank()
+    runner = GradingRunner({"judge": judge, "rank": rank}, ledger=Ledger(path, texts=True))
+    await runner.run(batch(8))
+    judge.down = False
+    assert (await FailedOnce(read_ledger(path), runner.separate(None)).ask()).asked == 8
+    entries = [
+        msgspec.structs.replace(
+            entry,
+            **({"status": "unfinished", "prompt": None, "response": None} if entry.index == 1 else {}),
+        )
+        for entry in read_ledger(path).entries
+    ]
+    judge.asked.clear(), rank.asked.clear()
+    again = await FailedOnce(Reading(read_ledger(path).specs, entries, []), runner.separate(None)).ask()
+    assert [entry.index for entry in again.entries] == [
+        4,
+        5,
+        6,
+        7,
+    ]  # its group is compared as a whole, or not at all
+    assert (again.asked, set(judge.asked), rank.asked) == (4, {r.response for r in batch(8)[4:]}, [])
+    assert "4 rollouts are left out: their process was killed before they were finished" in caplog.text
+
+
+async def test_rollouts_without_texts_are_not_compared_with_others_than_before(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    rank, judge = Rank(), Judge()
+    rollouts = [Rollout(response=text, group="g") for text in ("a", "bb", "ccc")]
+
+    def made(least: float) -> GradingRunner:
+        tree = Gate(if_=f"judge >= {least}", then="rank", otherwise=0.0)
+        return GradingRunner({"judge": judge, "rank": rank}, tree, ledger=Ledger(path))
+
+    await made(0.05).run(rollouts)
+    assert rank.asked == [3]
+    again = await FailedOnce(read_ledger(path), made(0.05).separate(None)).ask()
+    assert (again.asked, [result.reward for result in again.results]) == (0, [0.0, 1 / 3, 2 / 3])
+    with pytest.raises(ConfigError, match="needs the rollouts' texts"):
+        await FailedOnce(read_ledger(path), made(0.15).separate(None)).ask()
+    assert rank.asked == [3]
 
 
 async def test_a_resumed_run_hides_no_rollout_that_it_did_not_grade(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import random
@@ -284,6 +285,9 @@ def unfinished(index: int, **changed: Any) -> Entry:
         ([unfinished(0, run="new", tags={RESUMES: ["r"]}), unfinished(0)], [None]),
         ([entry(0, reward=0.1, tags={RESUMES: "r"}), entry(1, reward=0.2, tags={RESUMES: ["r"]})], [0.1, 0.2]),
         ([entry(i % 3, run=f"r{i % 2}", reward=i / 10) for i in range(9)], [0.3, 0.4, 0.5, 0.6, 0.7, 0.8]),
+        # the clock was set back while the run went on
+        ([unfinished(0, order=1, time=9.0), entry(0, order=3, time=2.0, reward=0.1), unfinished(0, order=2, time=8.0)], [0.1]),
+        ([entry(0, order=2, time=9.0, reward=0.1), entry(0, order=7, time=2.0, reward=0.2)], [0.2]),
     ],
 )  # fmt: skip
 def test_the_later_finished_line_of_a_rollout_counts_for_both_readers(
@@ -295,6 +299,22 @@ def test_the_later_finished_line_of_a_rollout_counts_for_both_readers(
     table = Table(path)
     table.read()
     assert_is(table, path)
+
+
+def test_of_unfinished_lines_the_last_of_their_run_counts_whatever_the_clock_said(tmp_path: Path) -> None:
+    grades = {"a": Graded(0.1), "b": Graded(0.2), "c": Graded(0.3)}
+    lines = [
+        unfinished(0, order=at, time=9.0 - at, grades=dict(list(grades.items())[:at])) for at in (1, 2, 3)
+    ]
+    for at, order in enumerate(itertools.permutations(lines)):
+        folder = _made(tmp_path / str(at))
+        for name, line in enumerate(order):
+            append(folder / f"{name}.jsonl", line)
+            append(folder / f"copy-{name}.jsonl", line)
+        assert [entry.grades for entry in read_ledger(folder).entries] == [grades]
+        table = Table(folder)
+        table.read()
+        assert_is(table, folder)
 
 
 def test_the_files_of_a_folder_in_another_order_tell_the_same(tmp_path: Path) -> None:

@@ -148,6 +148,23 @@ def test_explain_shows_the_case_also_without_the_rollout() -> None:
     assert "data_source is b: 0 = 0" in both
 
 
+@pytest.mark.parametrize("kind", ["math500", "code", "other"])
+@pytest.mark.parametrize("by", ["data_source", "extra.kind"])
+def test_explain_of_a_result_shows_the_case_that_gave_its_reward(by: str, kind: str) -> None:
+    """The cases share their grader, and the grades alone fit all of them."""
+    cases = {"math*": Weighted({"correct": 1.0}), "c?de": Weighted({"correct": 2.0})}
+    inner = Switch(cases, by=by, otherwise=Weighted({"correct": 3.0}))
+    runner = GradingRunner({"correct": grader(lambda response: 0.5)}, Weighted({"all": (0.5, inner)}))
+    (result,) = runner.run_sync([of(kind, kind=kind)])
+    shown = {
+        "math500": "math*: weighted = 0.5",
+        "code": "c?de: weighted = 1",
+        "other": "none of math*, c?de: weighted = 1.5",
+    }
+    lines = runner.explain(result).splitlines()
+    assert [line.strip() for line in lines if " is " in line] == [f"{by} is {shown[kind]}"]
+
+
 def test_a_mixture_of_data_sources_in_one_run() -> None:
     asked: list[str] = []
 

@@ -305,7 +305,7 @@ async def test_evaluations_and_the_calls_in_them_are_spans() -> None:
     assert "secret" not in "".join(span.to_json() for span in spans.finished())
 
 
-def test_the_documentation_has_every_name(unhurried: None) -> None:
+def test_the_documentation_has_every_name() -> None:
     counts = Counts(bounds=(0.0, 1.0))
     made = []
     for i in range(64):

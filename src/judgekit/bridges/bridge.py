@@ -69,7 +69,8 @@ class Bridge:
 
     async def _grade(self, groups: Sequence[Sequence[Rollout]]) -> Sequence[Sequence[RewardResult]]:
         graded = await self._runner.run_groups(groups)
-        counts = Counts(self._runner.settings.signals, self._runner.reward.bounds())
+        settings, bounds = self._runner.settings, self._runner.reward.bounds()
+        counts = Counts(settings.signals, bounds, first=self._steps.rollouts)
         for results, rollouts in zip(graded, groups, strict=True):
             for result, rollout in zip(results, rollouts, strict=True):
                 counts.add(result, rollout)

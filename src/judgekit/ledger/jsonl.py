@@ -94,9 +94,12 @@ def numbered_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
         raise DataError(f"cannot read {path}: {error.strerror}") from None
 
 
-def ends_torn(fd: int) -> bool:
-    """Whether a file ends within a line, as after a full disk or a kill: the next one must not continue it."""
-    size = os.fstat(fd).st_size
+def ends_torn(fd: int, before: int | None = None) -> bool:
+    """Whether a file ends within a line, as after a full disk or a kill: the next one must not continue it.
+
+    *before*: ask this of its first bytes only, so many.
+    """
+    size = os.fstat(fd).st_size if before is None else before
     return size > 0 and os.pread(fd, 1, size - 1) != b"\n"
 
 

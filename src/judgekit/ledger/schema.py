@@ -1,16 +1,20 @@
 """The ledger's format: an append-only JSONL file with one line per graded rollout.
 
 A line has everything that its reward was computed from, so that rewards can be recomputed with other weights (`replay`)
-and every verdict can be traced. A run writes a `spec` line before its first rollout. Lines are appended whole, so that
-processes can share a ledger, and survive a killed process. On reading, a torn line is skipped and reported.
+and every verdict can be traced. A run writes a `spec` line before its first rollout. A rollout whose grade has come, but
+not its reward, gets an "unfinished" line with its grades so far; its own line follows, is complete, and counts instead.
+Lines are appended whole, so that processes can share a ledger, and survive a killed process. On reading, a torn line is
+skipped and reported.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +22,8 @@ import msgspec
 from msgspec import Struct
 
 from judgekit.errors import DataError
-from judgekit.ledger.jsonl import encoded
-from judgekit.types import Grade, Price, Rollout, Status, Usage
+from judgekit.ledger.jsonl import encoded, stable
+from judgekit.types import Grade, Price, RewardResult, Rollout, Status, Usage
 from judgekit.version import __version__
 
 logger = logging.getLogger("judgekit")
@@ -92,14 +96,25 @@ class GraderSpec(Struct, frozen=True, omit_defaults=True):
         return self.same_as(other) and self.fingerprint == other.fingerprint
 
 
+class Comparison(Struct, frozen=True, array_like=True):
+    """A call of a grader that compares the members of a group."""
+
+    call: str
+    """Identifies it: its run, and its number there. A run that takes its grades writes the same."""
+    members: int
+    """How many members it compared."""
+
+
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="rollout"):
     """One graded rollout."""
 
     spec: str
     time: float
-    """Seconds since the epoch."""
+    """Seconds since the epoch. Clocks jump: which of a rollout's lines counts is decided by `order`."""
     run: str
     """Identifies the call of the runner."""
+    order: int = 0
+    """Its place among the lines of its run: of several unfinished lines of a rollout, the last one counts."""
     index: int
     group: Any
     group_first: int = 0
@@ -113,6 +128,8 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     raw_reward: float | None
     contributions: Mapping[str, float]
     grades: Mapping[str, Grade]
+    compared: Mapping[str, Comparison] = {}
+    """By grader, the call that compared it with other members of its group."""
     missing: Sequence[str] = ()
     policies: Sequence[str] = ()
     usage: Usage = Usage()
@@ -121,7 +138,6 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     finish_reason: str | None = None
     response_tokens: int | None = None
     response_chars: int = 0
-    response_digest: str = ""
     rollout_digest: str = ""
     """Digest of everything that a grader can read, kept here or not. Rollouts with equal digests get equal grades."""
     prompt: Any = None
@@ -130,6 +146,35 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     response: str | None = None
     ground_truth: Any = None
     extra: Mapping[str, Any] = {}
+
+    @classmethod
+    def of(
+        cls, result: RewardResult, rollout: Rollout, *, digest: str = "", texts: bool = False, **fields: Any
+    ) -> Entry:
+        """Make the entry of a result. *digest*: the rollout's; *fields*: what neither the result nor the rollout has."""
+        if texts:
+            fields |= {name: getattr(rollout, name) for name in TEXTS}
+        return cls(
+            time=time.time(),
+            index=result.index,
+            group=result.group,
+            id=rollout.id,
+            reward=result.reward,
+            status=result.status,
+            raw_reward=result.raw_reward,
+            contributions=result.contributions,
+            missing=result.missing,
+            policies=result.policies,
+            grades=result.grades,
+            usage=result.usage,
+            wall_s=result.wall_s,
+            data_source=rollout.data_source,
+            finish_reason=rollout.finish_reason,
+            response_tokens=rollout.response_tokens,
+            response_chars=len(rollout.response),
+            rollout_digest=digest or rollout_digest(rollout),
+            **fields,
+        )
 
     @property
     def rollout(self) -> tuple[str, bytes, str]:
@@ -159,6 +204,14 @@ def _hashable(group: Any) -> Any:
 
 
 Line = Spec | Entry
+TEXTS = ("prompt", "messages", "response", "ground_truth", "extra")
+"""What is only kept with `Ledger(texts=True)`."""
+_graded = attrgetter(*(field for field in Rollout.__struct_fields__ if field not in ("id", "group")))
+
+
+def rollout_digest(rollout: Rollout) -> str:
+    """Return a digest of everything that a grader can read of a rollout, except its id and group."""
+    return blake2b(stable(_graded(rollout)), digest_size=8).hexdigest()
 
 
 def foreign(path: Path, number: int, error: Exception) -> DataError:

@@ -16,8 +16,8 @@ class Standing:
     """Takes a ledger's lines, its files in any order, and knows which lines are superseded.
 
     A rollout has several lines if it was recorded before it was finished, was graded twice in its run, if its file was
-    copied into the folder, or if another run resumed its run. Finished lines count before unfinished ones, then later
-    ones before earlier ones.
+    copied into the folder, or if another run resumed its run. Finished lines count before unfinished ones, then the
+    later ones of a run before earlier ones; time decides only for lines whose run did not number them.
     """
 
     def __init__(self) -> None:
@@ -27,6 +27,7 @@ class Standing:
         """Lines superseded by a run that resumes theirs, or that theirs resumes."""
         self.rollouts = array("q")
         """For each line, a hash that identifies its rollout, also in another ledger."""
+        self._orders = array("q")
         self._times = array("d")
         self._finished = bytearray()
         self._runs = array("l")
@@ -53,13 +54,14 @@ class Standing:
         run, rollout = self._code(line.run), hash((line.id, encoded(line.group), line.rollout_digest))
         finished = line.status != "unfinished"
         self.rollouts.append(rollout)
+        self._orders.append(line.order)
         self._times.append(line.time)
         self._finished.append(finished)
         self._runs.append(run)
         place = hash((line.index, rollout))
         other = self._best[run].setdefault(place, at)
         if other != at:
-            if (finished, line.time) >= (self._finished[other], self._times[other]):
+            if self._rank(at) >= self._rank(other):
                 self._best[run][place] = at
                 self.repeated.add(other)
             else:
@@ -73,6 +75,9 @@ class Standing:
                 if self._runs[one] == earlier:
                     self._replace(one, at)
         return other if other != at else None
+
+    def _rank(self, at: int) -> tuple[int, int, float]:
+        return self._finished[at], self._orders[at], self._times[at]
 
     def _code(self, run: str) -> int:
         if run not in self._codes:

@@ -9,8 +9,9 @@ from typing import Any
 
 from judgekit.metrics.moments import FLAT, Moments, is_flat
 from judgekit.metrics.signals import (
-    ALLOWANCE,
+    EVERY,
     LEAST,
+    WHOLE,
     Evidence,
     Signal,
     SignalLimits,
@@ -105,13 +106,19 @@ class GraderCounts:
 class Counts:
     """Counts of graded rollouts. Can be pickled and merged, so that processes can add theirs up.
 
-    *limits*: those of `signals`. *bounds*: the lowest and highest possible reward. Merging passes both on.
+    *limits*: those of `signals`. *bounds*: the lowest and highest possible reward. Merging passes both on. *first*: how
+    many rollouts of the same step were counted before; of many, the texts of every 32nd are analysed.
     """
 
     def __init__(
-        self, limits: SignalLimits | None = None, bounds: tuple[float, float] = (-math.inf, math.inf)
+        self,
+        limits: SignalLimits | None = None,
+        bounds: tuple[float, float] = (-math.inf, math.inf),
+        *,
+        first: int = 0,
     ) -> None:
         self.limits = limits
+        self._first = first
         low, high = bounds
         # other terms of a sum may make the same reward, and round it differently
         self.low = low * (1 + math.copysign(FLAT, low))
@@ -134,8 +141,10 @@ class Counts:
         self.at_high = 0
         self.evidence = Evidence()
 
-    def add(self, result: RewardResult, rollout: Rollout | None = None) -> None:
-        """Count a result. *rollout*: for counts that need its text."""
+    def add(self, result: RewardResult, rollout: Rollout | None = None, number: int | None = None) -> None:
+        """Count a result. *rollout*: for counts that need its text. *number*: its place, by default that of this call."""
+        if number is None:
+            number = self._first + self.rollouts
         self.statuses[result.status] += 1
         for name, grade in result.grades.items():
             counts = self.graders.get(name)
@@ -153,11 +162,8 @@ class Counts:
                 self.at_low += 1
             elif raw >= self.high:
                 self.at_high += 1
-        if rollout is not None:
-            if ALLOWANCE.waits > 0:  # counted here, to save a call per rollout
-                ALLOWANCE.waits -= 1
-            else:
-                ALLOWANCE.look(self.evidence, result, rollout)
+        if rollout is not None and (number < WHOLE or number % EVERY == 0):
+            self.evidence.add(result, rollout.response)
 
     def add_group(self, results: Sequence[RewardResult], rollouts: Sequence[Rollout]) -> None:
         """Count a group by the rewards of its valid members. `add` counts its results."""
@@ -175,7 +181,7 @@ class Counts:
             self.compared_groups += 1
             self.flat_groups += is_flat(rewards)
         self.empty_groups += len(rewards) < least
-        ALLOWANCE.look_at_group(self.evidence, rollouts, rewards)
+        self.evidence.add_group([length_of(rollout) for rollout in rollouts], rewards)
 
     def merge(self, other: Counts) -> None:
         for name, theirs in other.graders.items():
@@ -288,15 +294,17 @@ class Counts:
             out["judge_completion_tokens"] = self.usage.completion_tokens
         return finite(out, prefix)
 
-    def excess_failures(self, allowed: float) -> str:
+    def excess_failures(self, allowed: float, *, so_far: bool = False) -> str:
         """Return, as text, the graders with more than the share *allowed* of infrastructure failures; "" if none.
 
-        At least 16 evaluations are assumed, so that one failure in four raises no alarm.
+        At least 16 evaluations are assumed, so that one failure in four raises no alarm; but where all of two or more
+        failed, there is nothing to wait for. *so_far*: there is, since more evaluations are to come.
         """
         return ", ".join(
             f"{name} {100 * counts.infrastructure / counts.asked:.1f} % ({counts.top_errors()})"
             for name, counts in self.graders.items()
             if counts.infrastructure > allowed * max(counts.asked, 16)
+            or (not so_far and 1 < counts.infrastructure == counts.asked)
         )
 
     def warnings(self) -> Iterator[str]:

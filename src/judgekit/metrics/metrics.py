@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import time
@@ -25,50 +26,66 @@ _TELL_ROLLOUTS = 64
 """Rollouts from which on a run is reported by itself."""
 
 
+class _Since:
+    """What was counted since the last reset, by all runners that share it."""
+
+    def __init__(self, bounds: tuple[float, float]) -> None:
+        self.bounds = bounds
+        self.tell_at = 0.0
+        self.timings: dict[str, tuple[deque[float], deque[float]]] = {}
+        self._forked()
+        in_child(self._forked)
+
+    def _forked(self) -> None:
+        self.lock = Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        self.told, self.news = Counts(None, self.bounds), Counts(None, self.bounds)
+        """Counts that have been logged, and those that have not."""
+        self.begun = 0
+        """Rollouts of all runs that have begun."""
+        for pair in self.timings.values():
+            for values in pair:
+                values.clear()
+
+
 class Metrics:
     """A runner's counts since its start or the last reset. Thread-safe."""
 
     def __init__(
         self, bounds: tuple[float, float] = (-math.inf, math.inf), limits: SignalLimits | None = None
     ) -> None:
-        self._bounds = bounds
+        self._since = _Since(bounds)
         self.limits = limits
         """Limits of signals."""
-        self._tell_at = 0.0
-        self._timings: dict[str, tuple[deque[float], deque[float]]] = {}
-        self._forked()
-        in_child(self._forked)
 
-    def _forked(self) -> None:
-        self._lock = Lock()
-        self._reset()
+    def with_limits(self, limits: SignalLimits) -> Metrics:
+        """Return the same counts, seen with other limits of signals."""
+        made = self if limits is self.limits else copy.copy(self)
+        made.limits = limits
+        return made
 
-    def _reset(self) -> None:
-        self._told = self._counts()
-        """Counts since the last reset that have been logged."""
-        self._news = self._counts()
-        """Counts that have not been logged yet."""
-        for pair in self._timings.values():
-            for values in pair:
-                values.clear()
-
-    def _counts(self) -> Counts:
-        return Counts(self.limits, self._bounds)
+    def begin(self, rollouts: int) -> int:
+        """Return how many rollouts have begun before these: their numbers decide which texts are analysed."""
+        first = self._since.begun  # without the lock, which a run that is collected must not wait for
+        self._since.begun = first + rollouts
+        return first
 
     def timings(self, name: str) -> tuple[deque[float], deque[float]]:
         """Return the latest durations and queue waits of a grader's evaluations, in seconds."""
-        found = self._timings.get(name)
-        return found or self._timings.setdefault(name, (deque(maxlen=_KEPT), deque(maxlen=_KEPT)))
+        timings = self._since.timings
+        return timings.get(name) or timings.setdefault(name, (deque(maxlen=_KEPT), deque(maxlen=_KEPT)))
 
-    def add(self, result: RewardResult, rollout: Rollout) -> None:
-        """Count a result."""
-        with self._lock:
-            self._news.add(result, rollout)
+    def add(self, result: RewardResult, rollout: Rollout, number: int | None = None) -> None:
+        """Count a result. *number*: its rollout's, see `begin`."""
+        with self._since.lock:
+            self._since.news.add(result, rollout, number)
 
     def add_rewards(self, rollouts: Sequence[Rollout], rewards: Sequence[float], *, least: int) -> None:
         """Count a group, see `Counts.add_rewards`."""
-        with self._lock:
-            self._news.add_rewards(rollouts, rewards, least=least)
+        with self._since.lock:
+            self._since.news.add_rewards(rollouts, rewards, least=least)
 
     def tell(self, rollouts: int, *, now: bool = False) -> None:
         """Log what looks wrong after a run of *rollouts*: at once if it was large (or *now*).
@@ -76,27 +93,28 @@ class Metrics:
         Small runs are logged together, every 10 s.
         """
         clock = time.monotonic()
-        with self._lock:
-            if rollouts < _TELL_ROLLOUTS and clock < self._tell_at and not now:
+        since = self._since
+        with since.lock:
+            if rollouts < _TELL_ROLLOUTS and clock < since.tell_at and not now:
                 return
-            self._tell_at = clock + _TELL_S
-            self._news.limits = self.limits
-            lines = list(self._news.warnings())
-            self._told.merge(self._news)
-            self._news = self._counts()
+            since.tell_at = clock + _TELL_S
+            news, since.news = since.news, Counts(None, since.bounds)
+            news.limits = self.limits
+            lines = list(news.warnings())
+            since.told.merge(news)
         for line in lines:
             logger.warning("%s", line)
 
     @property
     def counts(self) -> Counts:
         """All counts since the last reset."""
-        with self._lock:
+        with self._since.lock:
             return self._all()
 
     def _all(self) -> Counts:
-        total = self._counts()
-        total.merge(self._told)
-        total.merge(self._news)
+        total = Counts(self.limits, self._since.bounds)
+        total.merge(self._since.told)
+        total.merge(self._since.news)
         return total
 
     def percentile(self, name: str, share: float) -> float:
@@ -108,10 +126,11 @@ class Metrics:
 
         *reset*: also start from zero, atomically, for figures per step.
         """
-        with self._lock:
-            counts, timings = self._all(), {name: tuple(map(list, t)) for name, t in self._timings.items()}
+        since = self._since
+        with since.lock:
+            counts, timings = self._all(), {name: tuple(map(list, t)) for name, t in since.timings.items()}
             if reset:
-                self._reset()
+                since.reset()
         return {**counts.figures(prefix), **finite(_latencies(timings), prefix)}
 
 

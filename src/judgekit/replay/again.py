@@ -10,11 +10,13 @@ from msgspec import Struct
 
 from judgekit.errors import ConfigError, DataError, FailureRateError, did_you_mean
 from judgekit.ledger.reader import Reading
-from judgekit.ledger.schema import RESUMES, Entry
-from judgekit.replay.groups import Member, comparing, recorded_groups, recorded_rollout, take_comparisons
-from judgekit.replay.resume import failed, lasting
+from judgekit.ledger.schema import RESUMES, Entry, logger
+from judgekit.replay.groups import recorded_groups, recorded_rollout
+from judgekit.replay.resume import failed, take
+from judgekit.run.bound_grader import BoundGrader
+from judgekit.run.results import KnownGrades
 from judgekit.run.runner import GradingRunner
-from judgekit.types import RewardResult, Skipped
+from judgekit.types import Grade, RewardResult, Rollout, Skipped
 
 
 class Again(Struct, frozen=True):
@@ -41,6 +43,7 @@ class FailedOnce:
     """
 
     def __init__(self, reading: Reading, runner: GradingRunner) -> None:
+        reading = _with_texts(reading)
         if not reading.entries:
             raise DataError("the ledger holds no rollouts")
         self._entries = reading.entries
@@ -49,19 +52,13 @@ class FailedOnce:
         """Graders whose settings have changed since: their new grades stand beside those of the ledger."""
         self._runs = [recorded_groups(reading.entries, run) for run in reading.runs()]
         self._rollouts = [recorded_rollout(entry) for entry in reading.entries]
-        self._known = [lasting(entry) for entry in reading.entries]
-        of_groups = {key for keys in comparing(runner).values() for key in keys}
-        for group in [group for groups in self._runs for group in groups] if of_groups else ():
-            members = [Member(i, reading.entries[i], self._known[i]) for i in group]
-            taken = [{k: g for k, g in self._known[i].items() if k not in of_groups} for i in group]
-            take_comparisons(runner, [self._rollouts[i] for i in group], group, taken, [members])
-            for i, grades in zip(group, taken, strict=True):
-                self._known[i] = grades
+        self._known = [KnownGrades() for _ in reading.entries]
         for entry, known in zip(reading.entries, self._known, strict=True):
-            if entry.response is None and not runner.spec.graders.keys() <= known.keys():
-                raise DataError(
-                    "grading again needs the rollouts' texts, which this ledger does not hold (Ledger(texts=True) keeps them)"
-                )
+            take(known, entry, runner, runner.spec.graders)
+            if entry.response is None and not runner.spec.graders.keys() <= known.names():
+                raise DataError(_NO_TEXTS)
+        if any(entry.response is None for entry in reading.entries):
+            self._runner = runner.with_calls(_not_called)
         self.failed = sum(any(map(failed, entry.grades.values())) for entry in reading.entries)
         """Number of rollouts with a grade to ask for."""
 
@@ -104,8 +101,49 @@ class FailedOnce:
             for i, result in zip(members, made, strict=True):
                 results[i] = msgspec.structs.replace(result, index=i)
         asked = sum(
-            any(name not in known and not isinstance(grade, Skipped) for name, grade in result.grades.items())
+            any(
+                not (isinstance(grade, Skipped) or _had(known, name, grade))
+                for name, grade in result.grades.items()
+            )
             for known, result in zip(self._known, results, strict=True)
         )
         still = sum(any(map(failed, result.grades.values())) for result in results)
         return Again(self._entries, results, asked, still, excess)
+
+
+def _with_texts(reading: Reading) -> Reading:
+    """Leave out groups of which a killed process has left grades alone, without the texts that the rest needs."""
+    entries = reading.entries
+    if not any(entry.status == "unfinished" and entry.response is None for entry in entries):
+        return reading
+    left: list[int] = []
+    for run in reading.runs():
+        for group in recorded_groups(entries, run):
+            if all(entries[i].status != "unfinished" or entries[i].response is not None for i in group):
+                left += group
+    logger.warning(
+        "%d rollouts are left out: their process was killed before they were finished. Resume its run to grade them",
+        len(entries) - len(left),
+    )
+    return msgspec.structs.replace(reading, entries=[entries[i] for i in sorted(left)])
+
+
+_NO_TEXTS = (
+    "grading again needs the rollouts' texts, which this ledger does not hold (Ledger(texts=True) keeps them)"
+)
+
+
+def _not_called(grader: BoundGrader) -> Any:
+    """Let no grader compare rollouts without their texts, as it would where the reward asks it about others than before."""
+    if not grader.compares:
+        return grader.call
+
+    def call(rollouts: Sequence[Rollout], /) -> Any:
+        raise ConfigError(_NO_TEXTS)
+
+    return call
+
+
+def _had(known: KnownGrades, name: str, grade: Grade) -> bool:
+    calls = known.compared.get(name.partition(".")[0], {}).values()
+    return name in known or any(given.get(name) is grade for given in calls)

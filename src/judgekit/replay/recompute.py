@@ -12,7 +12,7 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.execution.background import run_blocking
 from judgekit.ledger.reader import Reading, read_ledger
-from judgekit.ledger.schema import Entry, GraderSpec, Spec
+from judgekit.ledger.schema import TEXTS, Entry, GraderSpec, Spec
 from judgekit.ledger.standing import Standing
 from judgekit.ledger.writer import Ledger
 from judgekit.replay.groups import recorded_groups, recorded_rollout
@@ -174,7 +174,7 @@ def _check_switches(root: Node, entries: Sequence[Entry]) -> None:
     """Raise DataError if a switch reads a field that the ledger does not hold."""
     for node in walk(root):
         field = node.by.partition(".")[0] if isinstance(node, Switch) else ""
-        if field in _TEXTS and any(entry.response is None for entry in entries):
+        if field in TEXTS and any(entry.response is None for entry in entries):
             raise DataError(
                 f"the reward switches by {field}, which this ledger does not hold (Ledger(texts=True) keeps it)"
             )
@@ -182,7 +182,6 @@ def _check_switches(root: Node, entries: Sequence[Entry]) -> None:
 
 _LINES = 10_000
 """Lines that are handed to a ledger before they are waited for."""
-_TEXTS = ("prompt", "messages", "response", "ground_truth", "extra")
 
 
 class _Recorded:

@@ -58,6 +58,7 @@ class _Row(Struct, tag_field="type", tag="rollout"):
     grades: dict[str, _Grade]
     group_first: int = 0
     spec: str = ""
+    order: int = 0
     id: str = ""
     tags: dict[str, Any] = {}
     usage: Usage = Usage()

@@ -314,14 +314,14 @@ def _holds(value: Any, pattern: re.Pattern[bytes]) -> bool:
 
 _NUMERIC = re.compile(rb"[0-9a-f.+-]+", re.IGNORECASE)
 """What may stand in a time, a score or a digest."""
-_OWN = frozenset(("type", "kind", "status", "spec", "run", "response_digest", "rollout_digest"))
+_OWN = frozenset(("type", "kind", "status", "spec", "run", "rollout_digest"))
 """Fields whose texts are the ledger's own."""
 _STRUCTURE = encoded(
     {
         "type rollout kind graded abstained skipped failed infrastructure scored neutral excluded masked constant": 0,
         "spec time run index group id tags reward status raw_reward contributions residual grades missing policies": 0,
         "usage calls prompt_tokens cached_tokens completion_tokens wall_s data_source finish_reason response_tokens": 0,
-        "response_chars response_digest rollout_digest prompt messages response ground_truth extra role content": 0,
+        "response_chars rollout_digest prompt messages response ground_truth extra role content": 0,
         "score reason metadata error detail retryable cause raw thinking model user assistant system tool": 0,
     }
 )

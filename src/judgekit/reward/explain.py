@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from itertools import islice, product
+from typing import Any, Final
 
-from judgekit.reward.nodes import Evaluation, Fallback, Gate, Missing, Node, Score, Switch, Weighted
+from judgekit.reward.nodes import Evaluation, Fallback, Gate, Missing, Node, Score, Switch, Weighted, walk
 from judgekit.reward.transforms import NEUTRAL
 from judgekit.reward.tree import RewardTree
-from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped
+from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped, first_match
 
 
 def explain(
@@ -20,9 +21,11 @@ def explain(
 ) -> str:
     """Show the tree with its numbers, one line per node; gates and switches show the branch that was taken.
 
-    Without the rollout, a switch shows the cases that fit these grades. *reward*: the tree's value, if it is known.
+    Without the rollout, a switch shows the cases that fit these grades and *reward*, the tree's value, if it is known.
     """
     lines: list[str] = []
+    if rollout is None and reward is not None:
+        rollout = _stand_in(tree, grades, reward)
 
     def show(node: Node, prefix: str, depth: int) -> None:
         ev = tree.probe(grades, rollout)
@@ -87,6 +90,35 @@ def _below(node: Node, ev: Evaluation) -> list[tuple[Node, str]]:
         case Fallback():
             return [(node.first, "first "), (node.other, "else ")]
     return [(branch.node, "") for branch in node.branches()]
+
+
+def _stand_in(tree: RewardTree, grades: Mapping[str, Grade], reward: float) -> Any:
+    """Return fields for which the tree's switches take the cases that give *reward*; None unless there is one such way."""
+    switches = [node for node in walk(tree.root) if isinstance(node, Switch)]
+    texts: dict[str, dict[str, None]] = {}
+    for switch in switches:
+        likely = {pattern.replace("*", "").replace("?", "x"): None for pattern in switch.cases}
+        texts.setdefault(switch.by, {"\0": None}).update(likely)
+        if {first_match(switch.cases, text) for text in likely} != set(switch.cases.values()):
+            return None  # a pattern for which we know no text
+    asked = {name: grade for name, grade in grades.items() if not isinstance(grade, Skipped)}
+    found: dict[tuple[int, ...], Any] = {}
+    for values in islice(product(*texts.values()), _MOST if switches else 0):
+        fields: Any = {}
+        for by, value in zip(texts, values, strict=True):
+            *path, last = by.split(".")
+            within = fields
+            for part in path:
+                within = within.setdefault(part, {})
+            within[last] = value
+        ev = tree.probe(asked, fields)
+        if not tree.root.wanted(ev) and tree.root.value(ev) == reward:
+            found[tuple(id(node) for switch in switches for node in switch.taken(ev))] = fields
+    return found.popitem()[1] if len(found) == 1 else None
+
+
+_MOST = 200
+"""Combinations of cases that are tried."""
 
 
 def _missing(grade: Grade | None) -> str:

@@ -13,6 +13,7 @@ from judgekit.reward.nodes import (
     RESIDUAL,
     Clip,
     Evaluation,
+    Fallback,
     Gate,
     Missing,
     Node,
@@ -52,6 +53,8 @@ class RewardTree:
         self.warnings = tuple(problem.text for problem in problems)
         self.lazy = any(branch.when for node in walk(root) for branch in node.branches())
         """Whether what is graded depends on grades or on the rollout."""
+        self.deciders = _deciders(root)
+        """For each grade, those on which it depends whether it is asked for."""
         self.gate_of = _gates(root)
         """For each grade that may be skipped, when it is asked for, in words."""
 
@@ -129,6 +132,26 @@ def _gates(root: Node) -> dict[str, str]:
 
     visit(root, ())
     return {name: " or ".join(dict.fromkeys(paths)) for name, paths in ways.items() if "" not in paths}
+
+
+def _deciders(root: Node) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {name: set() for name in score_names(root)}
+    for node in walk(root):
+        if isinstance(node, Gate):
+            parts = [set(score_names(part)) for part in node.if_.nodes()]
+            for at, part in enumerate(parts):
+                for name in part:
+                    found[name].update(*parts[:at], *parts[at + 1 :])
+            for name in (*score_names(node.then), *score_names(node.otherwise)):
+                found[name].update(*parts)
+        elif isinstance(node, Fallback):
+            for name in score_names(node.other):
+                found[name].update(score_names(node.first))
+    for through in found:  # what decides a decider decides, too
+        for deciders in found.values():
+            if through in deciders:
+                deciders |= found[through]
+    return {name: frozenset(deciders - {name}) for name, deciders in found.items()}
 
 
 def _lint_gate(gate: Condition, ranges: Mapping[str, Range]) -> Iterator[Problem]:

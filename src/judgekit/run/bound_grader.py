@@ -10,12 +10,13 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from judgekit.errors import ConfigError
 from judgekit.execution.pool import PickledGrader, ProcessPool
 from judgekit.execution.threads import call_in_thread
 from judgekit.graders.protocol import is_group_grader
+from judgekit.reward.tree import RewardTree
 
 logger = logging.getLogger("judgekit")
 
@@ -133,6 +134,30 @@ class BoundGrader:
             return False
         self._slow = -(1 << 62)  # reported
         return True
+
+
+class Deciders(NamedTuple):
+    """On which graders it depends whom a group grader compares."""
+
+    names: frozenset[str]
+    yielding: frozenset[str]
+    """Those of them that wait while it waits, too: they depend on it, and come later in the user's order."""
+
+
+def deciders(graders: Sequence[BoundGrader], tree: RewardTree) -> dict[str, Deciders]:
+    """Return the deciders of each group grader, by its name. *graders*: in the user's order."""
+    by_key = {key: grader for grader in graders for key in grader.keys}
+    found: dict[str, Deciders] = {}
+    for at, grader in enumerate(graders):
+        if grader.compares:
+            names = {by_key[name].name for key in grader.keys for name in tree.deciders[key]} - {grader.name}
+            later = {
+                g.name
+                for g in graders[at + 1 :]
+                if any(tree.deciders[key] & {*grader.keys} for key in g.keys)
+            }
+            found[grader.name] = Deciders(frozenset(names), frozenset(later))
+    return found
 
 
 class _OfGroups:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
+from judgekit.ledger.schema import Comparison
 from judgekit.reward.nodes import Evaluation
-from judgekit.run.bound_grader import BoundGrader
+from judgekit.run.bound_grader import BoundGrader, Deciders
 from judgekit.types import Grade, Rollout, text_size
 
 
@@ -18,17 +19,17 @@ class RolloutState:
     __slots__ = (
         "blocked",
         "compared",
+        "digest",
         "done",
         "ended",
         "ev",
         "grades",
         "group",
         "index",
-        "noted",
+        "known",
         "pending",
         "rollout",
         "started",
-        "waits",
         "weight",
     )
 
@@ -39,17 +40,19 @@ class RolloutState:
         self.grades: dict[str, Grade] = {}
         self.pending: set[str] = set()
         """Graders that have not answered yet."""
-        self.blocked = 0
-        """How many of them are group graders that wait for other members."""
-        self.compared: dict[str, list[RolloutState]] = {}
-        """For each group grader that was asked about it, the members that it compares."""
+        self.blocked: set[str] = set()
+        """Those of them that are group graders and wait for other members."""
+        self.known: Mapping[str, Grade] = {}
+        """Grades that it came with, in the order in which they were given: they answer when the tree asks for them."""
+        self.compared: Mapping[str, Comparison] = {}
+        """By grader, the call that compared it with other members of its group."""
+        self.digest = ""
+        """See `rollout_digest`; set with its first line in the ledger."""
         self.done = False
         self.ev: Evaluation = _NOT_YET
         self.started = time.perf_counter()
         self.ended = 0.0
         self.weight: int | None = None
-        self.noted = self.waits = 0
-        """Number of grades in the ledger, and at the last checkpoint: see `Results.checkpoint`."""
 
     def size(self) -> int:
         """Characters of the rollout's response, messages and reference."""
@@ -68,7 +71,8 @@ _NOT_YET = Evaluation({}, {})
 class Group:
     """Rollouts that compete with each other.
 
-    Members join as they arrive. A group grader starts once all have arrived and none of them can still come to need it.
+    Members join as they arrive. A group grader starts once all have arrived and it is decided which of them it compares:
+    by their grades alone, whichever judge is quicker.
     """
 
     __slots__ = ("finished", "first", "id", "members", "size", "waiting")
@@ -98,37 +102,34 @@ class Group:
     def ask(self, state: RolloutState, grader: BoundGrader) -> None:
         """Have *state* wait for a group grader."""
         state.pending.add(grader.name)
-        state.blocked += 1
+        state.blocked.add(grader.name)
         self.waiting.setdefault(grader, []).append(state)
 
-    def take_ready(self) -> tuple[BoundGrader, list[RolloutState]] | None:
-        """Take a group grader that may start, with the members that it compares.
-
-        It may start once every member without its grades needs it. Where all members wait for group graders, and none of
-        these is needed by all, the first in the user's order starts: what is compared depends on grades alone, and never
-        on which grader was quicker.
-        """
-        if len(self.members) < self.size or not self.waiting:
+    def take_ready(self, deciders: Mapping[str, Deciders]) -> tuple[BoundGrader, list[RolloutState]] | None:
+        """Take a group grader for which it is decided whom it compares, with the members that wait for it."""
+        if len(self.members) < self.size:
             return None
-        left = [state for state in self.members if not state.done]
-        for grader, asking in self.waiting.items():
-            if len(asking) == len(left):
-                return self._take(grader, asking)
-        if all(len(state.pending) == state.blocked for state in left):
-            first = min(self.waiting, key=lambda grader: grader.place)
-            return self._take(first, self.waiting[first])
+        for grader in sorted(self.waiting, key=lambda grader: grader.place):
+            if not self._undecided(deciders[grader.name]):
+                return self._take(grader)
         return None
 
     def take_waiting(self) -> list[tuple[BoundGrader, list[RolloutState]]]:
         """Take all group graders that have not started."""
-        return [self._take(grader, asking) for grader, asking in list(self.waiting.items())]
+        return [self._take(grader) for grader in list(self.waiting)]
 
-    def _take(
-        self, grader: BoundGrader, asking: list[RolloutState]
-    ) -> tuple[BoundGrader, list[RolloutState]]:
-        del self.waiting[grader]
+    def _undecided(self, deciders: Deciders) -> bool:
+        """Whether a grade is still to come that decides who is compared."""
+        return any(
+            name not in deciders.yielding or name not in state.blocked
+            for state in (self.members if deciders.names else ())
+            if not state.done
+            for name in deciders.names & state.pending
+        )
+
+    def _take(self, grader: BoundGrader) -> tuple[BoundGrader, list[RolloutState]]:
+        asking = self.waiting.pop(grader)
         asking.sort(key=lambda state: state.index)  # not in the order in which other graders let them through
         for state in asking:
-            state.blocked -= 1
-            state.compared[grader.name] = asking
+            state.blocked.discard(grader.name)
         return grader, asking

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
 from judgekit.errors import FailureRateError, MissingRewardError
+from judgekit.ledger.schema import Comparison, Entry, rollout_digest
 from judgekit.metrics import Counts
 from judgekit.reward.explain import FILLED_BY_RUN, why_missing
 from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import NEUTRAL, TRANSFORMS, gdpo, mean
+from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.groups import Group, RolloutState
 from judgekit.run.progress import Progress
 from judgekit.run.settings import Plan
-from judgekit.types import RewardResult, Status, Usage
+from judgekit.types import Grade, RewardResult, Status, Usage
 
 
 class Results:
@@ -40,16 +41,22 @@ class Results:
         self.total = Fraction()
         """Number and sum of the raw rewards of the groups so far, for that mean. The order of the groups adds no rounding."""
         self.counts = None if plan.settings.max_failure_rate is None else Counts()
-        self._loop = asyncio.get_running_loop()
         self.unfinished: set[RolloutState] = set()
         """Rollouts without a result yet, for the ledger."""
+        self._first = 0
+        """Rollouts that the runner had begun before this run."""
+        self._counted = True
+        """Whether those of this run are among what it has begun now; at its end, if their number was not known."""
+        self._lines = self._calls = 0
+        """Lines in the ledger, and calls of graders that compare, so far."""
         self.progress: Progress | None = None
 
     def open(self, rollouts: int | None) -> None:
         """Open the ledger and the progress bar. *rollouts*: how many there will be, None if unknown."""
         if self.plan.ledger is not None:
             self.plan.ledger.begin(self.plan.spec)
-            self.plan.ledger.watch(self, self._loop)
+        self._first = self.plan.metrics.begin(rollouts or 0)
+        self._counted = rollouts is not None
         if self.plan.progress:
             self.progress = Progress(rollouts)
 
@@ -128,29 +135,33 @@ class Results:
         """Close the progress bar, and record the grades of rollouts that never got a reward."""
         if self.progress is not None:
             self.progress.close()
-        ledger = self.plan.ledger
-        if ledger is None:
-            return
-        ledger.unwatch(self, self._loop)
+        if not self._counted:
+            self.plan.metrics.begin(self.emitted)
         for state in self.unfinished:
-            if len(state.grades) > state.noted:
-                self._record(self._result(state, None, "unfinished"), state)
+            if state.grades:
+                self._record(state, self._result(state, None, "unfinished"))
         self.unfinished.clear()
 
-    def checkpoint(self) -> None:
-        """Record the grades of rollouts that have waited since the last call for other grades or for their group.
+    def note(self, states: Iterable[RolloutState]) -> None:
+        """Record the grades so far of rollouts that still wait, for other grades or for their group."""
+        for state in states:
+            if state in self.unfinished:
+                self._record(state, self._result(state, None, "unfinished"), texts=False)
 
-        Grades of inline rules alone are not recorded: computing them again costs nothing.
-        """
-        for state in list(self.unfinished):
-            count = len(state.grades)
-            if count <= state.noted or all(self.plan.by_key[key].inline for key in state.grades):
-                continue
-            if state.waits != count:
-                state.waits = count
-            else:
-                state.noted = count
-                self._record(self._result(state, None, "unfinished"), state)
+    def compare(self, grader: BoundGrader, members: Sequence[RolloutState]) -> list[Any] | None:
+        """Return what an earlier comparison of just these members gave each; None if there was none."""
+        of_each = [getattr(state.known, "compared", {}).get(grader.name, {}) for state in members]
+        for call in reversed(of_each[0]):  # the latest first
+            if call.members == len(members) and all(call in calls for calls in of_each):
+                break
+        else:
+            if self.plan.ledger is None:
+                return None
+            self._calls += 1
+            call = Comparison(f"{self.run}:{self._calls}", len(members))
+        for state in members:
+            state.compared = {**state.compared, grader.name: call}
+        return [_value(grader, calls[call]) for calls in of_each] if call in of_each[0] else None
 
     def check_failures(self, results: Sequence[RewardResult] = ()) -> None:
         """Raise FailureRateError, with *results*, if more grades failed than max_failure_rate allows."""
@@ -203,37 +214,77 @@ class Results:
             status=status,  # type: ignore[arg-type]
             raw_reward=ev.value,
             contributions=ev.contributions,
-            grades=state.grades if status != "unfinished" else dict(state.grades),
+            grades=state.grades,
             missing=ev.missing,
             policies=tuple(ev.policies) if ev.policies else (),
             usage=usage,
             wall_s=max(state.ended - state.started, 0.0),
         )
 
-    def _record(self, result: RewardResult, state: RolloutState) -> None:
+    def _record(self, state: RolloutState, result: RewardResult, *, texts: bool = True) -> None:
+        """Write the result as it is now: whoever gets it, or handed the rollout in, may change both."""
         ledger = self.plan.ledger
         assert ledger is not None
-        ledger.add(
-            result,
-            state.rollout,
-            spec=self.plan.spec.digest,
-            run=self.run,
-            tags=self.tags,
-            group_first=state.group.first,
-        )
+        self._lines += 1
+
+        def entry() -> Entry:
+            if not state.digest:  # of what was graded, also if it is another rollout by the next line
+                state.digest = rollout_digest(state.rollout)
+            return Entry.of(
+                result,
+                state.rollout,
+                texts=texts and ledger.texts,
+                digest=state.digest,
+                spec=self.plan.spec.digest,
+                run=self.run,
+                order=self._lines,
+                tags=self.tags,
+                group_first=state.group.first,
+                compared=state.compared,
+            )
+
+        ledger.add(entry)
 
     def _emit(self, state: RolloutState, reward: float | None, status: Status) -> None:
         result = self._result(state, reward, status)
         self.emitted += 1
-        self.plan.metrics.add(result, state.rollout)
+        self.plan.metrics.add(result, state.rollout, self._first + state.index)
         if self.counts is not None:
             self.counts.add(result)
         if self.plan.ledger is not None:
             self.unfinished.discard(state)
-            self._record(result, state)
+            self._record(state, result)
         if self.progress is not None:
             self.progress.add(result)
         self.emit(result)
+
+
+class KnownGrades(dict[str, Grade]):
+    """Grades that a rollout already has, for `GradingRunner.run(known=…)`.
+
+    *compared*: by group grader and call, the grades that it gave this rollout. They hold only where the same members
+    are compared again.
+    """
+
+    def __init__(
+        self,
+        grades: Mapping[str, Grade] = {},
+        compared: Mapping[str, Mapping[Comparison, Mapping[str, Grade]]] = {},
+    ) -> None:
+        super().__init__(grades)
+        self.compared = {name: dict(calls) for name, calls in compared.items()}
+
+    def names(self) -> set[str]:
+        """Return the names of all its grades."""
+        compared = (grades for calls in self.compared.values() for grades in calls.values())
+        return set(self).union(*compared)
+
+
+def _value(grader: BoundGrader, grades: Mapping[str, Grade]) -> Any:
+    """Return grades as the grader gave them."""
+    if not grader.outputs:
+        return grades[grader.name]
+    return {part: grades[key] for part, key in zip(grader.outputs, grader.keys, strict=True)}
 
 
 _NO_USAGE = Usage()

@@ -28,7 +28,7 @@ from judgekit.reward.explain import explain_result
 from judgekit.reward.nodes import Node, Weighted, as_node, equal_weights
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
-from judgekit.run.bound_grader import BoundGrader, assign_queues
+from judgekit.run.bound_grader import BoundGrader, assign_queues, deciders
 from judgekit.run.grouping import check_groups, group_by_prompt
 from judgekit.run.scheduler import Run
 from judgekit.run.settings import MissingReward, Plan, Settings, check_kind
@@ -111,6 +111,7 @@ class GradingRunner:
         self._plan = Plan(
             settings=settings,
             **_arranged(bound),
+            deciders=deciders(bound, tree),
             queue_limits=assign_queues(bound, pool.workers),
             tree=tree,
             budget=RetryBudget(retry.budget),
@@ -240,7 +241,6 @@ class GradingRunner:
         """
         plan = self._plan
         settings = msgspec.structs.replace(plan.settings, **changes)
-        plan.metrics.limits = settings.signals
         limits = plan.limits
         if shared or (limits and settings.max_concurrency != plan.settings.max_concurrency):
             common = Limiter(settings.max_concurrency)
@@ -258,6 +258,7 @@ class GradingRunner:
             if settings.retry == plan.settings.retry
             else RetryBudget(settings.retry.budget),
             limits=limits,
+            metrics=plan.metrics.with_limits(settings.signals),
             spec=Spec.of(
                 plan.spec.graders,
                 reward=plan.spec.reward,

@@ -262,11 +262,7 @@ class Run:
         for group, index in _in_fair_order(rollouts, groups):
             state = RolloutState(index, rollouts[index], group)
             if self.known:
-                for name, grade in self.known[index].items():
-                    grader = self.plan.by_key.get(name)
-                    if grader is not None and not isinstance(grade, Skipped):
-                        state.grades[name] = as_grade(grade, grader.score_range)
-                state.noted = len(state.grades)
+                state.known = self.known[index]
             self._take_in(state)
             if self.evaluations.queued:
                 self.evaluations.start()
@@ -364,11 +360,13 @@ class Run:
         value = _checked(value)
         if job.grader.compares:
             self._keep_all(job.grader, job.states, per_member(value, len(job.states)), seconds)
-            return
-        state = job.states[0]
-        self._keep(state, job.grader, value, seconds)
-        if self.tree.lazy or not state.pending:
-            self._advance(state)
+        else:
+            state = job.states[0]
+            self._keep(state, job.grader, value, seconds)
+            if self.tree.lazy or not state.pending:
+                self._advance(state)
+        if self.results.unfinished:
+            self.results.note(job.states)
 
     # ---- from rollout to evaluations
 
@@ -382,7 +380,11 @@ class Run:
             elif not state.grades:
                 graders = self.plan.graders  # type: ignore[assignment]
             else:  # all were asked, or some grades were known before
-                graders = [g for g in self.plan.graders if self.known and _lacks(state, g)]
+                graders = [g for g in self.plan.graders if state.known and _lacks(state, g)]
+            known = _known(state, graders) if state.known else {}
+            if known:  # a known rule answers before others are asked, a known judge after them
+                rule = next(iter(known.values())).inline
+                graders = [g for g in graders if not rule and g not in known.values()]
             graded = False
             for grader in graders:
                 if self.expired is not None:
@@ -398,7 +400,10 @@ class Run:
                 else:
                     state.pending.add(grader.name)
                     self.evaluations.add(grader.pooled or grader, (state,))
-            if not (graded and lazy):
+            if known and not graded:
+                key, grader = next(iter(known.items()))
+                state.grades[key] = as_grade(state.known[key], grader.score_range)
+            if not (known or (graded and lazy)):
                 break
         if not state.pending:
             self._finish(state)
@@ -416,21 +421,35 @@ class Run:
         return True
 
     def _start_group_graders(self, group: Group) -> None:
-        """Start the group graders that may start."""
-        while (ready := group.take_ready()) is not None:
-            grader, members = ready
-            if len(members) > 1:
-                self.evaluations.add(grader, members)
-            else:
-                alone = (
-                    "the group has one member"
-                    if group.size == 1
-                    else "one member of the group was to be graded"
-                )
-                self._keep_all(grader, members, [Abstained(alone)], None)
+        """Start the group graders for which it is decided whom they compare."""
+        while (ready := group.take_ready(self.plan.deciders)) is not None:
+            self._compare(group, *ready)
         if not group.waiting:
             self.waiting.discard(group)
         self.evaluations.start()
+
+    def _compare(self, group: Group, grader: BoundGrader, asking: Sequence[RolloutState]) -> None:
+        """Have members compared: those that still need it, for which no grade has come since that decides otherwise."""
+        members = [state for state in asking if not self.tree.lazy or self._wants(state, grader)]
+        values: Sequence[Any] | None = ()
+        if len(members) == 1:
+            one = (
+                "the group has one member" if group.size == 1 else "one member of the group was to be graded"
+            )
+            values = [Abstained(one)]
+        elif members:
+            values = self.results.compare(grader, members)
+        if values is None:
+            self.evaluations.add(grader, members)
+        else:
+            self._keep_all(grader, members, values, None)
+        for state in asking if len(members) < len(asking) else ():
+            if state not in members:
+                state.pending.discard(grader.name)
+                self._advance(state)
+
+    def _wants(self, state: RolloutState, grader: BoundGrader) -> bool:
+        return not set(grader.keys).isdisjoint(self.tree.wanted(state.grades, state.rollout))
 
     # ---- from grades to results
 
@@ -467,6 +486,9 @@ class Run:
         """Evaluate the tree: all grades are there."""
         grades = state.grades
         if len(grades) < len(self.plan.by_key):
+            if state.known:  # grades that the tree does not ask for now are kept
+                for key, grader in _known(state, self.plan.graders).items():
+                    grades[key] = as_grade(state.known[key], grader.score_range)
             for key in self.plan.by_key:
                 if key not in grades:
                     grades[key] = Skipped(self.tree.gate_of.get(key, ""))
@@ -481,6 +503,16 @@ def _checked(value: Any) -> Any:
     if isinstance(value, ConfigError):  # it would hit every other rollout too
         raise value
     return failure(value) if isinstance(value, BaseException) else value
+
+
+def _known(state: RolloutState, graders: Sequence[BoundGrader]) -> dict[str, BoundGrader]:
+    """Return which of the graders' missing grades the rollout came with, in the order in which they were given."""
+    by_key = {key: grader for grader in graders for key in grader.keys}
+    return {
+        key: by_key[key]
+        for key, grade in state.known.items()
+        if key in by_key and key not in state.grades and not isinstance(grade, Skipped)
+    }
 
 
 def _lacks(state: RolloutState, grader: BoundGrader) -> bool:

@@ -17,7 +17,7 @@ from judgekit.reward.conditions import is_finite
 from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
-from judgekit.run.bound_grader import BoundGrader
+from judgekit.run.bound_grader import BoundGrader, Deciders
 
 MissingReward = Literal["exclude", "neutral", "mask", "raise"] | float
 """What a rollout without a reward gets.
@@ -43,7 +43,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     missing_reward: MissingReward = "exclude"
     max_failure_rate: float | None = None
     """Share (0..1) of one grader's evaluations that may fail for infrastructure causes before a run raises
-    FailureRateError; at least 16 evaluations are assumed."""
+    FailureRateError; at least 16 evaluations are assumed, unless all of several failed."""
     retry: Retry = NO_RETRY
     """For graders that raise retryable errors; judges retry in their own layer."""
     signals: SignalLimits = SIGNAL_LIMITS
@@ -82,6 +82,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     by_key: Mapping[str, BoundGrader]
     """Graders by the names of their grades."""
     by_name: Mapping[str, BoundGrader]
+    deciders: Mapping[str, Deciders]
+    """Of each group grader, by its name."""
     queue_limits: Sequence[float]
     """See `judgekit.run.bound_grader.assign_queues`."""
     tree: RewardTree

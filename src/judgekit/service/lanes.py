@@ -90,7 +90,7 @@ class Lane:
             self._counts = Counts()
         self._counts.add(result)
         if result.status != "scored":
-            check_failure_rate(self._counts, allowed)
+            check_failure_rate(self._counts, allowed, so_far=True)
 
     async def _collected(
         self, collector: GroupCollector, rollouts: Sequence[Rollout], tags: Mapping[str, Any]

@@ -77,9 +77,9 @@ class StepCounts:
         return counts.figures()
 
 
-def check_failure_rate(counts: Counts, allowed: float | None) -> None:
+def check_failure_rate(counts: Counts, allowed: float | None, *, so_far: bool = False) -> None:
     """Raise FailureRateError if more than *allowed* (a share, 0 to 1) of a grader's evaluations failed."""
-    if allowed is not None and (excess := counts.excess_failures(allowed)):
+    if allowed is not None and (excess := counts.excess_failures(allowed, so_far=so_far)):
         raise FailureRateError(
             f"more grades failed in a step than max_failure_rate={allowed:g} allows: {excess}"
         )
