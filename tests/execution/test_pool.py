@@ -229,3 +229,30 @@ def _alive(pid: int) -> bool:
         return b"judgekit.execution.pool_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
+
+
+SPAWNING = """
+import multiprocessing
+from judgekit import GradingRunner, Rollout
+
+class Own:
+    "A grader of the script itself, in a worker process."
+    name, version, score_range, where = "own", "1", (0.0, 1.0), "process"
+    def grade(self, rollout):
+        return float(rollout.response) / 10
+
+def work(start):
+    batch = [Rollout(response=str(start + i), group=i) for i in range(3)]
+    return [result.reward for result in GradingRunner([Own()]).run_sync(batch)]
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        print(pool.map(work, [0, 3]))
+"""
+
+
+def test_a_spawned_child_of_a_script_sends_the_scripts_graders(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SPAWNING)
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.stdout == "[[0.0, 0.1, 0.2], [0.3, 0.4, 0.5]]\n", ended.stderr

@@ -342,6 +342,24 @@ async def test_a_deadline_ends_a_stream_whose_source_stalls(transform: Any) -> N
     assert [result.raw_reward for result in results] == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("way", [list, iter])
+async def test_a_group_that_failed_is_given_when_it_has_failed(way: Any) -> None:
+    @grader
+    async def judge(response: str) -> float:
+        await asyncio.sleep(0)
+        if response in ("4", "5"):
+            raise JudgeUnavailable("down")
+        return float(response) % 2
+
+    runner = GradingRunner([judge], missing_reward="neutral", max_concurrency=4)
+    results = [result async for result in runner.stream(way(numbered(400)))]
+    places = [result.index for result in results]
+    assert max(places.index(4), places.index(5)) < 40
+    assert {(result.reward, result.status) for result in results if result.index in (4, 5)} == {
+        (0.5, "neutral")
+    }
+
+
 # ---- groups
 
 

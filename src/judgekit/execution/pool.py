@@ -563,7 +563,7 @@ def _pickled(rollout: Rollout) -> bytes:
     try:
         data = pickle.dumps(rollout)
         # it may hold objects of a script's own classes
-        return _by_value(rollout) if b"__main__" in data else data
+        return _by_value(rollout) if b"__main__" in data or b"__mp_main__" in data else data
     except RecursionError:
         raise RolloutError("the rollout is nested too deeply to be sent to a worker process") from None
 
@@ -572,7 +572,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles what a script or notebook defines by value, including functions with an `lru_cache`."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if type(obj) is functools._lru_cache_wrapper and obj.__module__ == "__main__":
+        if type(obj) is functools._lru_cache_wrapper and obj.__module__ in ("__main__", "__mp_main__"):
             return _with_cache, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)
 
@@ -582,6 +582,9 @@ def _with_cache(function: Any, parameters: dict[str, Any]) -> Any:
 
 
 def _by_value(thing: Any) -> bytes:
+    script = sys.modules.get("__mp_main__")  # the host's script, in a child that multiprocessing has spawned
+    if script is not None:
+        cloudpickle.register_pickle_by_value(script)
     buffer = io.BytesIO()
     _Pickler(buffer).dump(thing)
     return buffer.getvalue()

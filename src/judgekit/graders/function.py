@@ -75,7 +75,7 @@ class _OfFunction:
         # Pickled by qualified name; a script's functions cannot be imported elsewhere, so they go by value.
         name = getattr(self.function, "__qualname__", "")
         module = sys.modules.get(self.__module__)
-        if self.__module__ != "__main__" and getattr(module, name, None) is self:
+        if self.__module__ not in ("__main__", "__mp_main__") and getattr(module, name, None) is self:
             return name
         return _of_function, (type(self), self.function, self._options)
 

@@ -37,6 +37,8 @@ class Results:
         self.emitted = 0
         self.deferred: list[RolloutState] = []
         """Members of groups without a valid reward: their neutral fill is the run's mean, known at its end."""
+        self.streams = False
+        """Whether they are filled at once, with the mean of the run so far: the consumer of a stream waits for them."""
         self.valid = 0
         self.total = Fraction()
         """Number and sum of the raw rewards of the groups so far, for that mean. The order of the groups adds no rounding."""
@@ -98,6 +100,8 @@ class Results:
             if len(valid) < len(group.members):
                 if not values:
                     self.deferred += group.members
+                    if self.streams:
+                        self.finish()
                     return
                 fill = mean(values)
         if self.relative:
@@ -125,9 +129,10 @@ class Results:
 
     def finish(self) -> None:
         """Emit the results that waited for the end of the run."""
-        if self.deferred:
+        deferred, self.deferred = self.deferred, []
+        if deferred:
             fill = self._typical_reward()
-            for state in self.deferred:
+            for state in deferred:
                 state.ev.policies.append(FILLED_BY_RUN)
                 self._emit_missing(state, fill)
 

@@ -141,6 +141,7 @@ class Run:
             changed.set()
 
         self.results.emit = keep
+        self.results.streams = True
         self.unread = ready
         if isinstance(rollouts, Sequence):
             driving = self._drive(self._feed(rollouts, group_by_prompt(rollouts)), len(rollouts))
