@@ -438,7 +438,8 @@ class Run:
 
     def _compare(self, grader: BoundGrader, wanted: Sequence[RolloutState], group: Group) -> None:
         """Have members compared: those that still need it, for which no grade has come since that decides otherwise."""
-        members = [s for s in wanted if not self.tree.lazy or self._wants(s, grader)]
+        needed = {s for s in wanted if not self.tree.lazy or self._wants(s, grader)}
+        members = sorted(needed, key=lambda state: state.index)  # not in the order in which judges answered
         values: Sequence[Any] | None = ()
         if len(members) == 1:
             alone = (
@@ -451,8 +452,8 @@ class Run:
             self.workers.add(grader, members)
         else:
             self._keep_all(grader, members, values, None)
-        for state in wanted if len(members) < len(wanted) else ():
-            if state not in members:
+        for state in wanted:
+            if state not in needed:
                 state.pending.discard(grader.name)
                 self._advance(state)
 
