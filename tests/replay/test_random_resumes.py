@@ -182,6 +182,25 @@ async def test_a_group_grader_waits_for_no_judge_that_decides_nothing() -> None:
     assert [r.reward for r in results] == [1.0, 1.5, 1.0, 1.5]
 
 
+async def test_members_are_compared_in_their_order_whichever_judge_was_quicker() -> None:
+    seen: list[str] = []
+
+    @grader
+    async def judge(rollout: Rollout) -> float:
+        for _ in range(10 - 3 * int(rollout.id)):
+            await asyncio.sleep(0)
+        return 1.0
+
+    @group_grader
+    async def rank(rollouts: Sequence[Rollout]) -> list[float]:
+        seen.extend(rollout.id for rollout in rollouts)
+        return [0.5] * len(rollouts)
+
+    tree = Gate(if_="judge >= 0.5", then="rank", otherwise=0.0)
+    await GradingRunner({"judge": judge, "rank": rank}, tree).run(FOUR)
+    assert seen == ["0", "1", "2", "3"]
+
+
 async def test_known_grades_may_be_a_plain_mapping_and_a_skipped_one_is_asked_for() -> None:
     """An earlier result's `Skipped` became a failure when the gate had opened."""
     asked = Asked()

@@ -24,8 +24,9 @@ LEAST = 64
 """Fewest rewards for which a correlation or a share is meaningful."""
 LEAST_GROUPS = 16
 WHOLE, EVERY = 64, 32
-"""Rollouts of which every text is analysed, since the start or the last reset, and which ones after these. 8,000 characters
-take about 0.3 ms, so that this adds 10 µs to a rollout at most: what grading it with three rules costs the runner."""
+"""Of how many rollouts every text is analysed, from the start or the last reset, and of which ones after these. Reading 8,000
+characters takes 0.2 ms: 16 µs for each rollout of a step of 1,024, and 5 µs where they have 2,000. Grading them with three
+rules takes the runner 12."""
 _READ = 8000
 """Characters of a response that are analysed during a run."""
 
