@@ -221,7 +221,7 @@ class ProcessPool:
                         worker = await crew.hire(self.memory_mb)
                         self.started += 1
                 except WorkerLost:
-                    if not crew.size or fresh:
+                    if fresh or not (crew.size or crew.starting):
                         raise
                 if worker is None:
                     await crew.change()
@@ -322,6 +322,7 @@ class _Crew:
         self.limiter = anyio.CapacityLimiter(size)
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
+        self.starting = 0
         self._changed = asyncio.Event()
         self._owner = self.loop.create_task(self._own(), name="judgekit-pool")
 
@@ -346,39 +347,47 @@ class _Crew:
         return any(worker.alive and grader.key in worker.graders for worker in self._all)
 
     async def change(self) -> None:
-        """Wait until a worker is idle or has ended."""
+        """Wait until a worker has started, is idle, or has ended."""
         await self._changed.wait()
 
     async def hire(self, memory_mb: int) -> _Worker:
         """Start a worker. Raises WorkerLost if the system has no process, descriptor or thread left for it."""
+        self.starting += 1
+        try:
+            worker = await self._start(memory_mb)
+        except (OSError, RuntimeError) as error:
+            raise WorkerLost(f"no worker process could be started: {error}") from None
+        finally:
+            self.starting -= 1
+            self._tell()
+        self._all.add(worker)
+        worker.watch = self.loop.create_task(worker.end_with_its_group())
+        return worker
+
+    async def _start(self, memory_mb: int) -> _Worker:
         if self._owner.done():
             raise WorkerLost("the pool was closed")
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         main = "from judgekit.execution.pool_worker import main; main()"
         program = [sys.executable, "-c", main, str(os.getpid()), str(memory_mb)]
-        try:
-            with ExitStack() as stack:
-                # where standard descriptors are closed, a new one may get the number of one
-                ours, theirs = (
-                    stack.enter_context(socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3)))
-                    for end in map(stack.enter_context, socket.socketpair())
-                )
-                process = await asyncio.create_subprocess_exec(
-                    *program,
-                    str(theirs.fileno()),
-                    stdin=DEVNULL,
-                    stdout=DEVNULL,
-                    env=env,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                )
-                streams = await asyncio.open_unix_connection(sock=socket.socket(fileno=ours.detach()))
-        except (OSError, RuntimeError) as error:
-            raise WorkerLost(f"no worker process could be started: {error}") from None
-        worker = _Worker(process, *streams)
-        self._all.add(worker)
-        worker.watch = self.loop.create_task(worker.end_with_its_group())
-        return worker
+        with ExitStack() as stack:
+            ends = [stack.enter_context(end) for end in socket.socketpair()]
+            # where standard descriptors are closed, these may have got the numbers of some
+            ours, theirs = (
+                stack.enter_context(socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3)))
+                for end in ends
+            )
+            process = await asyncio.create_subprocess_exec(
+                *program,
+                str(theirs.fileno()),
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                env=env,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+            streams = await asyncio.open_unix_connection(sock=socket.socket(fileno=ours.detach()))
+        return _Worker(process, *streams)
 
     async def idle_worker(self, grader: PickledGrader, *, loaded: bool) -> _Worker | None:
         """Return the live idle worker that has shown most with *grader*. *loaded*: only one that holds it."""
@@ -563,7 +572,7 @@ def _pickled(rollout: Rollout) -> bytes:
     try:
         data = pickle.dumps(rollout)
         # it may hold objects of a script's own classes
-        return _by_value(rollout) if b"__main__" in data else data
+        return _by_value(rollout) if b"_main__" in data else data
     except RecursionError:
         raise RolloutError("the rollout is nested too deeply to be sent to a worker process") from None
 
@@ -572,7 +581,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles what a script or notebook defines by value, including functions with an `lru_cache`."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if type(obj) is functools._lru_cache_wrapper and obj.__module__ == "__main__":
+        if type(obj) is functools._lru_cache_wrapper and obj.__module__ in ("__main__", "__mp_main__"):
             return _with_cache, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)
 
@@ -582,6 +591,9 @@ def _with_cache(function: Any, parameters: dict[str, Any]) -> Any:
 
 
 def _by_value(thing: Any) -> bytes:
+    main = sys.modules["__main__"]
+    if main.__name__ == "__mp_main__":  # a script's name in the processes that multiprocessing spawns for it
+        cloudpickle.register_pickle_by_value(main)
     buffer = io.BytesIO()
     _Pickler(buffer).dump(thing)
     return buffer.getvalue()
