@@ -14,7 +14,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from judgekit.errors import ConfigError
-from judgekit.execution.pool import PickledGrader
+from judgekit.execution.pickled import PickledGrader
 from judgekit.execution.stopwatch import Stopwatch
 from judgekit.graders.protocol import is_group_grader
 from judgekit.run.state import RolloutState
