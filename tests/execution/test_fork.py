@@ -114,7 +114,7 @@ def test_what_other_threads_hold_at_the_fork_is_free_in_the_child() -> None:
         held, name = threading.Event(), scheduler._process
 
         def hold():
-            with background._lock, threads._lock, limiter._lock, budget._lock, metrics._lock:
+            with background._lock, threads._lock, limiter._lock, budget._lock, metrics._since.lock:
                 held.set()
                 time.sleep(3600)
 
