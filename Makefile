@@ -72,10 +72,14 @@ format: env-core
 	.venv/core/bin/ruff format .
 	.venv/core/bin/ruff check --fix .
 
-bench: bench-runner bench-faults bench-gsm8k bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-graders bench-advantages bench-ledger bench-resume bench-scale bench-service bench-everywhere bench-report
+bench: bench-runner bench-faults bench-threads bench-gsm8k bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-graders bench-advantages bench-ledger bench-resume bench-scale bench-service bench-everywhere bench-report
 
 bench-runner: env-bench
 	$(BENCH) benchmarks/bench_runner.py
+
+.PHONY: bench-threads
+bench-threads: env-core
+	$(CORE) benchmarks/bench_threads.py
 
 mutation: env-core
 	$(CORE) tools/mutation.py
