@@ -7,7 +7,8 @@ default settings, at 64 and at 512 evaluations in flight; once a third of them i
 SIGKILL, and in another run (`hang`, 64 in flight) stopped with SIGSTOP, so that it answers nothing and does not end. Expected are the scores of an undisturbed run of the same judge. `recovery_s`: seconds from the kill until the
 killed engine answers again. At last the keeper of each judge is killed with SIGKILL, too: `judgekit serve`, the
 process that has the engine, a Ray actor. `orphans` and `shm_left` count the processes and the segments of /dev/shm of
-these judges that are left after all of it.
+these judges that are left after all of it. `rejected_…`: a provider refuses every request for some seconds once a sixth of
+the rollouts is graded; `posts`: requests that it got meanwhile.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import logging
+import math
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -33,9 +37,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from aiohttp import web
 from common import FIGURES, finish, machine, reported
 
-from judgekit import Failed, GradingRunner, Rollout
+from judgekit import Failed, Graded, GradingRunner, Rollout
 from judgekit.config import load_runner
 from judgekit.judges.engines.watchdog import descendants, start_time
 
@@ -44,6 +49,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 ROLLOUTS, PER_GROUP = 500, 8
 RUNS = {"64": (64, signal.SIGKILL), "512": (512, signal.SIGKILL), "hang": (64, signal.SIGSTOP)}
 """Evaluations in flight, and what the EngineCore gets."""
+REJECTED = [(status, seconds, in_flight, header) for status in (429, 503) for seconds in (2, 20) for in_flight in (64, 512) for header in (True, False)]  # fmt: skip
+"""HTTP status, for how long, evaluations in flight, and whether the server says when to come again."""
 WAYS = ("http_1", "http_2", "inprocess", "ray_2")
 TOLERANCE = 1e-3
 """Between batches of other sizes the embedded judge's scores move by less; see tests/vllm/test_determinism.py."""
@@ -365,6 +372,90 @@ def look(what: str, traces: Traces, figures: dict[str, Any]) -> None:
     traces.forget()
 
 
+class Rejecting:
+    """A provider that answers each rollout with the probability in its text, and refuses everything for a while."""
+
+    def __init__(self, status: int, seconds: float, header: bool) -> None:
+        self.status = status
+        self.seconds = seconds
+        self.headers = {"Retry-After": str(int(seconds))} if header else {}
+        self.answered = self.refused = 0
+        self.until: float | None = None
+
+    async def answer(self, request: web.Request) -> web.Response:
+        text = json.dumps(await request.json())
+        found = re.search(r"candidate (\d+)", text)
+        now = time.monotonic()
+        if found and self.answered > ROLLOUTS // 6 and self.until is None:
+            self.until = now + self.seconds
+        if self.until is not None and now < self.until:
+            self.refused += 1
+            body = {"error": {"message": "slow down"}}
+            return web.json_response(body, status=self.status, headers=self.headers)
+        self.answered += found is not None
+        await asyncio.sleep(0.02)
+        share = expected_of(int(found[1]) if found else 0)
+        top = [{"token": label, "logprob": math.log(p)} for label, p in (("1", share), ("0", 1 - share))]
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": "1"},
+            "finish_reason": "length",
+            "logprobs": {"content": [{**top[0], "top_logprobs": top}]},
+        }
+        usage = {"prompt_tokens": 10, "completion_tokens": 1}
+        return web.json_response({"choices": [choice], "usage": usage})
+
+    async def models(self, request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "judge"}]})
+
+
+def expected_of(number: int) -> float:
+    return (number % 9 + 1) / 10
+
+
+async def rejected(folder: Path, figures: dict[str, Any]) -> None:
+    """Grade through a reward.yaml with its defaults while the provider refuses."""
+    for status, seconds, in_flight, header in REJECTED:
+        provider = Rejecting(status, seconds, header)
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", provider.answer)
+        app.router.add_get("/v1/models", provider.models)
+        served = web.AppRunner(app, shutdown_timeout=1)
+        await served.setup()
+        port = free_ports(1)
+        await web.TCPSite(served, "127.0.0.1", port).start()
+        path = folder / "rejected.yaml"
+        judge = {"engine": "openai", "url": f"http://127.0.0.1:{port}/v1", "model": "judge"}
+        content = {
+            "judges": {"judge": judge},
+            "graders": {"judge": {"use": "judge", "judge": "judge"}},
+            "runner": {"max_concurrency": in_flight},
+        }
+        path.write_text(yaml.safe_dump(content))
+        batch = [
+            Rollout(prompt="p", ground_truth="1", response=f"candidate {i}", group=i // PER_GROUP)
+            for i in range(ROLLOUTS)
+        ]
+        start = time.monotonic()
+        runner = load_runner(path)
+        results = await runner.run(batch)
+        await runner.close()
+        await served.cleanup()
+        grades = [result.grades["judge"] for result in results]
+        wrong = sum(
+            isinstance(grade, Graded) and abs(grade.score - expected_of(i)) > 1e-6
+            for i, grade in enumerate(grades)
+        )
+        missing = [grade for grade in grades if not isinstance(grade, Graded)]
+        name = f"rejected_{status}_{seconds}s_{in_flight}{'' if header else '_bare'}"
+        figures[f"{name}_wrong"], figures[f"{name}_missing"] = wrong, len(missing)
+        print(
+            f"{name:28} {wrong} wrong, {len(missing)} missing, {provider.refused} posts refused, "
+            f"{time.monotonic() - start:.1f} s {str(missing[0])[:120] if missing else ''}",
+            flush=True,
+        )
+
+
 async def one(name: str, folder: Path, traces: Traces, figures: dict[str, Any], kills: int) -> None:
     if name.startswith("http"):
         async with http(int(name[-1]), folder, traces) as way:
@@ -387,7 +478,7 @@ async def one(name: str, folder: Path, traces: Traces, figures: dict[str, Any], 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", choices=WAYS, action="append")
+    parser.add_argument("--only", choices=(*WAYS, "rejected"), action="append")
     parser.add_argument("--kills", type=int, default=1, help="kill so many times, with pauses of 10, 20, … s")
     parser.add_argument("--verbose", action="store_true")
     chosen = parser.parse_args()
@@ -401,12 +492,20 @@ def main() -> None:
     figures = FIGURES
     figures |= {"orphans": 0, "shm_left": 0}
     traces = Traces()
-    ways = tuple(chosen.only or WAYS)
+    asked = chosen.only or (*WAYS, "rejected")
+    ways = tuple(name for name in asked if name in WAYS)
     with tempfile.TemporaryDirectory() as folder:
+        if "rejected" in asked:
+            asyncio.run(rejected(Path(folder), figures))
         for name in ways:
             asyncio.run(one(name, Path(folder), traces, figures, chosen.kills))
     traces.close()
     goals = {"orphans": ("==", 0.0), "shm_left": ("==", 0.0)}
+    if "rejected" in asked:
+        for status, seconds, in_flight, header in REJECTED:
+            for what in ("wrong", "missing"):
+                cell = f"rejected_{status}_{seconds}s_{in_flight}{'' if header else '_bare'}_{what}"
+                goals[cell] = ("==", 0.0)
     for name in ways:
         for run in RUNS:
             for what in ("wrong", "missing"):
