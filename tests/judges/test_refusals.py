@@ -21,9 +21,19 @@ from judgekit import (
     Rollout,
 )
 from judgekit.graders import JudgeGrader
-from judgekit.judges import JudgeReply, JudgeRequest, LayerOptions, OpenAIJudge, Piece, Turn, stacked
+from judgekit.judges import (
+    JudgeReply,
+    JudgeRequest,
+    LayerOptions,
+    LineVerdict,
+    OpenAIJudge,
+    Piece,
+    Turn,
+    stacked,
+)
 from judgekit.judges.layers.spending import Budget
 from judgekit.testing import ScriptedJudge
+from judgekit.types import Usage
 from tests.judges.fake_server import FakeServer
 
 
@@ -201,3 +211,24 @@ async def test_what_a_judge_is_called_with_is_the_callers_context() -> None:
     span.set("the run's")
     await GradingRunner({"judge": JudgeGrader(stacked(Looks("1")))}).run(rollouts(2))
     assert seen == [("the run's", "judgekit-loop")] * 2
+
+
+async def test_what_a_reply_has_cost_that_is_asked_again_is_kept_when_the_time_is_up() -> None:
+    class Second(ScriptedJudge):
+        """Answers once, without a verdict, and then never."""
+
+        async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+            if self.requests:
+                await asyncio.sleep(3600)
+            self.requests.append(request)
+            return JudgeReply("no verdict", usage=Usage(calls=1, prompt_tokens=100, completion_tokens=7))
+
+    grader = JudgeGrader(stacked(Second("1")), verdict=LineVerdict(nonce=False))
+    (result,) = await GradingRunner({"judge": grader}, timeout_s=0.2).run(rollouts(1))
+    grade = result.grades["judge"]
+    assert isinstance(grade, Failed)
+    assert (grade.error, grade.usage) == (
+        "GraderTimeout",
+        Usage(calls=1, prompt_tokens=100, completion_tokens=7),
+    )
+    assert result.usage.prompt_tokens == 100

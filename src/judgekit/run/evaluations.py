@@ -20,6 +20,7 @@ from contextvars import Context
 from typing import Any
 
 import anyio
+import msgspec
 from msgspec import Struct, field
 
 from judgekit.errors import attribute
@@ -28,7 +29,7 @@ from judgekit.execution.stopwatch import STOPWATCH, Stopwatch
 from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.groups import RolloutState
 from judgekit.run.settings import Plan
-from judgekit.types import Failed
+from judgekit.types import Failed, Usage
 
 logger = logging.getLogger("judgekit")
 
@@ -76,6 +77,8 @@ class Job(Struct, gc=False, eq=False):
     """Its grade, if the clock has cancelled it."""
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     """Measures the time that does not count, over all attempts."""
+    shares: bool = False
+    """Whether the evaluation that started this run is held along with it."""
 
     def due(self, now: float) -> float:
         """Return when it times out, as far as that is known *now*."""
@@ -147,7 +150,7 @@ class Evaluations:
         if self._budget is not None:
             self._budget.call()
         context = self._context.copy()
-        start = time.perf_counter()
+        start = time.monotonic()
         value: Any
         try:
             value = context.run(grader.call_here, state.rollout)
@@ -158,7 +161,7 @@ class Evaluations:
             if is_interrupt(error):
                 raise
             value = error
-        seconds = time.perf_counter() - start
+        seconds = time.monotonic() - start
         if self._budget is not None and _may_pass(value):
             job = Job(grader, (state,), self._queues[grader.queue], started=start)
             if self._try_again(job, value):
@@ -285,7 +288,8 @@ class Evaluations:
         elif job.attempt > 1:
             job.stopwatch.excuse(job.queued)
         if job.grader.where != "process":  # the pool keeps time itself, once a worker has the rollout
-            if self._outer is not None:
+            if self._outer is not None and not job.shares:
+                job.shares = True
                 job.stopwatch.add_sharer(self._outer)
             STOPWATCH.set(job.stopwatch)
             job.deadline = job.started + job.grader.timeout_s + job.stopwatch.held_s()
@@ -306,7 +310,7 @@ class Evaluations:
             except BaseException as error:  # it was cancelled before it began, or its coroutine was closed
                 value = error
             if job.why is not None:
-                value = job.why
+                value = _with_usage(job.why, value)
             if not (self.closing or self._try_again(job, value)):
                 self._answer(job, value, job.seconds)
             if self.queued:
@@ -445,6 +449,12 @@ class Evaluations:
         with suppress(BaseException):  # it ignores even that, and will not run again
             coroutine.close()
         task.cancel()
+
+
+def _with_usage(why: Failed, error: Any) -> Failed:
+    """Return the grade of an evaluation that the clock has ended, with what its judge had used by then."""
+    usage = attribute(error, "usage") if isinstance(error, asyncio.CancelledError) else None
+    return msgspec.structs.replace(why, usage=usage) if isinstance(usage, Usage) else why
 
 
 def _may_pass(value: Any) -> bool:

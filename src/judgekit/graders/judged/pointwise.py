@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import secrets
@@ -407,8 +408,8 @@ class Asking:
             reply = await at_home(judge.complete, request)
             usage += reply.usage
             return _with_prompt(form.read(reply, reply.nonce or request.nonce), request), reply, usage
-        except JudgekitError as error:
-            error.usage = usage  # type: ignore[attr-defined]  # recorded whatever the second try ends with
+        except (JudgekitError, asyncio.CancelledError) as error:
+            error.usage = usage  # type: ignore[union-attr]  # recorded whatever the second try ends with, a time-out too
             if isinstance(error, VerdictError):
                 error.from_rollout = self.unreadable == "low"
             raise
