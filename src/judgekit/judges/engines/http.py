@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary, finalize
+from weakref import finalize
 
 import msgspec
 
@@ -225,7 +225,7 @@ class Server:
 
 
 class Sessions:
-    """A client's connections, of each event loop that uses it. Raises ConfigError."""
+    """A client's connections, of the event loop that used it last. Raises ConfigError."""
 
     def __init__(
         self, key: Secret, timeout_s: float, max_connections: int, key_header: str = "Authorization"
@@ -235,24 +235,21 @@ class Sessions:
         self.max_connections = max_connections
         self._key, self._key_header = key, key_header
         self._timeout_s = timeout_s
-        self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, Session] = WeakKeyDictionary()
+        self._session: Session | None = None
 
     def here(self) -> Session:
         """Return the running loop's."""
-        loop = asyncio.get_running_loop()
-        kept = self._of.get(loop)
-        if kept is None:
-            for over in [other for other in self._of if other.is_closed()]:
-                del self._of[over]
-            kept = self._of[loop] = Session(
+        session = self._session
+        if session is None or session.loop is not asyncio.get_running_loop():
+            session = self._session = Session(
                 self._key, self._timeout_s, self.max_connections, self._key_header
             )
-        return kept
+        return session
 
     async def close(self) -> None:
-        """Close the running loop's; those of other loops close with their loop."""
-        session = self._of.pop(asyncio.get_running_loop(), None)
-        if session is not None:
+        """Close the running loop's; those of another loop close with it."""
+        session, self._session = self._session, None
+        if session is not None and session.loop is asyncio.get_running_loop():
             await session.keeper.aclose()
 
 
@@ -266,6 +263,7 @@ class Session:
         if secret := key.reveal():
             headers[key_header] = f"Bearer {secret}" if key_header == "Authorization" else secret
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S)
+        self.loop = asyncio.get_running_loop()
         self.places = asyncio.Semaphore(max_connections)
         self.client = aiohttp.ClientSession(
             headers=headers,

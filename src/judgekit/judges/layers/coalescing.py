@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
-from weakref import WeakKeyDictionary
 
 from judgekit.errors import ConfigError
 from judgekit.judges.base import JudgeReply, JudgeRequest
@@ -48,13 +47,13 @@ class Coalescing:
         self.batches = 0
         """Batches sent so far."""
         self._key = key
-        self._queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionary()
+        self._queue: _Queue | None = None
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         loop = asyncio.get_running_loop()
-        queue = self._queues.get(loop)
-        if queue is None:
-            queue = self._queues[loop] = _Queue(self)
+        queue = self._queue
+        if queue is None or queue.loop is not loop:
+            queue = self._queue = _Queue(self, loop)
         future: asyncio.Future[JudgeReply] = loop.create_future()
         queue.put(request, future)
         return await future
@@ -64,9 +63,10 @@ _Waiting = tuple[JudgeRequest, asyncio.Future[JudgeReply]]
 
 
 class _Queue:
-    """The requests that wait on one event loop."""
+    """The requests that wait."""
 
-    def __init__(self, owner: Coalescing) -> None:
+    def __init__(self, owner: Coalescing, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self._owner = owner
         self._waiting: dict[Any, deque[_Waiting]] = {}
         """By key; the key that has waited longest comes first."""
@@ -77,7 +77,7 @@ class _Queue:
         self._waiting.setdefault(self._owner._key(request), deque()).append((request, future))
         if not self._scheduled:
             self._scheduled = True
-            future.get_loop().call_soon(self._send)
+            self.loop.call_soon(self._send)
 
     def _send(self) -> None:
         self._scheduled = False
@@ -86,7 +86,7 @@ class _Queue:
             batch = self._next_batch()
             if batch:
                 owner.batches += 1
-                task = asyncio.get_running_loop().create_task(self._carry(batch))
+                task = self.loop.create_task(self._carry(batch))
                 self._tasks.add(task)
                 task.add_done_callback(self._returned)
                 for _, future in batch:
@@ -108,7 +108,7 @@ class _Queue:
         self._tasks.discard(task)
         if self._waiting and not self._scheduled:
             self._scheduled = True
-            task.get_loop().call_soon(self._send)
+            self.loop.call_soon(self._send)
 
     async def _carry(self, batch: list[_Waiting]) -> None:
         try:

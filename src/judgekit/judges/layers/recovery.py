@@ -155,7 +155,7 @@ class HangGuard:
     def __init__(self, engine: Any) -> None:
         self.engine = engine
         self._able = getattr(engine, "ready", None) is not None
-        self._loops: dict[asyncio.AbstractEventLoop, _Calls] = {}
+        self._calls: _Calls | None = None
 
     def __reduce__(self) -> Any:
         return HangGuard, (self.engine,)
@@ -165,11 +165,9 @@ class HangGuard:
         if not self._able:
             return await inner.complete(request)
         loop = asyncio.get_running_loop()
-        calls = self._loops.get(loop)
-        if calls is None:
-            for over in [other for other in self._loops if other.is_closed()]:
-                del self._loops[over]
-            calls = self._loops[loop] = _Calls(self.engine, loop)
+        calls = self._calls
+        if calls is None or calls.loop is not loop:
+            calls = self._calls = _Calls(self.engine, loop)
         try:
             async with asyncio.timeout(None) as scope:
                 call = calls.add(scope)
@@ -231,12 +229,12 @@ class _Call:
 
 
 class _Calls:
-    """The calls of one event loop to one engine."""
+    """The calls to one engine."""
 
     def __init__(self, engine: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = engine
         self._calls: set[_Call] = set()
-        self._loop = loop
+        self.loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._look: asyncio.Task[None] | None = None
         self._last_sign = 0.0
@@ -258,7 +256,7 @@ class _Calls:
         if self._misses:
             call.hold(now)
         if self._timer is None:
-            self._timer = self._loop.call_later(_LOOK_S, self._tick)
+            self._timer = self.loop.call_later(_LOOK_S, self._tick)
         return call
 
     def remove(self, call: _Call) -> None:
@@ -279,8 +277,8 @@ class _Calls:
         if not self._calls:
             return
         if time.monotonic() - self._last_sign >= _QUIET_S and (self._look is None or self._look.done()):
-            self._look = self._loop.create_task(self._ask(), context=Context())
-        self._timer = self._loop.call_later(_LOOK_S, self._tick)
+            self._look = self.loop.create_task(self._ask(), context=Context())
+        self._timer = self.loop.call_later(_LOOK_S, self._tick)
 
     async def _ask(self) -> None:
         before = self._last_sign
@@ -307,7 +305,7 @@ class _Calls:
                 hangs()
             for call in list(self._calls):
                 if not call.scope.expired():
-                    call.scope.reschedule(self._loop.time())
+                    call.scope.reschedule(self.loop.time())
 
     async def _moves(self) -> bool:
         """Whether the engine has done anything since it was last asked, as far as it can tell."""
