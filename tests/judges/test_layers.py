@@ -218,6 +218,7 @@ async def test_draws_are_shared_within_a_run_and_never_on_disk(tmp_path: Path) -
     assert len(inner.requests) == 1
     await runner.run(twins)
     assert len(inner.requests) == 2
+    disk.open()
     cached.close()
     with closing(sqlite3.connect(tmp_path / "c.sqlite")) as connection:
         assert connection.execute("SELECT count(*) FROM replies").fetchone() == (0,)

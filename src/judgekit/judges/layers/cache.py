@@ -200,7 +200,8 @@ def _name(engine: Any) -> tuple[bytes, bool]:
     all engines of this class were the same.
     """
     known = getattr(engine, "known_as", None)
-    certain = known is not None or type(engine).__repr__ is not object.__repr__
+    shows: Any = type(engine).__repr__
+    certain = known is not None or shows is not object.__repr__
     if known is None:
         known = repr(engine) if certain else f"{type(engine).__module__}.{type(engine).__qualname__}"
     return hashlib.blake2b(f"identity of {known}".encode(), digest_size=16).digest(), certain
@@ -373,7 +374,9 @@ class _Opened:
             ):
                 self.connection.execute(statement)
         except sqlite3.OperationalError as error:
-            if _code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or not os.path.isfile(path):
+            if _code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or not os.path.isfile(
+                path
+            ):
                 raise
             # a read-only disk takes no lock either: nobody else writes there
             self._connect(f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1", wait_s, uri=True)
