@@ -14,9 +14,11 @@ import errno
 import hashlib
 import logging
 import os
+import secrets
 import sqlite3
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -36,7 +38,8 @@ from judgekit.types import CURRENT_RUN, Usage
 logger = logging.getLogger("judgekit")
 
 _SAYS_S = 5.0
-"""An engine that does not say within this time what it is, is away."""
+"""An engine that does not say within this time what it is, is away, if it has ever said it."""
+_AWAY_S = 2.0
 _MOST_BYTES = 256 << 20
 """Replies in memory take at most so many bytes."""
 
@@ -74,6 +77,11 @@ class Cached:
         self._flights: Flights[_Shared] = Flights()
         self._last = ""
         """The last identity that the engine said."""
+        self._away_until = 0.0
+        """Monotonic time until which what is stored is found without asking the engine, for it did not say."""
+        shows: Any = type(self._engine).__repr__
+        self._unnamed = repr(self._engine) + (secrets.token_hex(8) if shows is object.__repr__ else "")
+        """What an engine is called that has no identity: an address in memory is only this process's."""
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         identity, found = await self._find(request) if self._keeps else ("", None)
@@ -88,6 +96,27 @@ class Cached:
         self.joins += 1
         return msgspec.structs.replace(shared.reply, usage=Usage())
 
+    async def check(self, request: JudgeRequest, check: Callable[[], Awaitable[None]]) -> None:
+        """Await *check*, which asks the engine whether it can answer *request*; what it said last while it is away."""
+        if self.disk is None:
+            return await check()
+        wrong: ConfigError | None = None
+        try:
+            await check()
+        except ConfigError as error:
+            wrong = error
+        except JudgeError:
+            said = self.disk.get(_check_key(request, self._last_known()))
+            if said is None:
+                raise
+            if said:
+                raise ConfigError(said.decode()) from None
+            return
+        if identity := await self._now():
+            self.disk.put(_check_key(request, identity), str(wrong or "").encode())
+        if wrong is not None:
+            raise wrong
+
     def close(self) -> None:
         if self.disk is not None:
             self.disk.close()
@@ -98,28 +127,33 @@ class Cached:
 
     async def _find(self, request: JudgeRequest) -> tuple[str, JudgeReply | None]:
         """Return the engine's identity, and the reply that is stored under it."""
-        try:
-            identity = await self._ask()
-        except JudgeError:
-            last = self._last_known()
-            found = self._look_up(request, last)
-            if found is not None:
-                return last, found
-            identity = await beside(self._retrying, self._ask)
+        last = self._last_known()
+        if last and time.monotonic() >= self._away_until:
+            try:
+                identity = await self._ask(_SAYS_S)
+            except JudgeError:
+                self._away_until = time.monotonic() + _AWAY_S
+            else:
+                return identity, self._look_up(request, identity)
+        found = self._look_up(request, last)
+        if found is not None:
+            return last, found
+        identity = await beside(self._retrying, self._ask)
         return identity, self._look_up(request, identity)
 
-    async def _ask(self) -> str:
+    async def _ask(self, wait_s: float | None = None) -> str:
         """Ask the engine what it is; "" where that is nothing certain. Raises JudgeError if it does not say."""
         ask = getattr(self._engine, "identity", None)
         if ask is None:
-            return repr(self._engine)
+            return self._unnamed
         try:
-            async with asyncio.timeout(_SAYS_S) as scope:
+            async with asyncio.timeout(wait_s) as scope:
                 identity = str(await ask())
         except TimeoutError:
             if not scope.expired():
                 raise
-            raise JudgeTimeout(f"{self._engine!r} did not say within {_SAYS_S:g} s what it is") from None
+            raise JudgeTimeout(f"{self._engine!r} did not say within {wait_s:g} s what it is") from None
+        self._away_until = 0.0
         if identity != self._last:
             self._last = identity
             if self.disk is not None and identity:
@@ -154,7 +188,7 @@ class Cached:
         """Return what the engine is, now that it has replied; "" if it does not say so at once."""
         try:
             with off_the_clock():
-                return await self._ask()
+                return await self._ask(_SAYS_S)
         except Exception:  # whatever it is, the reply is there
             return ""
 
@@ -181,6 +215,10 @@ class Cached:
         self._memory.put(key, data, len(data))
         if self.disk is not None and _lasts(request):
             self.disk.put(key, data)
+
+
+def _check_key(request: JudgeRequest, identity: str) -> bytes:
+    return hashlib.blake2b(request_key(request, identity), key=b"check", digest_size=16).digest()
 
 
 class _Shared:

@@ -18,6 +18,7 @@ import msgspec
 
 from judgekit.errors import ConfigError, JudgeBudgetSpent, JudgeError, JudgeTimeout
 from judgekit.execution.limits import Limiter, Retry
+from judgekit.execution.threads import in_own_thread
 from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.reward_models import RewardModel
@@ -270,14 +271,15 @@ class Stack:
     async def check_request(self, request: JudgeRequest) -> None:
         """Let the engine check that it can answer such requests, if it has `check_request`. Raises ConfigError."""
         if check := getattr(self.engine, "check_request", None):
-            await beside(self._retrying, partial(check, request))
+            ask = partial(beside, self._retrying, partial(check, request))
+            await (self.outer.check(request, ask) if isinstance(self.outer, Cached) else ask())
 
     async def close(self) -> None:
         """Close the engine, if it has `close`, and the cache."""
         if close := getattr(self.engine, "close", None):
             await close()
         if isinstance(self.outer, Cached):
-            self.outer.close()
+            await in_own_thread(self.outer.close)  # which waits for the disk
 
     def __repr__(self) -> str:
         return repr(self.engine)
