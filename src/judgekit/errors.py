@@ -92,11 +92,12 @@ class JudgeUnavailable(JudgeError):
     """The engine is unreachable, has died, or sheds load.
 
     `retry_after`: seconds that the endpoint asks callers to wait, if it says so. `lost`: the connection failed or
-    broke off, so that another process may answer next.
+    broke off, so that another process may answer next. `refused`: the endpoint has too many requests (HTTP 429, 503).
     """
 
     retryable = True
     lost: bool = False
+    refused: bool = False
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after)

@@ -17,7 +17,6 @@ import pytest
 from judgekit import ConfigError, JudgeUnavailable, Retry
 from judgekit.execution.heap import freeze_heap
 from judgekit.execution.limits import Limiter, RetryBudget
-from judgekit.judges.layers.pressure import Breaker, RateLimit
 
 
 def test_a_limiter_holds_over_loops_and_threads() -> None:
@@ -108,13 +107,6 @@ async def test_a_cancelled_waiter_passes_its_turn_on() -> None:
     assert second.done()
     limiter.release()
     assert limiter.held == 0
-
-
-def test_rate_limit_spaces_its_starts() -> None:
-    rate = RateLimit(60)
-    waits = [rate.reserve(100.0) for _ in range(4)]
-    assert waits == pytest.approx([0, 1, 2, 3])
-    assert rate.reserve(110.0) == 0
 
 
 def test_retry_waits_grow_stay_bounded_and_obey_retry_after() -> None:
@@ -310,29 +302,7 @@ def test_budget_allows_a_share() -> None:
     assert sum(budget.allow() for _ in range(50)) == 20
 
 
-def test_breaker_opens_probes_and_closes() -> None:
-    breaker = Breaker(failures=2, open_s=0.05)
-    for _ in range(2):
-        breaker.before()
-        breaker.failed()
-    with pytest.raises(JudgeUnavailable, match="2 times in a row") as info:
-        breaker.before("judge x")
-    assert info.value.retry_after is not None
-    time.sleep(0.06)
-    breaker.before()
-    with pytest.raises(JudgeUnavailable):
-        breaker.before()  # the probe is out
-    breaker.failed()
-    with pytest.raises(JudgeUnavailable):
-        breaker.before()
-    time.sleep(0.06)
-    breaker.before()
-    breaker.succeeded()
-    breaker.before()
-    assert not breaker.is_open
-
-
-@pytest.mark.parametrize("thing", [Limiter(2), RateLimit(10), RetryBudget(0.1), Breaker(), Retry()])
+@pytest.mark.parametrize("thing", [Limiter(2), RetryBudget(0.1), Retry()])
 def test_all_of_them_pickle(thing: Any) -> None:
     again = pickle.loads(pickle.dumps(thing))
     assert type(again) is type(thing)
@@ -342,7 +312,6 @@ def test_all_of_them_pickle(thing: Any) -> None:
 def test_wrong_numbers_are_said() -> None:
     for build in (
         lambda: Limiter(0),
-        lambda: RateLimit(0),
         lambda: Retry(attempts=0),
         lambda: Retry(budget=-1),
         lambda: Retry(wait_initial_s=-0.1),
@@ -350,28 +319,10 @@ def test_wrong_numbers_are_said() -> None:
         lambda: Retry(attempts=2.5),  # type: ignore[arg-type]
         lambda: Retry(attempts=math.nan),  # type: ignore[arg-type]
         lambda: Retry(budget="1"),  # type: ignore[arg-type]
-        lambda: Breaker(failures=0),
     ):
         with pytest.raises(ConfigError):
             build()
     assert Retry(attempts=1, wait_initial_s=0, wait_max_s=0, budget=0).attempts == 1
-
-
-async def test_more_places_let_those_who_wait_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    limiter = Limiter(1)
-    await limiter.acquire()
-    waiting = [asyncio.create_task(limiter.acquire()) for _ in range(2)]
-    await asyncio.sleep(0)
-    limiter.resize(2)
-    done, left = await asyncio.wait(waiting, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
-    assert (len(done), len(left), limiter.held) == (1, 1, 2)
-    limiter.resize(1)
-    limiter.release()
-    await asyncio.sleep(0.05)
-    assert limiter.held == 1  # those above the new number leave, and nobody takes their place
-    limiter.release()
-    await asyncio.wait(left, timeout=0.5)
-    assert limiter.held == 1
 
 
 def test_a_frozen_heap_has_no_garbage_in_it() -> None:

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from judgekit import ConfigError, Failed, Graded, GradingRunner, Rollout, grader
-from judgekit.execution.pool import PickledGrader, ProcessPool
+from judgekit.execution.pickled import PickledGrader
+from judgekit.execution.pool import ProcessPool
 
 sys.path.insert(0, str(Path(__file__).parent))  # the workers inherit it
 from pool_graders import Act
@@ -140,7 +141,7 @@ SCRIPT = """
     from dataclasses import dataclass
     from functools import cache
     from judgekit import GradingRunner, Rollout, grader
-    from judgekit.execution.pool import PickledGrader, ProcessPool
+    from judgekit.execution.pool import ProcessPool
 
     @grader(where="process")
     def size(response: str) -> float:

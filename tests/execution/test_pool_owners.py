@@ -17,7 +17,9 @@ import pytest
 
 from judgekit import Rollout
 from judgekit.errors import GraderRaised
-from judgekit.execution.pool import PickledGrader, ProcessPool, WorkerTimeout
+from judgekit.execution.pickled import PickledGrader
+from judgekit.execution.pool import ProcessPool
+from judgekit.execution.pool_crew import WorkerTimeout
 
 from .hostile_graders import (
     Breaks,

@@ -28,7 +28,7 @@ from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict, Piece, Sampling, Turn
 from judgekit.judges.layers.cache import Cached, DiskCache, request_key
 from judgekit.judges.layers.coalescing import Coalescing
-from judgekit.judges.layers.pressure import Breaker
+from judgekit.judges.layers.pressure import Breaker, Places
 from judgekit.judges.layers.retrying import Retrying
 from judgekit.judges.layers.routed import Routed
 from judgekit.judges.layers.spending import Budget, Spending
@@ -54,7 +54,7 @@ def ask(text: str = "a", shared: str = "s", **options: object) -> JudgeRequest:
 
 async def test_limited_bounds_calls_at_once() -> None:
     inner = ScriptedJudge("1", latency_s=0.001)
-    judge = Limited(inner, max_concurrency=3)
+    judge = Limited(inner, [Places(3)])
     await asyncio.gather(*(judge.complete(ask(str(i))) for i in range(20)))
     assert inner.peak_in_flight == 3
 
@@ -68,7 +68,7 @@ async def test_an_attempts_time_starts_with_its_slot() -> None:
                 await asyncio.sleep(3600)
             return await super().complete(request)
 
-    judge = Limited(Hangs("1"), max_concurrency=2, attempt_timeout_s=0.05)
+    judge = Limited(Hangs("1"), [Places(2)], attempt_timeout_s=0.05)
     calls = [judge.complete(ask("hang")) for _ in range(4)] + [judge.complete(ask("fine")) for _ in range(4)]
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(r).__name__ for r in results] == ["JudgeTimeout"] * 4 + ["JudgeReply"] * 4
@@ -100,7 +100,7 @@ async def test_the_runner_does_not_retry_what_a_layer_has_retried() -> None:
 
 async def test_an_open_breaker_spares_the_engine() -> None:
     dead = ScriptedJudge(JudgeUnavailable("down"))
-    judge = Limited(dead, breaker=Breaker(failures=3, open_s=60))
+    judge = Limited(dead, [Breaker(failures=3, open_s=60)])
     for _ in range(10):
         with pytest.raises(JudgeUnavailable):
             await judge.complete(ask())
@@ -108,7 +108,7 @@ async def test_an_open_breaker_spares_the_engine() -> None:
 
 
 async def test_a_refusal_is_no_failure_of_the_engine() -> None:
-    judge = Limited(ScriptedJudge(JudgeRejected("no")), breaker=Breaker(failures=1, open_s=60))
+    judge = Limited(ScriptedJudge(JudgeRejected("no")), [Breaker(failures=1, open_s=60)])
     for _ in range(3):
         with pytest.raises(JudgeRejected):
             await judge.complete(ask())
@@ -117,11 +117,13 @@ async def test_a_refusal_is_no_failure_of_the_engine() -> None:
 async def test_a_budget_that_is_spent_says_nothing_of_the_engine() -> None:
     script = [JudgeUnavailable("down"), JudgeUnavailable("down")]
     breaker = Breaker(failures=3, open_s=60)
-    judge = Limited(ScriptedJudge(script), breaker=breaker, spending=Spending(Budget(requests=2)))
+    budgeted = Limited(ScriptedJudge(script), [breaker, Spending(Budget(requests=2))])
     for error in (JudgeUnavailable, JudgeUnavailable, JudgeBudgetSpent):
         with pytest.raises(error):
-            await judge.complete(ask())
-    breaker.failed()
+            await budgeted.complete(ask())
+    assert not breaker.is_open
+    with pytest.raises(JudgeUnavailable):
+        await Limited(ScriptedJudge(JudgeUnavailable("down")), [breaker]).complete(ask())
     assert breaker.is_open
 
 

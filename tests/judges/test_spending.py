@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import itertools
 import json
 import math
-import pickle
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -28,11 +27,10 @@ from judgekit import (
 )
 from judgekit.config import load_runner
 from judgekit.errors import JudgeBudgetSpent
-from judgekit.execution.limits import Limiter
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict, OpenAIJudge, Piece, Turn
 from judgekit.judges.engines.http import retry_after
-from judgekit.judges.layers.pressure import AdaptiveLimit, RateLimit
+from judgekit.judges.layers.pressure import Breaker, Call, Gate, Places, RateLimit
 from judgekit.judges.layers.spending import Budget, Spending, TokenRate
 from judgekit.judges.layers.stack import CacheOptions, LayerOptions, Limited, stacked
 from judgekit.testing import ScriptedJudge
@@ -49,6 +47,15 @@ def ask(text: str = "a" * 400) -> JudgeRequest:
 def reply(prompt: int = 100, completion: int = 1, cached: int = 0) -> JudgeReply:
     usage = Usage(calls=1, prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached)
     return JudgeReply("1", choice_probs={"0": 0.0, "1": 1.0}, label_mass=1.0, usage=usage)
+
+
+async def passed(gate: Gate, outcome: object, text: str = "a" * 400) -> Call:
+    """Send a call through a gate, with that outcome."""
+    call = Call(ask(text))
+    await gate.enter(call)
+    call.sent, call.outcome = time.monotonic(), outcome
+    gate.leave(call)
+    return call
 
 
 # ---- budgets
@@ -77,7 +84,7 @@ async def test_requests_count_retries_and_calls_in_flight_are_finished() -> None
         await stack.complete(ask("third"))
     assert len(judge.requests) == 3
     slow = ScriptedJudge(reply(), latency_s=0.01)
-    limited = Limited(slow, spending=Spending(Budget(tokens=101)))
+    limited = Limited(slow, [Spending(Budget(tokens=101))])
     found = await asyncio.gather(*(limited.complete(ask(str(i))) for i in range(4)))
     assert len(found) == 4
     with pytest.raises(JudgeBudgetSpent, match="404 tokens of 101 tokens"):
@@ -90,13 +97,12 @@ def test_prices_count_cached_tokens_apart() -> None:
     assert math.isclose(Price(input=0.5, output=2.0).usd(usage), 0.5 + 0.2)
 
 
-def test_a_budget_that_will_end_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    spending = Spending(Budget(usd=1.0), Price(input=1.0, output=1.0))
+async def test_a_budget_that_will_end_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    spending = Spending(Budget(usd=1.0), Price(input=1.0, output=1.0), "judge")
     for _ in range(10):  # ten tenths are less than 1, to a computer
-        spending.before("judge")
-        spending.after(Usage(1, 100_000), "judge")
+        await passed(spending, reply(100_000, 0))
     with pytest.raises(JudgeBudgetSpent, match=r"1\.00 US dollars of 1\.00 US dollars"):
-        spending.before("judge")
+        await spending.enter(Call(ask()))
     (line,) = [r.getMessage() for r in caplog.records]
     assert "judge has spent 0.80 US dollars of its budget of 1.00 US dollars" in line
 
@@ -206,16 +212,21 @@ async def test_counts_that_cannot_be_are_none(
 # ---- tokens per minute
 
 
-def test_tokens_are_spaced_and_put_right() -> None:
+async def test_tokens_are_spaced_and_put_right() -> None:
     rate = TokenRate(6000)  # 100 a second
-    assert rate.reserve(400, 0.0) == (100.0, 0.0)
-    assert rate.reserve(400, 0.0) == (100.0, 1.0)
-    rate.settle(100.0, 400, 50)  # both took half
-    rate.settle(100.0, 400, 50)
-    tokens, wait = rate.reserve(400, 0.0)
-    assert (tokens, wait) == (50.0, 1.0)
-    rate.settle(50.0, 400, 0)  # it failed: nothing was taken
-    assert rate.reserve(400, 1.0)[1] == 0.0
+    first = Call(ask("a" * 400))
+    await rate.enter(first)
+    assert first.reserved == 100.0
+    assert 0.9 < rate._free_at - time.monotonic() <= 1.0
+    first.outcome = reply(50, 0)  # it took half
+    rate.leave(first)
+    assert rate._free_at - time.monotonic() <= 0.5
+    second = Call(ask("a" * 400))
+    await rate.enter(second)
+    assert second.reserved == 50.0
+    second.outcome = JudgeUnavailable("down")  # it failed: nothing was taken
+    rate.leave(second)
+    assert rate._free_at <= time.monotonic()
 
 
 async def test_waiting_for_tokens_counts_against_no_timeout() -> None:
@@ -225,74 +236,117 @@ async def test_waiting_for_tokens_counts_against_no_timeout() -> None:
     assert [r.status for r in results] == ["scored"] * 10
 
 
-async def test_a_call_that_is_cancelled_while_it_waits_gives_its_tokens_back() -> None:
-    rate = TokenRate(60)
-    await rate.wait(4)
-    waiting = asyncio.create_task(rate.wait(4000))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await waiting
-    _, wait = rate.reserve(4, asyncio.get_running_loop().time())
-    assert wait < 5
-
-
-async def test_calls_that_are_cancelled_while_they_wait_give_their_starts_back() -> None:
-    rate = RateLimit(60)
-    await rate.wait()
-    waiting = [asyncio.create_task(rate.wait()) for _ in range(100)]
+@pytest.mark.parametrize("gate", [TokenRate(60), RateLimit(60), Places(1)])
+async def test_calls_that_are_cancelled_while_they_wait_have_taken_nothing(gate: Gate) -> None:
+    first = Call(ask("a" * 4))
+    await gate.enter(first)  # the next one waits
+    calls = [Call(ask("a" * 4000)) for _ in range(100)]
+    waiting = [asyncio.create_task(gate.enter(call)) for call in calls]
     await asyncio.sleep(0)
     for task in waiting:
         task.cancel()
     await asyncio.wait(waiting)
-    assert rate.reserve(time.monotonic()) <= 1
+    if isinstance(gate, Places):
+        assert gate.taken == 1
+    elif isinstance(gate, TokenRate):
+        assert gate._free_at - time.monotonic() <= 1
+    else:
+        assert gate._next - time.monotonic() <= 1
+
+
+async def test_starts_are_spaced_and_a_place_that_was_given_up_is_not_given_out_twice() -> None:
+    rate = RateLimit(1200)  # 0.05 s
+    starts: list[float] = []
+
+    async def call() -> None:
+        await rate.enter(Call(ask()))
+        starts.append(time.monotonic())
+
+    tasks = [asyncio.create_task(call()) for _ in range(6)]
+    await asyncio.sleep(0.01)
+    tasks[1].cancel()
+    tasks[2].cancel()
+    tasks += [asyncio.create_task(call()) for _ in range(2)]
+    await asyncio.wait(tasks)
+    assert len(starts) == 6
+    assert min(b - a for a, b in itertools.pairwise(starts)) > 0.04
 
 
 # ---- concurrency that adapts
 
 
-async def test_a_limiter_can_be_resized_while_calls_wait() -> None:
-    limiter = Limiter(1)
-    await limiter.acquire()
-    waiting = [asyncio.create_task(limiter.acquire()) for _ in range(3)]
-    await asyncio.sleep(0)
-    limiter.resize(3)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert [w.done() for w in waiting] == [True, True, False]
-    limiter.resize(1)
-    limiter.release()
-    limiter.release()
-    await asyncio.sleep(0)
-    assert not waiting[2].done()
-    assert limiter.held == 1
-    limiter.release()
-    await waiting[2]
-    limiter.release()
-    assert limiter.held == 0
-
-
-def test_concurrency_doubles_then_is_halved_then_grows_by_one_a_round() -> None:
-    adaptive = AdaptiveLimit(2, 64)
+async def test_concurrency_doubles_then_is_halved_then_grows_by_one_a_round() -> None:
+    places = Places(64, 2)
+    full = JudgeUnavailable("429")
+    full.refused = True
     for _ in range(14):
-        adaptive.answered()
-    assert adaptive.limiter.total == 16
-    adaptive.failed(JudgeUnavailable("429"), math.inf)
-    assert adaptive.limiter.total == 8
-    adaptive.failed(JudgeUnavailable("429"), 0.0)  # it began before the cut
-    assert adaptive.limiter.total == 8
+        await passed(places, reply())
+    assert places.size == 16
+    calls = [Call(ask()) for _ in range(16)]
+    for call in calls:
+        await places.enter(call)
+        call.sent = time.monotonic()
+    for call in calls:  # one wave is cut once
+        call.outcome = full
+        places.leave(call)
+    assert places.size == 8
     for _ in range(9):
-        adaptive.answered()
-    assert adaptive.limiter.total == 9
+        await passed(places, reply())
+    assert int(places.size) == 9
     lost = JudgeUnavailable("gone")
     lost.lost = True
     for error in (lost, JudgeRejected("no")):
-        adaptive.failed(error, math.inf)
-    assert adaptive.limiter.total == 9
+        await passed(places, error)
+    assert int(places.size) == 9
     for _ in range(10):
-        adaptive.failed(JudgeTimeout("late"), math.inf)
-    assert adaptive.limiter.total == 2
-    assert pickle.loads(pickle.dumps(adaptive)).high == 64
+        await passed(places, JudgeTimeout("late"))
+    assert places.size == 2
+
+
+async def test_without_a_least_only_refusals_cut_and_what_was_cut_grows_back() -> None:
+    places = Places()
+    full = JudgeUnavailable("429")
+    full.refused = True
+    await passed(places, JudgeTimeout("late"))
+    assert places.size == math.inf
+    calls = [Call(ask()) for _ in range(64)]
+    for call in calls:
+        await places.enter(call)
+        call.sent = time.monotonic()
+    for call in calls:
+        call.outcome = full
+        places.leave(call)
+    assert places.size == 32
+    for _ in range(100):
+        await passed(places, reply())
+    assert places.size == math.inf
+
+
+async def test_breaker_opens_probes_and_closes() -> None:
+    breaker = Breaker(failures=2, open_s=0.05, who="judge x")
+    down = JudgeUnavailable("down")
+    old = Call(ask())
+    await breaker.enter(old)  # began before it opened
+    for _ in range(2):
+        await passed(breaker, down)
+    with pytest.raises(JudgeUnavailable, match="judge x failed 2 times in a row") as info:
+        await breaker.enter(Call(ask()))
+    assert info.value.retry_after is not None
+    await asyncio.sleep(0.06)
+    probe = Call(ask())
+    await breaker.enter(probe)
+    old.outcome = asyncio.CancelledError()
+    breaker.leave(old)  # the end of an old call lets no second probe through
+    with pytest.raises(JudgeUnavailable):
+        await breaker.enter(Call(ask()))
+    probe.outcome = down
+    breaker.leave(probe)
+    with pytest.raises(JudgeUnavailable):
+        await breaker.enter(Call(ask()))
+    await asyncio.sleep(0.06)
+    await passed(breaker, reply())
+    await breaker.enter(Call(ask()))
+    assert not breaker.is_open
 
 
 class Busy(FakeServer):
@@ -351,7 +405,7 @@ async def test_an_endpoint_that_takes_a_few_is_not_flooded() -> None:
         ({"Retry-After": "0001-01-01T00:00:00+23:59"}, 0.0),
         ({"Retry-After": "9999-12-31T23:59:59-23:59"}, None),
         ({"Retry-After": "9" * 5000 + "s"}, None),
-        ({"Retry-After": "86400"}, None),
+        ({"Retry-After": "86400"}, 86400.0),
         ({"Retry-After": "2026-01-01T00:00:00"}, None),
         ({}, None),
     ],

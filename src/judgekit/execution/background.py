@@ -40,12 +40,14 @@ class _Background:
         self.crossing = Crossing(self.loop)
 
     def _run(self) -> None:
+        runner = asyncio.Runner()
         try:
-            asyncio.run(self._serve())
-        except OSError as error:
-            if self._ready.done():
-                raise
-            self._ready.set_exception(error)  # no descriptor is left for a loop
+            runner.get_loop()
+        except OSError as error:  # no descriptor is left for one
+            self._ready.set_exception(error)
+            return
+        with runner:
+            runner.run(self._serve())
 
     async def _serve(self) -> None:
         self._ready.set_result(asyncio.get_running_loop())

@@ -84,12 +84,6 @@ class Limiter:
             self.held -= 1
             self._hand_out()
 
-    def resize(self, total: int) -> None:
-        """Change the limit. Holders above a lowered one keep their places until they leave."""
-        with self._lock:
-            self.total = total
-            self._hand_out()
-
     def _hand_out(self) -> None:
         """Give free places to waiters."""
         while self._waiters and self.held < self.total:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 from msgspec import Struct
+
+from judgekit.fork import in_child
+
+_lock = threading.RLock()
+"""A judge's loop holds a stopwatch that the run's loop reads, and others share it."""
+
+
+@in_child
+def _forked() -> None:
+    global _lock
+    _lock = threading.RLock()
 
 
 class Stopwatch(Struct, gc=False, eq=False):
@@ -43,11 +55,12 @@ class Stopwatch(Struct, gc=False, eq=False):
 
     def excuse(self, since: float) -> None:
         """Also exclude the time since *since* (monotonic): only now is it known that a call hung."""
-        now = time.monotonic()
-        self._held_s += max(0.0, now - max(since, self._excused))  # several calls may have hung at once
-        self._excused = now
-        for other in self._sharers:
-            other.excuse(since)
+        with _lock:
+            now = time.monotonic()
+            self._held_s += max(0.0, now - max(since, self._excused))  # several calls may have hung at once
+            self._excused = now
+            for other in self._sharers:
+                other.excuse(since)
 
     @contextmanager
     def shared_by(self, other: Stopwatch | None) -> Iterator[None]:
@@ -59,33 +72,38 @@ class Stopwatch(Struct, gc=False, eq=False):
         try:
             yield
         finally:
-            sharers = list(self._sharers)
-            sharers.remove(other)
-            self._sharers = tuple(sharers)
-            if self._holds:
-                other.release()
+            with _lock:
+                sharers = list(self._sharers)
+                sharers.remove(other)
+                self._sharers = tuple(sharers)
+                if self._holds:
+                    other.release()
 
     def add_sharer(self, other: Stopwatch) -> None:
         """Hold *other* along with this stopwatch from now on."""
-        self._sharers += (other,)
-        if self._holds:
-            other.hold()
+        with _lock:
+            self._sharers += (other,)
+            if self._holds:
+                other.hold()
 
     def hold(self) -> None:
         """Exclude the time from now until `release` has been called as often."""
-        self._holds += 1
-        if self._holds == 1:
-            self._since = time.monotonic()
-            for other in self._sharers:
-                other.hold()
+        with _lock:
+            if not self._holds:
+                self._since = time.monotonic()
+                for other in self._sharers:
+                    other.hold()
+            self._holds += 1
 
     def release(self) -> None:
         """End a hold."""
-        self._holds -= 1
-        if not self._holds:
-            self._held_s += time.monotonic() - self._since
-            for other in self._sharers:
-                other.release()
+        with _lock:
+            if self._holds == 1:
+                now = time.monotonic()  # in this order, for `held_s` reads without the lock
+                self._held_s, self._since = self._held_s + now - self._since, now
+                for other in self._sharers:
+                    other.release()
+            self._holds -= 1
 
 
 STOPWATCH: ContextVar[Stopwatch | None] = ContextVar("judgekit_stopwatch", default=None)

@@ -14,6 +14,7 @@ import anyio
 
 from judgekit.errors import ConfigError
 from judgekit.execution.together import together
+from judgekit.judges.home import at_home
 
 
 @asynccontextmanager
@@ -28,16 +29,16 @@ async def awake(*targets: Any) -> AsyncIterator[None]:
     """
     able = _sleepers(targets)
     try:
-        _raise_first(await together(judge.wake_up() for judge in able))
+        _raise_first(await together(at_home(judge.wake_up) for judge in able))
         yield
     finally:
         with anyio.CancelScope(shield=True):  # a trainer's step follows that needs the memory
-            _raise_first(await together(judge.sleep() for judge in able))
+            _raise_first(await together(at_home(judge.sleep) for judge in able))
 
 
 async def sleep(*targets: Any) -> None:
     """Let judges sleep, or those that runners own: before the first grading phase, once they are started."""
-    _raise_first(await together(judge.sleep() for judge in _sleepers(targets)))
+    _raise_first(await together(at_home(judge.sleep) for judge in _sleepers(targets)))
 
 
 def _sleepers(targets: tuple[Any, ...]) -> list[Any]:

@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from judgekit.errors import ConfigError
-from judgekit.execution.pool import PickledGrader, ProcessPool
+from judgekit.execution.pickled import PickledGrader
+from judgekit.execution.pool import ProcessPool
 from judgekit.execution.threads import call_in_thread
 from judgekit.graders.protocol import is_group_grader
 from judgekit.reward.tree import RewardTree

@@ -24,6 +24,7 @@ from judgekit.judges.asking.material import (
 from judgekit.judges.asking.prompt import Material, Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, Verdict, VerdictFormat
 from judgekit.judges.base import WRAPPER, Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
+from judgekit.judges.home import at_home
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
 from judgekit.types import KEEP_PROMPTS, Abstained, Grade, Graded, Message, Rollout, Usage, look_up
 
@@ -396,14 +397,14 @@ class Asking:
         request, form = self.request(prepared, vote, await self.form(judge))
         if (wrapped := WRAPPER.get()) is not None:
             judge = wrapped(judge)
-        reply = await judge.complete(request)
+        reply = await at_home(judge.complete, request)
         usage = reply.usage
         try:
             return _with_prompt(form.read(reply, reply.nonce or request.nonce), request), reply, usage
         except VerdictError:
             request = self._again(request, form)
         try:
-            reply = await judge.complete(request)
+            reply = await at_home(judge.complete, request)
             usage += reply.usage
             return _with_prompt(form.read(reply, reply.nonce or request.nonce), request), reply, usage
         except JudgekitError as error:

@@ -8,6 +8,7 @@ from judgekit.errors import ConfigError
 from judgekit.judges.asking.material import encodable, unread_part, whole_text
 from judgekit.judges.base import Piece, Role, Turn
 from judgekit.judges.engines.reward_models import RewardModel
+from judgekit.judges.home import at_home
 from judgekit.judges.layers.routes import start_judges
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
@@ -54,7 +55,7 @@ class RewardModelGrader:
             return Abstained("there is no prompt")
         if not isinstance(rollout.prompt, str) and (unread := unread_part(rollout.prompt)) is not None:
             return Abstained(f"there is {unread} in the prompt, and the model reads text only")
-        value, usage = await self.model.reward(self._turns(rollout))
+        value, usage = await at_home(self.model.reward, self._turns(rollout))
         if self.squash:
             value = 1 / (1 + math.exp(-value)) if value >= 0 else 1 - 1 / (1 + math.exp(value))
         return Graded(value, usage=usage)

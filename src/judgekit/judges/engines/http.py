@@ -329,7 +329,7 @@ def _shown(location: str) -> str:
 
 def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> JudgeError:
     """Map an HTTP error status to a judge error."""
-    detail, field = "", ""
+    detail, field, quota = "", "", ""
     with contextlib.suppress(ValueError, AttributeError, RecursionError):
         parsed = json.loads(raw)
         if isinstance(parsed, list) and parsed:  # Gemini's
@@ -342,18 +342,26 @@ def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> J
         )
         if isinstance(error, dict) and isinstance(error.get("param"), str):
             field = error["param"][:100]
+        if isinstance(error, dict):
+            quota = str(error.get("code") or error.get("type") or "")
     detail = detail or raw[:100].decode("utf-8", "replace")
     if status in (401, 403):
         return JudgeRejected(
             f"{who} refuses the API key (HTTP {status}): check api_key or LLM_JUDGE_SERVER_API_KEY", status
         )
+    if status == 429 and quota == "insufficient_quota":  # no wait will end it
+        return JudgeRejected(f"{who} answered HTTP 429: {detail}", status)
     if status in (408, 409, 425, 429) or status >= 500:
-        return JudgeUnavailable(f"{who} answered HTTP {status}: {detail}", retry_after=retry_after(headers))
+        wait = retry_after(headers)
+        asks = "" if wait is None else f" (asks to wait {wait:g} s)"
+        unavailable = JudgeUnavailable(f"{who} answered HTTP {status}: {detail}{asks}", retry_after=wait)
+        unavailable.refused = status in (429, 503)
+        return unavailable
     return JudgeRejected(f"{who} answered HTTP {status}: {detail}", status, field)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the server asks to wait, below an hour.
+    """Return the seconds that the server asks to wait.
 
     `Retry-After` in seconds or as a date, `retry-after-ms`, or the longest reset of an exhausted rate limit: the headers
     `x-ratelimit-remaining-…` and `-reset-…` of OpenAI (`6m0s`), `anthropic-ratelimit-…-remaining` and `-reset` (a time).
@@ -367,7 +375,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             ):
                 if headers.get(left) == "0":
                     waits.append(_seconds(headers.get(reset, "")))
-    return max((wait for wait in waits if wait is not None and 0 <= wait < 3600), default=None)
+    return max((wait for wait in waits if wait is not None and 0 <= wait <= _LONGEST_S), default=None)
+
+
+_LONGEST_S = 7 * 86400.0
+"""A server that asks for a longer pause than a week means something else."""
 
 
 def _seconds(text: str, per_second: float = 1.0) -> float | None:

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from judgekit.errors import JudgeError, JudgeUnavailable
 from judgekit.execution.limits import Retry, RetryBudget
+from judgekit.execution.stopwatch import off_the_clock
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
-from judgekit.judges.layers.pressure import Breaker
+from judgekit.judges.layers.pressure import Breaker, Pause, overloads
 from judgekit.judges.layers.recovery import HangGuard, Recovery
 
 T = TypeVar("T")
@@ -45,8 +46,11 @@ class Retrying:
         self.budget = RetryBudget(self.retry.budget)
         able = hasattr(engine, "ready")
         self.recovery = Recovery(engine, restart_wait_s) if able and restart_wait_s > 0 else None
+        self.restart_wait_s = restart_wait_s
         self._guard = HangGuard(engine)
         self._breaker = breaker
+        self._paces = any(isinstance(gate, Pause) for gate in getattr(inner, "gates", ()))
+        """Whether calls to *inner* wait there while the endpoint refuses."""
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         self.budget.call()
@@ -66,13 +70,28 @@ class Retrying:
             self.recovery.answered()
 
     async def _tried(self, call: Callable[[], Awaitable[T]], allowed: Callable[[], bool]) -> T:
-        """Make *call*, and again after what may pass, where another try is *allowed*."""
+        """Make *call*, and again after what may pass, where another try is *allowed*.
+
+        A refusal costs no attempt, nothing of the budget and no evaluation's time: the gates hold the next try back until
+        the endpoint takes calls again, for `restart_wait_s` in all.
+        """
         attempt = 1
+        refused_until: float | None = None
         while True:
             asked = time.monotonic()
             try:
                 return await call()
             except JudgeError as error:
+                if overloads(error) and self.restart_wait_s > 0:
+                    now = time.monotonic()
+                    refused_until = refused_until or now + self.restart_wait_s
+                    if now + (error.retry_after or 0.0) > refused_until:
+                        error.exhausted = True
+                        raise
+                    if not self._paces:
+                        with off_the_clock():
+                            await asyncio.sleep(error.retry_after or self.retry.wait_s(attempt, error))
+                    continue
                 if not error.retryable or attempt >= self.retry.attempts:
                     error.exhausted = True
                     raise
@@ -93,5 +112,5 @@ class Retrying:
         if not await self.recovery.wait(asked, error):
             return False
         if self._breaker is not None:
-            self._breaker.succeeded()
+            self._breaker.close()
         return True

@@ -8,6 +8,7 @@ from typing import Any
 from judgekit.errors import ConfigError
 from judgekit.execution.together import start_together
 from judgekit.judges.base import Judge
+from judgekit.judges.home import at_home
 from judgekit.types import Abstained, Rollout, field_text, first_match
 
 
@@ -47,4 +48,4 @@ async def start_judges(*judges: Any) -> None:
             wanted += [*judge.routes.values(), judge.default]
         else:
             wanted.append(judge)
-    await start_together(wanted)
+    await at_home(start_together, wanted)

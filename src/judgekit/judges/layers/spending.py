@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from threading import Lock, RLock
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, JudgeBudgetSpent
+from judgekit.judges.base import JudgeRequest, Turn
+from judgekit.judges.layers.pressure import Call
 from judgekit.judges.layers.recovery import not_asking
 from judgekit.types import Price, Usage
 
@@ -50,59 +52,60 @@ class Spending:
     finished and counted. What a call cost that failed is not known: it counts as a request.
     """
 
-    def __init__(self, budget: Budget, price: Price | None = None) -> None:
+    def __init__(self, budget: Budget, price: Price | None = None, who: str = "the judge") -> None:
         if budget.usd is not None and price is None:
             raise ConfigError(
                 "budget: usd needs the judge's price, such as price: {input: 0.15, output: 0.6} (US dollars per million tokens)"
             )
         self.budget = budget
         self.price = price
+        self.who = who
         self.requests = 0
         self.tokens = 0.0
         self.usd = 0.0
         self._counted = self._silent = 0
         """Replies in these sums, and those before the first that told its tokens."""
         self._warned = False
-        self._lock = Lock()
 
-    def before(self, who: str) -> None:
-        """Count a request. Raises JudgeBudgetSpent."""
-        with self._lock:
-            for name, spent, limit in self._limits():
-                if spent >= limit * (1 - 1e-9):  # sums of prices are rounded
-                    raise JudgeBudgetSpent(
-                        f"the budget of {who} is spent: {_amount(name, spent)} of {_amount(name, limit)}"
-                    )
-            self.requests += 1
+    async def enter(self, call: Call, /) -> None:
+        """Count a request: the last gate before it is sent. Raises JudgeBudgetSpent."""
+        for name, spent, limit in self._limits():
+            if spent >= limit * (1 - 1e-9):  # sums of prices are rounded
+                raise JudgeBudgetSpent(
+                    f"the budget of {self.who} is spent: {_amount(name, spent)} of {_amount(name, limit)}"
+                )
+        self.requests += 1
 
-    def after(self, usage: Usage, who: str) -> None:
+    def leave(self, call: Call, /) -> None:
         """Count what a request cost; on average what the others did, where its reply does not tell.
 
         Raises ConfigError if the judge never tells its tokens.
         """
-        with self._lock:
-            if usage.prompt_tokens:
-                tokens: float = usage.prompt_tokens + usage.completion_tokens
-                usd = self.price.usd(usage) if self.price is not None else 0.0
-            elif self._counted:
-                tokens, usd = self.tokens / self._counted, self.usd / self._counted
-            else:
-                tokens = usd = 0.0
-                self._silent += 1
-                if self._silent >= _SILENT and (self.budget.tokens or self.budget.usd):
-                    raise ConfigError(
-                        f"{who} does not tell how many tokens it used: its budget can only be in requests"
-                    )
-            if tokens:
-                self.tokens += tokens
-                self.usd += usd
-                self._counted += 1
-            near = [one for one in self._limits() if one[1] >= _WARN_AT * one[2] * (1 - 1e-9)]
-            warn, self._warned = bool(near) and not self._warned, self._warned or bool(near)
-        if warn:
+        if isinstance(call.outcome, BaseException):
+            return
+        usage = usage_of(call.outcome)
+        if usage.prompt_tokens:
+            tokens: float = usage.prompt_tokens + usage.completion_tokens
+            usd = self.price.usd(usage) if self.price is not None else 0.0
+        elif self._counted:
+            tokens, usd = self.tokens / self._counted, self.usd / self._counted
+        else:
+            tokens = usd = 0.0
+            self._silent += 1
+            if self._silent >= _SILENT and (self.budget.tokens or self.budget.usd):
+                raise ConfigError(
+                    f"{self.who} does not tell how many tokens it used: its budget can only be in requests"
+                )
+        if tokens:
+            self.tokens += tokens
+            self.usd += usd
+            self._counted += 1
+        near = [one for one in self._limits() if one[1] >= _WARN_AT * one[2] * (1 - 1e-9)]
+        if near and not self._warned:
+            self._warned = True
             name, spent, limit = near[0]
             logger.warning(
-                "%s has spent %s of its budget of %s", who, _amount(name, spent), _amount(name, limit)
+                "%s has spent %s of its budget of %s", self.who, _amount(name, spent), _amount(name, limit)
             )
 
     def _limits(self) -> list[tuple[str, float, float]]:
@@ -113,9 +116,6 @@ class Spending:
             if limit is not None:
                 found.append((name, spent, limit))
         return found
-
-    def __reduce__(self) -> Any:
-        return Spending, (self.budget, self.price)
 
 
 def _amount(name: str, value: float) -> str:
@@ -128,55 +128,57 @@ class TokenRate:
     What a request will take is guessed from its length and from the requests before it, and put right when its reply is there.
     """
 
-    def __init__(self, per_minute: float) -> None:
+    def __init__(self, per_minute: float, who: str = "the judge") -> None:
         if not 0 < per_minute < float("inf"):
             raise ConfigError(f"tokens_per_minute is a number above 0, not {per_minute!r}")
         self.per_minute = per_minute
+        self.who = who
         self._free_at = 0.0
         self._chars = self._silent = 0
         self._tokens = 0.0
-        self._lock = RLock()  # a call that is garbage may settle while we have it
+        self._turn = asyncio.Lock()
 
-    def reserve(self, chars: int, now: float) -> tuple[float, float]:
-        """Reserve the tokens of a request of so many characters; returns them, and the seconds to wait from *now*."""
-        with self._lock:
-            per_char = self._tokens / self._chars if self._chars else 1 / _CHARS_PER_TOKEN
-            tokens = chars * per_char
-            start = max(self._free_at, now)
-            self._free_at = start + tokens * 60.0 / self.per_minute
-            return tokens, start - now
+    async def enter(self, call: Call, /) -> None:
+        """Wait for the next start, and reserve the call's tokens."""
+        with not_asking():
+            async with self._turn:  # whoever gives up here has reserved nothing
+                if (wait := self._free_at - time.monotonic()) > 0:
+                    await asyncio.sleep(wait)
+                per_char = self._tokens / self._chars if self._chars else 1 / _CHARS_PER_TOKEN
+                call.reserved = chars_of(call.request) * per_char
+                self._free_at = time.monotonic() + self._seconds(call.reserved)
 
-    def after(self, usage: Usage, reserved: float, chars: int, who: str) -> None:
-        """Put a reservation right by what the request took; it was right where the reply does not tell.
+    def leave(self, call: Call, /) -> None:
+        """Put the reservation right by what the request took; it was right where the reply does not tell.
 
         Raises ConfigError if the judge never tells its tokens.
         """
+        if isinstance(call.outcome, BaseException):
+            self._free_at -= self._seconds(call.reserved)
+            return
+        usage = usage_of(call.outcome)
         if tokens := usage.prompt_tokens + usage.completion_tokens:
-            self.settle(reserved, chars, tokens)
+            self._free_at += self._seconds(tokens - call.reserved)
+            self._chars += chars_of(call.request)
+            self._tokens += tokens
         elif not self._tokens:
             self._silent += 1
             if self._silent >= _SILENT:
-                raise ConfigError(f"{who} does not tell how many tokens it used: leave tokens_per_minute out")
+                raise ConfigError(
+                    f"{self.who} does not tell how many tokens it used: leave tokens_per_minute out"
+                )
 
-    def settle(self, reserved: float, chars: int, tokens: float) -> None:
-        """Put a reservation right."""
-        with self._lock:
-            self._free_at += (tokens - reserved) * 60.0 / self.per_minute
-            if tokens:
-                self._chars += chars
-                self._tokens += tokens
+    def _seconds(self, tokens: float) -> float:
+        return tokens * 60.0 / self.per_minute
 
-    async def wait(self, chars: int) -> float:
-        """Wait for the next start; returns the reservation. The wait counts against no evaluation's timeout."""
-        reserved, delay = self.reserve(chars, time.monotonic())
-        if delay > 0:
-            try:
-                with not_asking():
-                    await asyncio.sleep(delay)
-            except BaseException:
-                self.settle(reserved, chars, 0)
-                raise
-        return reserved
 
-    def __reduce__(self) -> Any:
-        return TokenRate, (self.per_minute,)
+def usage_of(reply: Any) -> Usage:
+    """What a judge's reply, or a reward model's, cost."""
+    usage: Usage = reply[1] if isinstance(reply, tuple) else reply.usage
+    return usage
+
+
+def chars_of(request: Any) -> int:
+    """The length of what a judge is asked, or a reward model."""
+    turns: Sequence[Turn] = request.turns if isinstance(request, JudgeRequest) else request
+    return sum(len(piece.text) for turn in turns for piece in turn.pieces)

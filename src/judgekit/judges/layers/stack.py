@@ -11,115 +11,55 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from judgekit.errors import ConfigError, JudgeBudgetSpent, JudgeError, JudgeTimeout
-from judgekit.execution.limits import Limiter, Retry
+from judgekit.errors import ConfigError, JudgeTimeout
+from judgekit.execution.limits import Retry
 from judgekit.execution.threads import in_own_thread
+from judgekit.fork import in_child, leave_to_parent
 from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.reward_models import RewardModel
+from judgekit.judges.home import at_home
 from judgekit.judges.layers.cache import Cached, DiskCache
-from judgekit.judges.layers.pressure import AdaptiveLimit, Breaker, RateLimit
+from judgekit.judges.layers.pressure import Breaker, Call, Gate, Pause, Places, RateLimit
 from judgekit.judges.layers.retrying import Retrying, beside
 from judgekit.judges.layers.spending import Budget, Spending, TokenRate
 from judgekit.types import Price, Usage
 
 
 class Limited:
-    """Limits calls to *inner*: concurrency, rate, seconds per call, consecutive failures, what it may cost.
+    """Sends calls to *inner* through *gates*, in their order; *attempt_timeout_s* starts when a call is sent.
 
-    *attempt_timeout_s* starts when the call has its slot, so that the wait in the queue does not count. *min_concurrency*:
-    the concurrency adapts between it and *max_concurrency* (`AdaptiveLimit`). The limits apply to all runners, event loops
-    and threads of the process together.
+    The gates apply to all runners, event loops and threads of the process together.
     """
 
     def __init__(
-        self,
-        inner: Judge,
-        *,
-        max_concurrency: int | None = None,
-        min_concurrency: int | None = None,
-        requests_per_minute: float | None = None,
-        tokens_per_minute: float | None = None,
-        attempt_timeout_s: float | None = None,
-        breaker: Breaker | None = None,
-        spending: Spending | None = None,
+        self, inner: Judge, gates: Sequence[Gate] = (), *, attempt_timeout_s: float | None = None
     ) -> None:
         if attempt_timeout_s is not None and not attempt_timeout_s > 0:
             raise ConfigError(f"attempt_timeout_s is a number of seconds above 0, not {attempt_timeout_s!r}")
         self.inner = inner
-        self.adaptive: AdaptiveLimit | None = None
-        self.limiter: Limiter | None = None
-        if min_concurrency is not None:
-            if max_concurrency is None:
-                raise ConfigError(
-                    "min_concurrency needs max_concurrency: the concurrency adapts between them"
-                )
-            self.adaptive = AdaptiveLimit(min_concurrency, max_concurrency)
-            self.limiter = self.adaptive.limiter
-        elif max_concurrency is not None:
-            self.limiter = Limiter(max_concurrency)
-        self.rate = RateLimit(requests_per_minute) if requests_per_minute is not None else None
-        self.token_rate = TokenRate(tokens_per_minute) if tokens_per_minute is not None else None
+        self.gates = tuple(gates)
         self.attempt_timeout_s = attempt_timeout_s
-        self.breaker = breaker
-        self.spending = spending
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
-        if self.limiter is None:
-            return await self._call(request)
-        async with self.limiter:
-            return await self._call(request)
-
-    async def _call(self, request: JudgeRequest) -> JudgeReply:
-        if self.breaker is not None:
-            self.breaker.before(repr(self.inner))
-        try:
-            if self.spending is not None:
-                self.spending.before(repr(self.inner))
-            if self.rate is not None:
-                await self.rate.wait()
-            reply = await self._paced(request)
-        except BaseException as error:
-            if self.breaker is not None:
-                if not isinstance(error, JudgeError) or isinstance(error, JudgeBudgetSpent):
-                    self.breaker.left()
-                else:  # a rejected request still shows that the engine works
-                    self.breaker.failed() if error.retryable else self.breaker.succeeded()
-            raise
-        if self.breaker is not None:
-            self.breaker.succeeded()
-        if self.spending is not None:
-            self.spending.after(_usage(reply), repr(self.inner))
-        return reply
-
-    async def _paced(self, request: JudgeRequest) -> JudgeReply:
-        if self.token_rate is None:
-            return await self._adapting(request)
-        chars = _chars(request)
-        reserved = await self.token_rate.wait(chars)
-        try:
-            reply = await self._adapting(request)
-        except BaseException:
-            self.token_rate.settle(reserved, chars, 0)
-            raise
-        self.token_rate.after(_usage(reply), reserved, chars, repr(self.inner))
-        return reply
-
-    async def _adapting(self, request: JudgeRequest) -> JudgeReply:
-        if self.adaptive is None:
-            return await self._timed(request)
-        began = time.monotonic()
-        try:
-            reply = await self._timed(request)
-        except JudgeError as error:
-            self.adaptive.failed(error, began)
-            raise
-        self.adaptive.answered()
+        call = Call(request)
+        with ExitStack() as entered:  # leaves all gates, also where one of them raises
+            try:
+                for gate in self.gates:
+                    await gate.enter(call)
+                    entered.callback(gate.leave, call)
+                call.sent = time.monotonic()
+                call.outcome = await self._timed(request)
+            except BaseException as error:
+                call.outcome = error
+                raise
+        reply: JudgeReply = call.outcome
         return reply
 
     async def _timed(self, request: JudgeRequest) -> JudgeReply:
@@ -132,18 +72,6 @@ class Limited:
             if not scope.expired():
                 raise
             raise JudgeTimeout(f"no answer within {self.attempt_timeout_s:g} s") from None
-
-
-def _usage(reply: Any) -> Usage:
-    """What a judge's reply, or a reward model's, cost."""
-    usage: Usage = reply[1] if isinstance(reply, tuple) else reply.usage
-    return usage
-
-
-def _chars(request: Any) -> int:
-    """The length of what a judge is asked, or a reward model."""
-    turns: Sequence[Turn] = request.turns if isinstance(request, JudgeRequest) else request
-    return sum(len(piece.text) for turn in turns for piece in turn.pieces)
 
 
 class LayerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -195,73 +123,123 @@ class CacheOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def stacked(engine: Judge, options: LayerOptions | None = None) -> Stack:
     """Wrap *engine* in the layers that *options* ask for, always in the same order."""
-    options = options or LayerOptions()
-    judge, retrying = _protected(engine, engine, options)
-    cache = options.cache
-    disk = DiskCache(cache.path) if cache is not None and cache.path is not None else None
-    entries = cache.entries if cache else 0
-    cached = Cached(judge, entries=entries, disk=disk, identify=engine, retrying=retrying)
-    return Stack(cached, engine, retrying, options.price)
+    return Stack(engine, options or LayerOptions())
 
 
 def stacked_reward_model(model: RewardModel, options: LayerOptions | None = None) -> RewardModelStack:
     """Wrap a reward model in the layers that *options* ask for. Raises ConfigError for a cache: it keeps verdicts."""
-    options = options or LayerOptions()
-    if options.cache is not None:
-        raise ConfigError("a reward model has no cache")
-    return RewardModelStack(*_protected(_Asked(model), model, options), model, options.price)
+    return RewardModelStack(model, options or LayerOptions())
 
 
-def _protected(inner: Any, engine: Any, options: LayerOptions) -> tuple[Any, Retrying | None]:
-    """Limits and retries around *inner*, whose calls *engine* answers."""
-    breaker = None
-    if options.breaker is not None:
-        breaker = Breaker(failures=options.breaker.failures, open_s=options.breaker.open_s)
-    limits = {
-        "max_concurrency": options.max_concurrency,
-        "min_concurrency": options.min_concurrency,
-        "requests_per_minute": options.requests_per_minute,
-        "tokens_per_minute": options.tokens_per_minute,
-        "attempt_timeout_s": options.attempt_timeout_s,
-        "breaker": breaker,
-        "spending": Spending(options.budget, options.price) if options.budget is not None else None,
-    }
-    if any(limit is not None for limit in limits.values()):  # 0 is an error, not the absence of a limit
-        inner = Limited(inner, **limits)  # type: ignore[arg-type]
-    if options.retry is None or options.retry.attempts < 2:
-        return inner, None
-    retrying = Retrying(
-        inner, options.retry, engine=engine, restart_wait_s=options.restart_wait_s, breaker=breaker
-    )
-    return retrying, retrying
+class _Layers:
+    """The layers around one engine. They belong to one event loop."""
+
+    def __init__(self, asked: Any, engine: Any, options: LayerOptions, disk: DiskCache | None) -> None:
+        who = repr(engine)
+        breaker = None
+        if options.breaker is not None:
+            breaker = Breaker(failures=options.breaker.failures, open_s=options.breaker.open_s, who=who)
+        gates: list[Gate] = [] if breaker is None else [breaker]
+        gates += [Places(options.max_concurrency, options.min_concurrency), Pause(options.restart_wait_s)]
+        if options.requests_per_minute is not None:
+            gates.append(RateLimit(options.requests_per_minute))
+        if options.tokens_per_minute is not None:
+            gates.append(TokenRate(options.tokens_per_minute, who))
+        if options.budget is not None:  # last: what is never sent costs nothing
+            gates.append(Spending(options.budget, options.price, who))
+        self.outer: Any = Limited(asked, gates, attempt_timeout_s=options.attempt_timeout_s)
+        self.retrying: Retrying | None = None
+        if options.retry is not None and options.retry.attempts > 1:
+            self.outer = self.retrying = Retrying(
+                self.outer,
+                options.retry,
+                engine=engine,
+                restart_wait_s=options.restart_wait_s,
+                breaker=breaker,
+            )
+        self.cached: Cached | None = None
+        if not isinstance(asked, _Asked):
+            entries = options.cache.entries if options.cache else 0
+            self.outer = self.cached = Cached(
+                self.outer, entries=entries, disk=disk, identify=engine, retrying=self.retrying
+            )
 
 
-async def _started(start: Callable[[], Awaitable[None]], retrying: Retrying | None) -> None:
-    await beside(retrying, start)
-    if retrying is not None:
-        retrying.answered()
+class _Stacked:
+    """An engine in its layers, which all live on judgekit's background loop.
 
+    Callers of any event loop and thread cross over to it, with their context, so that limits, caches and connections are shared
+    by all of them. Made again in a forked child, and where that loop was closed.
+    """
 
-class Stack:
-    """Layers with their engine, which it starts and closes."""
-
-    def __init__(
-        self, outer: Judge, engine: Any, retrying: Retrying | None = None, price: Price | None = None
-    ) -> None:
-        self.outer = outer
+    def __init__(self, engine: Any, options: LayerOptions, asked: Any) -> None:
         self.engine = engine
-        self._retrying = retrying
-        self.price = price
+        self.options = options
+        self.price = options.price
+        self._asked = asked
+        cache = options.cache
+        self._disk = DiskCache(cache.path) if cache is not None and cache.path is not None else None
+        self._layers = self._made()
+        self._home: asyncio.AbstractEventLoop | None = None
+        in_child(self._forked)
 
-    async def complete(self, request: JudgeRequest, /) -> JudgeReply:
-        return await self.outer.complete(request)
+    def _made(self) -> _Layers:
+        return _Layers(self._asked, self.engine, self.options, self._disk)
+
+    def _forked(self) -> None:
+        leave_to_parent(self._layers)
+        self._layers, self._home = self._made(), None
+
+    @property
+    def outer(self) -> Any:
+        """The outermost layer."""
+        return self._layers.outer
+
+    def _here(self) -> _Layers:
+        """Return the layers of the running loop."""
+        loop = asyncio.get_running_loop()
+        if self._home is not loop:
+            if self._home is not None:
+                self._layers = self._made()
+            self._home = loop
+        return self._layers
+
+    async def _complete(self, request: Any) -> Any:
+        return await self._here().outer.complete(request)
 
     async def start(self) -> None:
         """Open the cache's file, and start the engine, if it has `start`."""
-        if isinstance(self.outer, Cached) and self.outer.disk is not None:
-            self.outer.disk.open()
+        if self._disk is not None:
+            self._disk.open()
         if start := getattr(self.engine, "start", None):
-            await _started(start, self._retrying)
+            await at_home(self._start, start)
+
+    async def _start(self, start: Callable[[], Awaitable[None]]) -> None:
+        retrying = self._here().retrying
+        await beside(retrying, start)
+        if retrying is not None:
+            retrying.answered()
+
+    async def close(self) -> None:
+        """Close the engine, if it has `close`, and the cache."""
+        if close := getattr(self.engine, "close", None):
+            await at_home(close)
+        if self._disk is not None:
+            await in_own_thread(self._disk.close)
+
+    def __repr__(self) -> str:
+        return repr(self.engine)
+
+
+class Stack(_Stacked):
+    """Layers with their engine, which it starts and closes."""
+
+    def __init__(self, engine: Any, options: LayerOptions) -> None:
+        super().__init__(engine, options, engine)
+
+    async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        reply: JudgeReply = await at_home(self._complete, request)
+        return reply
 
     @property
     def images(self) -> Images:
@@ -271,18 +249,15 @@ class Stack:
     async def check_request(self, request: JudgeRequest) -> None:
         """Let the engine check that it can answer such requests, if it has `check_request`. Raises ConfigError."""
         if check := getattr(self.engine, "check_request", None):
-            ask = partial(beside, self._retrying, partial(check, request))
-            await (self.outer.check(request, ask) if isinstance(self.outer, Cached) else ask())
+            await at_home(self._check, request, partial(check, request))
 
-    async def close(self) -> None:
-        """Close the engine, if it has `close`, and the cache."""
-        if close := getattr(self.engine, "close", None):
-            await close()
-        if isinstance(self.outer, Cached):
-            await in_own_thread(self.outer.close)  # which waits for the disk
+    async def _check(self, request: JudgeRequest, check: Callable[[], Awaitable[None]]) -> None:
+        layers = self._here()
+        ask = partial(beside, layers.retrying, check)
+        await (layers.cached.check(request, ask) if layers.cached is not None else ask())
 
-    def __repr__(self) -> str:
-        return repr(self.engine)
+    def __reduce__(self) -> Any:
+        return Stack, (self.engine, self.options)
 
 
 class _Asked:
@@ -298,27 +273,21 @@ class _Asked:
         return repr(self.model)
 
 
-class RewardModelStack:
-    """Layers with their reward model, which it starts and closes."""
+class RewardModelStack(_Stacked):
+    """Layers with their reward model, which it starts and closes. Raises ConfigError for a cache: it keeps verdicts."""
 
-    def __init__(self, outer: Any, retrying: Retrying | None, model: Any, price: Price | None = None) -> None:
-        self.outer = outer
-        self.model = model
-        self._retrying = retrying
-        self.price = price
+    def __init__(self, model: Any, options: LayerOptions) -> None:
+        if options.cache is not None:
+            raise ConfigError("a reward model has no cache")
+        super().__init__(model, options, _Asked(model))
+
+    @property
+    def model(self) -> Any:
+        return self.engine
 
     async def reward(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
-        return await self.outer.complete(turns)  # type: ignore[no-any-return]
+        found: tuple[float, Usage] = await at_home(self._complete, turns)
+        return found
 
-    async def start(self) -> None:
-        """Start the model, if it has `start`."""
-        if start := getattr(self.model, "start", None):
-            await _started(start, self._retrying)
-
-    async def close(self) -> None:
-        """Close the model, if it has `close`."""
-        if close := getattr(self.model, "close", None):
-            await close()
-
-    def __repr__(self) -> str:
-        return repr(self.model)
+    def __reduce__(self) -> Any:
+        return RewardModelStack, (self.engine, self.options)
