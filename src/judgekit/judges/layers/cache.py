@@ -305,7 +305,7 @@ class DiskCache:
         try:
             with self._lock:
                 self._read("SELECT count(*) FROM replies", ())
-        except (OSError, sqlite3.Error) as error:
+        except _ERRORS as error:
             if not _may_pass(error):
                 raise ConfigError(f"cache: cannot use {self.path}: {error}") from None
             self._unusable(error)
@@ -318,7 +318,8 @@ class DiskCache:
                 row = self._read("SELECT reply FROM replies WHERE key = ?", (key,))
             except _ERRORS as error:
                 self._unusable(error)
-                self._reader, self._rests_until = None, time.monotonic() + _REST_S
+                self._end_reading()
+                self._rests_until = time.monotonic() + _REST_S
                 return None
         if row is None:
             return None
@@ -336,7 +337,7 @@ class DiskCache:
         """Write pending replies and close the file; the next use opens it again."""
         with self._lock:
             writer, self._writer = self._writer, None
-            self._reader = None
+            self._end_reading()
         if writer is not None:
             atexit.unregister(self.close)
             self._queue.put(None)
@@ -357,6 +358,11 @@ class DiskCache:
             self._reader = _Opened(self.path, _READ_WAIT_S)
         return self._reader.connection.execute(statement, values).fetchone()
 
+    def _end_reading(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
     def _write(self) -> None:
         opened: _Opened | None = None
         ended = False
@@ -373,15 +379,20 @@ class DiskCache:
                             connection.execute(*change)
             except _ERRORS as error:
                 self._unusable(error)
-                opened = None
+                if opened is not None:
+                    opened.close()
+                    opened = None
 
     def _open_patiently(self) -> _Opened:
         """Open the writer's connection. SQLite's own timeout does not cover the moment in which a new file gets its mode."""
-        for _ in range(20):
-            with contextlib.suppress(sqlite3.OperationalError):
+        until = time.monotonic() + _WRITE_WAIT_S
+        while True:
+            try:
                 return _Opened(self.path, _WRITE_WAIT_S)
+            except sqlite3.OperationalError as error:
+                if _code(error) not in _PASSING[:2] or time.monotonic() > until:
+                    raise
             time.sleep(0.05)
-        return _Opened(self.path, _WRITE_WAIT_S)
 
     def _unusable(self, error: Exception) -> None:
         if str(error) not in self._said:
@@ -404,28 +415,34 @@ class _Opened:
     def __init__(self, path: str, wait_s: float) -> None:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         try:
-            self._connect(path, wait_s)
-            for statement in (
-                "PRAGMA journal_mode=WAL",
-                "PRAGMA synchronous=NORMAL",
-                "CREATE TABLE IF NOT EXISTS replies (key BLOB PRIMARY KEY, reply BLOB NOT NULL)",
-            ):
-                self.connection.execute(statement)
-        except sqlite3.OperationalError as error:
-            if _code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or not os.path.isfile(
-                path
-            ):
+            self._open(path, wait_s, "PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", _TABLE)
+        except sqlite3.Error as error:
+            if _code(error) not in _UNWRITABLE or not os.path.isfile(path):
                 raise
-            # a read-only disk takes no lock either: nobody else writes there
-            self._connect(f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1", wait_s, uri=True)
+            # a disk that is full or read-only can be read without the files that SQLite makes beside it
+            try:
+                self._open(
+                    f"{Path(path).absolute().as_uri()}?immutable=1", wait_s, "SELECT 1 FROM replies LIMIT 1"
+                )
+            except sqlite3.Error:
+                raise error from None
 
-    def _connect(self, path: str, wait_s: float, *, uri: bool = False) -> None:
+    def _open(self, path: str, wait_s: float, *statements: str) -> None:
+        uri = path.startswith("file:")
         # another thread may be the last that holds it, and closes it
         self.connection = sqlite3.connect(path, timeout=wait_s, check_same_thread=False, uri=uri)
+        try:
+            for statement in statements:
+                self.connection.execute(statement)
+        except BaseException:
+            self.connection.close()
+            raise
 
-    def __del__(self) -> None:
+    def close(self) -> None:
         if hasattr(self, "connection"):
             self.connection.close()
+
+    __del__ = close
 
 
 def _checksum(key: bytes, data: bytes) -> bytes:
@@ -446,15 +463,16 @@ def _may_pass(error: Exception) -> bool:
 
 _Change = tuple[str, tuple[Any, ...]]
 _SUM_BYTES = 16
-_ERRORS = (OSError, sqlite3.Error, sqlite3.Warning, OverflowError, MemoryError)
+_ERRORS = (OSError, sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
 """What reading and writing a file raises, a damaged one too."""
-_PASSING = (
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_LOCKED,
+_UNWRITABLE = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
 )
+_PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, *_UNWRITABLE[:3])
+_TABLE = "CREATE TABLE IF NOT EXISTS replies (key BLOB PRIMARY KEY, reply BLOB NOT NULL)"
 _READ_WAIT_S, _WRITE_WAIT_S = 0.05, 10.0
 """How long a lock is waited for: the event loop waits with who reads."""
 _REST_S = 1.0
