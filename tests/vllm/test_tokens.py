@@ -11,6 +11,7 @@ from tiny_models import TEMPLATES, make_tokenizer
 
 from judgekit import ConfigError, JudgeRejected
 from judgekit.judges import ChoiceVerdict, Piece, Template, Turn
+from judgekit.judges.asking import tokens
 from judgekit.judges.asking.tokens import PromptEncoder
 
 CONTROL = sorted({s for control, _ in TEMPLATES.values() for s in control})
@@ -167,3 +168,17 @@ def test_a_template_that_loses_the_candidate_is_refused() -> None:
     tokenizer.chat_template = "{% for m in messages %}{{ m.content[:20] }}{% endfor %}"
     with pytest.raises(ConfigError, match="drops, repeats or reorders"):
         PromptEncoder(tokenizer, context_tokens=4096).encode(turns("4"), reply_tokens=1)
+
+
+def test_what_is_remembered_of_texts_is_bounded_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,024 long texts were 649 MiB."""
+    monkeypatch.setattr(tokens, "_MOST_BYTES", 200_000)
+    encode = encoder(context=32_768)
+    for number in range(40):
+        encode.encode(turns(f"{number} " * 2000, reference=f"{number}"), reply_tokens=1)
+        assert encode._pieces.bytes <= 200_000
+    assert 2 <= len(encode._pieces) < 40
+    assert encode._skeletons.bytes <= 200_000
+    ids = [encode._pieces.get(text) for text in ("39", "39 " * 2000)]
+    assert ids[0] is not None
+    assert ids[0] == encode.data_ids("39")

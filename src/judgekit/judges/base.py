@@ -117,6 +117,9 @@ class JudgeReply(Struct, frozen=True, omit_defaults=True):
     """What the judge thought before it, where that is known."""
     thinking_cut: bool = False
     """Whether the thinking was longer than allowed, and was closed."""
+    identity: str | None = None
+    """What made it, as the engine's `identity()` says it: a cache files it under that. Empty where this is not known for
+    certain: it is used, and not stored. None: the engine does not say, and is asked before and after the call."""
 
 
 @runtime_checkable

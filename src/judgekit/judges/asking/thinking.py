@@ -64,6 +64,7 @@ async def think_first(
         thinking_cut=cut,
         usage=first.usage + reply.usage,
         latency_s=first.latency_s + reply.latency_s,
+        identity=reply.identity if first.identity == reply.identity else "",
     )
 
 

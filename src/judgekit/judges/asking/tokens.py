@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections import OrderedDict
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, JudgeRejected, RolloutError
+from judgekit.execution.kept import Kept
 from judgekit.judges.asking.control import is_control
 from judgekit.judges.asking.cutting import MARK, level, shortened
 from judgekit.judges.asking.images import SHOWN
@@ -28,6 +29,8 @@ from judgekit.judges.base import Piece, Turn
 
 _KEPT = 64
 """Tokens kept of each piece while another one can be cut."""
+_MOST_BYTES = 32 << 20
+"""Texts and their ids that are remembered take at most so many bytes."""
 
 
 class EncodedPrompt(Struct, frozen=True):
@@ -74,8 +77,8 @@ class PromptEncoder:
         self._kwargs = dict(chat_template_kwargs or {})
         self._context_tokens = context_tokens
         self._data_encode, self._control = _data_encoder(tokenizer)
-        self._skeletons: OrderedDict[tuple[Any, ...], list[list[int]]] = OrderedDict()
-        self._pieces: OrderedDict[str, list[int]] = OrderedDict()
+        self._skeletons: Kept[tuple[Any, ...], list[list[int]]] = Kept(256, _MOST_BYTES)
+        self._pieces: Kept[str, list[int]] = Kept(1024, _MOST_BYTES)
         self._nonce = secrets.token_hex(8)
         self._thinking: Thinking | None = None
         self._marker: list[int] = self._template_ids(MARK)
@@ -242,7 +245,6 @@ class PromptEncoder:
             *((t.role, *(p.text if p.trusted else bool(p.image) for p in t.pieces)) for t in turns),
         )
         if (known := self._skeletons.get(key)) is not None:
-            self._skeletons.move_to_end(key)
             return known
         text = self._render(turns, thinking, generation_prompt)
         skeleton: list[list[int]] = []
@@ -255,7 +257,8 @@ class PromptEncoder:
                 )
             skeleton.append(self._template_ids(before))
         skeleton.append(self._template_ids(text))
-        _remember(self._skeletons, key, skeleton, 256)
+        texts = (piece.text for turn in turns for piece in turn.pieces if piece.trusted)
+        self._skeletons.put(key, skeleton, sum(map(sys.getsizeof, texts)) + sum(map(_bytes_of, skeleton)))
         return skeleton
 
     def _render(self, turns: Sequence[Turn], thinking: bool, generation_prompt: bool) -> str:
@@ -314,7 +317,6 @@ class PromptEncoder:
     def _piece_ids(self, piece: Piece) -> list[int]:
         text = piece.text
         if (known := self._pieces.get(text)) is not None:
-            self._pieces.move_to_end(text)
             return known
         limit = CHARS_PER_TOKEN * max(
             min(piece.max_tokens or self._context_tokens, self._context_tokens), self._least
@@ -322,7 +324,7 @@ class PromptEncoder:
         short = shortened(text, limit)
         ids = self._data_encode(short)
         if piece.max_tokens is None or short is text:
-            _remember(self._pieces, text, ids, 1024)
+            self._pieces.put(text, ids, sys.getsizeof(text) + _bytes_of(ids))
         return ids
 
 
@@ -423,7 +425,6 @@ def _parted(ids: Sequence[int], by: Collection[int]) -> Iterator[list[int]]:
         yield segment
 
 
-def _remember(cache: OrderedDict[Any, Any], key: Any, value: Any, size: int) -> None:
-    cache[key] = value
-    if len(cache) > size:
-        cache.popitem(last=False)
+def _bytes_of(ids: list[int]) -> int:
+    """About what a list of ids takes in memory."""
+    return 64 + 40 * len(ids)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import time
 from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -158,6 +159,11 @@ class Server:
             raise JudgeUnavailable(f"{self} lists its models in an unknown format")
         return found
 
+    @property
+    def connected_at(self) -> float:
+        """Monotonic time of the newest connection: behind it may be another server than before."""
+        return self._sessions.connected_at
+
     async def close(self) -> None:
         """Close the running loop's connections; those of other loops close with their loop."""
         await self._sessions.close()
@@ -235,6 +241,8 @@ class Sessions:
         self.max_connections = max_connections
         self._key, self._key_header = key, key_header
         self._timeout_s = timeout_s
+        self.connected_at = 0.0
+        """Monotonic time of the newest connection."""
         self._session: Session | None = None
 
     def here(self) -> Session:
@@ -242,9 +250,12 @@ class Sessions:
         session = self._session
         if session is None or session.loop is not asyncio.get_running_loop():
             session = self._session = Session(
-                self._key, self._timeout_s, self.max_connections, self._key_header
+                self._key, self._timeout_s, self.max_connections, self._key_header, self._connected
             )
         return session
+
+    async def _connected(self, *_: object) -> None:
+        self.connected_at = time.monotonic()
 
     async def close(self) -> None:
         """Close the running loop's; those of another loop close with it."""
@@ -256,18 +267,23 @@ class Sessions:
 class Session:
     """The connections of one event loop, closed when the loop ends or nobody holds them."""
 
-    def __init__(self, key: Secret, timeout_s: float, max_connections: int, key_header: str) -> None:
+    def __init__(
+        self, key: Secret, timeout_s: float, max_connections: int, key_header: str, connected: Any
+    ) -> None:
         import aiohttp
 
         headers = {"Content-Type": "application/json"}
         if secret := key.reveal():
             headers[key_header] = f"Bearer {secret}" if key_header == "Authorization" else secret
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_create_end.append(connected)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S)
         self.loop = asyncio.get_running_loop()
         self.places = asyncio.Semaphore(max_connections)
         self.client = aiohttp.ClientSession(
             headers=headers,
             connector=connector,
+            trace_configs=[tracing],
             timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(10.0, timeout_s)),
         )
         self.keeper = _keep(self.client)

@@ -9,7 +9,6 @@ one batch, vLLM sends wrong numbers for one of them.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -18,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import msgspec
 
@@ -31,6 +30,7 @@ from judgekit.errors import (
     JudgeUnavailable,
     RolloutError,
 )
+from judgekit.execution.flight import Flights
 from judgekit.execution.threads import in_own_thread
 from judgekit.execution.together import together
 from judgekit.judges.asking.images import IMAGE_TAGS, Images, checked
@@ -59,7 +59,7 @@ from judgekit.judges.engines.replies import TOO_LONG, checked_end, text_of_choic
 from judgekit.judges.engines.routing import routing_of
 from judgekit.judges.engines.server_sleep import ServerSleep
 from judgekit.judges.engines.terms import NO_LOGPROBS, SAY, LimitField, Terms, given_terms, settle
-from judgekit.judges.layers.coalescing import Coalescing, own_copy
+from judgekit.judges.layers.coalescing import Coalescing
 from judgekit.judges.layers.recovery import READY_S
 from judgekit.types import Usage
 
@@ -179,11 +179,11 @@ class OpenAIJudge:
         """What the server's list of models said when its abilities were found out."""
         self._heard_at = 0.0
         """Monotonic time of its last answer."""
+        self._told_at = 0.0
+        """Monotonic time at which it last listed its models."""
         self._stale = False
         """Whether the server was lost since its abilities were found out: it may come back as another."""
-        self._searches: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Abilities]] = (
-            WeakKeyDictionary()
-        )
+        self._searches: Flights[Abilities] = Flights(lasting=True)
         self._labels: dict[tuple[str, ...], dict[str, list[int]]] = {}
         self._accepted: dict[Any, JudgeRequest] = {}
         """The last request of each kind that the server accepted."""
@@ -330,24 +330,43 @@ class OpenAIJudge:
 
         `judgekit serve` tells the weights and the engine's arguments; of another server only its address, model and
         version are known. All with a digest of *chat_template_kwargs*, *extra_body*, *omit* and *tokenizer*, and of how labels
-        are read.
+        are read. A server that may be another by now is asked again.
         """
-        name, logprobs = self._identity, self.logprobs
-        if name is None:
-            abilities = await self._know()
+        return self._identity_of(None if self._identity is not None else await self._know(surely=True))
+
+    @property
+    def known(self) -> bool:
+        """Whether the server is the one that said what it is, as far as can be seen from here."""
+        return self._identity is not None or (self._is_told and self.server.connected_at <= self._told_at)
+
+    @property
+    def likeness(self) -> str:
+        """What servers of the same weights have in common, as far as it was asked: the identity without the address."""
+        return self._identity_of(self._abilities, address="")
+
+    @property
+    def known_as(self) -> str:
+        """The address and the settings: what the judge is known by while the server does not answer."""
+        return f"{self.model} at {self.server.url} {self._settings(self.logprobs)}"
+
+    def _identity_of(self, abilities: Abilities | None, address: str | None = None) -> str:
+        logprobs, name = self.logprobs, self._identity or ""
+        if self._identity is None and abilities is not None:
             logprobs = abilities.logprobs
-            name = f"{abilities.root} at {self.server.url} {abilities.version}".rstrip()
+            address = f" at {self.server.url}" if address is None else address
+            name = f"{abilities.root}{address} {abilities.version}".rstrip()
             if abilities.identity:  # the same, wherever it is served
                 name = f"{abilities.identity} {abilities.version}"
+        return f"{name} {self._settings(logprobs)}"
+
+    def _settings(self, logprobs: LogprobStyle | None) -> str:
         given = [self._template_kwargs, self._extra_body, self._omit, self.tokenizer, logprobs]
         settings = json.dumps(given, sort_keys=True, default=str)
-        return f"{name} {blake2b(settings.encode(), digest_size=8).hexdigest()}"
+        return blake2b(settings.encode(), digest_size=8).hexdigest()
 
     async def close(self) -> None:
         """Close the running loop's connections; those of other loops close with their loop."""
-        search = self._searches.pop(asyncio.get_running_loop(), None)
-        if search is not None:
-            search.cancel()
+        self._searches.cancel()
         await self.server.close()
         await self._health.close()
 
@@ -478,7 +497,7 @@ class OpenAIJudge:
             if abilities.by_ids:
                 share = msgspec.structs.replace(share, prompt_tokens=len(prompt))
             try:
-                replies.append(self._reply(order[number], first_token, share, abilities.root, seconds))
+                replies.append(self._reply(order[number], first_token, share, abilities, seconds))
             except JudgekitError as error:
                 replies.append(error)
         return replies
@@ -495,7 +514,7 @@ class OpenAIJudge:
         choice: Mapping[str, Any],
         first_token: FirstToken | None,
         usage: Usage,
-        model: str,
+        abilities: Abilities,
         seconds: float,
     ) -> JudgeReply:
         probs, mass = None, None
@@ -513,7 +532,8 @@ class OpenAIJudge:
             label_mass=mass,
             usage=usage,
             latency_s=seconds,
-            model=model,
+            model=abilities.root,
+            identity=self._identity_of(abilities),
         )
 
     async def _refused(
@@ -648,31 +668,25 @@ class OpenAIJudge:
 
     # ---- what the server can do
 
-    async def _know(self) -> Abilities:
-        """Return what the server can do; all callers wait for one search."""
+    @property
+    def _is_told(self) -> bool:
         # whoever is restarted while no connection to it is open is not lost: nobody notices
         recent = time.monotonic() - self._heard_at < KEEP_ALIVE_S
-        if self._abilities is not None and not self._stale and recent:
+        return self._abilities is not None and not self._stale and recent
+
+    async def _know(self, *, surely: bool = False) -> Abilities:
+        """Return what the server can do; all callers wait for one search. *surely*: it is asked where it may be another by now."""
+        if self._abilities is not None and (self.known if surely else self._is_told):
             return self._abilities
-        loop = asyncio.get_running_loop()
-        search = self._searches.get(loop)
-        if search is None or search.done():
-            search = self._searches[loop] = loop.create_task(self._find_out())
-            search.add_done_callback(_retrieved)
-        # the search belongs to all callers: a caller that is cancelled leaves it running
-        await asyncio.wait([search])
-        if search.cancelled():
-            raise JudgeUnavailable(f"{self} was closed")
-        if (error := search.exception()) is not None:
-            raise own_copy(error)
-        return search.result()
+        # the search belongs to all callers: those that are cancelled leave it running
+        return await self._searches.join(None, self._find_out)
 
     async def _find_out(self) -> Abilities:
         with self._turns:
             entry = await served(self.server, self.model, lists=self.provider.lists_models)
             if self._abilities is None or self._stale or entry != self._entry:
                 await self._look(entry)
-            self._heard_at = time.monotonic()
+            self._heard_at = self._told_at = time.monotonic()
             assert self._abilities is not None
             return self._abilities
 
@@ -724,6 +738,7 @@ class OpenAIJudge:
 
     def _note(self, error: JudgekitError) -> None:
         """Have the server looked at again after it was lost: it may come back as another version or model."""
+        self._told_at = 0.0  # behind a proxy that answers for it, too
         if isinstance(error, JudgeUnavailable) and error.lost:
             self._stale = True
 
@@ -756,9 +771,3 @@ def _all_but_the_prompt(request: JudgeRequest) -> Any:
     schema = json.dumps(request.json_schema, sort_keys=True) if request.json_schema is not None else None
     vote = request.vote if request.sampling.temperature > 0 else 0  # it is part of the seed
     return request.choices, request.sampling, _reply_tokens(request), schema, request.stop, vote
-
-
-def _retrieved(search: asyncio.Task[Abilities]) -> None:
-    """Retrieve a search's error, for nobody may wait for it any more."""
-    if not search.cancelled():
-        search.exception()

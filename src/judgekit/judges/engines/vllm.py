@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from judgekit.errors import ConfigError, JudgeError, JudgeLoading, JudgeUnavailable
 from judgekit.execution.background import background_loop
 from judgekit.execution.crossing import Crossing
+from judgekit.execution.flight import Flights
 from judgekit.execution.stopwatch import off_the_clock
 from judgekit.execution.threads import in_own_thread
 from judgekit.judges.asking.images import ImageData, checked_data
@@ -125,6 +126,7 @@ class _InProcess:
         """The event loop that the engine runs on; None: judgekit's background loop."""
         self._crossing: Crossing | None = None
         self._identity: str | None = None
+        self._identities: Flights[str] = Flights(lasting=True)
         self._failure: JudgeError | ConfigError | None = None
         """Why the model could not be loaded; all who ask get this, until it is tried again."""
         self._not_before = 0.0
@@ -268,6 +270,9 @@ class _InProcess:
         """
         if self._identity is not None:
             return self._identity
+        return await self._identities.join(None, self._find_identity)
+
+    async def _find_identity(self) -> str:
         identity = await in_own_thread(
             engine_identity, self.path, self._args, self._template_kwargs, self.lora
         )
@@ -319,7 +324,7 @@ class _InProcess:
         )
         if self.lora is not None:
             engine.use_lora(self.lora)
-        engine.model = await self.identity()
+        engine.model = await self._find_identity()
         await self._warm_up(engine)
         return engine
 

@@ -183,6 +183,7 @@ class Engine:
             ),
             latency_s=time.perf_counter() - start,
             model=self.model,
+            identity=self.model,
         )
 
     async def reward(self, turns: Sequence[Turn]) -> tuple[float, Usage]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from judgekit.errors import ConfigError
+from judgekit.execution.flight import own_copy
 from judgekit.judges.base import JudgeReply, JudgeRequest
-
-E = TypeVar("E", bound=BaseException)
 
 
 class ManyJudge(Protocol):
@@ -130,14 +128,6 @@ class _Queue:
                 future.set_exception(own_copy(reply))
             else:
                 future.set_result(reply)
-
-
-def own_copy(error: E) -> E:
-    """Return an error for one of several callers, who note on it what they did; itself where it cannot be copied."""
-    try:
-        return copy.copy(error)
-    except Exception:
-        return error
 
 
 def _cancel_if_unwanted(

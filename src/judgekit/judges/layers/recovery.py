@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from judgekit.errors import ConfigError, JudgekitError, JudgeLoading, JudgeUnavailable
+from judgekit.execution.flight import Flights
 from judgekit.execution.stopwatch import STOPWATCH, off_the_clock
 
 logger = logging.getLogger("judgekit")
@@ -52,8 +52,8 @@ class Recovery:
     """Lets calls wait until an engine that went down answers again.
 
     An outage is waited for at most *limit_s*, from its beginning: what is asked later fails at once, until the engine
-    answers again. An engine that has never answered is not waited for, unless it says that it is being loaded. One task per event loop asks the engine,
-    however many calls wait.
+    answers again. An engine that has never answered is not waited for, unless it says that it is being loaded. One task asks the engine, however
+    many calls wait.
     """
 
     def __init__(self, engine: Any, limit_s: float) -> None:
@@ -62,7 +62,7 @@ class Recovery:
         self._answered = False
         self._away_since: float | None = None
         self._last_away = 0.0
-        self._probes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Probe] = WeakKeyDictionary()
+        self._probes: Flights[bool] = Flights()
 
     def __reduce__(self) -> Any:
         return Recovery, (self.engine, self.limit_s)
@@ -83,14 +83,8 @@ class Recovery:
         known = self._answered or bool(getattr(self.engine, "has_answered", False))
         if not (known or isinstance(error, JudgeLoading)) or self.limit_s <= 0 or self._gave_up():
             return False
-        loop = asyncio.get_running_loop()
-        probe = self._probes.get(loop)
-        if probe is None or probe.ended:
-            # in a context of its own, for it outlives the call that it is made in
-            task = loop.create_task(self._until_ready(), context=Context())
-            probe = self._probes[loop] = _Probe(task)
         with off_the_clock():
-            return await probe.wait() and self._last_away >= since
+            return await self._probes.join(None, self._until_ready) and self._last_away >= since
 
     def _gave_up(self) -> bool:
         return self._away_since is not None and time.monotonic() - self._away_since > self.limit_s
@@ -121,28 +115,6 @@ class Recovery:
                 return False
             await asyncio.sleep(pause)
             pause = min(1.5 * pause, _MAX_PAUSE_S)
-
-
-class _Probe:
-    """A task with several waiters; cancelled when the last of them is."""
-
-    def __init__(self, task: asyncio.Task[bool]) -> None:
-        self.task = task
-        self.waiting = 0
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has ended, or is being cancelled: who comes now needs another."""
-        return self.task.done() or self.task.cancelling() > 0
-
-    async def wait(self) -> bool:
-        self.waiting += 1
-        try:
-            return await asyncio.shield(self.task)
-        finally:
-            self.waiting -= 1
-            if not self.waiting and not self.task.done():
-                self.task.cancel()
 
 
 class HangGuard:

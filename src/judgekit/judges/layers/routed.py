@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from contextvars import Context
 from hashlib import blake2b
 from typing import Any
-from weakref import WeakKeyDictionary
+
+import msgspec
 
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
+from judgekit.execution.flight import Flights
 from judgekit.execution.together import together
 from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
@@ -50,7 +52,7 @@ class Routed:
         self._identity = ""
         self._identity_until = 0.0
         """Monotonic time until which it is not asked again; then a replica may have come back with other weights."""
-        self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        self._asking: Flights[None] = Flights()
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         prefix = shared_prefix(request)
@@ -68,8 +70,22 @@ class Routed:
                 continue
             finally:
                 replica.in_flight -= 1
-            replica.dead_until = 0.0
+            self._is_back(replica)
+            return self._signed(replica, reply)
+
+    def _signed(self, replica: _Replica, reply: JudgeReply) -> JudgeReply:
+        """Return *reply* with the identity of the whole, if its maker has it and no other replica differs."""
+        if not self._identity_until and not self._identity:  # nobody keeps replies
             return reply
+        if reply.identity is None and self._identity:
+            return reply
+        made_by = self._identity if reply.identity == replica.identity else ""
+        return msgspec.structs.replace(reply, identity=made_by)
+
+    def _is_back(self, replica: _Replica) -> None:
+        if replica.dead_until:
+            replica.dead_until = 0.0
+            self._identity_until = 0.0
 
     def _leave_out(self, replica: _Replica, wait_s: float = 0.0) -> None:
         self._identity_until = 0.0  # it may come back with other weights
@@ -107,7 +123,7 @@ class Routed:
 
     async def _is_ready(self, replica: _Replica) -> bool:
         if await is_ready(replica.judge):
-            replica.dead_until = 0.0
+            self._is_back(replica)
             return True
         self._leave_out(replica)
         return False
@@ -194,27 +210,40 @@ class Routed:
             raise gone
 
     async def identity(self) -> str:
-        """Return the weights' identity, from the first replica that tells it. Raises JudgeError if none does."""
-        if time.monotonic() < self._identity_until:
-            return self._identity
-        lock = self._asking.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-        async with lock:  # a first burst asks once
-            if time.monotonic() >= self._identity_until:
-                self._identity = await self._ask_identity()
-                self._identity_until = time.monotonic() + _IDENTITY_S
-            return self._identity
+        """Return the weights' identity; empty if the replicas' differ. Raises JudgeError if none tells it.
 
-    async def _ask_identity(self) -> str:
-        last: JudgeError | None = None
-        for replica in sorted(self.replicas, key=lambda r: r.dead_until):
-            if identity := getattr(replica.judge, "identity", None):
-                try:
-                    return str(await identity())
-                except JudgeError as error:
-                    last = error
-        if last is not None:
-            raise last
-        return repr(self)
+        It is that of the first replica that tells it, by their order. Asked every few seconds, and whenever a replica may be another by now.
+        """
+        known = all(
+            getattr(replica.judge, "known", True) for replica in self.replicas if not replica.dead_until
+        )
+        if not known or time.monotonic() >= self._identity_until:
+            await self._asking.join(None, self._ask_identities)
+        return self._identity
+
+    async def _ask_identities(self) -> None:
+        asked = [r for r in self.replicas if not r.dead_until] or self.replicas
+        outcomes = await together(_identity_of(replica.judge) for replica in asked)
+        for replica in self.replicas:
+            replica.identity = None
+        for replica, outcome in zip(asked, outcomes, strict=True):
+            if not isinstance(outcome, BaseException):
+                replica.identity = outcome
+        told = [replica for replica in self.replicas if replica.identity]
+        if not told and any(isinstance(outcome, BaseException) for outcome in outcomes):
+            raise next(outcome for outcome in outcomes if isinstance(outcome, BaseException))
+        kinds = {getattr(replica.judge, "likeness", replica.identity) for replica in told}
+        mute = any(not hasattr(replica.judge, "identity") for replica in self.replicas)
+        if not told:
+            self._identity = repr(self)
+        else:
+            self._identity = told[0].identity or "" if len(kinds) == 1 and not mute else ""
+        self._identity_until = time.monotonic() + _IDENTITY_S
+
+    @property
+    def known_as(self) -> str:
+        """What the replicas are known by while none answers."""
+        return f"Routed({', '.join(getattr(r.judge, 'known_as', repr(r.judge)) for r in self.replicas)})"
 
     def __reduce__(self) -> Any:
         return _routed, ([replica.judge for replica in self.replicas], self.spill, self.probe_s)
@@ -232,8 +261,22 @@ async def _start(judge: Any) -> None:
         await start()
 
 
+async def _identity_of(judge: Any) -> str | None:
+    """Return what a replica says that it is; None if it cannot say. Raises JudgeError if it does not, for now."""
+    identity = getattr(judge, "identity", None)
+    if identity is None:
+        return None
+    try:
+        async with asyncio.timeout(_IDENTITY_S) as scope:
+            return str(await identity())
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise JudgeTimeout(f"{judge!r} did not say within {_IDENTITY_S:g} s what it is") from None
+
+
 class _Replica:
-    __slots__ = ("asking", "can_say", "dead_until", "guard", "in_flight", "judge", "name")
+    __slots__ = ("asking", "can_say", "dead_until", "guard", "identity", "in_flight", "judge", "name")
 
     def __init__(self, judge: Judge, name: str) -> None:
         self.judge: Any = judge
@@ -242,6 +285,8 @@ class _Replica:
         self.can_say = hasattr(judge, "ready")
         """Whether it can be asked if it is ready."""
         self.asking: asyncio.Task[None] | None = None
+        self.identity: str | None = None
+        """What it said that it is, when it was last asked."""
         self.in_flight = 0
         self.dead_until = 0.0
         """Monotonic time of its next probe; 0 while it works."""

@@ -19,6 +19,7 @@ import msgspec
 
 from judgekit.errors import ConfigError, JudgeTimeout
 from judgekit.execution.limits import Retry
+from judgekit.execution.threads import in_own_thread
 from judgekit.fork import in_child, leave_to_parent
 from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
@@ -224,7 +225,7 @@ class _Stacked:
         if close := getattr(self.engine, "close", None):
             await at_home(close)
         if self._disk is not None:
-            self._disk.close()
+            await in_own_thread(self._disk.close)
 
     def __repr__(self) -> str:
         return repr(self.engine)
@@ -248,10 +249,12 @@ class Stack(_Stacked):
     async def check_request(self, request: JudgeRequest) -> None:
         """Let the engine check that it can answer such requests, if it has `check_request`. Raises ConfigError."""
         if check := getattr(self.engine, "check_request", None):
-            await at_home(self._check, partial(check, request))
+            await at_home(self._check, request, partial(check, request))
 
-    async def _check(self, check: Callable[[], Awaitable[None]]) -> None:
-        await beside(self._here().retrying, check)
+    async def _check(self, request: JudgeRequest, check: Callable[[], Awaitable[None]]) -> None:
+        layers = self._here()
+        ask = partial(beside, layers.retrying, check)
+        await (layers.cached.check(request, ask) if layers.cached is not None else ask())
 
     def __reduce__(self) -> Any:
         return Stack, (self.engine, self.options)
