@@ -73,14 +73,14 @@ class Refusing(ScriptedJudge):
         return await super().complete(request)
 
 
-@pytest.mark.parametrize("retry_after", [0.3, None])
+@pytest.mark.parametrize("retry_after", [6.0, None])
 @pytest.mark.parametrize("in_flight", [4, 64])
 async def test_a_refusal_costs_no_reward_no_attempt_and_no_time(
     retry_after: float | None, in_flight: int
 ) -> None:
     """It lasts for longer than an evaluation may, and than three attempts and their budget would."""
-    judge = Refusing(10, 0.3, retry_after)
-    runner = GradingRunner({"judge": JudgeGrader(stacked(judge))}, timeout_s=0.25, max_concurrency=in_flight)
+    judge = Refusing(10, 6.0, retry_after)
+    runner = GradingRunner({"judge": JudgeGrader(stacked(judge))}, timeout_s=4.0, max_concurrency=in_flight)
     results = await runner.run(rollouts(100))
     assert sum(isinstance(result.grades["judge"], Graded) for result in results) == 100
     assert judge.refused >= 1

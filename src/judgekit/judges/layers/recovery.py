@@ -61,7 +61,8 @@ class Recovery:
         self.limit_s = limit_s
         self._answered = False
         self._away_since: float | None = None
-        self._last_away = 0.0
+        self._back_at = 0.0
+        """When its last outage was over."""
         self._probes: Flights[bool] = Flights()
 
     def __reduce__(self) -> Any:
@@ -71,11 +72,12 @@ class Recovery:
         """The engine has answered."""
         self._answered = True
         if self._away_since is not None:
-            logger.info("%r answers again after %.0f s", self.engine, time.monotonic() - self._away_since)
+            self._back_at = time.monotonic()
+            logger.info("%r answers again after %.0f s", self.engine, self._back_at - self._away_since)
             self._away_since = None
 
     async def wait(self, since: float, error: JudgeUnavailable) -> bool:
-        """Wait until the engine is ready; whether it was away at some time after *since* and is ready now.
+        """Wait until the engine is ready; whether it is, and was away after *since* or has lost the call.
 
         *since* is a time of the monotonic clock, *error* how the engine failed. The wait counts against no
         evaluation's timeout.
@@ -84,7 +86,8 @@ class Recovery:
         if not (known or isinstance(error, JudgeLoading)) or self.limit_s <= 0 or self._gave_up():
             return False
         with off_the_clock():
-            return await self._probes.join(None, self._until_ready) and self._last_away >= since
+            ready = await self._probes.join(None, self._until_ready)
+        return ready and (self._back_at >= since or error.lost)
 
     def _gave_up(self) -> bool:
         return self._away_since is not None and time.monotonic() - self._away_since > self.limit_s
@@ -100,9 +103,8 @@ class Recovery:
                 confirmed = True
                 await asyncio.sleep(_CONFIRM_S)
                 continue
-            self._last_away = time.monotonic()
             if self._away_since is None:
-                self._away_since = self._last_away
+                self._away_since = time.monotonic()
                 logger.warning(
                     "%r does not answer: calls wait up to %g s for it to be restarted",
                     self.engine,
