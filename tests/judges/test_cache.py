@@ -67,7 +67,7 @@ class Engine:
 
 async def test_identity_is_asked_only_where_replies_are_kept() -> None:
     engine = Engine()
-    judge = stacked(engine)
+    judge: Any = Cached(engine, entries=0)
     await asyncio.gather(*(judge.complete(ask(f"{i % 3}")) for i in range(9)))
     assert (engine.calls, engine.identities) == (3, 0)
     await stacked(engine, LayerOptions(cache=CacheOptions())).complete(ask())

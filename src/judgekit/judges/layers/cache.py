@@ -130,7 +130,8 @@ class Cached:
         last = self._last_known()
         if last and time.monotonic() >= self._away_until:
             try:
-                identity = await self._ask(_SAYS_S)
+                # another engine may take its time to read its weights, which are others by now
+                identity = await self._ask(_SAYS_S if hasattr(self._engine, "known_as") else None)
             except JudgeError:
                 self._away_until = time.monotonic() + _AWAY_S
             else:
@@ -235,14 +236,14 @@ def _name(engine: Any) -> tuple[bytes, bool]:
     """Return the key of an engine's last identity, and whether no other engine has it.
 
     An engine's `known_as` is its address and settings. Others are known by what they show, or by their class, and then only if
-    all engines of this class were the same.
+    all that were known by it were the same.
     """
     known = getattr(engine, "known_as", None)
     shows: Any = type(engine).__repr__
-    certain = known is not None or shows is not object.__repr__
-    if known is None:
-        known = repr(engine) if certain else f"{type(engine).__module__}.{type(engine).__qualname__}"
-    return hashlib.blake2b(f"identity of {known}".encode(), digest_size=16).digest(), certain
+    name = known or (
+        f"{type(engine).__module__}.{type(engine).__qualname__}" if shows is object.__repr__ else repr(engine)
+    )
+    return hashlib.blake2b(f"identity of {name}".encode(), digest_size=16).digest(), known is not None
 
 
 def request_key(request: JudgeRequest, identity: str) -> bytes:
@@ -348,8 +349,13 @@ class DiskCache:
             if self._queue.qsize() >= _MOST_PENDING:  # what cannot be written must not pile up
                 return
             if self._writer is None:
-                self._writer = threading.Thread(target=self._write, name="judgekit-cache", daemon=True)
-                self._writer.start()
+                writer = threading.Thread(target=self._write, name="judgekit-cache", daemon=True)
+                try:
+                    writer.start()
+                except RuntimeError as error:  # the system has no thread left
+                    self._unusable(error)
+                    return
+                self._writer = writer
                 atexit.register(self.close)
             self._queue.put((statement, values))
 
