@@ -32,7 +32,7 @@ from judgekit.judges.layers.routed import Routed
 
 from .fake_server import FakeServer
 
-RETRY = Retry(attempts=5, wait_initial_s=0.01, wait_max_s=0.05)
+RETRY = Retry(attempts=50, wait_initial_s=0.01, wait_max_s=0.1, budget=50)
 
 
 def ask(text: str = "candidate") -> JudgeRequest:

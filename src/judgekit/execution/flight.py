@@ -92,20 +92,34 @@ class _Flight(Generic[T]):
         """Wait until it has ended. Whoever leaves last waits until it is cancelled."""
         self._waiting += 1
         self._most = max(self._most, self._waiting)
+        ended = asyncio.get_running_loop().create_future()
+        landed = partial(_wake, ended)
+        self.task.add_done_callback(landed)
+        mine = STOPWATCH.get()
         try:
-            with self.stopwatch.shared_by(STOPWATCH.get()):
-                await asyncio.wait([self.task])
+            if mine is None:
+                await ended
+            else:
+                with self.stopwatch.shared_by(mine):
+                    await ended
         finally:
             self._waiting -= 1
-            if not self._waiting and not self._lasting and not self.task.done():
-                self.task.cancel()
-                await asyncio.wait([self.task])
+            if not self.task.done():
+                self.task.remove_done_callback(landed)
+                if not self._waiting and not self._lasting:
+                    self.task.cancel()
+                    await asyncio.wait([self.task])
 
     def result(self) -> T:
         error = self.task.exception()
         if error is not None and self._most > 1:
             raise own_copy(error)
         return self.task.result()
+
+
+def _wake(waiter: asyncio.Future[None], _: object) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def own_copy(error: E) -> E:

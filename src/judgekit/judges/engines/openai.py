@@ -173,6 +173,7 @@ class OpenAIJudge:
                 f"openai: extra_body must not set {', '.join(taken)}: judgekit sets or needs it"
             )
         self._identity = identity
+        self._digests: dict[LogprobStyle | None, str] = {}
         self._encoder: PromptEncoder | None = None
         self._abilities: Abilities | None = None
         self._entry: Abilities | None = None
@@ -360,9 +361,12 @@ class OpenAIJudge:
         return f"{name} {self._settings(logprobs)}"
 
     def _settings(self, logprobs: LogprobStyle | None) -> str:
-        given = [self._template_kwargs, self._extra_body, self._omit, self.tokenizer, logprobs]
-        settings = json.dumps(given, sort_keys=True, default=str)
-        return blake2b(settings.encode(), digest_size=8).hexdigest()
+        """Return a digest of what is not the server's; it is asked for with every reply."""
+        if logprobs not in self._digests:
+            given = [self._template_kwargs, self._extra_body, self._omit, self.tokenizer, logprobs]
+            settings = json.dumps(given, sort_keys=True, default=str)
+            self._digests[logprobs] = blake2b(settings.encode(), digest_size=8).hexdigest()
+        return self._digests[logprobs]
 
     async def close(self) -> None:
         """Close the running loop's connections; those of other loops close with their loop."""

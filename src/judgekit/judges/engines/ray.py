@@ -97,11 +97,6 @@ class RayJudge:
         """Return the weights' identity; asked every few seconds at most."""
         return await self._router().identity()
 
-    @property
-    def known_as(self) -> str:
-        """The name under which the actors are found, in caches too while none answers."""
-        return f"ray {self.namespace}/{self.name}"
-
     async def check_request(self, request: JudgeRequest) -> None:
         """Check that the model can answer such requests. Raises ConfigError."""
         if self.images != "none":  # the actors do not know that

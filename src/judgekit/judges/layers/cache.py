@@ -84,12 +84,12 @@ class Cached:
         """What an engine is called that has no identity: an address in memory is only this process's."""
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
-        identity, found = await self._find(request) if self._keeps else ("", None)
-        if found is not None:
+        identity = await self._identity(request) if self._keeps else ""
+        key = request_key(request, identity)
+        if identity and (found := self._look_up(request, key)) is not None:
             self.hits += 1
             return found
-        key = request_key(request, identity)
-        shared = await self._flights.join(key, partial(self._fetch, request, identity))
+        shared = await self._flights.join(key, partial(self._fetch, request, identity, key))
         if not shared.taken:
             shared.taken = True
             return shared.reply
@@ -125,21 +125,18 @@ class Cached:
     def _keeps(self) -> bool:
         return self.entries > 0 or self.disk is not None
 
-    async def _find(self, request: JudgeRequest) -> tuple[str, JudgeReply | None]:
-        """Return the engine's identity, and the reply that is stored under it."""
+    async def _identity(self, request: JudgeRequest) -> str:
+        """Return what the engine is; while it is away, what it was last, if a reply is stored under that."""
         last = self._last_known()
         if last and time.monotonic() >= self._away_until:
             try:
-                identity = await self._ask(_SAYS_S)
+                # another engine may take its time to read its weights, which are others by now
+                return await self._ask(_SAYS_S if hasattr(self._engine, "known_as") else None)
             except JudgeError:
                 self._away_until = time.monotonic() + _AWAY_S
-            else:
-                return identity, self._look_up(request, identity)
-        found = self._look_up(request, last)
-        if found is not None:
-            return last, found
-        identity = await beside(self._retrying, self._ask)
-        return identity, self._look_up(request, identity)
+        if last and self._look_up(request, request_key(request, last)) is not None:
+            return last
+        return await beside(self._retrying, self._ask)
 
     async def _ask(self, wait_s: float | None = None) -> str:
         """Ask the engine what it is; "" where that is nothing certain. Raises JudgeError if it does not say."""
@@ -172,7 +169,7 @@ class Cached:
             return (self.disk.get(_name(self._engine)[0]) or b"").decode()
         return self._last
 
-    async def _fetch(self, request: JudgeRequest, before: str) -> _Shared:
+    async def _fetch(self, request: JudgeRequest, before: str, key: bytes) -> _Shared:
         reply = await self.inner.complete(request)
         if request.nonce and not reply.nonce:
             reply = msgspec.structs.replace(reply, nonce=request.nonce)
@@ -181,7 +178,7 @@ class Cached:
                 request.accept(reply)
                 made_by = before if reply.identity is None else reply.identity
                 if made_by and made_by == await self._now():
-                    self._keep(request, made_by, reply)
+                    self._keep(request, key if made_by == before else request_key(request, made_by), reply)
         return _Shared(reply)
 
     async def _now(self) -> str:
@@ -192,10 +189,7 @@ class Cached:
         except Exception:  # whatever it is, the reply is there
             return ""
 
-    def _look_up(self, request: JudgeRequest, identity: str) -> JudgeReply | None:
-        if not identity:
-            return None
-        key = request_key(request, identity)
+    def _look_up(self, request: JudgeRequest, key: bytes) -> JudgeReply | None:
         data = self._memory.get(key)
         if data is None and self.disk is not None and _lasts(request):
             data = self.disk.get(key)
@@ -209,8 +203,7 @@ class Cached:
             return None
         return msgspec.structs.replace(reply, usage=Usage(), latency_s=0.0)
 
-    def _keep(self, request: JudgeRequest, identity: str, reply: JudgeReply) -> None:
-        key = request_key(request, identity)
+    def _keep(self, request: JudgeRequest, key: bytes, reply: JudgeReply) -> None:
         data = _encoder.encode(msgspec.structs.replace(reply, identity=None))
         self._memory.put(key, data, len(data))
         if self.disk is not None and _lasts(request):
@@ -235,14 +228,14 @@ def _name(engine: Any) -> tuple[bytes, bool]:
     """Return the key of an engine's last identity, and whether no other engine has it.
 
     An engine's `known_as` is its address and settings. Others are known by what they show, or by their class, and then only if
-    all engines of this class were the same.
+    all that were known by it were the same.
     """
     known = getattr(engine, "known_as", None)
     shows: Any = type(engine).__repr__
-    certain = known is not None or shows is not object.__repr__
-    if known is None:
-        known = repr(engine) if certain else f"{type(engine).__module__}.{type(engine).__qualname__}"
-    return hashlib.blake2b(f"identity of {known}".encode(), digest_size=16).digest(), certain
+    name = known or (
+        f"{type(engine).__module__}.{type(engine).__qualname__}" if shows is object.__repr__ else repr(engine)
+    )
+    return hashlib.blake2b(f"identity of {name}".encode(), digest_size=16).digest(), known is not None
 
 
 def request_key(request: JudgeRequest, identity: str) -> bytes:
@@ -348,8 +341,13 @@ class DiskCache:
             if self._queue.qsize() >= _MOST_PENDING:  # what cannot be written must not pile up
                 return
             if self._writer is None:
-                self._writer = threading.Thread(target=self._write, name="judgekit-cache", daemon=True)
-                self._writer.start()
+                writer = threading.Thread(target=self._write, name="judgekit-cache", daemon=True)
+                try:
+                    writer.start()
+                except RuntimeError as error:  # the system has no thread left
+                    self._unusable(error)
+                    return
+                self._writer = writer
                 atexit.register(self.close)
             self._queue.put((statement, values))
 

@@ -223,15 +223,26 @@ class Routed:
 
     async def _ask_identities(self) -> None:
         asked = [r for r in self.replicas if not r.dead_until] or self.replicas
-        outcomes = await together(_identity_of(replica.judge) for replica in asked)
+        asking = [asyncio.ensure_future(_identity_of(replica.judge)) for replica in asked]
+        try:
+            for answer in asyncio.as_completed(asking):
+                with contextlib.suppress(JudgeError):
+                    if await answer:
+                        break
+            await asyncio.wait(asking, timeout=_IDENTITY_S)  # one that hangs takes its time to say nothing
+        finally:
+            for task in asking:
+                task.cancel()
+            outcomes = await asyncio.gather(*asking, return_exceptions=True)
         for replica in self.replicas:
             replica.identity = None
         for replica, outcome in zip(asked, outcomes, strict=True):
             if not isinstance(outcome, BaseException):
                 replica.identity = outcome
         told = [replica for replica in self.replicas if replica.identity]
-        if not told and any(isinstance(outcome, BaseException) for outcome in outcomes):
-            raise next(outcome for outcome in outcomes if isinstance(outcome, BaseException))
+        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        if errors and not told:
+            raise errors[0]
         kinds = {getattr(replica.judge, "likeness", replica.identity) for replica in told}
         mute = any(not hasattr(replica.judge, "identity") for replica in self.replicas)
         if not told:
@@ -264,15 +275,7 @@ async def _start(judge: Any) -> None:
 async def _identity_of(judge: Any) -> str | None:
     """Return what a replica says that it is; None if it cannot say. Raises JudgeError if it does not, for now."""
     identity = getattr(judge, "identity", None)
-    if identity is None:
-        return None
-    try:
-        async with asyncio.timeout(_IDENTITY_S) as scope:
-            return str(await identity())
-    except TimeoutError:
-        if not scope.expired():
-            raise
-        raise JudgeTimeout(f"{judge!r} did not say within {_IDENTITY_S:g} s what it is") from None
+    return None if identity is None else str(await identity())
 
 
 class _Replica:
