@@ -361,3 +361,27 @@ async def test_an_engine_loads_beside_graders_whose_threads_hang(loader: Loader)
     finally:
         release.set()
         close_background_loop()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_does_not_hang_on_its_parents_engine(loader: Loader) -> None:
+    judge = VLLMJudge()
+    asyncio.run(judge.start())
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            asyncio.run(judge.complete(REQUEST))
+            said = "answered"
+        except BaseException as error:
+            said = str(error)
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    said = os.read(read, 1000).decode()
+    os.waitpid(child, 0)
+    os.close(read)
+    assert "answers only there" in said
+    assert loader.loads == 1
+    asyncio.run(judge.complete(REQUEST))
+    asyncio.run(judge.close())

@@ -26,6 +26,7 @@ from judgekit.execution.crossing import Crossing
 from judgekit.execution.flight import Flights
 from judgekit.execution.stopwatch import off_the_clock
 from judgekit.execution.threads import in_own_thread
+from judgekit.fork import in_child, leave_to_parent
 from judgekit.judges.asking.images import ImageData, checked_data
 from judgekit.judges.base import JudgeReply, JudgeRequest, Piece, Turn
 from judgekit.judges.state import state_folder
@@ -139,6 +140,17 @@ class _InProcess:
         """Requests in the engine."""
         self._turning = asyncio.Lock()
         """Held while the engine falls asleep or wakes up."""
+        in_child(self._forked)
+
+    def _forked(self) -> None:
+        """The engine of a parent answers only there, and its GPU has no room for a second one."""
+        if self._engine is not None or self._loading is not None:
+            leave_to_parent(self._engine, self._loading, self._crossing)
+            self._engine = self._loading = self._crossing = None
+            self._failure = ConfigError(
+                f"{self!r} runs in the process that this one was forked from, and answers only there: ask it through a server "
+                "(judgekit serve) or Ray, or start processes with 'spawn'"
+            )
 
     async def start(self) -> None:
         """Load the model and warm the engine up; otherwise the first request does.
