@@ -10,18 +10,22 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from typing import Any
-from weakref import WeakMethod
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
-Reset = Callable[[], None]
+_Reset = TypeVar("_Reset", bound=Callable[[], None])
 
-_resets: dict[Reset | WeakMethod[Reset], None] = {}
+_functions: list[Callable[[], None]] = []
+_methods: WeakKeyDictionary[Any, list[Callable[[Any], None]]] = WeakKeyDictionary()
 _parents: list[Any] = []
 
 
-def in_child(reset: Reset) -> Reset:
+def in_child(reset: _Reset) -> _Reset:
     """Call *reset* in every forked child; a bound method only while its object lives."""
-    _resets[WeakMethod(reset, _forget) if inspect.ismethod(reset) else reset] = None
+    if inspect.ismethod(reset):
+        _methods.setdefault(reset.__self__, []).append(reset.__func__)
+    else:
+        _functions.append(reset)
     return reset
 
 
@@ -30,15 +34,12 @@ def leave_to_parent(*things: Any) -> None:
     _parents.extend(things)
 
 
-def _forget(reset: WeakMethod[Reset]) -> None:
-    _resets.pop(reset, None)
-
-
 def _reset_all() -> None:
-    for registered in list(_resets):
-        reset = registered() if isinstance(registered, WeakMethod) else registered
-        if reset is not None:
-            reset()
+    for function in _functions:
+        function()
+    for owner, methods in list(_methods.items()):
+        for method in methods:
+            method(owner)
 
 
 os.register_at_fork(after_in_child=_reset_all)

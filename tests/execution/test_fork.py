@@ -217,15 +217,15 @@ def test_the_registry_holds_objects_weakly_and_functions_for_good() -> None:
 
         seen = []
         kept, gone = Counts("kept"), Counts("gone")
-        registered = len(fork._resets)
+        registered = len(fork._methods)
         del gone
         gc.collect()
-        assert len(fork._resets) == registered - 1
+        assert len(fork._methods) == registered - 1
 
         @fork.in_child
         def function(): seen.append("function")
 
-        print(ends_well(lambda: seen == ["kept", "function"]), seen)
+        print(ends_well(lambda: seen == ["function", "kept"]), seen)
         """
     )
     assert said == "True []\n"

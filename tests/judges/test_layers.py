@@ -527,12 +527,15 @@ async def test_64_rollouts_of_which_16_pass_the_gate_with_8_texts_cost_8_calls()
 
 
 async def test_a_call_that_waits_for_its_next_try_holds_no_slot() -> None:
-    flaky = ScriptedJudge([JudgeUnavailable("busy", retry_after=0.2), "1"])
-    judge = stacked(flaky, LayerOptions(max_concurrency=1, retry=Retry(attempts=2, wait_initial_s=0)))
+    flaky = ScriptedJudge([JudgeUnavailable("busy"), "1"])
+    retry = Retry(attempts=2, wait_initial_s=600, wait_max_s=600)
+    judge = stacked(flaky, LayerOptions(max_concurrency=1, retry=retry))
     slow = asyncio.create_task(judge.complete(ask("slow")))
-    await asyncio.sleep(0.01)
-    assert (await asyncio.wait_for(judge.complete(ask("quick")), 0.1)).text == "1"
-    assert (await slow).text == "1"
+    while not flaky.requests:
+        await asyncio.sleep(0.001)
+    assert (await judge.complete(ask("quick"))).text == "1"
+    assert not slow.done()
+    slow.cancel()
 
 
 def test_options_are_checked() -> None:

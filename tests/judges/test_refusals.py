@@ -232,3 +232,10 @@ async def test_what_a_reply_has_cost_that_is_asked_again_is_kept_when_the_time_i
         Usage(calls=1, prompt_tokens=100, completion_tokens=7),
     )
     assert result.usage.prompt_tokens == 100
+
+
+async def test_whoever_says_when_to_come_again_is_obeyed_like_a_server() -> None:
+    judge = ScriptedJudge(JudgeUnavailable("the daily quota is used up", retry_after=3000))
+    results = await GradingRunner({"judge": JudgeGrader(stacked(judge))}, timeout_s=30).run(rollouts(16))
+    details = [getattr(result.grades["judge"], "detail", "") for result in results]
+    assert details == ["the daily quota is used up"] * 16

@@ -48,8 +48,8 @@ class Gate(Protocol):
 
 
 def overloads(outcome: Any) -> TypeGuard[JudgeUnavailable]:
-    """Whether the endpoint refused a call because it has too many (HTTP 429 or 503)."""
-    return isinstance(outcome, JudgeUnavailable) and outcome.refused
+    """Whether the endpoint refused a call because it has too many (HTTP 429 or 503), or says when to come again."""
+    return isinstance(outcome, JudgeUnavailable) and (outcome.refused or outcome.retry_after is not None)
 
 
 class Places:

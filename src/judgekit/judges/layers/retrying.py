@@ -82,7 +82,8 @@ class Retrying:
             try:
                 return await call()
             except JudgeError as error:
-                if overloads(error) and self.restart_wait_s > 0:
+                resting = self._breaker is not None and self._breaker.is_open
+                if overloads(error) and self.restart_wait_s > 0 and not resting:
                     now = time.monotonic()
                     refused_until = refused_until or now + self.restart_wait_s
                     if now + (error.retry_after or 0.0) > refused_until:
