@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.types import Abstained, Grade, Graded, Rollout
+from judgekit.graders.rules.committed import after_think, claims, last_boxed
+from judgekit.types import Abstained, Grade, Graded, Rollout, plain
 
 Part = Literal["after_think", "whole", "answer", "boxed", "last_line"]
 """The part of a response to use as its answer: the text after the last `</think>` (all of it if there is none), all
@@ -69,39 +70,6 @@ def needs(grader: str, module: str, extra: str) -> str:
     return module
 
 
-def after_think(text: str) -> str | None:
-    """Return the text after the last `</think>`, or all of it; None if a `<think>` is still open."""
-    _, closed, after = text.rpartition("</think>")
-    if closed:
-        return after
-    return None if text.lstrip()[:7] == "<think>" else text
-
-
-_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{")
-_BRACE = re.compile(r"\\[{}]|[{}]")
-
-
-def last_boxed(text: str) -> str | None:
-    """Return the content of the last `\\boxed{…}` or `\\fbox{…}`; None if it does not close."""
-    span = last_box(text)
-    return None if span is None else text[slice(*span)]
-
-
-def last_box(text: str) -> tuple[int, int] | None:
-    """Return where `last_boxed` is: the half-open span between its braces."""
-    opening = None
-    for opening in _BOX.finditer(text):  # noqa: B007 - the last one is wanted
-        pass
-    if opening is None:
-        return None
-    depth = 1
-    for brace in _BRACE.finditer(text, opening.end()):
-        depth += {"{": 1, "}": -1}.get(brace[0], 0)
-        if depth == 0:
-            return opening.end(), brace.start()
-    return None  # it does not close; an earlier one is not the answer
-
-
 def part_of(text: str, part: Part) -> str | None:
     """Return the answer part of a response, stripped; None if it has none."""
     if part == "whole":
@@ -118,6 +86,17 @@ def part_of(text: str, part: Part) -> str | None:
     if part == "last_line":
         return rest.rstrip().rpartition("\n")[2].strip()
     return rest.strip()
+
+
+def truths(rollout: Rollout) -> list[Any]:
+    """Return the reference's accepted answers as Python's values, numpy's converted.
+
+    A list accepts each of its values. `{"target": …}`, as in Search-R1's data, is its target.
+    """
+    truth = plain(rollout.ground_truth)
+    while isinstance(truth, Mapping) and "target" in truth:
+        truth = truth["target"]
+    return list(truth) if isinstance(truth, list | tuple | set | frozenset) else [truth]
 
 
 def references(truth: Any) -> list[str]:
