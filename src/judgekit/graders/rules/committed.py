@@ -39,7 +39,7 @@ _MARKER = rf"""
     (?P<hash>\#{{4}})(?!\#)
   | (?P<boxed>\\(?:boxed|fbox)\s{{0,4}}\{{)
   | (?P<tag><answer>)
-  | (?<![a-z])(?:{{nouns}})(?:[ \t]+(?:choice|option|letter|here))?[ \t]{{0,4}}(?:[*_]{{1,3}})?\s{{0,4}}
+  | (?<![a-z])(?:{{nouns}})(?:[ \t]+(?:choice|option|letter|here))?["']?[ \t]{{0,4}}(?:[*_]{{1,3}})?\s{{0,4}}
       (?P<verb>(?:(?:(?:most|very)[ \t]+)?(?:probably|likely|possibly|perhaps|maybe|certainly|definitely|clearly|therefore|thus|hence|then|also|indeed)[ \t]+)?{_BE}|=|:)
       (?![a-z])(?:[*_]{{1,3}})?[ \t]{{0,4}}:?
   | ^[ \t>*_]{{0,8}}a[ \t]{{0,4}}(?:\*\*)?:
@@ -269,6 +269,8 @@ def unsettled(text: str, start: int, end: int) -> str | None:
         re.IGNORECASE,
     ):
         return "the answer is denied"
+    if _UNDER.search(clause):
+        return "the answer is not asserted"
     if re.search(r"\b(?:maybe|perhaps|possibly|might|may|could|if|whether|either|suppose|guessing)\b[^,]{0,40}$", clause, re.IGNORECASE):
         return "the answer is only possible"
     after = text[end : end + _AROUND]
