@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from judgekit.errors import ConfigError
-from judgekit.graders.rules.committed import after_think, claims, commitment, unsettled
+from judgekit.graders.rules.committed import after_think, claims, commitment, settle, unsettled
 from judgekit.graders.rules.text import Rule, truths
 from judgekit.graders.rules.values import occurs, same_value, tokens, undecorated
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up, plain
@@ -128,22 +128,31 @@ class Options(NamedTuple):
 
     def alone(self, text: str) -> str | None:
         """Return the option whose letter or label is the whole text."""
-        bare = undecorated(text).strip().strip("()[]{}<>.:,*_$\"'`、。 ")
-        if self.numbered and bare.isdecimal() and (by_text := self.with_text(bare)):
-            # a number that is one option's label and another one's text chooses none
-            return by_text if self.named(bare) in (None, by_text) else None
+        bare = _bare(text)
+        if self.unclear(bare):
+            return None
         return self.named(bare) if bare else None
+
+    def unclear(self, bare: str) -> bool:
+        """Whether a number is one option's label and another one's text."""
+        if not self.numbered or not bare.isdecimal() or (label := self.named(bare)) is None:
+            return False
+        return any(letter != label and same_value(text, bare) for letter, text in self.texts.items())
 
     def with_text(self, text: str) -> str | None:
         """Return the only option with that text."""
+        if self.unclear(_bare(text)):
+            return None
         same = [letter for letter, option in self.texts.items() if option and same_value(option, text)]
-        if self.numbered and self.named(text.strip()) not in (None, *same):
-            return None  # one option's label and another one's text
         if len(same) > 1:
             same = [letter for letter in same if tokens(self.texts[letter]) == tokens(text)]
         if len(same) > 1:
             same = [letter for letter in same if self.texts[letter].strip() == text.strip()]
         return same[0] if len(same) == 1 else None
+
+
+def _bare(text: str) -> str:
+    return undecorated(text[:1000]).strip().strip("()[]{}<>.:,*_$\"'`、。 ")
 
 
 class Choice(NamedTuple):
@@ -262,6 +271,9 @@ def choose(response: str, options: Options) -> Choice:
             return Choice(whole, "" if whole else marked.why)
         letter = _named(_line(marked.text), options, forms)
         return Choice(letter) if letter else NO_CHOICE
+    if len(text) < 500 and (settled := settle(text)).text not in (None, text):
+        letter = _named(_line(str(settled.text)), options, forms)
+        return Choice(letter) if letter else NO_CHOICE
     if (letter := _first(text, options, forms)) is not None:
         return Choice(letter, "what it begins with")
     said = _said(text, options, forms)
@@ -278,6 +290,9 @@ def choose(response: str, options: Options) -> Choice:
     if (letter := _by_text(text, options)) is not None:
         return Choice(letter, "by its text")
     last = text.rpartition("\n")[2]
+    letters = {_letter_of(m) for m in forms.any.finditer(last) if not _is_word(_letter_of(m), last[m.end() :])}
+    if len(letters) > 1:
+        return Choice(None, "several options are named")
     alone = {
         letter
         for m in forms.isolated.finditer(last)
@@ -302,6 +317,7 @@ class _Forms(NamedTuple):
     said: re.Pattern[str]
     mention: re.Pattern[str]
     isolated: re.Pattern[str]
+    any: re.Pattern[str]
     wrong: re.Pattern[str]
 
 
@@ -339,6 +355,7 @@ def _forms(names: tuple[str, ...]) -> _Forms:
             rf"|\b(?i:option|choice)[ \t]+[(\[\"]?(?P<letter3>[b-hj-z])(?=\W|$)".replace("(?P<letter2>", "(?P<letter2>")
         ),
         isolated=re.compile(rf"(?:(?<![A-Za-z]\s){bound}|(?i:(?<=\bis\s)|(?<=\bbe\s)|(?<=\bso\s)|(?<=answer\s)|(?<=option\s)|(?<=choice\s)|(?<=letter\s)|(?<=\bthen\s)|(?<=\band\s)|(?<=\bor\s)|(?<=\bBoth\s))){upper}"),
+        any=re.compile(bound + upper),
         wrong=re.compile(
             r"[)\]\"'.:]*\s*(?:(?:is|are|was|seems|looks|would\s+be|can(?:not|['’]t)|could(?:not|n['’]t)|does|do|did|has|have|isn['’]t|doesn['’]t|won['’]t)\s*)+"
             r"(?:(?:clearly|obviously|also|definitely|certainly|simply|just|be)\s+)*(?:wrong|incorrect|false|not\b|n['’]t|too\b|impossible|out\b|never|no\b|irrelevant|unlikely|eliminated|ruled)"
@@ -354,6 +371,8 @@ def _letter_of(match: re.Match[str]) -> str:
 def _named(line: str, options: Options, forms: _Forms) -> str | None:
     """Return the option named after a marker; None if there is none, or two."""
     line = line.strip()
+    if options.unclear(_bare(line)):
+        return None
     if (letter := options.alone(line) or options.with_text(line.rstrip(".!"))) is not None:
         return letter
     lead = forms.lead.match(line)

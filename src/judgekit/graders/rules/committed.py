@@ -62,7 +62,7 @@ _ADVERBS = (
 )
 _DENIED = re.compile(
     rf"^\W*{_ADVERBS}(?:not\b(?!\s+only\b)|n['’]t\b|never\b|neither\b|no\s+longer\b|nowhere\s+near\b|anything\s+but\b|"
-    r"other\s+than\b|(?:different|far)\s+from\b|anything\s+except\b|everything\s+except\b|un(?:clear|likely)\b|(?:thought|believed|supposed|said|claimed|assumed|expected|rumou?red)\s+to\b|"
+    r"other\s+than\b|(?:different|far)\s+from\b|anything\s+except\b|everything\s+except\b|unlikely\b|(?:thought|believed|supposed|said|claimed|assumed|expected|rumou?red)\s+to\b|"
     r"不是|並非|并非|无法|kein\b|nicht\b|no\s+es\b|ne\s|pas\b|не\b)",
     re.IGNORECASE,
 )
@@ -91,7 +91,7 @@ _UNDER = re.compile(
     | \b(?:false|untrue|wrong|incorrect|mistaken?|unlikely|impossible|error)\s+(?:to\s+(?:say|think|claim|believe|conclude|assume)\s+)?(?:that|is)
     | \b(?:whether|unless|suppose|supposing|assum(?:e|ing)|pretend)(?:\s+that)?
     | (?:^|[,;:]\s*|\b(?:even|only|as|and|but)\s+)if
-    | \b(?:might|may|could|would|will)\s+(?:\w+\s+)?(?:think|say|believe|claim|guess|expect|answer)(?:\s+that)?
+    | (?<!\bi\s)(?<!\bwe\s)\b(?:might|may|could|would|will)\s+(?:\w+\s+)?(?:think|say|believe|claim|guess|expect|answer)(?:\s+that)?
     | \b(?:some(?:one|body)?|others?|people|many|one|students?|he|she|they)(?:\s+\w+)?\s+(?:might\s+)?(?:think|say|claim|believe|guess|argue|suggest)s?(?:\s+that)?
     | \b(?:maybe|perhaps|possibly)
     | \b(?:question|ask(?:ed|ing)?)\s+(?:is\s+)?(?:whether|if)
@@ -200,8 +200,25 @@ def claims(text: str, *, only: Kind | None = None, choice: bool = False) -> list
         elif found and found[-1].kind == "tag" and claim.start < found[-1].end:
             continue
         else:
+            if found and found[-1].kind == claim.kind == "words" and claim.start < found[-1].end:
+                # two on one line: the first one's text ends where the second begins
+                cut = found[-1].text[: claim.start - found[-1].end].strip()
+                found[-1] = found[-1]._replace(text=cut, end=claim.start)
+                if not cut or (_ASIDE.fullmatch(cut) and not re.search(r"\d", cut)):
+                    found.pop()  # "Final answer: the answer is 5"
             found.append(claim)
+    while len(found) > 1 and found[-1].kind == "words" and found[-2].kind != "words" and _says_nothing(found[-1]):
+        found.pop()
     return found
+
+
+def _says_nothing(claim: Claim) -> bool:
+    """Whether a sentence after a box only mentions the answer: "the answer is as above"."""
+    if re.search(r"\d|[$\\=√π]|[\"'(]?\b[A-Z]\b", claim.text):
+        return False
+    return settle(claim.text, claim.verb).text is not None and not re.search(
+        r"\b(?:wrong|incorrect|false|mistaken?|none|not)\b", claim.text, re.IGNORECASE
+    )
 
 
 def commitment(
@@ -210,10 +227,12 @@ def commitment(
     *,
     only: Kind | None = None,
     found: list[Claim] | None = None,
+    joined: bool = False,
 ) -> Commitment | None:
     """Return what *text* marks as its answer, or why that is none; None if it marks nothing.
 
-    *read*: the value of a marked text, by which two of them are the same; None: it has none.
+    *read*: the value of a marked text, by which two of them are the same; None: it has none. *joined*: boxes side by
+    side are one answer.
     """
     found = claims(text, only=only) if found is None else found
     if not found:
@@ -229,6 +248,8 @@ def commitment(
     after = text[claim.end : claim.end + _AROUND]
     if _TAKEN_BACK.match(after):
         return Commitment(None, "the answer is taken back", claim)
+    if joined and claim.kind == "boxed":
+        return Commitment(settled.text, "", claim)
     value = read(settled.text)
     for at in range(len(found) - 2, -1, -1):
         before = found[at]

@@ -109,7 +109,7 @@ for _dimension, _table in {
         for _name in _names.split():
             _UNITS[_name.replace("-", " ")] = (_dimension, Fraction(_factor))
 _CASED_UNIT = frozenset(("m", "s", "h", "g", "l", "in", "min"))
-_UNIT_WORD = re.compile(r"[ \t-]?(?:\\?(%)|(°)|(¢)|\s?([€£¥₹$])(?!\d)|\s?((?:square|sq\.?|cubic)\s+\w+|[A-Za-z$]+)(?:\^\{?\s?([23])\}?)?)")
+_UNIT_WORD = re.compile(r"[ \t-]{0,3}(?:\\?(%)|(°)|(¢)|\s?([€£¥₹$])(?!\d)|\s?((?:square|sq\.?|cubic)\s+\w+|[A-Za-z$]+)(?:\^\{?\s?([23])\}?)?)")
 _RATE = re.compile(r"\s*(?:/|per\b|\\cdot|an?\b)\s*([A-Za-z]+)")
 
 _GLUED_UNITS = frozenset(
@@ -185,7 +185,7 @@ def final_quantity(text: str, *, need_marker: bool | Literal["####"] = False) ->
     if found.text is None:
         return Final(None, found.why)
     assert found.claim is not None
-    return _marked(found.text, found.claim)
+    return marked_quantity(found.text, found.claim)
 
 
 def in_ascii(text: str) -> str:
@@ -231,7 +231,7 @@ def read_quantity(value: Any) -> Quantity | None:
     text = in_ascii(after_think(value) or "")
     if marked := claims(text):
         found = commitment(text, _value_of, found=marked)
-        return None if found is None or found.text is None else _marked(found.text, found.claim).quantity
+        return None if found is None or found.text is None else marked_quantity(found.text, found.claim).quantity
     return _only(text)
 
 
@@ -317,7 +317,7 @@ def _bare(text: str) -> str:
     return re.sub(r"\*\*|__|`|\\(?:left|right|displaystyle)(?![A-Za-z])|\\[()\[\]]", "", text)
 
 
-def _marked(text: str, claim: Claim) -> Final:
+def marked_quantity(text: str, claim: Claim) -> Final:
     """Return the number of what a marker marks."""
     part = _bare(text)
     if claim.kind == "boxed":
@@ -325,7 +325,7 @@ def _marked(text: str, claim: Claim) -> Final:
         if factorial := re.fullmatch(r"\s*(\d{1,2})!\s*", part):
             return Final(Quantity(Fraction(math.factorial(int(factorial[1])))))
     if claim.kind != "boxed" and "\\boxed" in part and (inner := claims(text, only="boxed")):
-        return _marked(inner[-1].text, inner[-1])
+        return marked_quantity(inner[-1].text, inner[-1])
     if claim.kind in ("words", "hash"):
         part = sentence(part)
     if (whole := whole_quantity(part)) is not None:

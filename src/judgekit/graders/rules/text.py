@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.graders.rules.committed import after_think, claims, last_boxed
+from judgekit.graders.rules.committed import after_think, claims, last_box, last_boxed
 from judgekit.types import Abstained, Grade, Graded, Rollout, plain
 
 Part = Literal["after_think", "whole", "answer", "boxed", "last_line"]
