@@ -13,6 +13,7 @@ ROOTS = {"types", "errors", "version", "fork", "metrics"}
 """What every package may know."""
 ALLOWED = {
     "reward": set(),
+    "rollouts": set(),
     "ledger": set(),
     "execution": set(),
     "judges": {"execution", "strict_yaml"},
@@ -22,12 +23,12 @@ ALLOWED = {
     "testing": {"judges"},
     "strict_yaml": set(),
     "config": {"reward", "ledger", "execution", "graders", "judges", "run", "strict_yaml"},
-    "data": {"ledger", "run", "replay", "config", "execution"},
+    "data": {"rollouts", "ledger", "run", "replay", "config", "execution"},
     "bridges": {"trainers"},
     "report": {"ledger"},
     "trackers": {"run", "judges", "graders"},
-    "trainers": {"run", "execution", "config", "ledger"},
-    "service": {"trackers", "data", "run", "replay", "execution", "trainers", "ledger", "graders", "judges"},
+    "trainers": {"rollouts", "run", "execution", "config", "ledger"},
+    "service": {"rollouts", "trackers", "data", "run", "replay", "execution", "trainers", "ledger", "graders", "judges"},
     "cli": {
         "report",
         "strict_yaml",

@@ -53,7 +53,7 @@ def score(grader: Any, response: str, truth: Any) -> float | None:
         ("exact", "x", "", None),
         ("exact", "x", [], None),
         ("exact", "x", [None, " "], None),
-        ("exact", "x", True, None),
+        ("exact", "x", True, 0),
         ("exact", "x", math.nan, None),
         ("regex", "x", "(", None),
     ],

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from judgekit.errors import ConfigError
 from judgekit.graders.rules.committed import after_think, claims, commitment, settle, unsettled
+from judgekit.graders.rules.stored import as_python
 from judgekit.graders.rules.text import Rule, truths
 from judgekit.graders.rules.values import occurs, same_value, tokens, undecorated
-from judgekit.types import Abstained, Grade, Graded, Rollout, look_up, plain
+from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 TAIL_CHARS = 65_536
 """Characters at the end of a response that are searched."""
@@ -76,7 +77,7 @@ class MultipleChoice(Rule):
     def grade(self, rollout: Rollout, /) -> Grade:
         accepted = truths(rollout)
         found = look_up(rollout, self.options, None) if isinstance(self.options, str) else list(self.options)
-        options = read_options(plain(found)) or _without_texts(accepted, self.letters)
+        options = read_options(as_python(found)) or _without_texts(accepted, self.letters)
         right = {letter for value in accepted if (letter := self._reference(value, options)) is not None}
         if not right:
             return Abstained(f"the reference is not an option: {rollout.ground_truth!r:.80}")

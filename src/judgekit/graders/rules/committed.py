@@ -27,6 +27,9 @@ _THOUGHT_ENDS = re.compile(
     rf"</(?:{_THINK})>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|channel\|>final<\|message\|>", re.IGNORECASE
 )
 _THOUGHT_OPENS = re.compile(rf"<(?:{_THINK})>|\[THINK\]|◁think▷|<\|begin_of_thought\|>", re.IGNORECASE)
+_AGENT = re.compile(
+    rf"(?P<call><tool_call>)|(?P<opens>{_THOUGHT_OPENS.pattern})|(?:{_THOUGHT_ENDS.pattern})", re.IGNORECASE
+)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{")
 _BRACE = re.compile(r"\\[{}]|[{}]")
 
@@ -165,6 +168,37 @@ def after_think(text: str) -> str | None:
         before = rest[: opening.start()]
         return before if before.strip() else None
     return rest
+
+
+def without_thinking(text: str) -> str:
+    """Remove each thought, and keep what stands between them, as agents write it."""
+    if "<" not in text and "[" not in text and "◁" not in text:
+        return text
+    kept: list[str] = []
+    at = start = 0
+    thinking = False
+    first = True
+    calls_close = True
+    while True:
+        found = (_THOUGHT_ENDS if thinking else _AGENT).search(text, at)
+        if found is None:
+            break
+        at = found.end()
+        if not thinking and found["call"]:
+            # a call's text may speak of thoughts
+            end = text.find("</tool_call>", at) if calls_close else -1
+            calls_close = end >= 0
+            at = end if end >= 0 else at
+        elif thinking:
+            thinking, start = False, at
+        elif found["opens"]:
+            kept.append(text[start : found.start()])
+            thinking, first = True, False
+        elif first:  # the prompt opened it
+            kept, start, first = [], at, False
+    if not thinking:
+        kept.append(text[start:])
+    return "".join(kept)
 
 
 def last_box(text: str) -> tuple[int, int] | None:

@@ -7,11 +7,14 @@ import math
 import re
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.graders.rules.committed import after_think, claims, last_box, last_boxed
-from judgekit.types import Abstained, Grade, Graded, Rollout, plain
+from judgekit.graders.rules.stored import as_python
+from judgekit.types import Abstained, Grade, Graded, Rollout
 
 Part = Literal["after_think", "whole", "answer", "boxed", "last_line"]
 """The part of a response to use as its answer: the text after the last `</think>` (all of it if there is none), all
@@ -93,14 +96,14 @@ def truths(rollout: Rollout) -> list[Any]:
 
     A list accepts each of its values. `{"target": …}`, as in Search-R1's data, is its target.
     """
-    truth = plain(rollout.ground_truth)
+    truth = as_python(rollout.ground_truth)
     while isinstance(truth, Mapping) and "target" in truth:
         truth = truth["target"]
     return list(truth) if isinstance(truth, list | tuple | set | frozenset) else [truth]
 
 
 def references(truth: Any) -> list[str]:
-    """Return the references as texts, from texts, numbers or a list; other values are ignored.
+    """Return the references as texts, from texts, numbers, truth values or a list; other values are ignored.
 
     `{"target": …}`, as in Search-R1's data, is its target.
     """
@@ -111,7 +114,7 @@ def references(truth: Any) -> list[str]:
         if isinstance(value, str):
             if value.strip():
                 found.append(value)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        elif isinstance(value, int | float | Fraction | Decimal) and math.isfinite(value):
             found.append(str(value))
     return found
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from judgekit.errors import ConfigError, reads_rollout
 from judgekit.graders.rules import bfcl
 from judgekit.graders.rules.expected import AnyOf, Expected, Fields, Positional, expected_calls
+from judgekit.graders.rules.stored import without_nulls
 from judgekit.graders.rules.text import one_of
 from judgekit.graders.rules.trajectory import Call, canonical, read_trajectory
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
@@ -55,16 +56,16 @@ class _Compared:
 
     def alike(self, call: Call, expected: Expected) -> float:
         """Compare two calls: 1 if equal, 0 if not; with "partial", the share of right arguments."""
-        return max(self._form(call, *form) for form in expected.forms)
+        given = without_nulls(call.arguments) if expected.filled else call.arguments
+        return max(self._form(call.name, given, *form) for form in expected.forms)
 
-    def _form(self, call: Call, name: str, arguments: Any, optional: frozenset[str]) -> float:
-        if self._name(call.name) != self._name(name):
+    def _form(self, called: str, given: Any, name: str, arguments: Any, optional: frozenset[str]) -> float:
+        if self._name(called) != self._name(name):
             return 0.0
         if self.arguments == "ignore":
             return 1.0
-        if not isinstance(arguments, Mapping) or not isinstance(call.arguments, Mapping):
-            return float(self._same(call.arguments, arguments))
-        given = call.arguments
+        if not isinstance(arguments, Mapping) or not isinstance(given, Mapping):
+            return float(self._same(given, arguments))
         if isinstance(arguments, Positional):
             arguments = arguments.named(given)
         right = sum(1 for k, v in arguments.items() if k in given and self._same(given[k], v))
