@@ -126,7 +126,11 @@ def each_rollout(
     if skipped:
         more = f" (and {len(skipped) - _NAMED} more)" if len(skipped) > _NAMED else ""
         logger.warning(
-            "%s: left out %d rows that cannot be read: %s%s", name, len(skipped), "; ".join(skipped[:_NAMED]), more
+            "%s: left out %d rows that cannot be read: %s%s",
+            name,
+            len(skipped),
+            "; ".join(skipped[:_NAMED]),
+            more,
         )
 
 
@@ -283,7 +287,9 @@ def _group(value: Any) -> Any:
 
 
 def _is_messages(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(m, Mapping) and "role" in m for m in value)
+    return (
+        isinstance(value, list) and bool(value) and all(isinstance(m, Mapping) and "role" in m for m in value)
+    )
 
 
 def hint_at_columns(rollouts: Sequence[Rollout], name: str) -> None:

@@ -106,8 +106,8 @@ class MultipleChoice(Rule):
         for letter, text in options.texts.items():
             if text and text == value.strip():
                 return letter
-        if (letter := options.alone(value)) or (letter := options.with_text(value)):
-            return letter
+        if found := options.alone(value) or options.with_text(value):
+            return found
         if re.fullmatch(r"\s*\d{1,2}\s*", value):
             return self._reference(int(value), options)
         return choose(value, options).letter
@@ -236,9 +236,14 @@ def _parsed(text: str) -> Any:
 
 def _unlabelled(texts: Sequence[str | None], letters: str) -> list[str | None]:
     """Remove the labels with which options begin: `A. cat`; glued ones (`A)21`) only if all have them."""
-    glued = [re.match(rf"\s*\(?{letter}\s?[).:、．。]", text or "") for letter, text in zip(letters, texts, strict=True)]
+    glued = [
+        re.match(rf"\s*\(?{letter}\s?[).:、．。]", text or "")
+        for letter, text in zip(letters, texts, strict=True)
+    ]
     if all(glued):
-        return [text and text[found.end() :].strip() for text, found in zip(texts, glued, strict=True) if found]
+        return [
+            text and text[found.end() :].strip() for text, found in zip(texts, glued, strict=True) if found
+        ]
     return [
         text and re.sub(rf"^\s*\(?{letter}[.):]\s+", "", text).strip()
         for letter, text in zip(letters, texts, strict=True)
@@ -291,13 +296,17 @@ def choose(response: str, options: Options) -> Choice:
     if (letter := _by_text(text, options)) is not None:
         return Choice(letter, "by its text")
     last = text.rpartition("\n")[2]
-    letters = {_letter_of(m) for m in forms.any.finditer(last) if not _is_word(_letter_of(m), last[m.end() :])}
+    letters = {
+        _letter_of(m) for m in forms.any.finditer(last) if not _is_word(_letter_of(m), last[m.end() :])
+    }
     if len(letters) > 1:
         return Choice(None, "several options are named")
     alone = {
         letter
         for m in forms.isolated.finditer(last)
-        if (letter := options.named(_letter_of(m))) and not _rejected(last, m, forms) and not _is_word(_letter_of(m), last[m.end() :])
+        if (letter := options.named(_letter_of(m)))
+        and not _rejected(last, m, forms)
+        and not _is_word(_letter_of(m), last[m.end() :])
     }
     return Choice(alone.pop(), "the only letter of its last line") if len(alone) == 1 else NO_CHOICE
 
@@ -325,7 +334,9 @@ class _Forms(NamedTuple):
 @lru_cache(maxsize=64)
 def _forms(names: tuple[str, ...]) -> _Forms:
     """Compile the patterns for a question's letters and labels."""
-    other = [re.escape(name) for name in sorted(names, key=len, reverse=True) if not re.fullmatch("[A-Z]", name)]
+    other = [
+        re.escape(name) for name in sorted(names, key=len, reverse=True) if not re.fullmatch("[A-Z]", name)
+    ]
     any_case = "(?P<letter>(?:" + "|".join(["[A-Za-z]", *other]) + r")(?![A-Za-z0-9'’]|[+#=^]|[/<>-]\S))"
     upper = "(?P<letter>(?:" + "|".join(["[A-Z]", *other]) + r")(?![A-Za-z0-9'’]|[+#=^]|[/<>-]\S))"
     bound = r"(?<![A-Za-z0-9'’+#=^\\-])"
@@ -334,7 +345,8 @@ def _forms(names: tuple[str, ...]) -> _Forms:
         lead=re.compile(rf"[\s$*_\"'`:]*{noun}?[\s*_$\"'`(\[{{<]*{any_case}", re.IGNORECASE),
         second=re.compile(
             r"[\s)\]}>\"'.*]*\(?\s*(?:,\s*(?:or|and)?|/|&|;|\||\bor\b|\band\b|\bor\s+else\b|或|和)\s*(?:(?:maybe|possibly|perhaps|even|also|option|choice)\s+)*[(\[]?"
-            + upper + r"(?![)\]]?\s+(?:is|was|are|has|have|does|can|would|seems|looks|fits|because|gives)\b)"
+            + upper
+            + r"(?![)\]]?\s+(?:is|was|are|has|have|does|can|would|seems|looks|fits|because|gives)\b)"
         ),
         begins=re.compile(
             rf"(?:(?:option|choice)\s+)?(?:\({any_case}\)|\[{any_case.replace('letter', 'letter2')}\]|"
@@ -348,14 +360,18 @@ def _forms(names: tuple[str, ...]) -> _Forms:
               | \b(?:therefore|thus|hence|so|consequently|conclusion|finally)\b\s*[,:]?\s*
               | \b(?:leaves|leaving|only|left\ with|remains?|remaining)\s+
             )(?:(?i:definitely|clearly|certainly|obviously|probably|just|only|the|correct|right|answer|option|choice|letter|with)\s+)*[("\[]*{bound}{any_case}
-            | {bound}{upper.replace('letter', 'letter2')}(?=[)\]"]?\s+(?:is|must\ be|should\ be|would\ be|seems|looks|remains)\s+(?:(?:clearly|definitely|obviously|certainly|probably|therefore|thus|to\ be)\s+)*(?:the\s+)?(?:only\s+)?(?:correct|right|best|true|answer|most|my)\b)""",
+            | {bound}{upper.replace("letter", "letter2")}(?=[)\]"]?\s+(?:is|must\ be|should\ be|would\ be|seems|looks|remains)\s+(?:(?:clearly|definitely|obviously|certainly|probably|therefore|thus|to\ be)\s+)*(?:the\s+)?(?:only\s+)?(?:correct|right|best|true|answer|most|my)\b)""",
             re.VERBOSE,
         ),
         mention=re.compile(
             rf"[(\[]{any_case}[)\]]|\b(?i:option|choice|answer)[ \t]+[(\[\"]?{upper.replace('letter', 'letter2')}"
-            rf"|\b(?i:option|choice)[ \t]+[(\[\"]?(?P<letter3>[b-hj-z])(?=\W|$)".replace("(?P<letter2>", "(?P<letter2>")
+            rf"|\b(?i:option|choice)[ \t]+[(\[\"]?(?P<letter3>[b-hj-z])(?=\W|$)".replace(
+                "(?P<letter2>", "(?P<letter2>"
+            )
         ),
-        isolated=re.compile(rf"(?:(?<![A-Za-z]\s){bound}|(?i:(?<=\bis\s)|(?<=\bbe\s)|(?<=\bso\s)|(?<=answer\s)|(?<=option\s)|(?<=choice\s)|(?<=letter\s)|(?<=\bthen\s)|(?<=\band\s)|(?<=\bor\s)|(?<=\bBoth\s))){upper}"),
+        isolated=re.compile(
+            rf"(?:(?<![A-Za-z]\s){bound}|(?i:(?<=\bis\s)|(?<=\bbe\s)|(?<=\bso\s)|(?<=answer\s)|(?<=option\s)|(?<=choice\s)|(?<=letter\s)|(?<=\bthen\s)|(?<=\band\s)|(?<=\bor\s)|(?<=\bBoth\s))){upper}"
+        ),
         any=re.compile(bound + upper),
         wrong=re.compile(
             r"[)\]\"'.:]*\s*(?:(?:is|are|was|seems|looks|would\s+be|can(?:not|['’]t)|could(?:not|n['’]t)|does|do|did|has|have|isn['’]t|doesn['’]t|won['’]t)\s*)+"
@@ -402,9 +418,14 @@ def _is_word(name: str, rest: str) -> bool:
     if name not in ("a", "A", "I"):
         return False
     follows = re.match(
-        r"\s+(?!is\b|was\b|because\b|since\b|as\b|for\b|over\b|and\b|or\b|but\b|not\b|which\b|rather\b|with\b|instead\b|seems\b)[a-z]", rest
+        r"\s+(?!is\b|was\b|because\b|since\b|as\b|for\b|over\b|and\b|or\b|but\b|not\b|which\b|rather\b|with\b|instead\b|seems\b)[a-z]",
+        rest,
     )
-    return follows is not None or (name == "I" and re.match(r"\s+[a-z]", rest) is not None and not re.match(r"\s+(?:is|because|since|over|rather)\b", rest))
+    return follows is not None or (
+        name == "I"
+        and re.match(r"\s+[a-z]", rest) is not None
+        and not re.match(r"\s+(?:is|because|since|over|rather)\b", rest)
+    )
 
 
 def _second(rest: str, letter: str, options: Options, forms: _Forms) -> bool:
@@ -424,18 +445,32 @@ def _first(text: str, options: Options, forms: _Forms) -> str | None:
     option = options.texts.get(letter)
     if option and same_value(option, line.rstrip(".")):
         pass
-    elif re.match(r"(?:is|are|was|can|cannot|could|would|has|have|does|do|and|or|seems?|looks?|says?|gives?|refers?)\b", line):
-        if not re.match(r"(?:is|would be)\s+(?:clearly\s+|definitely\s+)?(?:the\s+)?(?:only\s+)?(?:correct|right|best|my|answer)", line):
+    elif re.match(
+        r"(?:is|are|was|can|cannot|could|would|has|have|does|do|and|or|seems?|looks?|says?|gives?|refers?)\b",
+        line,
+    ):
+        if not re.match(
+            r"(?:is|would be)\s+(?:clearly\s+|definitely\s+)?(?:the\s+)?(?:only\s+)?(?:correct|right|best|my|answer)",
+            line,
+        ):
             return None
-    elif re.search(r"\b(?:wrong|incorrect|false|eliminated|ruled out|impossible)\b|\btoo\s+\w+", re.split(r"[.!?]", line)[0]):
+    elif re.search(
+        r"\b(?:wrong|incorrect|false|eliminated|ruled out|impossible)\b|\btoo\s+\w+",
+        re.split(r"[.!?]", line)[0],
+    ):
         return None
     if _second(text[begins.end() :], letter, options, forms):
         return None
-    if line and any(options.named(_letter_of(m)) not in (None, letter) and not forms.wrong.match(line, m.end()) for m in forms.mention.finditer(line)):
+    if line and any(
+        options.named(_letter_of(m)) not in (None, letter) and not forms.wrong.match(line, m.end())
+        for m in forms.mention.finditer(line)
+    ):
         return None
     for other in forms.listed.finditer(text, begins.end()):
         named = options.named(other["letter"])
-        if named not in (None, letter) and not re.match(r"\s*(?:is|are|was|can|cannot|would|does|do|has)\b", text[other.end() :]):
+        if named not in (None, letter) and not re.match(
+            r"\s*(?:is|are|was|can|cannot|would|does|do|has)\b", text[other.end() :]
+        ):
             return None  # the options are only listed
     return letter
 
@@ -453,17 +488,23 @@ def _said(text: str, options: Options, forms: _Forms) -> Choice | None:
             continue
         if unsettled(text, m.start(), m.end()) or forms.wrong.match(text, m.end()):
             continue
-        if re.search(r"\b(?:not|never|n['’]t)\s+(?:\w+\s+)?$", text[max(0, m.start() - 20) : m.start()]) or re.search(r"\bnot\b", m[0]):
+        if re.search(
+            r"\b(?:not|never|n['’]t)\s+(?:\w+\s+)?$", text[max(0, m.start() - 20) : m.start()]
+        ) or re.search(r"\bnot\b", m[0]):
             continue
         if _second(rest[:80], letter, options, forms):
             return Choice(None, "several options are named")
         chosen.append((letter, m.start(), m.end(), m[0]))
     if not chosen:
         return None
-    letter, start, end, words = chosen[-1]
+    letter, start, _, words = chosen[-1]
     if len(chosen) > 1 and chosen[-2][0] != letter:
         between = text[chosen[-2][2] : start]
-        if not re.search(r"\b(?:wait|actually|no|but|however|instead|rather|so|therefore|thus|hence|hmm|correction|sorry|finally)\b", between + words, re.IGNORECASE):
+        if not re.search(
+            r"\b(?:wait|actually|no|but|however|instead|rather|so|therefore|thus|hence|hmm|correction|sorry|finally)\b",
+            between + words,
+            re.IGNORECASE,
+        ):
             return Choice(None, "several options are chosen")
     return Choice(letter, words.strip()[:60])
 

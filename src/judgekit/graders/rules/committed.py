@@ -24,7 +24,8 @@ Value = TypeVar("Value")
 
 _THINK = r"think|thinking|thought|thoughts|reasoning"
 _THOUGHT_ENDS = re.compile(
-    rf"</(?:{_THINK})>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|channel\|>final<\|message\|>", re.IGNORECASE
+    rf"</(?:{_THINK})>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|channel\|>final<\|message\|>",
+    re.IGNORECASE,
 )
 _THOUGHT_OPENS = re.compile(rf"<(?:{_THINK})>|\[THINK\]|◁think▷|<\|begin_of_thought\|>", re.IGNORECASE)
 _AGENT = re.compile(
@@ -101,7 +102,10 @@ _UNDER = re.compile(
     )\s*(?:the|my|your|our|this|his|her|their|its|an?)?\s*(?:(?:final|correct|right|true|real|only|best)\s+)?$""",
     re.VERBOSE | re.IGNORECASE,
 )
-_NOT_THE = re.compile(r"\b(?:in|un)?(?:incorrect|wrong|false|previous|old|student['’]?s|other|expected\s+wrong)\s+$", re.IGNORECASE)
+_NOT_THE = re.compile(
+    r"\b(?:in|un)?(?:incorrect|wrong|false|previous|old|student['’]?s|other|expected\s+wrong)\s+$",
+    re.IGNORECASE,
+)
 _TAKEN_BACK = re.compile(
     r"""^[\s.,;:!?…$*)}\]\\_"'—–-]*(?:\(|\.\.\.)?\s*(?:
       (?:(?:oh|hmm+|wait|no|actually|sorry|but|ah|oops|hold\ on|or|well|and|then|hang\ on)\b[\s,.!…—–-]*){0,5}
@@ -232,7 +236,8 @@ def claims(text: str, *, only: Kind | None = None, choice: bool = False) -> list
         if found and found[-1].kind != "boxed" and claim.kind == "boxed" and claim.start <= found[-1].end:
             found[-1] = claim._replace(verb=found[-1].verb, start=found[-1].start)
         elif found and found[-1].kind == "tag" and claim.start < found[-1].end:
-            continue
+            if claim.kind == "tag":  # the innermost counts
+                found[-1] = claim
         else:
             if found and found[-1].kind == claim.kind == "words" and claim.start < found[-1].end:
                 # two on one line: the first one's text ends where the second begins
@@ -241,7 +246,12 @@ def claims(text: str, *, only: Kind | None = None, choice: bool = False) -> list
                 if not cut or (_ASIDE.fullmatch(cut) and not re.search(r"\d", cut)):
                     found.pop()  # "Final answer: the answer is 5"
             found.append(claim)
-    while len(found) > 1 and found[-1].kind == "words" and found[-2].kind != "words" and _says_nothing(found[-1]):
+    while (
+        len(found) > 1
+        and found[-1].kind == "words"
+        and found[-2].kind != "words"
+        and _says_nothing(found[-1])
+    ):
         found.pop()
     return found
 
@@ -272,8 +282,8 @@ def commitment(
     if not found:
         return None
     claim = found[-1]
-    if not claim.complete:
-        return Commitment(None, f"the last {_NAMES[claim.kind]} does not end", claim)
+    if claim.kind == "boxed" and not claim.complete:
+        return Commitment(None, "the last box does not end", claim)
     settled = settle(claim.text, claim.verb)
     if settled.text is None:
         return Commitment(None, settled.why, claim)
@@ -291,7 +301,11 @@ def commitment(
         if before.kind != claim.kind or len(between) > _ASIDE_CHARS or not _ASIDE.fullmatch(between):
             break
         other = read(before.text)
-        same = other == value if value is not None and other is not None else before.text.strip() == claim.text.strip()
+        same = (
+            other == value
+            if value is not None and other is not None
+            else before.text.strip() == claim.text.strip()
+        )
         if not same:
             return Commitment(None, "several different answers stand side by side", claim)
     return Commitment(settled.text, "", claim)
@@ -326,7 +340,11 @@ def unsettled(text: str, start: int, end: int) -> str | None:
         return "the answer is denied"
     if _UNDER.search(clause):
         return "the answer is not asserted"
-    if re.search(r"\b(?:maybe|perhaps|possibly|might|may|could|if|whether|either|suppose|guessing)\b[^,]{0,40}$", clause, re.IGNORECASE):
+    if re.search(
+        r"\b(?:maybe|perhaps|possibly|might|may|could|if|whether|either|suppose|guessing)\b[^,]{0,40}$",
+        clause,
+        re.IGNORECASE,
+    ):
         return "the answer is only possible"
     after = text[end : end + _AROUND]
     if re.match(r"[^.!?\n]{0,40}\?", after):
@@ -338,9 +356,6 @@ def sentence(line: str) -> str:
     """Return a line up to the end of its first sentence."""
     end = _SENTENCE_END.search(line)
     return line[: end.start()] if end else line
-
-
-_NAMES = {"boxed": "box", "tag": "tag", "hash": "mark", "words": "sentence"}
 
 
 def _kind(marker: re.Match[str]) -> Kind:
@@ -359,7 +374,7 @@ def _claim(text: str, marker: re.Match[str]) -> Claim:
     if kind == "tag":
         end = text.find("</answer>", at)
         if end < 0:
-            return Claim(kind, text[at:].strip(), start, len(text))
+            return Claim(kind, text[at:].strip(), start, len(text), complete=False)
         return Claim(kind, text[at:end].strip(), start, end + len("</answer>"))
     while at < len(text) and text[at] in " \t*_:：":
         at += 1

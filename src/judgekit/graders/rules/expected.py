@@ -108,7 +108,7 @@ def _read(value: Any) -> list[Expected] | None:
         text, value = value, parsed_arguments(value)
         if isinstance(value, str) and "<tool_call>" in text:  # written as a response is
             value = [{"name": call.name, "arguments": call.arguments} for call in calls_in(text) if call.name]
-        if value in ({}, []) and not text.strip().startswith("[") or isinstance(value, str):
+        if (value in ({}, []) and not text.strip().startswith("[")) or isinstance(value, str):
             return None
     if isinstance(value, Mapping):
         value = value["tool_calls"] if isinstance(value.get("tool_calls"), list | tuple) else [value]

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError, RolloutError, did_you_mean, reads_rollout
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.json_format import loads, may_take_long, misfit, schema_problem
 from judgekit.graders.rules.committed import after_think, commitment, last_box
+from judgekit.graders.rules.json_format import loads, may_take_long, misfit, schema_problem
 from judgekit.graders.rules.stored import as_python, without_nulls
 from judgekit.graders.rules.text import (
     Rule,

@@ -14,18 +14,35 @@ from typing import Any, Literal, NamedTuple
 
 from judgekit.errors import reads_rollout
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.committed import Claim, after_think, claims, commitment, last_boxed, sentence, unsettled
+from judgekit.graders.rules.committed import (
+    Claim,
+    after_think,
+    claims,
+    commitment,
+    last_boxed,
+    sentence,
+    unsettled,
+)
 from judgekit.graders.rules.mathtext import (
     is_token,
     readable,
     same_token,
     same_words,
     too_large,
-    unwrapped as _unwrapped,
     whole_answer,
     wordy,
 )
-from judgekit.graders.rules.numbers import Quantity, final_quantity, marked_quantity, number_in_words, shown, whole_quantity
+from judgekit.graders.rules.mathtext import (
+    unwrapped as _unwrapped,
+)
+from judgekit.graders.rules.numbers import (
+    Quantity,
+    final_quantity,
+    marked_quantity,
+    number_in_words,
+    shown,
+    whole_quantity,
+)
 from judgekit.graders.rules.text import Rule, at_least, needs, one_of, truths
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
@@ -104,7 +121,9 @@ class MathEquivalence(Rule):
         if given.why:
             return Graded(0.0, given.why)
         if right := next((gold for gold in golds if self._fits(gold, given)), None):
-            return Graded(1.0, f"{given.shown} is right" + ("" if right is golds[0] else f" ({right.text[:40]})"))
+            return Graded(
+                1.0, f"{given.shown} is right" + ("" if right is golds[0] else f" ({right.text[:40]})")
+            )
         if not given.text and not given.parsed:
             return Graded(0.0, "no answer could be parsed")
         return Graded(0.0, f"{given.shown} instead of {golds[0].text[:80]}")
@@ -123,7 +142,11 @@ class MathEquivalence(Rule):
         if self.boxes == "last":
             text = f"\\boxed{{{marked.text}}}"
         last = len(found) - 1
-        while last and found[last - 1].kind == "boxed" and not _CORRECTED.search(text, found[last - 1].end, found[last].start):
+        while (
+            last
+            and found[last - 1].kind == "boxed"
+            and not _CORRECTED.search(text, found[last - 1].end, found[last].start)
+        ):
             last -= 1
         return self._boxed(text[found[last].start : marked.claim.end], marked.text)
 
@@ -145,7 +168,11 @@ class MathEquivalence(Rule):
             return _Answer(_latex(number), self._parse(f"\\boxed{{{_latex(number)}}}"))
         quantity = whole_quantity(text)
         if quantity is not None and "%" not in text:
-            return _Answer(text, self._parse(f"\\boxed{{{_latex(quantity.value)}}}") if "." not in text else self._bare(text), quantity)
+            return _Answer(
+                text,
+                self._parse(f"\\boxed{{{_latex(quantity.value)}}}") if "." not in text else self._bare(text),
+                quantity,
+            )
         bare = _plain_text(text)
         if whole_answer(bare) is not None and not wordy(bare):
             return _Answer(bare, self._bare(bare))
@@ -153,24 +180,32 @@ class MathEquivalence(Rule):
             return _Answer(span, self._bare(span))
         number_of = marked_quantity(marked, claim)
         if number_of.quantity is not None and not is_token(bare):
-            return _Answer(bare, self._parse(f"\\boxed{{{_latex(number_of.quantity.value)}}}"), number_of.quantity)
+            return _Answer(
+                bare, self._parse(f"\\boxed{{{_latex(number_of.quantity.value)}}}"), number_of.quantity
+            )
         return _Answer(bare, [])
 
     def _unmarked(self, text: str) -> _Answer:
         whole = whole_answer(text)
-        if whole is not None and not wordy(whole):
+        if whole is not None and not wordy(whole) and not _SENTENCE.search(whole):
             return _Answer(whole, self._bare(whole) or self._parse(whole), whole_quantity(whole))
         spans = list(_SPAN.finditer(text))
         if not spans:
             if "expr" not in self.extract:
                 return _Answer("", self._parse(text))
             if (number := final_quantity(text)).quantity is not None:
-                return _Answer(shown(number.quantity.value), self._parse(f"\\boxed{{{_latex(number.quantity.value)}}}"), number.quantity)
+                return _Answer(
+                    shown(number.quantity.value),
+                    self._parse(f"\\boxed{{{_latex(number.quantity.value)}}}"),
+                    number.quantity,
+                )
             return _Answer(text.strip()[:200], [], why=number.why)
         last = spans[-1]
         if why := unsettled(text, last.start(), last.end()):
             return _Answer("", why=why)
-        if len(spans) > 1 and re.fullmatch(r"\s*,?\s*(?:or|and/or|/)\s*", text[spans[-2].end() : last.start()]):
+        if len(spans) > 1 and re.fullmatch(
+            r"\s*,?\s*(?:or|and/or|/)\s*", text[spans[-2].end() : last.start()]
+        ):
             return _Answer("", why="several answers are given")
         return _Answer(_plain_text(last[0]), self._parse(readable(text, answer=False)))
 
@@ -190,7 +225,13 @@ class MathEquivalence(Rule):
             return False
         if given.text and is_token(given.text) and not same_token(gold.text, given.text):
             return False
-        if gold.quantity and given.quantity and gold.quantity.unit and given.quantity.unit and gold.quantity.unit != given.quantity.unit:
+        if (
+            gold.quantity
+            and given.quantity
+            and gold.quantity.unit
+            and given.quantity.unit
+            and gold.quantity.unit != given.quantity.unit
+        ):
             return given.quantity.same(gold.quantity)
         parsed = given.parsed
         if gold.natural and "\\log" in given.text:
@@ -198,7 +239,7 @@ class MathEquivalence(Rule):
         return bool(parsed) and self._equal(gold.parsed, parsed)
 
     @reads_rollout
-    def _equal(self, gold: list[Any], answer: list[Any]) -> bool:
+    def _equal(self, gold: Sequence[Any], answer: Sequence[Any]) -> bool:
         # one by one: two that round to the same decimals need not have the same digits
         return any(self._alike(g, a) and not _differ(g, a, self.precision) for g in gold for a in answer)
 
@@ -276,7 +317,11 @@ class MathEquivalence(Rule):
         seconds = 5 if threading.current_thread() is threading.main_thread() else None
         if boxed is not None:  # several boxes are one answer, in a reference as in a response
             better = readable(boxed, answer=True)
-            attempts: tuple[str, ...] = (text.replace(f"{{{boxed}}}", f"{{{better}}}"), f"\\boxed{{{better}}}", boxed)
+            attempts: tuple[str, ...] = (
+                text.replace(f"{{{boxed}}}", f"{{{better}}}"),
+                f"\\boxed{{{better}}}",
+                boxed,
+            )
         elif _MARKED.search(text):
             attempts = (text,)
         else:
@@ -293,7 +338,7 @@ class _Gold(NamedTuple):
 
     text: str
     kind: Literal["maths", "words", "token"]
-    parsed: list[Any] = []
+    parsed: Sequence[Any] = ()
     quantity: Quantity | None = None
     natural: bool = False
     """Whether its log is the natural one, as in plain text."""
@@ -303,7 +348,7 @@ class _Answer(NamedTuple):
     """A response's answer, as it is written and as it is parsed; or why there is none."""
 
     text: str
-    parsed: list[Any] = []
+    parsed: Sequence[Any] = ()
     quantity: Quantity | None = None
     why: str = ""
 
@@ -312,9 +357,13 @@ class _Answer(NamedTuple):
         return str(self.parsed[-1] if self.parsed else self.text)[:80]
 
 
+_SENTENCE = re.compile(r"\b(?:is|it|so|or|and|get|we|the|of|to|be|are|I|not|has|her|his)\b", re.IGNORECASE)
 _SPACED_BOX = re.compile(r"\\(boxed|fbox)\s{1,4}\{")
 _SPAN = re.compile(r"(?<!\\)\$\$?([^$]{1,2000})\$\$?|\\\((.{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]", re.DOTALL)
-_CORRECTED = re.compile(r"\b(?:wait|no|actually|wrong|instead|correction|sorry|mistake|hmm|should|so|therefore|thus|hence|then|now)\b", re.IGNORECASE)
+_CORRECTED = re.compile(
+    r"\b(?:wait|no|actually|wrong|instead|correction|sorry|mistake|hmm|should|so|therefore|thus|hence|then|now)\b",
+    re.IGNORECASE,
+)
 """Words after which a box is another answer than the one before."""
 _BECAUSE = re.compile(
     r"\s*[,;(]?\s*\b(?:because|since|which|where|when|whenever|as\s+(?:we|it|the)|so\s+that|and\s+(?:the|so|this)|for\s+all|for\s+(?:the|each|every)|by\s+the|in\s+total|not)\b.*$",
@@ -332,7 +381,9 @@ def _plain_text(text: str) -> str:
     text = text.strip().strip("*").strip()
     text = re.sub(r"[.。;,]+$", "", text).strip()
     found = _SPAN.fullmatch(text)
-    return (next(group for group in found.groups() if group is not None).strip() if found else text).strip(" *")
+    return (next(group for group in found.groups() if group is not None).strip() if found else text).strip(
+        " *"
+    )
 
 
 def _only_span(text: str) -> str | None:
@@ -351,7 +402,9 @@ def _key(text: str) -> str | None:
     return str(found.value) if found is not None else "".join(_plain_text(text).split()) or None
 
 
-_GROUPED = re.compile(r"\s*[-+−]?(?:\d{1,3}(?:\.\d{3}){2,}|\d{1,2}(?:,\d\d)+,\d{3}|\d{1,3}(?:['’_]\d{3})+)\s*")
+_GROUPED = re.compile(
+    r"\s*[-+−]?(?:\d{1,3}(?:\.\d{3}){2,}|\d{1,2}(?:,\d\d)+,\d{3}|\d{1,3}(?:['’_]\d{3})+)\s*"
+)
 
 
 def _grouped(text: str) -> Fraction | None:
@@ -368,7 +421,7 @@ def _latex(number: Fraction) -> str:
 
 def _differ(a: Any, b: Any, digits: int) -> bool:
     """Return whether two values that are equal in their decimals differ in their digits."""
-    from sympy import Basic, Eq, Float
+    from sympy import Basic, Eq, Float  # type: ignore[import-untyped]
 
     if not isinstance(a, Basic) or not isinstance(b, Basic):
         return False

@@ -66,7 +66,9 @@ def in_latex(text: str) -> str:
     """Write Unicode's mathematics as LaTeX: roots, exponents, fractions, signs and full-width characters."""
     if text.isascii():
         return text
-    text = _VULGAR.sub(lambda found: "\\frac{%s}{%s}" % tuple(unicodedata.normalize("NFKC", found[0]).split("⁄")), text)
+    text = _VULGAR.sub(
+        lambda found: "\\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", found[0]).split("⁄")), text
+    )
     text = _SUPERSCRIPTS.sub(lambda found: f"^{{{found[0].translate(_RAISED)}}}", text)
     text = _SUBSCRIPTS.sub(lambda found: f"_{{{found[0].translate(_LOWERED)}}}", text)
     text = _RADICAL.sub(lambda m: f"{_DEGREES[m[1]]}{{{m[2] or m[3] or m[4]}}}", text)
@@ -93,8 +95,14 @@ _CALLS = {
     "floor": r"\lfloor %s\rfloor ", "ceil": r"\lceil %s\rceil ", "factorial": "(%s)!", "log2": r"\log_{2}(%s)", "log10": r"\log_{10}(%s)",
     "Rational": r"\frac%s",
 }  # fmt: skip
-_PLAIN = re.compile(r"(?<![\\A-Za-z])(?:" + "|".join(sorted([*_NAMES, *_CALLS], key=len, reverse=True)) + r")(?![A-Za-z{])|\*|\^\s?-?[\w(][\w.(]|\^\s?[(-]|<=|>=")
-_PART = re.compile(r"\s*(\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\.\d+|log10|log2|[A-Za-z]+|\*\*|<=|>=|!=|[-+*/^()=<>,\[\]{}|!%;:_'&.]|$)")
+_PLAIN = re.compile(
+    r"(?<![\\A-Za-z])(?:"
+    + "|".join(sorted([*_NAMES, *_CALLS], key=len, reverse=True))
+    + r")(?![A-Za-z{])|\*|\^\s?-?[\w(][\w.(]|\^\s?[(-]|<=|>="
+)
+_PART = re.compile(
+    r"\s*(\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\.\d+|log10|log2|[A-Za-z]+|\*\*|<=|>=|!=|[-+*/^()=<>,\[\]{}|!%;:_'&.]|$)"
+)
 _MAX_PLAIN = 500
 
 
@@ -154,7 +162,11 @@ def _translated(parts: list[str], depth: int) -> str:
             out.append(f"^{{{_translated(inner, depth + 1)}}}")
             at = end + 1
         else:
-            out.append({"*": r"\cdot ", "<=": r"\le ", ">=": r"\ge ", "!=": r"\neq "}.get(part, part + " " * part[-1:].isalpha()))
+            out.append(
+                {"*": r"\cdot ", "<=": r"\le ", ">=": r"\ge ", "!=": r"\neq "}.get(
+                    part, part + " " * part[-1:].isalpha()
+                )
+            )
     return "".join(out)
 
 
@@ -180,7 +192,9 @@ def is_token(text: str) -> bool:
     bare = unwrapped(text).strip(" .")
     if re.search(r"\\[cl]?dots|…|\.\.\.", text):  # a sequence, of which only a part is written
         return True
-    if re.fullmatch(r"\d{1,3}(?: \d{3})+(?:\.\d+)?|\d+ \d+/\d+|\d+[eE][-+]?\d+", bare) or re.fullmatch(r"\d{1,3}(?:\.\d{3}){2,}", bare):
+    if re.fullmatch(r"\d{1,3}(?: \d{3})+(?:\.\d+)?|\d+ \d+/\d+|\d+[eE][-+]?\d+", bare) or re.fullmatch(
+        r"\d{1,3}(?:\.\d{3}){2,}", bare
+    ):
         return False
     return _TOKENS.fullmatch(bare) is not None
 

@@ -79,12 +79,17 @@ _OTHER_EXPONENT = re.compile(r"(?<![\d\s^)}\]!*])\s?\^\s?(?:\{\s?[-+]?\d+\s?\}|[
 """One that follows no number: a unit's, a variable's."""
 
 _DECORATED = re.compile(r"\*\*|__|\\(?:left|right|displaystyle|,|;|:|!|quad)(?![A-Za-z])|[$`]|\\[()\[\]]")
-_WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|it)|mbox|hbox|operatorname|boldsymbol)\s*\{([^{}]*)\}")
+_WRAPPER = re.compile(
+    r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|it)|mbox|hbox|operatorname|boldsymbol)\s*\{([^{}]*)\}"
+)
 _MAGNITUDES = {
     "hundred": 100, "thousand": 1000, "million": 10**6, "millions": 10**6, "billion": 10**9, "trillion": 10**12,
     "万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8, "lakh": 10**5, "crore": 10**7, "mn": 10**6, "bn": 10**9,
 }  # fmt: skip
-_MAGNITUDE = re.compile(r"\s?(?:[-\s]?(hundred|thousand|millions?|billion|trillion|lakh|crore|mn|bn)\b|([万萬亿億]))(?!\s*-\s*[a-z])", re.IGNORECASE)
+_MAGNITUDE = re.compile(
+    r"\s?(?:[-\s]?(hundred|thousand|millions?|billion|trillion|lakh|crore|mn|bn)\b|([万萬亿億]))(?!\s*-\s*[a-z])",
+    re.IGNORECASE,
+)
 
 _UNITS: dict[str, tuple[str, Fraction]] = {}
 """Known units: what they measure, and how many of its base they are."""
@@ -109,14 +114,79 @@ for _dimension, _table in {
         for _name in _names.split():
             _UNITS[_name.replace("-", " ")] = (_dimension, Fraction(_factor))
 _CASED_UNIT = frozenset(("m", "s", "h", "g", "l", "in", "min"))
-_UNIT_WORD = re.compile(r"[ \t-]{0,3}(?:\\?(%)|(°)|(¢)|\s?([€£¥₹$])(?!\d)|\s?((?:square|sq\.?|cubic)\s+\w+|[A-Za-z$]+)(?:\^\{?\s?([23])\}?)?)")
+_UNIT_WORD = re.compile(
+    r"[ \t-]{0,3}(?:\\?(%)|(°)|(¢)|\s?([€£¥₹$])(?!\d)|\s?((?:square|sq\.?|cubic)\s+\w+|[A-Za-z$]+)(?:\^\{?\s?([23])\}?)?)"
+)
 _RATE = re.compile(r"\s*(?:/|per\b|\\cdot|an?\b)\s*([A-Za-z]+)")
 
 _GLUED_UNITS = frozenset(
-    "cm mm km kg mg lb lbs oz ml mph kph ft yd mi min mins sec secs hr hrs hz khz mhz ghz kw kj kwh kpa kcal cal pm am th st nd rd "
-    "m g l h s usd eur w j n pa v a k° c° deg gb mb kb tb bps days dollars cents percent".split()
+    [
+        "cm",
+        "mm",
+        "km",
+        "kg",
+        "mg",
+        "lb",
+        "lbs",
+        "oz",
+        "ml",
+        "mph",
+        "kph",
+        "ft",
+        "yd",
+        "mi",
+        "min",
+        "mins",
+        "sec",
+        "secs",
+        "hr",
+        "hrs",
+        "hz",
+        "khz",
+        "mhz",
+        "ghz",
+        "kw",
+        "kj",
+        "kwh",
+        "kpa",
+        "kcal",
+        "cal",
+        "pm",
+        "am",
+        "th",
+        "st",
+        "nd",
+        "rd",
+        "m",
+        "g",
+        "l",
+        "h",
+        "s",
+        "usd",
+        "eur",
+        "w",
+        "j",
+        "n",
+        "pa",
+        "v",
+        "a",
+        "k°",
+        "c°",
+        "deg",
+        "gb",
+        "mb",
+        "kb",
+        "tb",
+        "bps",
+        "days",
+        "dollars",
+        "cents",
+        "percent",
+    ]
 )
-_OPERATORS = re.compile(r"\s*(?:\\(?:sqrt|pi|cdot|times|div|pm|ln|log|sin|cos|tan|frac|dfrac|alpha|beta|theta|infty|phi|lambda|mu|sigma|le|ge|lt|gt|neq|binom)(?![A-Za-z])|[√πϕθλ∞×·÷*^<>≤≥≠±]|[-+−/](?=\s*(?:\d|\\|\(|√|[A-Za-z](?![A-Za-z'’])))|(?:pi|sqrt|ln|log|sin|cos|tan|exp)\b|=(?=\s*[\w\\(-]))|\((?=[\w\s+\-*^\\]*\))")
+_OPERATORS = re.compile(
+    r"\s*(?:\\(?:sqrt|pi|cdot|times|div|pm|ln|log|sin|cos|tan|frac|dfrac|alpha|beta|theta|infty|phi|lambda|mu|sigma|le|ge|lt|gt|neq|binom)(?![A-Za-z])|[√πϕθλ∞×·÷*^<>≤≥≠±]|[-+−/](?=\s*(?:\d|\\|\(|√|[A-Za-z](?![A-Za-z'’])))|(?:pi|sqrt|ln|log|sin|cos|tan|exp)\b|=(?=\s*[\w\\(-]))|\((?=[\w\s+\-*^\\]*\))"
+)
 _JOINED = re.compile(r"\s?:\s?\d|[-–−]\s*$|-\d|–\d|\.\d|/\s?\d|,\d")
 _LIST = re.compile(
     r"""(?:\s*(?:\\text\s*\{)?\s*(?:[A-Za-z%°$€£]{1,12}\s*){0,2}?\s*\}?)
@@ -125,11 +195,16 @@ _LIST = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _BESIDE = re.compile(r"\s+(?:[A-Za-z]+,?\s+)?[-−+]?\d")
-_OR_BEFORE = re.compile(r"(?:\d[\d.,/]*\s*(?:[A-Za-z%$]+\s+){0,2}?(?:[-–—,;?.…]+\s*)?(?:or|and/or|或|/|versus|vs\.?)\s*(?:(?:maybe|perhaps|even|possibly)\s+)?(?:[A-Za-z]\s*=\s*)?[$€£]?)$", re.IGNORECASE)
+_OR_BEFORE = re.compile(
+    r"(?:\d[\d.,/]*\s*(?:[A-Za-z%$]+\s+){0,2}?(?:[-–—,;?.…]+\s*)?(?:or|and/or|或|/|versus|vs\.?)\s*(?:(?:maybe|perhaps|even|possibly)\s+)?(?:[A-Za-z]\s*=\s*)?[$€£]?)$",
+    re.IGNORECASE,
+)
 
 
-_FUNCTIONS = frozenset("pi sqrt ln log sin cos tan exp or and to".split())
-_HALF = re.compile(r"\s+and\s+(?:an?|one)[\s-]+(half|third|quarter|fourth|fifth|eighth|tenth)\b", re.IGNORECASE)
+_FUNCTIONS = frozenset(["pi", "sqrt", "ln", "log", "sin", "cos", "tan", "exp", "or", "and", "to"])
+_HALF = re.compile(
+    r"\s+and\s+(?:an?|one)[\s-]+(half|third|quarter|fourth|fifth|eighth|tenth)\b", re.IGNORECASE
+)
 _PARTS = {"half": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "eighth": 8, "tenth": 10}
 _MINUS = re.compile(r"(?<![\w)}]\s)\b(?:minus|negative)\s+(?=[$\d.\\])", re.IGNORECASE)
 
@@ -231,7 +306,9 @@ def read_quantity(value: Any) -> Quantity | None:
     text = in_ascii(after_think(value) or "")
     if marked := claims(text):
         found = commitment(text, _value_of, found=marked)
-        return None if found is None or found.text is None else marked_quantity(found.text, found.claim).quantity
+        if found is None or found.text is None or found.claim is None:
+            return None
+        return marked_quantity(found.text, found.claim).quantity
     return _only(text)
 
 
@@ -303,7 +380,10 @@ def number_in_words(text: str) -> Fraction | None:
 
 _ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 _SMALL = {word: i for i, word in enumerate(_ONES.split())} | {
-    word: 10 * i for i, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)
+    word: 10 * i
+    for i, word in enumerate(
+        ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], 2
+    )
 }
 _LARGE = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 
@@ -313,17 +393,20 @@ def _bare(text: str) -> str:
     text = text.replace("\\%", "%").replace("^\\circ", "°").replace("^{\\circ}", "°").replace("\\degree", "°")
     text = re.sub(r"\\\$(?=\s?\d)", "US$", text)
     if text.count("$") >= 2 or "\\" in text:
-        text = re.sub(r"\$(?=\s*[-\\(\d.]*[^\d\s.,])|\$(?=\s*$)|(?<=\d)\$", "", text) if text.count("$") % 2 == 0 else text
+        text = (
+            re.sub(r"\$(?=\s*[-\\(\d.]*[^\d\s.,])|\$(?=\s*$)|(?<=\d)\$", "", text)
+            if text.count("$") % 2 == 0
+            else text
+        )
     return re.sub(r"\*\*|__|`|\\(?:left|right|displaystyle)(?![A-Za-z])|\\[()\[\]]", "", text)
 
 
 def marked_quantity(text: str, claim: Claim) -> Final:
     """Return the number of what a marker marks."""
     part = _bare(text)
-    if claim.kind == "boxed":
-        # of boxes alone, a factorial is one
-        if factorial := re.fullmatch(r"\s*(\d{1,2})!\s*", part):
-            return Final(Quantity(Fraction(math.factorial(int(factorial[1])))))
+    # in boxes alone, a factorial is one
+    if claim.kind == "boxed" and (factorial := re.fullmatch(r"\s*(\d{1,2})!\s*", part)):
+        return Final(Quantity(Fraction(math.factorial(int(factorial[1])))))
     if claim.kind != "boxed" and "\\boxed" in part and (inner := claims(text, only="boxed")):
         return marked_quantity(inner[-1].text, inner[-1])
     if claim.kind in ("words", "hash"):
@@ -333,7 +416,9 @@ def marked_quantity(text: str, claim: Claim) -> Final:
     part = part[:2000]
     pieces = part.split("=") if "=" in part else [part]
     for piece in reversed(pieces):
-        if (whole := whole_quantity(re.split(r"\b(?:because|since|as|where|when|if)\b", piece)[0])) is not None:
+        if (
+            whole := whole_quantity(re.split(r"\b(?:because|since|as|where|when|if)\b", piece)[0])
+        ) is not None:
             return Final(whole)
     for piece in reversed(pieces):
         for match in _NUMBER.finditer(piece):
@@ -348,11 +433,19 @@ def _judged(text: str, match: re.Match[str], value: Fraction) -> Final:
     """Return a number in a text, unless it is a part of something else, or one of several."""
     if why := _partial(text, match):
         return Final(None, why)
-    value, unit, end = _with_unit(text, match, value)
+    value, unit, _ = _with_unit(text, match, value)
     before = text[max(0, match.start() - 80) : match.start()]
-    if re.search(r"\b(?:not|n['’]t|never|except|without|other\s+than|rather\s+than|less\s+than|more\s+than|greater\s+than|at\s+least|at\s+most|under|over|below|above)\s*[$*(]*$", before, re.IGNORECASE):
+    if re.search(
+        r"\b(?:not|n['’]t|never|except|without|other\s+than|rather\s+than|less\s+than|more\s+than|greater\s+than|at\s+least|at\s+most|under|over|below|above)\s*[$*(]*$",
+        before,
+        re.IGNORECASE,
+    ):
         return Final(None, "the answer is denied, or a bound")
-    if re.search(r"\b(?:maybe|perhaps|possibly|might\s+be|may\s+be|could\s+be|either|between)\b[^,;]{0,30}$", before, re.IGNORECASE):
+    if re.search(
+        r"\b(?:maybe|perhaps|possibly|might\s+be|may\s+be|could\s+be|either|between)\b[^,;]{0,30}$",
+        before,
+        re.IGNORECASE,
+    ):
         return Final(None, "the answer is only possible")
     rest = text[match.end() : match.end() + 100]
     if (_LIST.match(rest) or _BESIDE.match(rest)) and not _same_again(rest, value):
@@ -372,9 +465,14 @@ def _partial(text: str, match: re.Match[str]) -> str | None:
     why = "the number is a part of an expression"
     if re.search(r"[A-Za-z][({]\s*$", before):
         return why
-    if re.search(r"[A-Za-z_\\](?<!US)(?<!\\)$|[A-Za-z_]$", before) and not re.search(r"(?:\\[,;: ]|Rs|USD|EUR|RM)$", before):
+    if re.search(r"[A-Za-z_\\](?<!US)(?<!\\)$|[A-Za-z_]$", before) and not re.search(
+        r"(?:\\[,;: ]|Rs|USD|EUR|RM)$", before
+    ):
         return why
-    if re.search(r"(?:[\w)}\]]\s*[*×·^/÷+]|\w\s+[-−–]|\\(?:times|cdot|pm|div)|[√±^_<>≤≥]|\\(?:sqrt|frac|log|ln|sin|cos|tan|binom|log_)\s*\{?|[\w)]\s?[:/])\s*[({]*$", before):
+    if re.search(
+        r"(?:[\w)}\]]\s*[*×·^/÷+]|\w\s+[-−–]|\\(?:times|cdot|pm|div)|[√±^_<>≤≥]|\\(?:sqrt|frac|log|ln|sin|cos|tan|binom|log_)\s*\{?|[\w)]\s?[:/])\s*[({]*$",
+        before,
+    ):
         return why
     if re.search(r"\d[-–:.,/]$", before):
         return why
@@ -385,7 +483,9 @@ def _partial(text: str, match: re.Match[str]) -> str | None:
         return why
     if _OPERATORS.match(after):
         return why
-    if re.match(r"\s*\\?[a-z](?![A-Za-z'’])(?!\s+[a-z]{2,})(?:\s*[-+^*=)]|\s*$)", after) and not re.match(r"\s*[mghslaA](?![A-Za-z])", after):
+    if re.match(r"\s*\\?[a-z](?![A-Za-z'’])(?!\s+[a-z]{2,})(?:\s*[-+^*=)]|\s*$)", after) and not re.match(
+        r"\s*[mghslaA](?![A-Za-z])", after
+    ):
         return why
     if before.count("{") > before.count("}"):
         return why
@@ -408,9 +508,8 @@ def _with_unit(text: str, match: re.Match[str], value: Fraction) -> tuple[Fracti
     if (word := _UNIT_WORD.match(text, end)) is None:
         return value, "", end
     name = next(group for group in word.groups()[:5] if group)
-    if rate := _RATE.match(text, word.end()):
-        if _UNITS.get(rate[1].lower()):
-            return value, "", rate.end()
+    if (rate := _RATE.match(text, word.end())) and _UNITS.get(rate[1].lower()):
+        return value, "", rate.end()
     if word[6]:
         return value, "", word.end()
     key = name if name in _CASED_UNIT else name.lower()
@@ -424,7 +523,9 @@ def _last(text: str) -> Final:
     """Return the last number of a text without a marker."""
     last = None
     for match in _NUMBER.finditer(text):
-        if match["dec"] is None or not re.search(r"[A-Za-z_]$", text[max(0, match.start() - 1) : match.start()]):
+        if match["dec"] is None or not re.search(
+            r"[A-Za-z_]$", text[max(0, match.start() - 1) : match.start()]
+        ):
             last = match
     if last is None:
         words = number_in_words(sentence(text.strip())) if len(text) < 200 else None
@@ -435,7 +536,9 @@ def _last(text: str) -> Final:
     if (last["sign"] or "").endswith((" ", "\n")):
         if not text[start : last.start()].strip():  # a list's dash
             value = abs(value)
-        elif not re.search(r"[=:(,]\s*$|\b(?:is|equals|of|be)\s*$", text[max(start, last.start() - 20) : last.start()]):
+        elif not re.search(
+            r"[=:(,]\s*$|\b(?:is|equals|of|be)\s*$", text[max(start, last.start() - 20) : last.start()]
+        ):
             return Final(None, "the number is a part of an expression")
     if why := unsettled(text, last.start(), last.end()):
         return Final(None, why)
@@ -451,7 +554,9 @@ def _last(text: str) -> Final:
 
 def _glued(before: str, after: str) -> bool:
     """Whether a text's last number is a part of a word or an expression."""
-    if re.search(r"(?:[A-Za-z_]|\d[:]|\d[-–](?=$)\s?|\\(?:sqrt|frac|log|ln)\s*\{?|[√^_])$", before) and not re.search(r"(?:USD|EUR|Rs|RM|US\$)$", before):
+    if re.search(
+        r"(?:[A-Za-z_]|\d[:]|\d[-–](?=$)\s?|\\(?:sqrt|frac|log|ln)\s*\{?|[√^_])$", before
+    ) and not re.search(r"(?:USD|EUR|Rs|RM|US\$)$", before):
         return True
     unit = re.match(r"([A-Za-z]+)", after)
     if unit and unit[1].lower() not in _GLUED_UNITS and unit[1].lower() not in _MAGNITUDES:
@@ -464,7 +569,9 @@ def _only(text: str) -> Quantity | None:
     if (whole := whole_quantity(text)) is not None:
         return whole
     part = text.rpartition("=")[2] if re.search(r"=\s*[-$\d.\\(]", text) else text
-    if (whole := whole_quantity(part)) is not None and not re.search(r"\b(?:or|and)\b|[,;]", text.rpartition("=")[0]):
+    if (whole := whole_quantity(part)) is not None and not re.search(
+        r"\b(?:or|and)\b|[,;]", text.rpartition("=")[0]
+    ):
         return whole
     found = [match for match in _NUMBER.finditer(_bare(part)) if match.end() > match.start()]
     if len(found) != 1 or (value := _value(found[0])) is None:

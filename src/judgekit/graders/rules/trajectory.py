@@ -131,7 +131,9 @@ def read_trajectory(rollout: Rollout) -> Trajectory:
     return found
 
 
-_THOUGHTS = frozenset(("thinking", "reasoning", "reasoning_text", "redacted_thinking", "summary_text", "thought"))
+_THOUGHTS = frozenset(
+    ("thinking", "reasoning", "reasoning_text", "redacted_thinking", "summary_text", "thought")
+)
 
 
 def _said(content: Any) -> str:

@@ -11,7 +11,9 @@ from judgekit.graders.rules.numbers import whole_quantity
 MAX_VALUE_CHARS = 300
 """A longer text is no number."""
 _TOKEN = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+|[^\W\d_]+(?:['’][^\W\d_]+)?|[^\w\s]|_")
-_WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf|bb|cal)|mbox|hbox|operatorname|boldsymbol|bm)\s*\{([^{}]*)\}")
+_WRAPPER = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf|bb|cal)|mbox|hbox|operatorname|boldsymbol|bm)\s*\{([^{}]*)\}"
+)
 _DROPPED = frozenset(".,;:!?\"'`()[]{}*_$\\~’‘“”„«»…、。，；：！？（）「」【】")
 _ARTICLES = frozenset(("a", "an", "the"))
 _OPERATORS = frozenset("+-^/#×·±√<>≤≥=*÷")
@@ -100,16 +102,18 @@ def _find(value: list[str], text: list[str], start: int) -> int:
         start = at + 1
 
 
-_SIGNS = re.compile(r"(?<![\w.)])[-−–]\s?(?=[.\d])|(?<=\d)[-−–/:^*](?=\s?[-\d(])|(?<=\d)\.(?=\d)|(?<![\w.])\.(?=\d)|[<>≤≥=±^]|(?<=\w)[+#](?![\w])|(?<=\w)\s?\+\s?(?=\w)|(?<=\b\w)\s?[-−*/]\s?(?=\w\b)|(?<=\w)-(?=\s|$)")
+_SIGNS = re.compile(
+    r"(?<![\w.)])[-−–]\s?(?=[.\d])|(?<=\d)[-−–/:^*](?=\s?[-\d(])|(?<=\d)\.(?=\d)|(?<![\w.])\.(?=\d)|[<>≤≥=±^]|(?<=\w)[+#](?![\w])|(?<=\w)\s?\+\s?(?=\w)|(?<=\b\w)\s?[-−*/]\s?(?=\w\b)|(?<=\w)-(?=\s|$)"
+)
 
 
 def signs(text: str) -> list[str]:
     """Return what makes another value of the same words: signs, points and operators, with the digits between."""
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
-    found = [
-        (match[0].strip().translate(_DASHES), match.start()) for match in _SIGNS.finditer(text)
-    ]
+    found = [(match[0].strip().translate(_DASHES), match.start()) for match in _SIGNS.finditer(text)]
     if not found:
         return []
     numbers = re.findall(r"[-−–]?\d+(?:\.\d+)?", text)
-    return [sign for sign, _ in found if sign != "."] + [_canonical(number.translate(_DASHES).lstrip("-")) for number in numbers]
+    return [sign for sign, _ in found if sign != "."] + [
+        _canonical(number.translate(_DASHES).lstrip("-")) for number in numbers
+    ]
