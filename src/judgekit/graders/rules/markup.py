@@ -8,7 +8,7 @@ import re
 import tomllib
 import unicodedata
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError, RolloutError, did_you_mean, reads_rollout
@@ -25,6 +25,7 @@ from judgekit.graders.rules.text import (
     share,
 )
 from judgekit.graders.rules.trajectory import Call, read_trajectory
+from judgekit.graders.rules.work import elsewhere
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 
@@ -314,7 +315,10 @@ class ToolCallFormat(Rule):
         self.all_or_nothing = all_or_nothing
         self.without = without
 
-    def grade(self, rollout: Rollout, /) -> Grade:
+    def grade(self, rollout: Rollout, /) -> Grade | Awaitable[Grade]:
+        return elsewhere(self, rollout) or self._here(rollout)
+
+    def _here(self, rollout: Rollout) -> Grade:
         calls = read_trajectory(rollout).calls
         if not calls:
             return (

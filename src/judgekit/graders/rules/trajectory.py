@@ -285,8 +285,9 @@ def _structured_calls(message: Mapping[str, Any], turn: int) -> list[Call]:
             calls = [calls]
         if isinstance(calls, list | tuple):
             found += [_call(call, turn) for call in calls if _is_mapping(call)]
-            for call in found:  # JSON text keeps its nulls
-                call.arguments = without_nulls(call.arguments) if _stored(calls) else call.arguments
+            if _stored(calls):  # JSON text keeps its nulls
+                for call in found:
+                    call.arguments = without_nulls(call.arguments)
     if (one := message.get("function_call")) and _is_mapping(one):
         found.append(_call(one, turn))
     found += [
