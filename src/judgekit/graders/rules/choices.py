@@ -350,7 +350,7 @@ def _forms(names: tuple[str, ...]) -> _Forms:
         ),
         begins=re.compile(
             rf"(?:(?:option|choice)\s+)?(?:\({any_case}\)|\[{any_case.replace('letter', 'letter2')}\]|"
-            rf"{upper.replace('letter', 'letter3')}[.):、])(?=\s|$|[^\x00-\x7f])|{upper.replace('letter', 'letter4')}(?=\s*(?:\n|$))",
+            rf"{upper.replace('letter', 'letter3')}[.):、])(?=\s|$|[^\x00-\x7f])|{upper.replace('letter', 'letter5')}(?=,?\s+(?:because|since)\b)|{upper.replace('letter', 'letter4')}(?=\s*(?:\n|$))",
         ),
         listed=re.compile(rf"^[ \t]*(?:[-*]\s+)?[(\[]?{upper}[)\].:、]", re.MULTILINE),
         said=re.compile(
@@ -440,8 +440,10 @@ def _first(text: str, options: Options, forms: _Forms) -> str | None:
     if begins is None or not (letter := options.named(_letter_of(begins))):
         return None
     line = text[begins.end() :].partition("\n")[0].strip()
-    if not line and "letter4" in begins.groupdict() and begins["letter4"]:
+    if not line and begins["letter4"]:
         return letter
+    if begins["letter5"]:  # "B, because A is too low"
+        return None if _second(text[begins.end() :], letter, options, forms) else letter
     option = options.texts.get(letter)
     if option and same_value(option, line.rstrip(".")):
         pass
@@ -462,7 +464,7 @@ def _first(text: str, options: Options, forms: _Forms) -> str | None:
     if _second(text[begins.end() :], letter, options, forms):
         return None
     if line and any(
-        options.named(_letter_of(m)) not in (None, letter) and not forms.wrong.match(line, m.end())
+        options.named(_letter_of(m)) not in (None, letter) and not _rejected(line, m, forms)
         for m in forms.mention.finditer(line)
     ):
         return None
@@ -518,7 +520,7 @@ def _rejected(text: str, m: re.Match[str], forms: _Forms) -> bool:
     before = text[max(0, m.start() - 30) : m.start()]
     return bool(
         re.search(
-            r"(?:\b(?:not|never|neither|nor|over|than|unlike|except|without|against|eliminate|exclude|reject|ruled?\s+out|instead\s+of|rather\s+than)|n['’]t(?:\s+be)?)\s+(?:(?:option|choice|the|be|with)\s*)*$",
+            r"(?:\b(?:not|never|neither|nor|over|than|unlike|except|without|against|eliminate|exclude|reject|ruled?\s+out|instead\s+of|rather\s+than)|n['’]t(?:\s+be)?)\s+(?:(?:option|choice|the|be|with)\s*)*(?:[a-z]+\s+)?$",
             before,
             re.IGNORECASE,
         )

@@ -81,7 +81,7 @@ _HEDGED = re.compile(
     r"between|anywhere\s+from|anything\s+from|可能|也许|或许|quizás?|peut-être|vielleicht|возможно|\?)",
     re.IGNORECASE,
 )
-_ASKED = re.compile(r"[^.!?\n]{1,80}\?(?!\?*\s*(?:yes\b|indeed\b))", re.IGNORECASE)
+_ASKED = re.compile(r"(?:[^.!?\n]|\.(?=\d)){1,80}\?(?!\?*\s*(?:yes\b|indeed\b))", re.IGNORECASE)
 _MAY = re.compile(r"\b(?:could|might|may|possibly|perhaps|maybe)\b", re.IGNORECASE)
 _NOT_VERB = re.compile(r"n['’]?t\b|\bnot\b|\bcannot\b", re.IGNORECASE)
 _UNDER = re.compile(
@@ -234,16 +234,18 @@ def claims(text: str, *, only: Kind | None = None, choice: bool = False) -> list
         claim = _claim(text, marker)
         # "the answer is \boxed{5}" is one answer: the box inside takes the sentence's place
         if found and found[-1].kind != "boxed" and claim.kind == "boxed" and claim.start <= found[-1].end:
-            found[-1] = claim._replace(verb=found[-1].verb, start=found[-1].start)
+            before = found[-1]
+            found[-1] = claim._replace(verb=_said_before(before, claim.start), start=before.start)
         elif found and found[-1].kind == "tag" and claim.start < found[-1].end:
             if claim.kind == "tag":  # the innermost counts
                 found[-1] = claim
         else:
             if found and found[-1].kind == claim.kind == "words" and claim.start < found[-1].end:
                 # two on one line: the first one's text ends where the second begins
-                cut = found[-1].text[: claim.start - found[-1].end].strip()
-                found[-1] = found[-1]._replace(text=cut, end=claim.start)
-                if not cut or (_ASIDE.fullmatch(cut) and not re.search(r"\d", cut)):
+                cut = sentence(found[-1].text[: claim.start - found[-1].end])
+                at = found[-1].end - len(found[-1].text)
+                found[-1] = found[-1]._replace(text=cut, end=at + len(cut))
+                if not cut.strip() or (_ASIDE.fullmatch(cut) and not re.search(r"\d|\b[A-Z]\b", cut)):
                     found.pop()  # "Final answer: the answer is 5"
             found.append(claim)
     while (
@@ -254,6 +256,15 @@ def claims(text: str, *, only: Kind | None = None, choice: bool = False) -> list
     ):
         found.pop()
     return found
+
+
+def _said_before(sentence_: Claim, box: int) -> str:
+    """Return a sentence's verb, with what it says between the verb and a box."""
+    between = sentence_.text[: max(0, box - (sentence_.end - len(sentence_.text)))]
+    settled = settle(between)
+    if settled.text is None:
+        return "is not" if settled.why == "the answer is denied" else "might be"
+    return "" if settled.text != between else sentence_.verb
 
 
 def _says_nothing(claim: Claim) -> bool:
@@ -297,8 +308,7 @@ def commitment(
     value = read(settled.text)
     for at in range(len(found) - 2, -1, -1):
         before = found[at]
-        between = text[before.end : found[at + 1].start]
-        if before.kind != claim.kind or len(between) > _ASIDE_CHARS or not _ASIDE.fullmatch(between):
+        if before.kind != claim.kind or not aside(text, before, found[at + 1]):
             break
         other = read(before.text)
         same = (
@@ -309,6 +319,12 @@ def commitment(
         if not same:
             return Commitment(None, "several different answers stand side by side", claim)
     return Commitment(settled.text, "", claim)
+
+
+def aside(text: str, before: Claim, after: Claim) -> bool:
+    """Return whether two answers stand side by side, without a word that says which holds."""
+    between = text[before.end : after.start]
+    return len(between) <= _ASIDE_CHARS and _ASIDE.fullmatch(between) is not None
 
 
 def settle(text: str, verb: str = "") -> Commitment:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from judgekit.errors import reads_rollout
@@ -17,6 +18,7 @@ from judgekit.graders.protocol import Where
 from judgekit.graders.rules.committed import (
     Claim,
     after_think,
+    aside,
     claims,
     commitment,
     last_boxed,
@@ -148,10 +150,15 @@ class MathEquivalence(Rule):
             and not _CORRECTED.search(text, found[last - 1].end, found[last].start)
         ):
             last -= 1
+        beside = [claim.text for claim in found[last:]]
+        if len(beside) > 1 and all(aside(text, a, b) for a, b in pairwise(found[last:])):
+            return self._boxed(", ".join(f"\\boxed{{{part}}}" for part in beside), marked.text)
         return self._boxed(text[found[last].start : marked.claim.end], marked.text)
 
     def _boxed(self, text: str, content: str) -> _Answer:
         quantity = whole_quantity(content)
+        if quantity is not None and _SPELLED.search(content):
+            return _Answer(content, self._parse(f"\\boxed{{{_latex(quantity.value)}}}"), quantity)
         if (number := number_in_words(_unwrapped(_plain_text(content))) or _grouped(content)) is not None:
             return _Answer(_latex(number), self._parse(f"\\boxed{{{_latex(number)}}}"), quantity)
         text = readable(text, answer=False)
@@ -161,6 +168,7 @@ class MathEquivalence(Rule):
 
     def _in_words(self, marked: str, claim: Claim) -> _Answer:
         """Return what a tag, a mark or a sentence marks."""
+        marked = re.sub(r"(?<![\w)])\*{2,3}|\*{2,3}(?![\w(-])", "", marked)
         text = marked if claim.kind == "tag" else _expression(marked)
         if "\\boxed" in text and (inner := last_boxed(text)) is not None:
             return self._boxed(text, inner)
@@ -168,11 +176,13 @@ class MathEquivalence(Rule):
             return _Answer(_latex(number), self._parse(f"\\boxed{{{_latex(number)}}}"))
         quantity = whole_quantity(text)
         if quantity is not None and "%" not in text:
-            return _Answer(
-                text,
-                self._parse(f"\\boxed{{{_latex(quantity.value)}}}") if "." not in text else self._bare(text),
-                quantity,
+            exact = "." not in text or _SPELLED.search(text) or _grouped(text) is not None
+            parsed = (
+                self._parse(f"\\boxed{{{_latex(quantity.value)}}}")
+                if exact
+                else self._bare(_plain_text(text))
             )
+            return _Answer(text, parsed, quantity)
         bare = _plain_text(text)
         if whole_answer(bare) is not None and not wordy(bare):
             return _Answer(bare, self._bare(bare))
@@ -357,6 +367,9 @@ class _Answer(NamedTuple):
         return str(self.parsed[-1] if self.parsed else self.text)[:80]
 
 
+_SPELLED = re.compile(
+    r"hundred|thousand|million|billion|trillion|lakh|crore|minus|negative|\d\s*x\s*10\b", re.IGNORECASE
+)
 _SENTENCE = re.compile(r"\b(?:is|it|so|or|and|get|we|the|of|to|be|are|I|not|has|her|his)\b", re.IGNORECASE)
 _SPACED_BOX = re.compile(r"\\(boxed|fbox)\s{1,4}\{")
 _SPAN = re.compile(r"(?<!\\)\$\$?([^$]{1,2000})\$\$?|\\\((.{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]", re.DOTALL)

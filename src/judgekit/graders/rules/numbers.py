@@ -390,6 +390,7 @@ _LARGE = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10*
 
 def _bare(text: str) -> str:
     """Remove what decorates a number: bold, dollars of LaTeX, wrappers of text."""
+    text = re.sub(r"(?<=[\d)])\*\*(?=[-\d(])", "^", text)
     text = text.replace("\\%", "%").replace("^\\circ", "°").replace("^{\\circ}", "°").replace("\\degree", "°")
     text = re.sub(r"\\\$(?=\s?\d)", "US$", text)
     if text.count("$") >= 2 or "\\" in text:
@@ -573,6 +574,8 @@ def _only(text: str) -> Quantity | None:
         r"\b(?:or|and)\b|[,;]", text.rpartition("=")[0]
     ):
         return whole
+    if part is not text and re.search(r"\b(?:or|and)\b|[,;]", text.rpartition("=")[0]):
+        return None
     found = [match for match in _NUMBER.finditer(_bare(part)) if match.end() > match.start()]
     if len(found) != 1 or (value := _value(found[0])) is None:
         return None
