@@ -163,7 +163,7 @@ NEVER: dict[str, str] = {
         \boxed{{\text{{{a}}}
         We get \boxed{{{a}}}. Check: \boxed{{{{
         \boxed{{{w}}}. Wait. \boxed{{{a}
-        \boxed{{{a}}} then \boxed{{x = 
+        \boxed{{{a}}} then \boxed{{x =
         #### {w}¶\boxed{{{a}
         \boxed{{{a}}}... \boxed{{\frac{{
         x \boxed{{{a}}} y \boxed{{z""",
@@ -389,17 +389,51 @@ MATHS: dict[str, list[tuple[str, list[str], list[str]]]] = {
 def of_mathematics() -> Iterator[Row]:
     for kind, table in MATHS.items():
         for truth, right, wrong in table:
-            frames = ("The answer is {}.", "Steps.\n#### {}", "Answer: {}") if kind == "marked, not boxed" else ("\\boxed{{{}}}",)
+            frames = (
+                ("The answer is {}.", "Steps.\n#### {}", "Answer: {}")
+                if kind == "marked, not boxed"
+                else ("\\boxed{{{}}}",)
+            )
             for frame in frames:
                 yield from (Row(kind, "math", frame.format(answer), truth, 1.0) for answer in right)
                 yield from (Row(kind, "math", frame.format(answer), truth, 0.0) for answer in wrong)
-    for truth, _, _ in MATHS["plain text"] + MATHS["polynomials"]:  # a rule never gives 0 to its own reference
+    for truth, _, _ in (
+        MATHS["plain text"] + MATHS["polynomials"]
+    ):  # a rule never gives 0 to its own reference
         yield Row("its own reference", "math", f"<answer>{truth}</answer>", truth, 1.0)
         yield Row("its own reference", "math", f"The answer is {truth}.", truth, 1.0)
-    for truth in ("2:3", "(4, 7)", "[2, 3]", "2024-03-01", "x = 3 or x = 5", "01:45:29", "4 - 7i", "3 5 8", "C8", "1a1", "0xe956", "Q3-B7", "2\\sqrt{3}", "x+1", "5 or 6"):
+    for truth in (
+        "2:3",
+        "(4, 7)",
+        "[2, 3]",
+        "2024-03-01",
+        "x = 3 or x = 5",
+        "01:45:29",
+        "4 - 7i",
+        "3 5 8",
+        "C8",
+        "1a1",
+        "0xe956",
+        "Q3-B7",
+        "2\\sqrt{3}",
+        "x+1",
+        "5 or 6",
+    ):
         for response in (f"The answer is {truth}.", "\\boxed{3}", "#### 8"):
             yield Row("a reference of several numbers", "final_answer", response, truth, None)
-    for truth in ("He has 4*3=12 apples.\n#### 12", "12 (apples)", "It costs 12 dollars", "x = 12", "\\boxed{12}", "The answer is 12.", "12", "12.0", "$12", "so 3*4 = 12", "Answer: 12"):
+    for truth in (
+        "He has 4*3=12 apples.\n#### 12",
+        "12 (apples)",
+        "It costs 12 dollars",
+        "x = 12",
+        "\\boxed{12}",
+        "The answer is 12.",
+        "12",
+        "12.0",
+        "$12",
+        "so 3*4 = 12",
+        "Answer: 12",
+    ):
         yield Row("a reference of several numbers", "final_answer", "#### 12", truth, 1.0)
         yield Row("a reference of several numbers", "final_answer", "#### 3", truth, 0.0)
 
@@ -533,17 +567,36 @@ def of_choices() -> Iterator[Row]:
             yield Row(kind, "multiple_choice", line, "C", 0.0)
             yield Row(kind, "multiple_choice", line, "A", 0.0)
     arc = {"text": ["wax", "ice", "tin", "zinc"], "label": ["1", "2", "3", "4"]}
-    for response in ("Answer: 2", "2", "(2)", "Answer: B", "The answer is ice.", "\\boxed{2}", "2. ice", "Option 2 is right", "The answer is (2).", "#### 2", "<answer>2</answer>"):
+    for response in (
+        "Answer: 2",
+        "2",
+        "(2)",
+        "Answer: B",
+        "The answer is ice.",
+        "\\boxed{2}",
+        "2. ice",
+        "Option 2 is right",
+        "The answer is (2).",
+        "#### 2",
+        "<answer>2</answer>",
+    ):
         yield Row("labels of the data", "multiple_choice", response, "2", 1.0, {"options": arc})
         yield Row("labels of the data", "multiple_choice", response, "3", 0.0, {"options": arc})
     for name, labels in {
         "Cyrillic": "АБВГ", "Arabic": "أبجد", "Katakana": "アイウエ", "stems": "甲乙丙丁", "circled": "①②③④", "Hangul": "가나다라", "Greek": "ΑΒΓΔ", "Hebrew": "אבגד",
     }.items():  # fmt: skip
-        data = {"text": [f"{name} one", f"{name} two", f"{name} three", f"{name} four"], "label": list(labels)}
+        data = {
+            "text": [f"{name} one", f"{name} two", f"{name} three", f"{name} four"],
+            "label": list(labels),
+        }
         for options in ({"options": data}, {}):
             yield Row("letters of other scripts", "multiple_choice", labels[1], labels[1], 1.0, options)
-            yield Row("letters of other scripts", "multiple_choice", f"Answer: {labels[1]}", labels[1], 1.0, options)
-            yield Row("letters of other scripts", "multiple_choice", f"Answer: {labels[2]}", labels[1], 0.0, options)
+            yield Row(
+                "letters of other scripts", "multiple_choice", f"Answer: {labels[1]}", labels[1], 1.0, options
+            )
+            yield Row(
+                "letters of other scripts", "multiple_choice", f"Answer: {labels[2]}", labels[1], 0.0, options
+            )
     for options, key, response, paid in (
         (["-5", "10", "15", "20"], "A", "Answer: 5", 0), (["5.0", "6.0", "7.0", "8.0"], "A", "Answer: 50", 0), (["1/2", "1/3", "1/4", "1/5"], "A", "Answer: 12", 0),
         (["10^-3", "10^-4", "10^-5", "10^-6"], "A", "Answer: 10^3", 0), (["x < 3", "x = 4", "x = 5", "x = 6"], "A", "Answer: x > 3", 0), (["5", "-5", "10", "-10"], "B", "Answer: -5", 1),
@@ -553,7 +606,9 @@ def of_choices() -> Iterator[Row]:
         (["5 m", "5 cm", "5 km", "5 mm"], "B", "Answer: 5 cm", 1), (["5 m", "5 cm", "5 km", "5 mm"], "A", "Answer: 5 cm", 0), (["\\frac{1}{2}", "\\frac{1}{3}", "2", "3"], "A", "The answer is 1/2", 1),
         (["$5$", "$-5$", "$10$", "$0$"], "A", "Answer: $-5$", 0), (["Na+", "Na-", "Cl", "K"], "A", "Na-", 0), (["3", "4", "5", "6"], "A", "3 + 4 = 7", 0), (["5%", "50%", "0.5%", "500%"], "C", "0.5%", 1),
     ):  # fmt: skip
-        yield Row("options that are values", "multiple_choice", response, key, float(paid), {"options": options})
+        yield Row(
+            "options that are values", "multiple_choice", response, key, float(paid), {"options": options}
+        )
     cities = ["Paris", "London", "New York", "York"]
     for response, key, paid in (
         ("The answer is not London.", "B", 0), ("London", "B", 1), ("It's London.", "B", 1), ("It is London, not Paris", "B", 1), ("It is London, not Paris", "A", 0), ("London or Paris", "B", 0), ("Paris, London, New York, York", "A", 0),
@@ -567,7 +622,14 @@ def of_choices() -> Iterator[Row]:
         (["True", "False"], "B", "The answer is False.", 1), (["True", "False"], "B", "The answer is not False.", 0), (["True", "False"], "A", "True", 1), (["Yes", "No"], "B", "No.", 1), (["Yes", "No"], "B", "Yes", 0), ('["wax", "ice"]', "B", "ice", 1), ("['wax', 'ice']", "A", "ice", 0),
         (["A)21", "B)21.5", "C)22"], "C", "The answer is 22.", 1), (["A)21", "B)21.5", "C)22"], "C", "The answer is 21.5.", 0), (["A.cat", "B.dog", "C.cow"], "B", "The answer is dog.", 1), (["A、猫", "B、狗", "C、牛"], "C", "The answer is 牛.", 1), (["robots", "A.I.", "cars"], "B", "The answer is A.I.", 1),
     ):  # fmt: skip
-        yield Row("odd options", "multiple_choice", response, key, None if paid is None else float(paid), {"options": options})
+        yield Row(
+            "odd options",
+            "multiple_choice",
+            response,
+            key,
+            None if paid is None else float(paid),
+            {"options": options},
+        )
 
 
 # ---- tool calls
@@ -590,25 +652,48 @@ def of_calls() -> Iterator[Row]:
             yield Row("null-filled calls", rule, made(call), [call], 1.0)
             yield Row("null-filled calls", rule, made(other), [call], 0.0)
         for rule in ("tool_calls_exact", "step_sequence"):
-            yield Row("drafted calls", rule, f"<think>maybe {made(other)} helps</think>\n{made(call)}", [call], 1.0)
+            yield Row(
+                "drafted calls", rule, f"<think>maybe {made(other)} helps</think>\n{made(call)}", [call], 1.0
+            )
             yield Row("drafted calls", rule, f"<think>I could {made(call)}</think>\nNo.", [call], 0.0)
             yield Row("drafted calls", rule, f"<think>I could {made(call)}", [call], 0.0)
             yield Row("drafted calls", rule, f"maybe {made(other)}</think>{made(call)}", [call], 1.0)
-            yield Row("drafted calls", rule, f"<think>a</think>{made(call)}<think>{made(other)}</think>", [call], 1.0)
+            yield Row(
+                "drafted calls",
+                rule,
+                f"<think>a</think>{made(call)}<think>{made(other)}</think>",
+                [call],
+                1.0,
+            )
         text = json.dumps([{"name": call["name"], "arguments": {**call["arguments"], "zip": None}}])
         yield Row("nulls of JSON text", "tool_calls_exact", made(call), text, 0.0)
         given = {"name": call["name"], "arguments": {**call["arguments"], "zip": None}}
         yield Row("nulls of JSON text", "tool_calls_exact", made(given), text, 1.0)
-        yield Row("nulls of JSON text", "json_match", json.dumps({"a": i}), json.dumps({"a": i, "b": None}), 0.0)
-        yield Row("nulls of JSON text", "json_match", json.dumps({"a": i, "b": None}), json.dumps({"a": i, "b": None}), 1.0)
+        yield Row(
+            "nulls of JSON text", "json_match", json.dumps({"a": i}), json.dumps({"a": i, "b": None}), 0.0
+        )
+        yield Row(
+            "nulls of JSON text",
+            "json_match",
+            json.dumps({"a": i, "b": None}),
+            json.dumps({"a": i, "b": None}),
+            1.0,
+        )
     for i in range(8):
         key = f"k{i}"
         yield Row("null-filled objects", "json_match", json.dumps({key: i}), {key: i}, 1.0)
         yield Row("null-filled objects", "json_match", json.dumps({key: i + 1}), {key: i}, 0.0)
-        yield Row("null-filled objects", "json_match", f"<think>x</think><answer>{json.dumps({key: i})}</answer>", {key: i}, 1.0)
+        yield Row(
+            "null-filled objects",
+            "json_match",
+            f"<think>x</think><answer>{json.dumps({key: i})}</answer>",
+            {key: i},
+            1.0,
+        )
 
 
 # ---- texts
+
 
 def of_texts() -> Iterator[Row]:
     for truth in ("A", "The", "an", "+", "a"):

@@ -92,7 +92,14 @@ def from_trainer() -> dict[int, Rollout]:
     made: dict[int, Rollout] = {}
     for some in kinds_of_columns().values():
         table = pa.Table.from_pylist(
-            [{"data_source": "x", "reward_model": {"ground_truth": row.truth}, "extra_info": {"n": 1, **row.extra}} for row in some]
+            [
+                {
+                    "data_source": "x",
+                    "reward_model": {"ground_truth": row.truth},
+                    "extra_info": {"n": 1, **row.extra},
+                }
+                for row in some
+            ]
         )
         file = io.BytesIO()
         pq.write_table(table, file)
@@ -145,14 +152,58 @@ def test_no_row_is_paid_wrongly_and_hardly_one_is_refused(
                 wrongly.append((form, row.kind, row.rule, row.response, row.truth, score))
     kinds = len({row.kind for row in ROWS})
     with capsys.disabled():
-        print(
+        print(  # noqa: T201
             f"\n{len(ROWS)} rows of {kinds} kinds, each from {', '.join(forms)}: {len(wrongly)} paid wrongly, "
             f"{len(refused)} right ones refused (of {right // len(forms)})"
         )
         for problem in wrongly:
-            print(f"paid wrongly: {problem}")
+            print(f"paid wrongly: {problem}")  # noqa: T201
         for rule, response in refused:
-            print(f"refused: {rule}: {response!r}: {REFUSED.get((rule, response), '?')}")
+            print(f"refused: {rule}: {response!r}: {REFUSED.get((rule, response), '?')}")  # noqa: T201
     assert wrongly == []
     assert set(refused) == set(REFUSED)
     assert len(refused) <= right / len(forms) / 100
+
+
+def test_values_that_no_file_holds() -> None:
+    """Numpy's, decimals and fractions, in memory."""
+    from decimal import Decimal
+    from fractions import Fraction
+
+    import numpy as np
+
+    options = np.array(["iron", "silver", "gold", "copper"], dtype=object)
+    for truth in (42, 42.0, Decimal("42"), Decimal("42.0"), Fraction(42), np.int64(42), np.float64(42), np.array(["41", "42"]), np.array(42), {"target": np.array([42])}):  # fmt: skip
+        for rule, response in (("final_answer", "#### 42"), ("math", "\\boxed{42}")):
+            assert paid(rule, Rollout(response=response, ground_truth=truth)) == 1.0, (rule, truth)
+            assert paid(rule, Rollout(response=response.replace("42", "43"), ground_truth=truth)) == 0.0
+    for truth in (Decimal("NaN"), Decimal("Infinity"), np.nan, True, object()):
+        assert paid("final_answer", Rollout(response="#### 42", ground_truth=truth)) is None
+    for key in (2, np.int64(2), 2.0, "C", np.str_("C"), "gold", np.array(["C"])):
+        rollout = Rollout(response="Answer: gold", ground_truth=key, extra={"options": options})
+        assert paid("multiple_choice", rollout) == 1.0, key
+    call = {"name": "a", "arguments": {"x": 1}}
+    truth = np.array([{**call, "arguments": {"x": np.int64(1), "y": None}}], dtype=object)
+    assert (
+        paid(
+            "tool_calls_exact",
+            Rollout(response=f"<tool_call>{json.dumps(call)}</tool_call>", ground_truth=truth),
+        )
+        == 1.0
+    )
+
+
+def test_what_a_rule_takes_for_the_answer_is_in_its_reason() -> None:
+    def reason(rule: str, response: str, truth: Any = "42") -> str:
+        return str(RULES[rule].grade(Rollout(response=response, ground_truth=truth)).reason)
+
+    assert reason("final_answer", "The answer is 41.") == "41 instead of 42"
+    assert reason("final_answer", "The answer is not 42.") == "the answer is denied"
+    assert reason("math", "\\boxed{41}") == "41 instead of 42"
+    assert reason("math", "\\boxed{42") == "the last box does not end"
+    assert (
+        reason("math", "The answer is 41. The answer is 42.")
+        == "several different answers stand side by side"
+    )
+    assert reason("multiple_choice", "I pick B.", "C") == "B (I pick B) instead of C"
+    assert reason("multiple_choice", "Maybe B", "B") == "no option is chosen"

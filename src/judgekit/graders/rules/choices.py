@@ -110,7 +110,13 @@ class MultipleChoice(Rule):
             return found
         if re.fullmatch(r"\s*\d{1,2}\s*", value):
             return self._reference(int(value), options)
-        return choose(value, options).letter
+        return choose(value[-_REFERENCE_CHARS:], options).letter
+
+
+_REFERENCE_CHARS = 4_096
+"""Characters at the end of a reference that are searched for an option."""
+_LONGER = 4
+"""How much longer than its option a text may be that is nothing else."""
 
 
 class Options(NamedTuple):
@@ -142,7 +148,9 @@ class Options(NamedTuple):
 
     def with_text(self, text: str) -> str | None:
         """Return the only option with that text."""
-        if self.unclear(_bare(text)):
+        if len(text) > _LONGER * max(map(len, self.texts.values()), default=0) + 200 or self.unclear(
+            _bare(text)
+        ):
             return None
         same = [letter for letter, option in self.texts.items() if option and same_value(option, text)]
         if len(same) > 1:

@@ -142,7 +142,7 @@ class MathEquivalence(Rule):
         if marked.claim.kind != "boxed":
             return self._in_words(marked.text, marked.claim)
         if self.boxes == "last":
-            text = f"\\boxed{{{marked.text}}}"
+            return self._boxed(f"\\boxed{{{marked.text}}}", marked.text)
         last = len(found) - 1
         while (
             last

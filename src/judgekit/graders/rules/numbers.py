@@ -27,6 +27,7 @@ import re
 import unicodedata
 from decimal import Decimal
 from fractions import Fraction
+from itertools import islice
 from numbers import Rational
 from typing import Any, Literal, NamedTuple
 
@@ -36,6 +37,8 @@ TAIL_CHARS = 65_536
 """Characters at the end of a text that are searched."""
 _MAX_DIGITS = 100
 """Most digits of a number. Parsing takes time quadratic in its length, so longer ones are ignored."""
+_MAX_CHARS = 1_000
+"""A longer text is more than a number."""
 _MAX_POWER = 200
 """Largest power of ten; and of another base, over its length."""
 
@@ -333,6 +336,8 @@ def shown(number: Fraction) -> str:
 
 def whole_quantity(text: str) -> Quantity | None:
     """Return the number that *text* is, with its unit; None if it is more or less than one."""
+    if len(text) > _MAX_CHARS:
+        return None
     text = _bare(in_ascii(text)).strip()
     text = re.sub(r"(?<=[\d}%)])[.!?,;:]+$", "", text).strip()
     if len(text) >= 2 and text[0] == "(" and text[-1] == ")" and "(" not in text[1:]:
@@ -523,11 +528,20 @@ def _with_unit(text: str, match: re.Match[str], value: Fraction) -> tuple[Fracti
 def _last(text: str) -> Final:
     """Return the last number of a text without a marker."""
     last = None
-    for match in _NUMBER.finditer(text):
-        if match["dec"] is None or not re.search(
-            r"[A-Za-z_]$", text[max(0, match.start() - 1) : match.start()]
-        ):
-            last = match
+    digits = max(text.rfind(digit) for digit in "0123456789")
+    window = 2_000
+    while digits >= 0 and last is None:
+        start = max(0, digits - window)
+        for match in _NUMBER.finditer(text, start, digits + _MAX_DIGITS):
+            whole = start == 0 or match.start() > start + _MAX_DIGITS  # or it may begin before the window
+            before = text[max(0, match.start() - 1) : match.start()]
+            if whole and (
+                match["dec"] is None or not (before.isascii() and (before.isalpha() or before == "_"))
+            ):
+                last = match
+        if start == 0:
+            break
+        window *= 4
     if last is None:
         words = number_in_words(sentence(text.strip())) if len(text) < 200 else None
         return NO_NUMBER if words is None else Final(Quantity(words))
@@ -576,10 +590,11 @@ def _only(text: str) -> Quantity | None:
         return whole
     if part is not text and re.search(r"\b(?:or|and)\b|[,;]", text.rpartition("=")[0]):
         return None
-    found = [match for match in _NUMBER.finditer(_bare(part)) if match.end() > match.start()]
+    bare = _bare(part)
+    found = list(islice(_NUMBER.finditer(bare), 2))
     if len(found) != 1 or (value := _value(found[0])) is None:
         return None
-    return _judged(_bare(part), found[0], value).quantity
+    return _judged(bare, found[0], value).quantity
 
 
 def _value_of(text: str) -> Fraction | None:
