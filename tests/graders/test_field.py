@@ -205,5 +205,5 @@ def test_what_a_rule_takes_for_the_answer_is_in_its_reason() -> None:
         reason("math", "The answer is 41. The answer is 42.")
         == "several different answers stand side by side"
     )
-    assert reason("multiple_choice", "I pick B.", "C") == "B (I pick B) instead of C"
+    assert reason("multiple_choice", "I pick B.", "C") == "B (pick B) instead of C"
     assert reason("multiple_choice", "Maybe B", "B") == "no option is chosen"
