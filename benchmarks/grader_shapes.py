@@ -18,6 +18,7 @@ from rule_graders import GROUP_RULES, RULES, TOOLS
 
 from judgekit import Failed, GradingRunner, Rollout, RolloutError
 from judgekit.execution.pool import ProcessPool
+from judgekit.graders import ActionLoop, StepSequence, ToolCallMatch
 
 SHAPES: dict[str, tuple[str, str, str]] = {
     "action and spaces": ("Action: a", " ", "x"),
@@ -65,6 +66,13 @@ SHAPES: dict[str, tuple[str, str, str]] = {
     "words": ("", "time ", ""),
     "zero width": ("", "\u200b", ""),
 }
+STRUCTURED_RULES: dict[str, Any] = {
+    "tool_calls_partial": lambda: ToolCallMatch(reference="extra.calls", arguments="partial"),
+    "tool_calls_subset": lambda: ToolCallMatch(reference="extra.calls", arguments="subset"),
+    "step_sequence_exact": lambda: StepSequence(reference="extra.calls", arguments="exact"),
+    "action_loop_near": lambda: ActionLoop(near=True),
+}
+"""Settings in which calls are compared in pairs."""
 PLACES = ("response", "assistant", "user", "reference")
 """Where the text stands."""
 LONGEST = 200_000
@@ -94,6 +102,45 @@ def shaped(shape: str, chars: int, place: str, group: int = 0) -> Rollout:
         {"role": "assistant", "content": "#### 72"},
     )
     return Rollout(response="#### 72", messages=messages, ground_truth="#### 72", extra=extra, group=group)
+
+
+def calls(names: int, arguments: int, count: int) -> list[dict[str, Any]]:
+    """So many calls, of so many different names, with so many arguments."""
+    return [
+        {"name": f"t{i % names}", "arguments": {f"a{j}": i for j in range(arguments)}} for i in range(count)
+    ]
+
+
+STRUCTURES: dict[str, tuple[int, int, int, int, int]] = {
+    # names, arguments, calls, calls of the reference, members of a group
+    "equal calls": (1, 0, 4000, 50, 8),
+    "equal calls, a long reference": (1, 0, 400, 400, 8),
+    "different names": (500, 0, 2000, 100, 8),
+    "one name, different arguments": (1, 1, 1000, 200, 8),
+    "many arguments": (1, 200, 40, 40, 8),
+    "short calls, large groups": (4, 1, 40, 10, 64),
+    "long calls, large groups": (4, 8, 60, 20, 32),
+    "a long reference": (3, 1, 8, 2000, 8),
+}
+"""Rollouts whose work grows by their calls, their references, their arguments and their group, not by their characters."""
+
+
+def structured(name: str, i: int) -> Rollout:
+    """A rollout of one of `STRUCTURES`: every second one has its calls in one turn, the others one in each."""
+    names, arguments, count, wanted, size = STRUCTURES[name]
+    made = calls(names, arguments, count)
+    turns = [made] if i % 2 else [[call] for call in made]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "p"}]
+    for turn in turns:
+        messages += [
+            {"role": "assistant", "tool_calls": turn},
+            {"role": "tool", "content": f"r{len(messages)}"},
+        ]
+    extra = {"calls": calls(names, arguments, wanted), "steps": 5, "tools": TOOLS, "options": ["a", "b"]}
+    text = "We add 4 and 5. " * (39_000 // 16 if size > 8 else 50) + "#### 72"
+    return Rollout(
+        prompt="p", response=text, messages=messages, ground_truth="#### 72", extra=extra, group=i // size
+    )
 
 
 def exponents() -> Iterator[tuple[str, float, float]]:
@@ -126,12 +173,15 @@ def _seconds(grader: Any, rollout: Rollout, best_of: int = 3) -> float:
 
 async def stall(shape: str, pool: ProcessPool, ticker: Any, rollouts: int = 4096) -> dict[str, Any]:
     """Grade a run in which every 256th rollout is long, by every rule; *ticker* measures the event loop."""
-    graders = {name: make() for name, make in {**RULES, **GROUP_RULES}.items()}
+    graders = {name: make() for name, make in {**RULES, **GROUP_RULES, **STRUCTURED_RULES}.items()}
     runner = GradingRunner(graders, dict.fromkeys(graders, 1.0), pool=pool, missing_reward="mask")
-    batch = [
-        shaped(shape, 15_000 if i % 256 == 0 else 60, PLACES[i // 256 % len(PLACES)], i // 8)
-        for i in range(rollouts)
-    ]
+    if shape in STRUCTURES:
+        batch = [structured(shape, i) for i in range(64)]
+    else:
+        batch = [
+            shaped(shape, 15_000 if i % 256 == 0 else 60, PLACES[i // 256 % len(PLACES)], i // 8)
+            for i in range(rollouts)
+        ]
     await runner.start()  # loading is not grading
     gc.collect()
     gc.freeze()  # the batch is its owner's; what grading makes is the collector's, whose pauses count
@@ -150,7 +200,7 @@ async def stall(shape: str, pool: ProcessPool, ticker: Any, rollouts: int = 4096
         "failed": set(),
     }
     for i, result in enumerate(results):
-        in_reference = PLACES[i // 256 % len(PLACES)] == "reference"
+        in_reference = shape in SHAPES and PLACES[i // 256 % len(PLACES)] == "reference"
         for name, grade in result.grades.items():
             low, high = graders[name].score_range
             score = result.score(name)
@@ -165,7 +215,7 @@ async def stall(shape: str, pool: ProcessPool, ticker: Any, rollouts: int = 4096
 
 def stalls(pool: ProcessPool, ticker: Any, goal_ms: float) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each shape's figures: the first of three runs that is below the goal, else the best."""
-    for shape in SHAPES:
+    for shape in (*SHAPES, *STRUCTURES):
         rounds: list[dict[str, Any]] = []
         while len(rounds) < 3 and not (rounds and rounds[-1]["stall_ms"] <= goal_ms):
             rounds.append(asyncio.run(stall(shape, pool, ticker)))

@@ -52,7 +52,8 @@ JUDGED: dict[str, Any] = {
 
 HEAD = """# Graders
 
-Generated from the code by `tools/grader_table.py`; a test keeps it up to date.
+Generated from the code by `tools/grader_table.py`; a test keeps it up to date. What counts as a response's answer, and where a
+verdict departs from a library's: [Answers](answers.md).
 
 *Name* goes after `use:` in reward.yaml, *class* is imported from `judgekit.graders`; its parameters are
 below. A grader abstains when an input is missing (see the column); it fails when it errors on a rollout. An

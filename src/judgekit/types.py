@@ -44,6 +44,8 @@ class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The host's id of this sample, for the ledger."""
 
     def __post_init__(self) -> None:
+        if hasattr(type(self.ground_truth), "tolist"):  # numpy's, as rows of pandas have it
+            msgspec.structs.force_setattr(self, "ground_truth", plain(self.ground_truth))
         for field, kinds, wanted in _ROLLOUT_FIELDS:
             if not isinstance(getattr(self, field), kinds):
                 raise DataError(f"a rollout's {field} is {wanted}, not {type(getattr(self, field)).__name__}")

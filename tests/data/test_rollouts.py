@@ -487,7 +487,7 @@ def test_an_array_is_written_as_its_values(tmp_path: Path, name: str) -> None:
 
 def test_a_column_of_arrays_is_a_field() -> None:
     (made,) = rollouts_from([{"response": "x", "ground_truth": Array()}])
-    assert isinstance(made.ground_truth, Array)
+    assert made.ground_truth == [1, 2]
 
 
 def test_an_empty_cell_is_no_value_and_an_empty_response_is_one(tmp_path: Path) -> None:
@@ -500,3 +500,42 @@ def test_an_empty_cell_is_no_value_and_an_empty_response_is_one(tmp_path: Path) 
         ("", "42", {"note": "x"}),
         ("41", None, {}),
     ]
+
+
+def test_one_bad_row_refuses_the_file_unless_the_user_says_otherwise(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "r.jsonl"
+    bad = ["not json", '{"prompt": "q"}', '{"response": 3}', "[" * 100_000, "{}"]
+    path.write_text("\n".join(['{"response": "a"}', *bad, '{"response": "b"}', *bad[:2]]) + "\n")
+    with pytest.raises(DataError, match=r"r\.jsonl, line 2: not JSON"):
+        read_rollouts(path)
+    assert [r.response for r in read_rollouts(path, skip_bad_rows=True)] == ["a", "b"]
+    assert "left out 7 rows that cannot be read: line 2: not JSON" in caplog.text
+    assert "(and 2 more)" in caplog.text
+    rows = [{"response": "a"}, {"response": None}, 5, {"response": "b"}]
+    with pytest.raises(DataError, match="row 2"):
+        rollouts_from(rows)
+    assert [r.response for r in rollouts_from(rows, skip_bad_rows=True)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.json"])
+def test_json_as_python_writes_it_is_read(tmp_path: Path, name: str) -> None:
+    row = {"response": "half \ud835", "old": float("nan"), "top": float("inf"), "ground_truth": float("nan")}
+    (tmp_path / name).write_text(json.dumps(row if name.endswith("l") else [row]) + "\n")
+    (made,) = read_rollouts(tmp_path / name)
+    assert made.response == "half \ud835"
+    assert made.extra["top"] == float("inf")
+    assert made.ground_truth is None
+
+
+def test_forms_of_responses() -> None:
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "5"}]
+    (made,) = rollouts_from([{"completion": turns}], columns={"response": "completion"})
+    assert (made.response, len(made.messages)) == ("5", 3)
+    made_two = rollouts_from([{"generations": ["a", "b"]}], columns={"responses": "generations"})
+    assert [(r.response, r.group) for r in made_two] == [("a", 0), ("b", 0)]
+    (made,) = rollouts_from([{"resps": [["x"]]}], columns={"response": "resps.0.0"})
+    assert made.response == "x"
+    with pytest.raises(DataError, match="no column"):
+        rollouts_from([{"response": "a"}], columns={"ground_truth": "resps.0.0"})

@@ -50,8 +50,9 @@ from judgekit.graders.rules.numbers import final_answer, shown
         ("A: −5", -5),
         ("A: -$5.50", Fraction(-11, 2)),
         ("A: $-5", -5),
-        ("that is 10-5", 5),
-        ("10 - 5", 5),
+        ("that is 10-5", None),
+        ("10 - 5", None),
+        ("So:\n- 5", 5),
         # forms of numbers
         ("A: 18.00", 18),
         ("A: .5", Fraction(1, 2)),

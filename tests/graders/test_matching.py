@@ -11,7 +11,8 @@ import pytest
 from judgekit import ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.execution.pool import ProcessPool
 from judgekit.graders import Bleu, ChrF, EditSimilarity, Rouge, TextMatch, TokenF1
-from judgekit.graders.rules.text import code_blocks, last_boxed, normalised, part_of
+from judgekit.graders.rules.committed import last_boxed
+from judgekit.graders.rules.text import code_blocks, normalised, part_of
 
 
 def score(grader: Any, response: str, truth: Any) -> float | None:
@@ -53,7 +54,7 @@ def score(grader: Any, response: str, truth: Any) -> float | None:
         ("exact", "x", "", None),
         ("exact", "x", [], None),
         ("exact", "x", [None, " "], None),
-        ("exact", "x", True, None),
+        ("exact", "x", True, 0),
         ("exact", "x", math.nan, None),
         ("regex", "x", "(", None),
     ],
@@ -97,8 +98,8 @@ def test_a_pattern_that_never_ends_is_the_rollouts_fault() -> None:
         ("cat sat on mat", "cat sat", 2 / 3),
         ("dog", "cat", 0.0),
         ("", "cat", 0.0),
-        ("the", "an", 1.0),
-        ("", "the", 1.0),
+        ("the", "an", 0.0),
+        ("", "the", 0.0),
         ("cat cat cat", "cat", 0.5),
         ("cat", "cat cat cat", 0.5),
         ("Cat, SAT!", "cat sat", 1.0),

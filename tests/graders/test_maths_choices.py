@@ -138,7 +138,7 @@ CITIES = {"A": "Paris", "B": "London", "C": "New York", "D": "York"}
         ("Answer: E", None),
         ("I pick option C because", "C"),
         ("(A) is wrong, so it must be (D)", "D"),
-        ("It is London, not Paris", None),
+        ("It is London, not Paris", "B"),
         ("The answer is a city", None),
         ("A good question! I choose D", "D"),
         ("Answer: (A) Paris\n\nExplanation: (B) is wrong", "A"),

@@ -61,7 +61,8 @@ def test_overlap_of_characters_and_runs() -> None:
     assert score(Overlap(ngram=3), "a b", "b a") == 0
     assert score(Overlap(normalise=True), "The cat!", "cat") == 1
     assert score(Overlap(ignore_case=False), "A", "a") == 0
-    assert score(Overlap(normalise=True), "a", "the") == 1  # articles only: nothing is left of either
+    assert score(Overlap(normalise=True), "a", "the") == 0  # articles only: they are kept
+    assert score(Overlap(normalise=True), "The", "the") == 1
     assert score(Overlap(several="all"), "a b", ["a b", "c"]) == 0
 
 

@@ -87,7 +87,8 @@ def test_contractions_in_capitals(text: str, count: int) -> None:
         ("<answer>Paris</answer>", 1.0),
         ("<answer>Paris", 0.0),
         ("<answer>Paris</answer> and <answer>Rome", 1.0),
-        ("<answer>Rome</answer> <answer>Paris</answer>", 1.0),
+        ("<answer>Rome</answer> <answer>Paris</answer>", 0.0),  # side by side: Search-R1 takes the last
+        ("<answer>Rome</answer> No, wait. <answer>Paris</answer>", 1.0),
         ("Paris</answer>", 0.0),
         ("</answer><answer>Paris", 0.0),
         ("<answer>Rome</answer> or Paris</answer>", 0.0),

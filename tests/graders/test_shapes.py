@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from judgekit import Rollout
+from judgekit.graders.rules.committed import last_boxed
 from judgekit.graders.rules.english import sentences, words
 from judgekit.graders.rules.expected import shallow
 from judgekit.graders.rules.ifbench.custom import mcq_count_length
@@ -16,7 +17,7 @@ from judgekit.graders.rules.literals import literal
 from judgekit.graders.rules.markup import Script
 from judgekit.graders.rules.mathtext import readable, same_words, wordy
 from judgekit.graders.rules.numbers import final_answer
-from judgekit.graders.rules.text import code_blocks, last_boxed
+from judgekit.graders.rules.text import code_blocks
 from judgekit.graders.rules.trajectory import read_trajectory
 
 pytestmark = pytest.mark.timeout(60)

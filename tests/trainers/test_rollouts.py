@@ -142,3 +142,10 @@ def test_values_without_numpy_are_not_copied() -> None:
 
 def test_the_module_needs_no_numpy() -> None:
     assert "numpy" not in sys.modules["judgekit.trainers.rollouts"].__dict__
+
+
+@pytest.mark.parametrize("nothing", [None, "", [], {}, float("nan")])
+def test_a_reference_that_is_not_given_hides_no_other(nothing: Any) -> None:
+    assert truth_of({"answer": nothing, "solution": "#### 42"}) == "#### 42"
+    assert truth_of({"reward_model": {"ground_truth": nothing}, "label": 0}) == 0
+    assert truth_of({"answer": nothing}) is None

@@ -51,6 +51,9 @@ def grade(
         ),
     ] = None,
     limit: Annotated[int | None, typer.Option(help="Grade only the first N rollouts.", min=1)] = None,
+    skip_bad_rows: Annotated[
+        bool, typer.Option("--skip-bad-rows", help="Leave out rows that cannot be read, and say which.")
+    ] = False,
     resume: Annotated[
         bool,
         typer.Option(
@@ -78,6 +81,10 @@ def grade(
 ) -> None:
     """Grade rollouts and print a summary."""
     if ray:
+        if skip_bad_rows:
+            raise ConfigError(
+                "--skip-bad-rows is not for --ray: a cluster refuses a block with a row that it cannot read"
+            )
         from judgekit.cli.grade_ray import grade_on_ray
 
         if report is not None:
@@ -129,7 +136,7 @@ def grade(
     for option, given in (("--report", report is not None), ("--resume", resume)):
         if given and runner.ledger is None:
             raise ConfigError(f"{option} reads the ledger: give --ledger, too")
-    batch = read_rollouts(rollouts, columns=_columns(columns), limit=limit)
+    batch = read_rollouts(rollouts, columns=_columns(columns), limit=limit, skip_bad_rows=skip_bad_rows)
     tags: dict[str, Any] = {}
     known = _known(runner, batch, tags) if resume else None
     before = runner.ledger is not None and _holds_something(runner.ledger.path)

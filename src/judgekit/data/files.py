@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
-
 from judgekit.errors import ConfigError, DataError
+from judgekit.rollouts.rows import decoded
 
 HUB = "hf:"
 """Begins the name of a Hugging Face data set: hf:NAME or hf:NAME:SPLIT."""
@@ -52,6 +51,13 @@ class Cells(dict[str, Any]):
     """A row of a CSV file. An empty cell is None: it is no value, except as a response."""
 
 
+class Broken:
+    """A row that cannot be read, in the place of its values."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+
 Place = str
 """Where a row stands, for messages: "line 3", "row 3"."""
 
@@ -60,7 +66,8 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[Place, Any]]:
     """Yield each row of a file with its place in it, a few at a time.
 
     *path*: a file, "-" for JSON lines from standard input, a folder (of a saved data set, or of files of one format), or
-    hf:NAME[:SPLIT]. Raises DataError, with the place, for what cannot be read.
+    hf:NAME[:SPLIT]. A line that is not JSON is `Broken`. Raises DataError, with the place, for all else that cannot be
+    read.
     """
     name = os.fspath(path)
     if not name:
@@ -141,12 +148,13 @@ def _json_lines(file: IO[bytes], name: object) -> Iterator[tuple[Place, Any]]:
             line = line.removeprefix(b"\xef\xbb\xbf")
         if not line.strip():
             continue
+        row: Any
         try:
-            row = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{name}, line {number}: not JSON ({error})") from None
+            row = decoded(line)
+        except ValueError as error:
+            row = Broken(f"not JSON ({error})")
         except RecursionError:
-            raise DataError(f"{name}, line {number}: nested too deeply") from None
+            row = Broken("nested too deeply")
         if number == 1 and isinstance(row, list):
             raise DataError(
                 f"{name}, line 1: a list, where each line is one object; a file with a list of rollouts ends with .json"
@@ -157,8 +165,8 @@ def _json_lines(file: IO[bytes], name: object) -> Iterator[tuple[Place, Any]]:
 def _json_array(file: IO[bytes], name: object) -> Iterator[tuple[Place, Any]]:
     data = file.read().removeprefix(b"\xef\xbb\xbf")
     try:
-        rows = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        rows = decoded(data)
+    except ValueError as error:
         if data.lstrip().startswith(b"{"):  # JSON lines under the name of JSON
             yield from _json_lines(io.BytesIO(data), name)
             return

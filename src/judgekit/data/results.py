@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from judgekit.data.files import kind_of, need_pyarrow
-from judgekit.data.rollouts import FIELDS, given
+from judgekit.data.rollouts import FIELDS
 from judgekit.errors import ConfigError
 from judgekit.ledger.files import STDOUT, whole_file
 from judgekit.ledger.jsonl import json_line
+from judgekit.rollouts.rows import given
 from judgekit.types import Abstained, Failed, Graded, RewardResult, Rollout, Skipped
 
 _OTHER_FORMATS = {

@@ -9,8 +9,9 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-from judgekit.data.files import Cells, read_rows
+from judgekit.data.files import Broken, Cells, read_rows
 from judgekit.errors import ConfigError, DataError, did_you_mean
+from judgekit.rollouts.rows import HOLDERS, given, last_said, references_in
 from judgekit.types import Rollout, plain
 
 logger = logging.getLogger("judgekit")
@@ -32,8 +33,6 @@ _DUMPS: Mapping[str, tuple[frozenset[str], Mapping[str, str]]] = {
     ),
 }
 """Files that trainers write: the columns that each row has, and which of them is which field."""
-_HOLDERS = ("reward_model", "reward_spec")
-"""Columns of verl's and SkyRL's format that hold the reference, as their `ground_truth`."""
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "response": ("completion", "output", "generation", "generated_text", "answer_text", "text", "prediction"),
     "prompt": ("question", "problem", "input", "instruction", "query", "input_prompt"),
@@ -48,29 +47,37 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def read_rollouts(
-    path: str | os.PathLike[str], *, columns: Mapping[str, str] | None = None, limit: int | None = None
+    path: str | os.PathLike[str],
+    *,
+    columns: Mapping[str, str] | None = None,
+    limit: int | None = None,
+    skip_bad_rows: bool = False,
 ) -> list[Rollout]:
     """Read the rollouts of a file or data set; see `judgekit.data.files` for the formats.
 
     *columns*: which column is which field of `Rollout`, as dotted paths: {"response": "completion"}; others keep their
-    name, and what is no field goes to `extra`. A column `responses` with a list of texts makes a group of rollouts.
-    Dumps of verl and SkyRL are recognised. Logs a hint where a field that no rollout has seems to stand under another
+    name, and what is no field goes to `extra`. A column `responses` with a list of texts makes a group of rollouts; a
+    response that is a list of messages is the text of its last turn. *skip_bad_rows*: leave out rows that cannot be read,
+    and say how many and which, instead of refusing the file. Dumps of verl and SkyRL are recognised. Logs a hint where a field that no rollout has seems to stand under another
     name. Raises DataError, which names the file and the place, for anything else that cannot be read.
     """
-    found = list(islice(each_rollout(read_rows(path), os.fspath(path), columns), limit))
+    rows = each_rollout(read_rows(path), os.fspath(path), columns, skip_bad_rows=skip_bad_rows)
+    found = list(islice(rows, limit))
     if not found:
         raise DataError(f"{'standard input' if path == '-' else path} holds no rollouts")
     hint_at_columns(found, os.fspath(path))
     return found
 
 
-def rollouts_from(rows: Any, *, columns: Mapping[str, str] | None = None) -> list[Rollout]:
+def rollouts_from(
+    rows: Any, *, columns: Mapping[str, str] | None = None, skip_bad_rows: bool = False
+) -> list[Rollout]:
     """Make rollouts of rows in memory: a list of mappings, a data set, a frame of polars or pandas, an Arrow table.
 
-    *columns* as in `read_rollouts`. Raises DataError, which names the row.
+    *columns* and *skip_bad_rows* as in `read_rollouts`. Raises DataError, which names the row.
     """
     numbered = ((f"row {number}", row) for number, row in enumerate(_as_rows(rows), 1))
-    found = list(each_rollout(numbered, type(rows).__name__, columns))
+    found = list(each_rollout(numbered, type(rows).__name__, columns, skip_bad_rows=skip_bad_rows))
     hint_at_columns(found, type(rows).__name__)
     return found
 
@@ -89,7 +96,12 @@ def _as_rows(rows: Any) -> Iterable[Any]:
 
 
 def each_rollout(
-    rows: Iterable[tuple[str, Any]], name: str, columns: Mapping[str, str] | None, *, first: int = 0
+    rows: Iterable[tuple[str, Any]],
+    name: str,
+    columns: Mapping[str, str] | None,
+    *,
+    first: int = 0,
+    skip_bad_rows: bool = False,
 ) -> Iterator[Rollout]:
     """Make rollouts of rows with their places, as `read_rollouts` does, one after another.
 
@@ -97,18 +109,38 @@ def each_rollout(
     """
     _check_columns(columns)
     mapping = dict(columns or {})
+    skipped: list[str] = []
     for number, (place, row) in enumerate(rows, first):
         if number == first and not mapping and isinstance(row, Mapping):
             mapping = _dump(row, name)
         try:
-            yield from _made(row, mapping, number)
+            if isinstance(row, Broken):
+                raise DataError(row.problem)
+            made = list(_made(row, mapping, number))
         except DataError as error:
-            raise DataError(f"{name}, {place}: {error}") from None
+            if not skip_bad_rows:
+                raise DataError(f"{name}, {place}: {error}") from None
+            skipped.append(f"{place}: {error}")
+            continue
+        yield from made
+    if skipped:
+        more = f" (and {len(skipped) - _NAMED} more)" if len(skipped) > _NAMED else ""
+        logger.warning(
+            "%s: left out %d rows that cannot be read: %s%s",
+            name,
+            len(skipped),
+            "; ".join(skipped[:_NAMED]),
+            more,
+        )
+
+
+_NAMED = 5
+"""Bad rows that a message names."""
 
 
 def _check_columns(columns: Mapping[str, str] | None) -> None:
     for field, column in (columns or {}).items():
-        if field not in FIELDS or field == "extra":
+        if (field not in FIELDS and field != "responses") or field == "extra":
             known = [f for f in FIELDS if f != "extra"]
             raise ConfigError(f"a rollout has no field {field!r}{did_you_mean(field, known)}")
         if not column or not isinstance(column, str):
@@ -129,11 +161,11 @@ def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout
         row = _renamed(row, mapping)
     if cells:  # an empty one is nothing, but for the response
         row = {k: v or "" for k, v in row.items() if v is not None or k == "response"}
-    responses = row.get("responses") if isinstance(row, Mapping) and "response" not in row else None
+    responses = row.get("responses") if isinstance(row, Mapping) and row.get("response") is None else None
     if not isinstance(responses, Sequence) or isinstance(responses, str):
         yield rollout_from(row)
         return
-    shared = {key: value for key, value in row.items() if key != "responses"}
+    shared = {key: value for key, value in row.items() if key not in ("responses", "response")}
     shared.setdefault("group", number)
     for response in responses:
         yield rollout_from({**shared, "response": response})
@@ -144,7 +176,7 @@ def _renamed(row: Mapping[str, Any], mapping: Mapping[str, str]) -> dict[str, An
     taken = {column for column in mapping.values() if column in row}
     rest = {key: value for key, value in row.items() if key not in taken}
     if "ground_truth" in mapping:  # the one that was chosen is the only one
-        for key in _HOLDERS:
+        for key in HOLDERS:
             if isinstance(rest.get(key), Mapping):
                 rest[key] = {name: value for name, value in rest[key].items() if name != "ground_truth"}
     return {**rest, **found}
@@ -156,9 +188,12 @@ def _at(row: Mapping[str, Any], column: str) -> Any:
         return row[column]
     value: Any = row
     for part in column.split("."):
-        if not isinstance(value, Mapping) or (part not in value and value is row):
+        if isinstance(value, list | tuple) and part.lstrip("-").isdecimal():
+            value = value[int(part)] if -len(value) <= int(part) < len(value) else None
+        elif not isinstance(value, Mapping) or (part not in value and value is row):
             raise DataError(f"there is no column {column!r}{did_you_mean(column, row)}")
-        value = value.get(part)
+        else:
+            value = value.get(part)
         if value is None:
             return None
     return value
@@ -181,15 +216,16 @@ def rollout_from(row: Any) -> Rollout:
         others += get_close_matches("response", map(str, row), n=1)
         hint = f"; if {others[0]!r} is it: --map response={others[0]}" if others else did_you_mean("", row)
         raise DataError(f"the rollout has no 'response'{hint}")
+    row = {key: plain(value) for key, value in row.items()}
     known = {key: value for key, value in row.items() if key in FIELDS and value is not None}
     rest = {key: value for key, value in row.items() if key not in FIELDS}
-    for key in _HOLDERS:
-        held = rest[key].get("ground_truth") if isinstance(rest.get(key), Mapping) else None
-        if not given(held):
-            continue
-        if not given(known.get("ground_truth")):
-            known["ground_truth"] = rest.pop(key)["ground_truth"]
-        elif not _same(plain(known["ground_truth"]), plain(held)):
+    if not given(known.get("ground_truth")):
+        known.pop("ground_truth", None)
+    for key, held in references_in(rest, HOLDERS):
+        if "ground_truth" not in known:
+            known["ground_truth"] = held
+            del rest[key]
+        elif not _same(known["ground_truth"], held):
             raise DataError(
                 f"the row has two references that differ, in 'ground_truth' and in {key!r}: keep one "
                 f"(--map ground_truth=ground_truth or --map ground_truth={key}.ground_truth)"
@@ -205,6 +241,12 @@ def rollout_from(row: Any) -> Rollout:
         isinstance(tokens, float) and tokens.is_integer()
     ):
         known["response_tokens"] = int(tokens)  # CSV has no numbers, and pandas no whole ones beside NaN
+    if _is_messages(known.get("response")):
+        turns = known["response"]
+        known["response"] = last_said(turns)
+        start = known.get("prompt", "")
+        before = [{"role": "user", "content": start}] if isinstance(start, str) else list(start)
+        known.setdefault("messages", [*before, *turns])
     if "group" in known:
         known["group"] = _group(known["group"])
     for key, kinds, name in (
@@ -244,9 +286,10 @@ def _group(value: Any) -> Any:
     return value
 
 
-def given(value: Any) -> bool:
-    """Whether a field has a value."""
-    return value is not None and not (isinstance(value, str | list | tuple | Mapping) and not value)
+def _is_messages(value: Any) -> bool:
+    return (
+        isinstance(value, list) and bool(value) and all(isinstance(m, Mapping) and "role" in m for m in value)
+    )
 
 
 def hint_at_columns(rollouts: Sequence[Rollout], name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -13,6 +12,7 @@ import msgspec
 from judgekit.data.rollouts import rollout_from
 from judgekit.errors import DataError, JudgekitError
 from judgekit.ledger.jsonl import encoded
+from judgekit.rollouts.rows import decoded as decoded_json
 from judgekit.types import Rollout
 
 
@@ -47,21 +47,11 @@ def refusal_of(error: JudgekitError) -> Refusal:
 
 
 def decoded(body: bytes) -> Any:
-    """Decode a request's body. Raises Refusal.
-
-    Python's clients write lone surrogates, NaN and infinities, which are no JSON: they are read all the same.
-    """
+    """Decode a request's body, as files are decoded. Raises Refusal."""
     try:
-        return _decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        pass
-    try:
-        return json.loads(body)
+        return decoded_json(body)
     except (ValueError, RecursionError) as error:
         raise Refusal(400, f"the body is not JSON: {error}") from None
-
-
-_decode = msgspec.json.Decoder().decode
 
 
 def decoded_object(body: bytes) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from judgekit.errors import did_you_mean
 from judgekit.execution.background import background_loop, in_background, run_blocking
 from judgekit.ledger.schema import Entry
 from judgekit.metrics import Counts
+from judgekit.rollouts.rows import TRUTHS
 from judgekit.trainers.collector import GroupCollector
 from judgekit.trainers.hosted import DEADLINE_S, HostedRunner, hosted_runner, share_limits, without_fill
 from judgekit.trainers.results import figures_of, why_missing
-from judgekit.trainers.rollouts import TRUTHS, fields_of_row, rollout_of, truth_of, turns_of_tokens
+from judgekit.trainers.rollouts import fields_of_row, rollout_of, truth_of, turns_of_tokens
 from judgekit.trainers.steps import StepCounts, check_failure_rate
 from judgekit.trainers.versions import host_version
 from judgekit.types import plain

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from judgekit.types import Message, Rollout, content_text, plain
+from judgekit.rollouts.rows import TRUTHS, last_said, references_in
+from judgekit.types import Message, Rollout, plain
 
-TRUTHS = ("reward_model", "reward_spec", "ground_truth", "expected_answer", "answer", "solution", "label")
-"""Columns that may hold the reference; the first that does counts. The first two hold it as their `ground_truth`."""
 _FIELDS = ("data_source", "extra_info", "ground_truth", "raw_prompt", "reward_model", "reward_spec")
 """Columns of common data sets that become fields of the rollout."""
 
@@ -36,11 +35,10 @@ def rollout_of(
     *columns*: the row, see `fields_of_row`. *fields*: the host's own, for `extra`. *truths*: the columns that may hold
     the reference, in their order.
     """
-    policy = [turn for turn in turns if turn.get("role") == "assistant"]
     start = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     return Rollout(
         prompt=prompt if isinstance(prompt, str) else list(prompt),
-        response=content_text(policy[-1].get("content")) if policy else "",
+        response=last_said(turns),
         group=group,
         messages=(*start, *turns),
         response_tokens=response_tokens,
@@ -73,14 +71,11 @@ def fields_of_row(
 
 
 def truth_of(row: Mapping[str, Any], truths: Sequence[str] = TRUTHS) -> Any:
-    """Return the reference of a data set's row, from the first of its columns that has one."""
-    for name in truths:
-        value = row.get(name)
-        if name in TRUTHS[:2]:
-            value = value.get("ground_truth") if isinstance(value, Mapping) else None
-        if value is not None:
-            return value
-    return None
+    """Return the reference of a data set's row, from the first of its columns that has one.
+
+    `judgekit.rollouts.rows` says what counts as having one.
+    """
+    return next((value for _, value in references_in(row, truths)), None)
 
 
 def turns_of_tokens(

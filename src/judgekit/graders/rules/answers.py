@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from fractions import Fraction
 from typing import Literal
 
 from judgekit.errors import ConfigError
-from judgekit.graders.rules.numbers import final_answer, read_number, shown
-from judgekit.graders.rules.text import Rule
+from judgekit.graders.rules.numbers import Quantity, final_quantity, read_quantity, shown
+from judgekit.graders.rules.text import Rule, truths
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 
@@ -17,7 +15,7 @@ class FinalAnswer(Rule):
     """Scores 1 if the final number equals the reference's, else 0.
 
     `judgekit.graders.rules.numbers` defines which number counts. The reference is a number, a text, a worked
-    solution, or a list of accepted answers; if it contains no number the grader abstains. *tolerance*: largest
+    solution, or a list of accepted answers; if it is not one number the grader abstains. *tolerance*: largest
     relative difference that still counts as equal (0: equal by value). *need_marker*: a rollout without an
     explicit marker such as `#### 72` gives no answer; "####": only this marker counts, as in verl's and SkyRL's
     strict GSM8K rules. A reference `{"target": …}` is its target.
@@ -26,7 +24,7 @@ class FinalAnswer(Rule):
     """
 
     score_range = (0.0, 1.0)
-    version = "1"
+    version = "2"
     inputs = ("response", "ground_truth")
     abstains = "the reference has no number"
     inline_limit = 40_000
@@ -49,24 +47,27 @@ class FinalAnswer(Rule):
         self.need_marker = need_marker
 
     def grade(self, rollout: Rollout, /) -> Grade:
-        truth = rollout.ground_truth
-        if isinstance(truth, Mapping) and "target" in truth:
-            truth = truth["target"]
-        references = [read_number(t) for t in (truth if isinstance(truth, list | tuple) else [truth])]
-        accepted = [r for r in references if r is not None]
+        accepted = [found for value in truths(rollout) if (found := read_quantity(value)) is not None]
         if not accepted:
             return Abstained("the reference has no number")
-        answer = final_answer(rollout.response, need_marker=self.need_marker)
-        if answer is None:
-            return Graded(0.0, "no number is given as the answer")
+        given = final_quantity(rollout.response, need_marker=self.need_marker)
+        if given.quantity is None:
+            return Graded(0.0, given.why)
+        answer = given.quantity
         if any(self._equal(answer, reference) for reference in accepted):
-            return Graded(1.0, f"{shown(answer)} is right")
-        return Graded(0.0, f"{shown(answer)} instead of {shown(accepted[0])}")
+            return Graded(1.0, f"{shown(answer.value)} is right")
+        return Graded(0.0, f"{_named(answer, accepted[0])} instead of {_named(accepted[0], answer)}")
 
-    def _equal(self, answer: Fraction, reference: Fraction) -> bool:
-        if answer == reference or not self.tolerance:
-            return answer == reference
+    def _equal(self, answer: Quantity, reference: Quantity) -> bool:
+        value = answer.converted(reference)
+        if value is None or value == reference.value or not self.tolerance:
+            return value == reference.value
         try:
-            return math.isclose(answer, reference, rel_tol=self.tolerance)
+            return math.isclose(value, reference.value, rel_tol=self.tolerance)
         except OverflowError:
             return False
+
+
+def _named(number: Quantity, other: Quantity) -> str:
+    """A number for people, with its unit where that makes the difference."""
+    return f"{shown(number.value)} {number.unit}" if number.value == other.value else shown(number.value)

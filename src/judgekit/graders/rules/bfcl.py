@@ -22,6 +22,7 @@ from typing import Any, Literal
 from judgekit.errors import RolloutError
 from judgekit.graders.rules.expected import shallow
 from judgekit.graders.rules.literals import literal
+from judgekit.graders.rules.stored import as_python, without_nulls
 from judgekit.graders.rules.trajectory import Call, parsed_arguments
 
 Language = Literal["python", "java", "javascript"]
@@ -45,6 +46,7 @@ def answers(value: Any) -> list[Answer] | None:
         value = parsed_arguments(value) if isinstance(value, str) else value
     except RolloutError:  # the reference is nested too deep, and no rollout is to blame
         return None
+    value = without_nulls(as_python(value))
     if not shallow(value):
         return None
     if isinstance(value, Mapping):
@@ -171,6 +173,7 @@ def documents(value: Any) -> dict[str, Any]:
         except ValueError:
             return {}
     found: dict[str, Any] = {}
+    value = without_nulls(as_python(value))
     for tool in [value] if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else []:
         if isinstance(tool, list | tuple):  # BFCL's column `function` of one turn
             found |= documents(tool)

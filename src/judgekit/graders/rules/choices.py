@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import string
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from judgekit.errors import ConfigError
-from judgekit.graders.rules.text import Rule, after_think, last_boxed, normalised
+from judgekit.graders.rules.committed import after_think, claims, commitment, settle, unsettled
+from judgekit.graders.rules.stored import as_python
+from judgekit.graders.rules.text import Rule, truths
+from judgekit.graders.rules.values import occurs, same_value, tokens, undecorated
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 TAIL_CHARS = 65_536
 """Characters at the end of a response that are searched."""
+SERIES = (
+    "АБВГДЕЖЗИК", "ΑΒΓΔΕΖΗΘ", "אבגדהוזחט", "أبجدهوزحط", "アイウエオカキク", "あいうえおかきく", "가나다라마바사아",
+    "ㄱㄴㄷㄹㅁㅂㅅㅇ", "甲乙丙丁戊己庚辛", "①②③④⑤⑥⑦⑧", "कखगघङचछज", "কখগঘঙচছজ", "กขคงจฉชซ", "ႠႡႢႣႤႥႦႧ", "ԱԲԳԴԵԶԷԸ",
+)  # fmt: skip
+"""Letters by which other scripts name options, in their order."""
 
 
 class MultipleChoice(Rule):
     """Scores 1 if the response chose the right option, else 0.
 
-    The reference is the option's letter ("B", "(b)"), its text, or its number (0 is the first; `first=1` if
-    the data counts from 1); a list accepts any of them. *options*: the options' texts, or their dotted path in the
-    rollout: a list, a mapping of letters to texts, or ARC's `{"text": […], "label": […]}`. Without texts only
-    letters are read, the first *letters* of the alphabet.
+    The reference is the option's letter ("B", "(b)"), its label in the data, its text, or its number (0 is the first;
+    `first=1` if the data counts from 1); a list accepts any of them. *options*: the options' texts, or their dotted path
+    in the rollout: a list, a mapping of letters to texts, ARC's `{"text": […], "label": […]}`, or JSON of one; null is no
+    option. Labels such as 1 to 4, or letters of other scripts, name the options, too. Without texts only letters are
+    read, the first *letters* of the alphabet, or of the reference's.
 
     What counts as chosen, in this order: the last explicit marker (`Answer: B`, `the answer is (B)`,
-    `\\boxed{B}`, `<answer>B</answer>`, `#### B`); a response that is only a letter or an option's text, or
-    begins with "B." or "(B)"; the last letter in parentheses or brackets, or after "option" or "choice"; the
-    only option whose text occurs in the response (options contained in a longer one there do not count); a single
-    isolated capital letter on the last line. A response that chooses nothing scores 0, as does one whose last
-    marker names two options. Abstains if the reference is not an option.
+    `\\boxed{B}`, `<answer>B</answer>`, `#### B`), unless it is denied, hedged or taken back; a response that is only a
+    letter or an option's text, or begins with the option that it explains afterwards ("B. …", "(B) …"); what it says to
+    choose ("I pick B", "it must be (B)", "B is correct"); the only letter in parentheses or brackets, or after "option"
+    or "choice", of which it does not say that it is wrong; the only option whose text occurs (options contained in a
+    longer one there do not count); a single isolated capital letter on the last line. A response that chooses nothing
+    scores 0, as does one that names two options. Texts are compared as values: `-5` is not `5`, `x < 3` not `x > 3`.
+    Abstains if the reference is not an option.
 
     Source: the `Answer: $LETTER` convention of simple-evals (`MULTICHOICE` pattern) and MMLU (arXiv:2009.03300);
     the fall-backs follow MMMU's `parse_multi_choice_response`, without its random guess.
     """
 
     score_range = (0.0, 1.0)
-    version = "1"
+    version = "2"
     inputs = ("response", "ground_truth", "extra.options")
     abstains = "the reference is not an option"
     inline_limit = 40_000
@@ -61,185 +75,482 @@ class MultipleChoice(Rule):
         self.first = first
 
     def grade(self, rollout: Rollout, /) -> Grade:
-        texts = self._texts(rollout)
-        count = len(texts) or self.letters
-        known = string.ascii_uppercase[:count]
-        truth = rollout.ground_truth
-        right = {
-            letter
-            for value in (truth if isinstance(truth, list | tuple | set) else [truth])
-            if (letter := self._reference(value, known, texts)) is not None
-        }
+        accepted = truths(rollout)
+        found = look_up(rollout, self.options, None) if isinstance(self.options, str) else list(self.options)
+        options = read_options(as_python(found)) or _without_texts(accepted, self.letters)
+        right = {letter for value in accepted if (letter := self._reference(value, options)) is not None}
         if not right:
-            return Abstained(f"the reference is not an option: {truth!r:.80}")
-        chosen = chosen_letter(rollout.response, known, texts)
-        if chosen is None:
-            return Graded(0.0, "no option is chosen")
-        wanted = " or ".join(sorted(right))
-        return Graded(
-            float(chosen in right), f"{chosen}" if chosen in right else f"{chosen} instead of {wanted}"
-        )
+            return Abstained(f"the reference is not an option: {rollout.ground_truth!r:.80}")
+        chosen = choose(rollout.response, options)
+        if chosen.letter is None:
+            return Graded(0.0, chosen.why)
+        said = f"{chosen.letter} ({chosen.why})" if chosen.why else chosen.letter
+        if chosen.letter in right:
+            return Graded(1.0, said)
+        return Graded(0.0, f"{said} instead of {' or '.join(sorted(right))}")
 
-    def _texts(self, rollout: Rollout) -> dict[str, str]:
-        found: Any = (
-            look_up(rollout, self.options, None) if isinstance(self.options, str) else list(self.options)
-        )
-        if isinstance(found, Mapping):
-            if isinstance(found.get("text"), Sequence) and not isinstance(found["text"], str):
-                found = list(found["text"])
-            else:
-                pairs = {str(k).strip().strip("().").upper(): str(v) for k, v in found.items()}
-                letters = string.ascii_uppercase[: len(pairs)]
-                return pairs if set(pairs) == set(letters) else {}
-        if not isinstance(found, Sequence) or isinstance(found, str) or not 2 <= len(found) <= 26:
-            return {}
-        texts = [
-            re.sub(rf"^\s*\(?{letter}[.):]\s+", "", str(text))
-            for letter, text in zip(string.ascii_uppercase, found, strict=False)
-        ]
-        return dict(zip(string.ascii_uppercase, (text.strip() for text in texts), strict=False))
-
-    def _reference(self, value: Any, known: str, texts: Mapping[str, str]) -> str | None:
-        if isinstance(value, bool) or value is None:
-            return None
+    def _reference(self, value: Any, options: Options) -> str | None:
+        if isinstance(value, bool):
+            return options.with_text(str(value))
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         if isinstance(value, int):
+            if options.numbered:
+                return options.names.get(str(value))
             place = value - self.first
-            return known[place] if 0 <= place < len(known) else None
-        if not isinstance(value, str):
+            return options.letters[place] if 0 <= place < len(options.letters) else None
+        if not isinstance(value, str) or not value.strip():
             return None
-        for letter, text in texts.items():
+        if options.numbered and (named := options.names.get(value.strip().strip("()."))):
+            return named
+        for letter, text in options.texts.items():
             if text and text == value.strip():
                 return letter
-        if (alone := _letter_alone(value, known)) is not None:
-            return alone
-        same = [letter for letter, text in texts.items() if text and _same(text, value)]
-        if len(same) == 1:
-            return same[0]
+        if found := options.alone(value) or options.with_text(value):
+            return found
         if re.fullmatch(r"\s*\d{1,2}\s*", value):
-            return self._reference(int(value), known, texts)
-        return chosen_letter(value, known, texts)
+            return self._reference(int(value), options)
+        return choose(value[-_REFERENCE_CHARS:], options).letter
+
+
+_REFERENCE_CHARS = 4_096
+"""Characters at the end of a reference that are searched for an option."""
+_LONGER = 4
+"""How much longer than its option a text may be that is nothing else."""
+
+
+class Options(NamedTuple):
+    """The options of a question, by letters from A."""
+
+    letters: str
+    """Of those that exist."""
+    texts: Mapping[str, str]
+    names: Mapping[str, str]
+    """What names an option, in upper case: its letter and its label."""
+    numbered: bool = False
+    """Whether the data's labels are numbers."""
+
+    def named(self, name: str) -> str | None:
+        return self.names.get(name.upper())
+
+    def alone(self, text: str) -> str | None:
+        """Return the option whose letter or label is the whole text."""
+        bare = _bare(text)
+        if self.unclear(bare):
+            return None
+        return self.named(bare) if bare else None
+
+    def unclear(self, bare: str) -> bool:
+        """Whether a number is one option's label and another one's text."""
+        if not self.numbered or not bare.isdecimal() or (label := self.named(bare)) is None:
+            return False
+        return any(letter != label and same_value(text, bare) for letter, text in self.texts.items())
+
+    def with_text(self, text: str) -> str | None:
+        """Return the only option with that text."""
+        if len(text) > _LONGER * max(map(len, self.texts.values()), default=0) + 200 or self.unclear(
+            _bare(text)
+        ):
+            return None
+        same = [letter for letter, option in self.texts.items() if option and same_value(option, text)]
+        if len(same) > 1:
+            same = [letter for letter in same if tokens(self.texts[letter]) == tokens(text)]
+        if len(same) > 1:
+            same = [letter for letter in same if self.texts[letter].strip() == text.strip()]
+        return same[0] if len(same) == 1 else None
+
+
+def _bare(text: str) -> str:
+    return undecorated(text[:1000]).strip().strip("()[]{}<>.:,*_$\"'`、。 ")
+
+
+class Choice(NamedTuple):
+    """The option that a response chose, and by what words; or why it chose none."""
+
+    letter: str | None
+    why: str = ""
+
+
+NO_CHOICE = Choice(None, "no option is chosen")
+
+
+def read_options(value: Any) -> Options | None:
+    """Read the options of a question from its data; None if there are none."""
+    if isinstance(value, str):
+        value = _parsed(value)
+    labels: Sequence[Any] | None = None
+    if isinstance(value, Mapping):
+        texts = value.get("text", value.get("texts", value.get("choices")))
+        if isinstance(texts, list | tuple):
+            labels = value.get("label", value.get("labels"))
+            value = list(texts)
+        else:
+            labels, value = list(value), list(value.values())
+            if not all(len(str(label).strip().strip("().")) <= 2 for label in labels):
+                return None
+    if isinstance(value, list | tuple) and value and all(isinstance(v, Mapping) for v in value):
+        labels = [v.get("label", v.get("key", v.get("id"))) for v in value]
+        value = [v.get("text", v.get("value", v.get("content"))) for v in value]
+    if not isinstance(value, list | tuple) or not 2 <= len(value) <= 26:
+        return None
+    texts = [None if text is None else str(text).strip() for text in value]
+    letters = string.ascii_uppercase[: len(texts)]
+    names = {letter: letter for letter, text in zip(letters, texts, strict=True) if text is not None}
+    numbered = False
+    if isinstance(labels, list | tuple) and len(labels) == len(texts):
+        given = [str(label).strip().strip("().:").upper() for label in labels]
+        if len(set(given)) < len(given) or not all(given):
+            return None
+        own = {label: letter for label, letter in zip(given, letters, strict=True) if letter in names}
+        numbered = all(label.isdecimal() for label in given)
+        # letters name places only where the labels are numbers: another order or script has its own
+        names = {**names, **own} if numbered else own
+    return Options(
+        "".join(letter for letter in letters if letter in set(names.values())),
+        {
+            letter: text
+            for letter, text in zip(letters, _unlabelled(texts, letters), strict=True)
+            if text is not None
+        },
+        names,
+        numbered,
+    )
+
+
+def _without_texts(accepted: Sequence[Any], count: int) -> Options:
+    """Return options that are known by their letters alone, of the reference's script."""
+    for value in accepted:
+        bare = value.strip().strip("()[].") if isinstance(value, str) else ""
+        for series in SERIES if len(bare) == 1 and not bare.isascii() else ():
+            if bare.upper() in series:
+                letters = string.ascii_uppercase[: min(count, len(series))]
+                return Options(letters, {}, dict(zip(series, letters, strict=False)))
+    letters = string.ascii_uppercase[:count]
+    return Options(letters, {}, {letter: letter for letter in letters})
+
+
+def _parsed(text: str) -> Any:
+    if len(text) > 100_000 or text.strip()[:1] not in ("[", "{"):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        return None
+
+
+def _unlabelled(texts: Sequence[str | None], letters: str) -> list[str | None]:
+    """Remove the labels with which options begin: `A. cat`; glued ones (`A)21`) only if all have them."""
+    glued = [
+        re.match(rf"\s*\(?{letter}\s?[).:、．。]", text or "")
+        for letter, text in zip(letters, texts, strict=True)
+    ]
+    if all(glued):
+        return [
+            text and text[found.end() :].strip() for text, found in zip(texts, glued, strict=True) if found
+        ]
+    return [
+        text and re.sub(rf"^\s*\(?{letter}[.):]\s+", "", text).strip()
+        for letter, text in zip(letters, texts, strict=True)
+    ]
 
 
 def chosen_letter(response: str, known: str, texts: Mapping[str, str]) -> str | None:
     """Return the letter in *known* that *response* chose; None if it chose none or two."""
+    return choose(response, Options(known, texts, {letter: letter for letter in known})).letter
+
+
+def choose(response: str, options: Options) -> Choice:
+    """Return what *response* chose; see `MultipleChoice`."""
     rest = after_think(response)
     if rest is None:
-        return None
-    rest = rest[-TAIL_CHARS:].strip()
-    marked = _after_marker(rest)
+        return Choice(None, "the thinking never ends")
+    text = undecorated(rest[-TAIL_CHARS:]).strip()
+    if len(text) < 2000 and (letter := options.alone(text) or options.with_text(text)):
+        return Choice(letter)
+    forms = _forms(tuple(sorted(options.names)))
+    found = claims(text, choice=True)
+    while len(found) > 1 and found[-1].kind == "boxed" and found[-1].complete and found[-2].kind != "boxed":
+        if _named(found[-1].text, options, forms) is not None or _like_a_letter(found[-1].text):
+            break
+        found.pop()  # a box of mathematics beside the answer
+    marked = commitment(text, lambda part: _named(_line(part), options, forms), found=found)
     if marked is not None:
-        return _named(marked, known, texts)
-    mentioned = [found for m in _MENTION.finditer(rest) if (found := str(m[1] or m[2]).upper()) in known]
-    if (letter := _option(rest, known, texts)) is not None and set(mentioned) <= {letter}:
-        return letter
+        assert marked.claim is not None
+        if marked.text is None:
+            whole = options.with_text(_line(marked.claim.text)) if marked.claim.complete else None
+            return Choice(whole, "" if whole else marked.why)
+        letter = _named(_line(marked.text), options, forms)
+        return Choice(letter) if letter else NO_CHOICE
+    if len(text) < 500 and (settled := settle(text)).text not in (None, text):
+        letter = _named(_line(str(settled.text)), options, forms)
+        return Choice(letter) if letter else NO_CHOICE
+    if (letter := _first(text, options, forms)) is not None:
+        return Choice(letter, "what it begins with")
+    said = _said(text, options, forms)
+    if said is not None:
+        return said
+    mentioned = {
+        letter
+        for m in forms.mention.finditer(text)
+        if (letter := options.named(_letter_of(m))) and not _rejected(text, m, forms)
+    }
     if mentioned:
-        return mentioned[-1]
-    if (letter := _by_text(rest, texts)) is not None:
-        return letter
-    last = rest.rpartition("\n")[2]
-    alone = {m[0] for m in _ALONE.finditer(last) if m[0] in known}
-    return alone.pop() if len(alone) == 1 else None
+        one = mentioned.pop() if len(mentioned) == 1 else None
+        return Choice(one, "the only one mentioned" if one else "several options are mentioned")
+    if (letter := _by_text(text, options)) is not None:
+        return Choice(letter, "by its text")
+    last = text.rpartition("\n")[2]
+    letters = {
+        _letter_of(m) for m in forms.any.finditer(last) if not _is_word(_letter_of(m), last[m.end() :])
+    }
+    if len(letters) > 1:
+        return Choice(None, "several options are named")
+    alone = {
+        letter
+        for m in forms.isolated.finditer(last)
+        if (letter := options.named(_letter_of(m)))
+        and not _rejected(last, m, forms)
+        and not _is_word(_letter_of(m), last[m.end() :])
+    }
+    return Choice(alone.pop(), "the only letter of its last line") if len(alone) == 1 else NO_CHOICE
 
 
-_MARKER = re.compile(
-    r"""
-    (?:\b(?:answer|choice|option|solution)(?:[ \t]+(?:choice|option|letter))?(?:\*\*)?[ \t]*
-       (?:is|would[ ]be|should[ ]be|:|=)[ \t*]{0,6}:?)
-  | (?P<tag><answer>) | (?P<hash>\#{4})
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-_MENTION = re.compile(r"[(\[]([A-Za-z])[)\]]|\b(?:option|choice|answer)[ \t]+\**([A-Z])\b", 0)
-
-_ALONE = re.compile(r"(?<![\w'’])(?:(A)(?!\s+(?!and\b|or\b|is\b)[a-z])|([B-HJ-Z]))(?![\w'’])")
-"""An isolated capital letter that is not an English word."""
+def _line(text: str) -> str:
+    return undecorated(text).strip().partition("\n")[0]
 
 
-def _after_marker(text: str) -> str | None:
-    """Return the text after the last explicit marker of an answer; None without a marker."""
-    last = None
-    for last in _MARKER.finditer(text):  # noqa: B007 - the last one is wanted
-        pass
-    boxed_at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
-    if boxed_at >= 0 and (last is None or boxed_at > last.start()):
-        boxed = last_boxed(text)
-        return (
-            None if boxed is None else re.sub(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^{}]*)\}", r"\1", boxed)
-        )
-    if last is None:
-        return None
-    rest = text[last.end() :]
-    if last["tag"]:
-        return rest.partition("</answer>")[0].strip()
-    return rest.lstrip(" \t*_:\n").partition("\n")[0]
+def _like_a_letter(text: str) -> bool:
+    return re.fullmatch(r"\W*[A-Za-z]\W*", undecorated(text)) is not None
 
 
-_LEAD = re.compile(
-    r"""[\s$*_"'`]*(?:(?:the\s+)?(?:option|choice|answer|letter)\s+)?[\s*_$"'`(\[{]*([A-Za-z])(?![\w'’])""",
-    re.IGNORECASE,
-)
+class _Forms(NamedTuple):
+    lead: re.Pattern[str]
+    second: re.Pattern[str]
+    begins: re.Pattern[str]
+    listed: re.Pattern[str]
+    said: re.Pattern[str]
+    mention: re.Pattern[str]
+    isolated: re.Pattern[str]
+    any: re.Pattern[str]
+    wrong: re.Pattern[str]
 
 
-def _letter_alone(text: str, known: str) -> str | None:
-    bare = text.strip().strip("()[]{}.:,*_$\"'` ")
-    return bare.upper() if len(bare) == 1 and bare.upper() in known else None
+@lru_cache(maxsize=64)
+def _forms(names: tuple[str, ...]) -> _Forms:
+    """Compile the patterns for a question's letters and labels."""
+    other = [
+        re.escape(name) for name in sorted(names, key=len, reverse=True) if not re.fullmatch("[A-Z]", name)
+    ]
+    any_case = "(?P<letter>(?:" + "|".join(["[A-Za-z]", *other]) + r")(?![A-Za-z0-9'’]|[+#=^]|[/<>-]\S))"
+    upper = "(?P<letter>(?:" + "|".join(["[A-Z]", *other]) + r")(?![A-Za-z0-9'’]|[+#=^]|[/<>-]\S))"
+    bound = r"(?<![A-Za-z0-9'’+#=^\\-])"
+    noun = r"(?:(?:the\s+)?(?:correct\s+|right\s+|best\s+)?(?:option|choice|answer|letter|number|no\.)\s*(?:is\s+|:\s*)?)"
+    return _Forms(
+        lead=re.compile(rf"[\s$*_\"'`:]*{noun}?[\s*_$\"'`(\[{{<]*{any_case}", re.IGNORECASE),
+        second=re.compile(
+            r"[\s)\]}>\"'.*]*\(?\s*(?:,\s*(?:or|and)?|/|&|;|\||\bor\b|\band\b|\bor\s+else\b|或|和)\s*(?:(?:maybe|possibly|perhaps|even|also|option|choice)\s+)*[(\[]?"
+            + upper
+            + r"(?![)\]]?\s+(?:is|was|are|has|have|does|can|would|seems|looks|fits|because|gives)\b)"
+        ),
+        begins=re.compile(
+            rf"(?:(?:option|choice)\s+)?(?:\({any_case}\)|\[{any_case.replace('letter', 'letter2')}\]|"
+            rf"{upper.replace('letter', 'letter3')}[.):、])(?=\s|$|[^\x00-\x7f])|{upper.replace('letter', 'letter5')}(?=,?\s+(?:because|since)\b)|{upper.replace('letter', 'letter4')}(?=\s*(?:\n|$))",
+        ),
+        listed=re.compile(rf"^[ \t]*(?:[-*]\s+)?[(\[]?{upper}[)\].:、]", re.MULTILINE),
+        said=re.compile(
+            rf"""(?ix:
+              \b(?:choose|choosing|chose|pick(?:ed|ing)?|select(?:ed|ing)?|go(?:ing)?\ (?:for|with)|went\ with|opt(?:ed)?\ for|vote\ for|settle\ on|decide\ on|say)\s+
+              | \b(?:it|this|that|which)(?:['’]s|\s+(?:is|must\ be|should\ be|has\ to\ be|would\ be|can\ only\ be))\s+
+              | \b(?:therefore|thus|hence|so|consequently|conclusion|finally)\b\s*[,:]?\s*
+              | \b(?:leaves|leaving|only|left\ with|remains?|remaining)\s+
+            )(?:(?i:definitely|clearly|certainly|obviously|probably|just|only|the|correct|right|answer|option|choice|letter|with)\s+)*[("\[]*{bound}{any_case}
+            | {bound}{upper.replace("letter", "letter2")}(?=[)\]"]?\s+(?:is|must\ be|should\ be|would\ be|seems|looks|remains)\s+(?:(?:clearly|definitely|obviously|certainly|probably|therefore|thus|to\ be)\s+)*(?:the\s+)?(?:only\s+)?(?:correct|right|best|true|answer|most|my)\b)""",
+            re.VERBOSE,
+        ),
+        mention=re.compile(
+            rf"[(\[]{any_case}[)\]]|\b(?i:option|choice|answer)[ \t]+[(\[\"]?{upper.replace('letter', 'letter2')}"
+            rf"|\b(?i:option|choice)[ \t]+[(\[\"]?(?P<letter3>[b-hj-z])(?=\W|$)".replace(
+                "(?P<letter2>", "(?P<letter2>"
+            )
+        ),
+        isolated=re.compile(
+            rf"(?:(?<![A-Za-z]\s){bound}|(?i:(?<=\bis\s)|(?<=\bbe\s)|(?<=\bso\s)|(?<=answer\s)|(?<=option\s)|(?<=choice\s)|(?<=letter\s)|(?<=\bthen\s)|(?<=\band\s)|(?<=\bor\s)|(?<=\bBoth\s))){upper}"
+        ),
+        any=re.compile(bound + upper),
+        wrong=re.compile(
+            r"[)\]\"'.:]*\s*(?:(?:is|are|was|seems|looks|would\s+be|can(?:not|['’]t)|could(?:not|n['’]t)|does|do|did|has|have|isn['’]t|doesn['’]t|won['’]t)\s*)+"
+            r"(?:(?:clearly|obviously|also|definitely|certainly|simply|just|be)\s+)*(?:wrong|incorrect|false|not\b|n['’]t|too\b|impossible|out\b|never|no\b|irrelevant|unlikely|eliminated|ruled)"
+            r"|[)\]\"'.:]*\s*(?:isn['’]t|doesn['’]t|cannot|can['’]t|won['’]t|ignores?\b|fails?\b|contradicts?\b|misses\b)"
+        ),
+    )
 
 
-def _option(text: str, known: str, texts: Mapping[str, str]) -> str | None:
-    """Return the option of *text*: a letter, a letter with a dot and more, or an option's text."""
-    if (letter := _letter_alone(text, known)) is not None:
-        return letter
-    same = [letter for letter, option in texts.items() if option and _same(option, text)]
-    if len(same) == 1:
-        return same[0]
-    begins = re.match(r"[\s*_]*(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Z])[.):])(?=[\s*_]|$)", text)
-    if begins:
-        first = str(next(group for group in begins.groups() if group)).upper()
-        return first if first in known else None
-    return None
+def _letter_of(match: re.Match[str]) -> str:
+    return next(str(value) for key, value in match.groupdict().items() if key.startswith("letter") and value)
 
 
-def _named(text: str, known: str, texts: Mapping[str, str]) -> str | None:
+def _named(line: str, options: Options, forms: _Forms) -> str | None:
     """Return the option named after a marker; None if there is none, or two."""
-    line = text.strip()
-    if (letter := _option(line, known, texts)) is not None:
-        return None if _second(line, letter, known) else letter
-    lead = _LEAD.match(line)
-    if lead and lead[1].upper() in known:
-        letter = lead[1].upper()
-        is_word = lead[1] in "aAI" and re.match(r"\s+[a-z]", line[lead.end() :])
-        if not is_word:
-            return None if _second(line[lead.end() :], letter, known) else letter
-    if (by_text := _by_text(line, texts)) is not None:
+    line = line.strip()
+    if options.unclear(_bare(line)):
+        return None
+    if (letter := options.alone(line) or options.with_text(line.rstrip(".!"))) is not None:
+        return letter
+    lead = forms.lead.match(line)
+    if lead and (letter := options.named(lead["letter"])):
+        rest = line[lead.end() :]
+        lower = lead["letter"].islower() and re.match(r"\s+[a-z]", rest) and not _NAMING.search(lead[0])
+        if not lower and not _is_word(lead["letter"], rest):
+            return None if _second(rest, letter, options, forms) else letter
+    if (by_text := _by_text(line, options)) is not None:
         return by_text
-    mentioned = {(m[1] or m[2]).upper() for m in _MENTION.finditer(line)} & set(known)
+    mentioned = {
+        letter
+        for m in forms.mention.finditer(line)
+        if (letter := options.named(_letter_of(m))) and not _rejected(line, m, forms)
+    }
+    if not mentioned and (said := _said(line, options, forms)):
+        return said.letter
     return mentioned.pop() if len(mentioned) == 1 else None
 
 
-def _second(text: str, letter: str, known: str) -> bool:
-    """Return whether more letters follow the first: "B or C", "A, B"."""
-    more = re.match(
-        r"\s*[)\]]?\s*(?:,|/|&|\bor\b|\band\b)\s*[(\[]?([A-Z])(?![\w'’])", text.lstrip("(" + letter) or text
+_NAMING = re.compile(r"option|choice|[(\[]", re.IGNORECASE)
+
+
+def _is_word(name: str, rest: str) -> bool:
+    """Whether a letter is a word of English: "a city", "I think"."""
+    if name not in ("a", "A", "I"):
+        return False
+    follows = re.match(
+        r"\s+(?!is\b|was\b|because\b|since\b|as\b|for\b|over\b|and\b|or\b|but\b|not\b|which\b|rather\b|with\b|instead\b|seems\b)[a-z]",
+        rest,
     )
-    return bool(more and more[1] in known and more[1] != letter)
+    return follows is not None or (
+        name == "I"
+        and re.match(r"\s+[a-z]", rest) is not None
+        and not re.match(r"\s+(?:is|because|since|over|rather)\b", rest)
+    )
 
 
-def _by_text(text: str, texts: Mapping[str, str]) -> str | None:
+def _second(rest: str, letter: str, options: Options, forms: _Forms) -> bool:
+    """Return whether more letters follow the first: "B or C", "A, B"."""
+    more = forms.second.match(rest)
+    return bool(more and (other := options.named(more["letter"])) and other != letter)
+
+
+def _first(text: str, options: Options, forms: _Forms) -> str | None:
+    """Return the option with which a response begins, to explain it afterwards."""
+    begins = forms.begins.match(text)
+    if begins is None or not (letter := options.named(_letter_of(begins))):
+        return None
+    line = text[begins.end() :].partition("\n")[0].strip()
+    if not line and begins["letter4"]:
+        return letter
+    if begins["letter5"]:  # "B, because A is too low"
+        return None if _second(text[begins.end() :], letter, options, forms) else letter
+    option = options.texts.get(letter)
+    if option and same_value(option, line.rstrip(".")):
+        pass
+    elif re.match(
+        r"(?:is|are|was|can|cannot|could|would|has|have|does|do|and|or|seems?|looks?|says?|gives?|refers?)\b",
+        line,
+    ):
+        if not re.match(
+            r"(?:is|would be)\s+(?:clearly\s+|definitely\s+)?(?:the\s+)?(?:only\s+)?(?:correct|right|best|my|answer)",
+            line,
+        ):
+            return None
+    elif re.search(
+        r"\b(?:wrong|incorrect|false|eliminated|ruled out|impossible)\b|\btoo\s+\w+",
+        re.split(r"[.!?]", line)[0],
+    ):
+        return None
+    if _second(text[begins.end() :], letter, options, forms):
+        return None
+    if line and any(
+        options.named(_letter_of(m)) not in (None, letter) and not _rejected(line, m, forms)
+        for m in forms.mention.finditer(line)
+    ):
+        return None
+    for other in forms.listed.finditer(text, begins.end()):
+        named = options.named(other["letter"])
+        if named not in (None, letter) and not re.match(
+            r"\s*(?:is|are|was|can|cannot|would|does|do|has)\b", text[other.end() :]
+        ):
+            return None  # the options are only listed
+    return letter
+
+
+def _said(text: str, options: Options, forms: _Forms) -> Choice | None:
+    """Return what a response says to choose, if it says so; a later word replaces an earlier only as a correction."""
+    chosen: list[tuple[str, int, int, str]] = []
+    for m in forms.said.finditer(text):
+        name = _letter_of(m)
+        letter = options.named(name)
+        rest = text[m.end() :]
+        if letter is None or _is_word(name, rest[:20]):
+            continue
+        if name.islower() and not _NAMING.search(m[0]):
+            continue
+        if unsettled(text, m.start(), m.end()) or forms.wrong.match(text, m.end()):
+            continue
+        if re.search(
+            r"\b(?:not|never|n['’]t)\s+(?:\w+\s+)?$", text[max(0, m.start() - 20) : m.start()]
+        ) or re.search(r"\bnot\b", m[0]):
+            continue
+        if _second(rest[:80], letter, options, forms):
+            return Choice(None, "several options are named")
+        chosen.append((letter, m.start(), m.end(), m[0]))
+    if not chosen:
+        return None
+    letter, start, _, words = chosen[-1]
+    if len(chosen) > 1 and chosen[-2][0] != letter:
+        between = text[chosen[-2][2] : start]
+        if not re.search(
+            r"\b(?:wait|actually|no|but|however|instead|rather|so|therefore|thus|hence|hmm|correction|sorry|finally)\b",
+            between + words,
+            re.IGNORECASE,
+        ):
+            return Choice(None, "several options are chosen")
+    return Choice(letter, words.strip()[:60])
+
+
+def _rejected(text: str, m: re.Match[str], forms: _Forms) -> bool:
+    """Whether a text says of a letter that it is wrong, or compares another with it."""
+    if forms.wrong.match(text, m.end()):
+        return True
+    if unsettled(text, m.start(), m.end()):
+        return True
+    before = text[max(0, m.start() - 30) : m.start()]
+    return bool(
+        re.search(
+            r"(?:\b(?:not|never|neither|nor|over|than|unlike|except|without|against|eliminate|exclude|reject|ruled?\s+out|instead\s+of|rather\s+than)|n['’]t(?:\s+be)?)\s+(?:(?:option|choice|the|be|with)\s*)*(?:[a-z]+\s+)?$",
+            before,
+            re.IGNORECASE,
+        )
+    )
+
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_UNSURE = re.compile(r"\b(?:maybe|perhaps|possibly|might|could|may|whether)\b|\?\s*$", re.IGNORECASE)
+
+
+def _by_text(text: str, options: Options) -> str | None:
     """Return the only option whose text occurs in *text*, ignoring options contained in a longer one."""
-    haystack = f" {normalised(text)} "
+    words = tokens(" ".join(part for part in _SENTENCE.split(text) if not _UNSURE.search(part)))
     found = {
-        letter: words
-        for letter, option in texts.items()
-        if (words := normalised(option)) and f" {words} " in haystack
+        letter: value
+        for letter, option in options.texts.items()
+        if (value := tokens(option)) and occurs(value, words)
     }
+    joined = {letter: f" {' '.join(value)} " for letter, value in found.items()}
     longest = [
         letter
-        for letter, words in found.items()
-        if not any(words != other and f" {words} " in f" {other} " for other in found.values())
+        for letter, value in joined.items()
+        if not any(value != other and value in other for other in joined.values())
     ]
     return longest[0] if len(longest) == 1 else None
-
-
-def _same(option: str, text: str) -> bool:
-    a, b = normalised(option), normalised(text)
-    return a == b if a or b else option.strip() == text.strip()

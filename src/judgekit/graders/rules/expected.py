@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from judgekit.errors import RolloutError, out_of_memory
+from judgekit.graders.rules.stored import as_python, without_nulls
 from judgekit.graders.rules.trajectory import calls_in, parsed_arguments
 
 MAX_CALL_CHARS = 20_000
@@ -19,9 +20,13 @@ MAX_DEPTH = 100
 class Expected:
     """One call of the reference, with its accepted alternatives."""
 
-    __slots__ = ("forms",)
+    __slots__ = ("filled", "forms")
 
-    def __init__(self, forms: Sequence[tuple[str, Mapping[str, Any] | Any, frozenset[str]]]) -> None:
+    def __init__(
+        self, forms: Sequence[tuple[str, Mapping[str, Any] | Any, frozenset[str]]], *, filled: bool = False
+    ) -> None:
+        self.filled = filled
+        """Whether it was stored with nulls for the keys that it lacks: then a call's nulls mean nothing, either."""
         self.forms = tuple(forms)
         """(name, arguments, optional arguments); an `AnyOf` argument accepts each of its values."""
 
@@ -66,13 +71,18 @@ def expected_calls(value: Any) -> list[Expected] | None:
     A reference is a list of calls in any format that `trajectory.calls_in` reads, or JSON of one. A call may be
     `{"any_of": [call, …]}`, BFCL's `{"function": {"argument": [accepted, …]}}`, where "" among the accepted values
     makes the argument optional, and code with literals: `"cd(folder='documents')"`, as in BFCL's multi-turn answers.
-    Lists of lists are turns; the calls of all turns count.
+    Lists of lists are turns; the calls of all turns count. A null in a struct is an absent key, as Arrow fills it; in
+    JSON text it is a value.
     """
+    value = as_python(value)
+    kept = value if isinstance(value, str) else without_nulls(value)
     try:
-        found = _read(value)
+        found = _read(kept)
     except (RolloutError, RecursionError):  # the reference is nested too deep, and no rollout is to blame
         return None
     fine = found is not None and all(shallow(form[1]) for call in found for form in call.forms)
+    if fine and found is not None and kept is not value:
+        found = [Expected(call.forms, filled=True) for call in found]
     return found if fine else None
 
 
@@ -95,8 +105,10 @@ def _read(value: Any) -> list[Expected] | None:
     if isinstance(value, str) and (code := call_in_code(value)) is not None:
         return [Expected([code])]
     if isinstance(value, str):
-        value = parsed_arguments(value)
-        if value == {} or isinstance(value, str):
+        text, value = value, parsed_arguments(value)
+        if isinstance(value, str) and "<tool_call>" in text:  # written as a response is
+            value = [{"name": call.name, "arguments": call.arguments} for call in calls_in(text) if call.name]
+        if (value in ({}, []) and not text.strip().startswith("[")) or isinstance(value, str):
             return None
     if isinstance(value, Mapping):
         value = value["tool_calls"] if isinstance(value.get("tool_calls"), list | tuple) else [value]

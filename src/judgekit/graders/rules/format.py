@@ -15,7 +15,8 @@ from judgekit.types import Grade, Graded, Rollout
 class TagFormat(Rule):
     """Scores 1 if the tags occur once each, in order, else 0.
 
-    Each must be opened and closed, with only space around and between them.
+    Each must be opened and closed, with only space around and between them; *text_after*: text may follow the last, as
+    in `<think>…</think>` and the answer.
 
     *tags*: names in order, by default `<think>…</think><answer>…</answer>` (DeepSeek-R1, arXiv:2501.12948,
     section 2.2.2). *opened*: the chat template opens the first tag in the prompt, so that the rollout begins
@@ -34,6 +35,7 @@ class TagFormat(Rule):
         *,
         opened: bool = False,
         nonempty: bool = True,
+        text_after: bool = False,
         name: str = "tags",
     ) -> None:
         if (
@@ -48,6 +50,7 @@ class TagFormat(Rule):
         self.tags = tuple(tags)
         self.opened = opened
         self.nonempty = nonempty
+        self.text_after = text_after
 
     def grade(self, rollout: Rollout, /) -> Grade:
         text = f"<{self.tags[0]}>{rollout.response}" if self.opened else rollout.response
@@ -64,7 +67,7 @@ class TagFormat(Rule):
             if self.nonempty and not text[start + len(tag) + 2 : end].strip():
                 return Graded(0.0, f"<{tag}> is empty")
             at = end + len(tag) + 3
-        if text[at:].strip():
+        if text[at:].strip() and not self.text_after:
             return Graded(0.0, f"there is text after </{self.tags[-1]}>")
         return Graded(1.0)
 

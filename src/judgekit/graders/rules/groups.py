@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -121,7 +122,11 @@ class ShortestCorrect:
         self.unit = unit
 
     async def grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Grade]:
-        verdicts = await ask_all([partial(verdict_of, self.correct, rollout) for rollout in rollouts])
+        crowded = sum(len(rollout.response) for rollout in rollouts) > _INLINE_CHARS
+        turn = asyncio.Lock()
+        verdicts = await ask_all(
+            [partial(verdict_of, self.correct, rollout, turn=turn, pooled=crowded) for rollout in rollouts]
+        )
         sizes = [measured(rollout, self.unit, None) for rollout in rollouts]
         right = [
             size
@@ -241,15 +246,26 @@ class _Job(Rule):
         return self.worker.work(rollout.extra["members"])
 
 
-async def verdict_of(grader: Grader, rollout: Rollout) -> Grade:
-    """Run a pointwise grader; one with `where="process"` runs in the shared pool."""
+async def verdict_of(
+    grader: Grader, rollout: Rollout, *, turn: asyncio.Lock | None = None, pooled: bool = False
+) -> Grade:
+    """Run a pointwise grader; one with `where="process"` runs in the shared pool.
+
+    *turn*: taken for work on the event loop, which others may use before the next. *pooled*: have a rule grade in the
+    pool, as for a group whose members together are too long.
+    """
     timeout_s = getattr(grader, "timeout_s", None) or 30.0
     limit = getattr(grader, "inline_limit", None)
     try:
-        if getattr(grader, "where", "inline") == "process" or (limit and len(rollout.response) > limit):
+        if getattr(grader, "where", "inline") == "process" or (
+            limit and (pooled or len(rollout.response) > limit)
+        ):
             found = await default_pool().grade(grader, rollout, timeout_s=timeout_s)
         else:
-            found = grader.grade(rollout)
+            async with turn or asyncio.Lock():
+                found = grader.grade(rollout)
+                if turn is not None:
+                    await asyncio.sleep(0)
             if hasattr(found, "__await__"):
                 found = await found
     except ConfigError:

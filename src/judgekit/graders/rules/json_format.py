@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError, RolloutError, reads_rollout
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, needs, one_of
+from judgekit.graders.rules.committed import after_think
+from judgekit.graders.rules.stored import as_python, without_nulls
+from judgekit.graders.rules.text import Rule, at_least, code_blocks, needs, one_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Found = Literal["fenced", "whole", "anywhere"]
@@ -27,13 +29,15 @@ class NotJson(ValueError):
 def read_json(text: str, where: Found) -> Any:
     """Parse the JSON value of a response. Raises NotJson.
 
-    "fenced": the whole response after its thinking, or the last fenced block in it that is JSON. "whole": the
+    "fenced": the whole response after its thinking, or its `<answer>`, or the last fenced block in it that is JSON. "whole": the
     response is JSON and nothing else. "anywhere": also the last object or array within text. NaN and Infinity are
     not JSON (RFC 8259).
     """
     rest = text if where == "whole" else after_think(text)
     if rest is None:
         raise NotJson("the thinking never ends")
+    if where != "whole" and (opened := rest.rfind("<answer>")) >= 0:
+        rest = rest[opened + len("<answer>") :].partition("</answer>")[0]
     try:
         return loads(rest)
     except NotJson as error:
@@ -172,7 +176,7 @@ class JsonFormat(Rule):
     def grade(self, rollout: Rollout, /) -> Grade:
         schema = self.schema
         if self.path is not None:
-            schema = look_up(rollout, self.path, None)
+            schema = without_nulls(as_python(look_up(rollout, self.path, None)))
             if isinstance(schema, str):
                 try:
                     schema = json.loads(schema)
@@ -243,7 +247,8 @@ class JsonMatch(Rule):
     texts without case (space around them never counts). *number_texts*: "5" equals 5. *only*: compare only these
     keys of the top-level object.
 
-    The reference is JSON text or a value; a list is one reference, not several. A response without JSON scores 0.
+    The reference is JSON text or a value; a list is one reference, not several. A null in a value is an absent key, as
+    Arrow fills structs; in JSON text it is a null. A response without JSON scores 0.
     Abstains if the reference is not JSON.
 
     Source: deep equality as OpenJudge's `JsonMatchGrader` (strict_order, ignore_extra_keys); leaves as in
@@ -290,7 +295,7 @@ class JsonMatch(Rule):
 
     @reads_rollout
     def grade(self, rollout: Rollout, /) -> Grade:
-        wanted = rollout.ground_truth
+        wanted = as_python(rollout.ground_truth)
         if wanted is None:
             return Abstained("there is no reference")
         if isinstance(wanted, str):
@@ -302,6 +307,9 @@ class JsonMatch(Rule):
             given = read_json(rollout.response, self.found_where)
         except NotJson as error:
             return Graded(0.0, f"no JSON: {error}")
+        if not isinstance(rollout.ground_truth, str) and (kept := without_nulls(wanted)) is not wanted:
+            # a struct's absent keys are stored as nulls
+            wanted, given = kept, without_nulls(given)
         if self.only:
             if not isinstance(wanted, Mapping):
                 return Abstained("the reference is not an object, so it has none of the keys to compare")

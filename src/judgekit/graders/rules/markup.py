@@ -8,30 +8,31 @@ import re
 import tomllib
 import unicodedata
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError, RolloutError, did_you_mean, reads_rollout
 from judgekit.graders.protocol import Where
+from judgekit.graders.rules.committed import after_think, commitment, last_box
 from judgekit.graders.rules.json_format import loads, may_take_long, misfit, schema_problem
+from judgekit.graders.rules.stored import as_python, without_nulls
 from judgekit.graders.rules.text import (
     Rule,
-    after_think,
     at_least,
     code_blocks,
-    last_box,
     needs,
     one_of,
     share,
 )
 from judgekit.graders.rules.trajectory import Call, read_trajectory
+from judgekit.graders.rules.work import elsewhere
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 
 class Boxed(Rule):
     """Scores 1 if the response, after its thinking, has an answer in `\\boxed{…}`, else 0.
 
-    *once*: more than one box scores 0. *at_end*: only punctuation and math signs may follow.
+    Different boxes side by side, and a box that is taken back, are no answer. *once*: more than one box scores 0. *at_end*: only punctuation and math signs may follow.
 
     Source: the answer format of MATH (Hendrycks et al. 2021, arXiv:2103.03874; `last_boxed_only_string`).
     """
@@ -55,6 +56,9 @@ class Boxed(Rule):
         box = last_box(text)
         if box is None or not text[slice(*box)].strip():
             return Graded(0.0, "nothing is boxed")
+        marked = commitment(text, lambda part: "".join(part.split()), only="boxed")
+        if marked is not None and marked.text is None:
+            return Graded(0.0, marked.why)
         if self.once and len(re.findall(r"\\f?box(?:ed)?\s{0,4}\{", text)) > 1:
             return Graded(0.0, "more than one answer is boxed")
         if self.at_end and not re.fullmatch(r"[\s}$.)\]\\]*", text[box[1] :]):
@@ -311,7 +315,10 @@ class ToolCallFormat(Rule):
         self.all_or_nothing = all_or_nothing
         self.without = without
 
-    def grade(self, rollout: Rollout, /) -> Grade:
+    def grade(self, rollout: Rollout, /) -> Grade | Awaitable[Grade]:
+        return elsewhere(self, rollout) or self._here(rollout)
+
+    def _here(self, rollout: Rollout) -> Grade:
         calls = read_trajectory(rollout).calls
         if not calls:
             return (
@@ -416,7 +423,7 @@ def _tools(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, list | tuple):
         return None
     found: dict[str, Any] = {}
-    for tool in value:
+    for tool in without_nulls(as_python(value)):
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if isinstance(function, Mapping) and isinstance(function.get("name"), str):
             found[function["name"]] = _json_schema(function.get("parameters", function.get("input_schema")))

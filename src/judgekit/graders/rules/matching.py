@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
+from judgekit.graders.rules.committed import unsettled
 from judgekit.graders.rules.text import (
     Compared,
     Part,
@@ -17,8 +19,10 @@ from judgekit.graders.rules.text import (
     decided,
     needs,
     normalised,
+    normaliser,
     one_of,
 )
+from judgekit.graders.rules.values import signs
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 How = Literal["exact", "normalised", "prefix", "suffix", "contains", "contained", "regex"]
@@ -32,7 +36,8 @@ class TextMatch(Compared):
     "contains" (the answer contains the reference), "contained" (the reference contains the answer), "regex" (the
     answer contains a match of the reference, a pattern). *ignore_case*: compare without case. *ignore_space*: compare
     without any space, also inside. *whole_words*: for "contains", "prefix" and "suffix", the reference must not be part of a longer word. *part*, *several*: see `Part`
-    and `Several`. An empty answer matches nothing.
+    and `Several`. An empty answer matches nothing. Unlike SQuAD's, "normalised" tells values apart by their signs, points
+    and operators (`-5` is not `5`); and an answer does not contain what it denies ("it is not 42").
 
     Patterns run in a worker process that is killed at *timeout_s*; if a reference is not a valid pattern the grader
     abstains. Abstains without a reference text.
@@ -86,6 +91,8 @@ class TextMatch(Compared):
     def compare(self, answer: str, reference: str) -> float:
         answer, reference = answer.strip(), reference.strip()
         if self.how == "normalised":
+            if signs(answer) != signs(reference):
+                return 0.0
             answer, reference = normalised(answer) or answer, normalised(reference) or reference
         elif self.ignore_case:
             answer, reference = answer.casefold(), reference.casefold()
@@ -94,10 +101,25 @@ class TextMatch(Compared):
         if not answer or not reference:
             return 0.0
         if not self.whole_words:
-            return float(_PLAIN[self.how](answer, reference))
+            found = _PLAIN[self.how](answer, reference)
+            return float(
+                found and not (self.how in ("contains", "suffix") and _denied(answer, re.escape(reference)))
+            )
         start = r"\A" if self.how == "prefix" else r"(?<!\w)"
         end = r"\Z" if self.how == "suffix" else r"(?!\w)"
-        return float(bool(re.search(start + re.escape(reference) + end, answer)))
+        pattern = start + re.escape(reference) + end
+        return float(
+            bool(re.search(pattern, answer)) and not (self.how == "contains" and _denied(answer, pattern))
+        )
+
+
+_MOST_OCCURRENCES = 50
+
+
+def _denied(answer: str, pattern: str) -> bool:
+    """Whether each occurrence is denied or only possible: "it is not 42"."""
+    found = list(islice(re.finditer(pattern, answer), _MOST_OCCURRENCES))
+    return bool(found) and all(unsettled(answer, m.start(), m.end()) for m in found)
 
 
 _PLAIN: dict[str, Callable[[str, str], bool]] = {
@@ -114,8 +136,9 @@ class TokenF1(Compared):
     """Scores the F1 of the answer's tokens against the reference's, 0 to 1.
 
     Repeated tokens count as often as they occur. *normalise*: apply SQuAD's normalisation before splitting at
-    spaces. *of*: "f1", "precision" or "recall". *unit*: "words", or "characters" for text without spaces between
-    words. If the answer or the reference has no token, the score is 1 if neither has one, else 0 (SQuAD 2.0). Of
+    spaces; unlike SQuAD's it keeps the articles or the punctuation of a reference that is nothing else ("A"). *of*: "f1",
+    "precision" or "recall". *unit*: "words", or "characters" for text without spaces between words. An answer without a
+    token scores 0. Where the reference or the answer is "yes", "no" or "noanswer", only the same scores (HotpotQA). Of
     several references the best counts, as in SQuAD. Abstains without a reference text.
 
     Source: `f1_score` / `compute_f1` of the official SQuAD scripts (arXiv:1606.05250, arXiv:1806.03822).
@@ -140,9 +163,12 @@ class TokenF1(Compared):
         self.inline_limit = 100_000
 
     def compare(self, answer: str, reference: str) -> float:
-        given, wanted = self._tokens(answer), self._tokens(reference)
+        way = normaliser(reference) if self.normalise else str
+        given, wanted = self._tokens(way(answer)), self._tokens(way(reference))
         if not given or not wanted:
-            return float(given == wanted)
+            return 0.0
+        if given != wanted and (_alone(given) in _YES_NO or _alone(wanted) in _YES_NO):
+            return 0.0
         common = sum((Counter(given) & Counter(wanted)).values())
         if common == 0:
             return 0.0
@@ -151,10 +177,18 @@ class TokenF1(Compared):
             return precision
         return recall if self.of == "recall" else 2 * precision * recall / (precision + recall)
 
+    def has_tokens(self, reference: str) -> bool:
+        return bool(reference.strip())
+
     def _tokens(self, text: str) -> list[str]:
-        if self.normalise:
-            text = normalised(text)
         return text.split() if self.unit == "words" else [c for c in text if not c.isspace()]
+
+
+_YES_NO = ("yes", "no", "noanswer")
+
+
+def _alone(tokens: Sequence[str]) -> str:
+    return "".join(tokens).lower() if len(tokens) < 10 else ""
 
 
 Distance = Literal[
@@ -191,7 +225,7 @@ class EditSimilarity(Compared):
     for junk: matching blocks, the longest first), "partial" (indel with the best part of the longer text),
     "token_sort" (indel of the sorted words), "token_set" (indel where words in common count once).
     *ignore_case*: compare without case. *ignore_space*: compare without any space. *normalise*: apply SQuAD's
-    normalisation first. Two empty texts are equal. The time grows with the product of the lengths, so long texts are
+    normalisation first. The time grows with the product of the lengths, so long texts are
     compared in a worker process, for up to *timeout_s*. Abstains without a reference text.
 
     Source: `rapidfuzz.distance.*.normalized_similarity` and `rapidfuzz.fuzz`; Levenshtein 1966; Ratcliff and
@@ -229,7 +263,8 @@ class EditSimilarity(Compared):
     def compare(self, answer: str, reference: str) -> float:
         answer, reference = answer.strip(), reference.strip()
         if self.normalise:
-            answer, reference = normalised(answer), normalised(reference)
+            way = normaliser(reference)
+            answer, reference = way(answer), way(reference)
         elif self.ignore_case:
             answer, reference = answer.casefold(), reference.casefold()
         if self.ignore_space:
@@ -238,8 +273,6 @@ class EditSimilarity(Compared):
             from difflib import SequenceMatcher
 
             return SequenceMatcher(None, answer, reference, autojunk=False).ratio()
-        if not answer and not reference:
-            return 1.0
         if self.distance in _RATIOS:
             from rapidfuzz import fuzz
 

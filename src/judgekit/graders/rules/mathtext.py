@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from typing import Any
 
 _MIXED = re.compile(r"(?<![\w.,/\\}^])(\d{1,9})\s+(\d{1,9})/(\d{1,9})(?![\w/]|\.\d)")
@@ -30,6 +31,7 @@ MAX_WHOLE_CHARS = 200
 
 def readable(text: str, *, answer: bool) -> str:
     """Rewrite mixed numbers, spaced thousands, money and, in an *answer* alone, more, for the parser."""
+    text = in_latex(text)
     text = _MONEY.sub("", text)
     text = _CURRENCY.sub("", text)
     text = _SPACED.sub(lambda found: re.sub(r"\D", "", found[0]), text)
@@ -40,7 +42,173 @@ def readable(text: str, *, answer: bool) -> str:
         text = text.strip().replace(" ", "")
     if unit := _UNIT_IN_MATHS.fullmatch(text.strip()):
         text = unit[1]
-    return _SCIENTIFIC.sub(r"\1 \\cdot 10^{\2}", text)
+    text = _SCIENTIFIC.sub(r"\1 \\cdot 10^{\2}", text)
+    return plain_maths(re.sub(r"(?<=[\d)}\]])[.;,]+\s*$", "", text))
+
+
+_SYMBOLS = {
+    "∞": r"\infty ", "π": r"\pi ", "°": r"^{\circ}", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "×": r"\times ",
+    "÷": r"\div ", "−": "-", "≤": r"\le ", "≥": r"\ge ", "≠": r"\neq ", "±": r"\pm ", "∪": r"\cup ", "∩": r"\cap ",
+    "∈": r"\in ", "∅": r"\emptyset ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "λ": r"\lambda ",
+    "φ": r"\phi ", "ω": r"\omega ", "μ": r"\mu ", "σ": r"\sigma ", "ℝ": r"\mathbb{R}", "⁄": "/", "∕": "/", "∣": "|", "⟨": r"\langle ",
+    "⟩": r"\rangle ", "…": r"\ldots ", "′": "'", "ℯ": "e", "∗": "*", "﹣": "-", "⩽": r"\le ", "⩾": r"\ge ",
+}  # fmt: skip
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿˣⁱ⁽⁾ᵏᵐ", "0123456789+-nxi()km")
+_LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋ₙₓ", "0123456789+-nx")
+_SUPERSCRIPTS = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿˣⁱ⁽⁾ᵏᵐ]+")
+_SUBSCRIPTS = re.compile("[₀₁₂₃₄₅₆₇₈₉₊₋ₙₓ]+")
+_RADICAL = re.compile(r"([√∛∜])\s?(?:\(([^()√]{1,100})\)|\{([^{}√]{1,100})\}|(\d+(?:\.\d+)?|\\pi|[A-Za-zπ]))")
+_DEGREES = {"√": r"\sqrt", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]"}
+_VULGAR = re.compile("[¼-¾⅐-⅞↉]")
+
+
+def in_latex(text: str) -> str:
+    """Write Unicode's mathematics as LaTeX: roots, exponents, fractions, signs and full-width characters."""
+    if text.isascii():
+        return text
+    text = _VULGAR.sub(
+        lambda found: "\\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", found[0]).split("⁄")), text
+    )
+    text = _SUPERSCRIPTS.sub(lambda found: f"^{{{found[0].translate(_RAISED)}}}", text)
+    text = _SUBSCRIPTS.sub(lambda found: f"_{{{found[0].translate(_LOWERED)}}}", text)
+    text = _RADICAL.sub(lambda m: f"{_DEGREES[m[1]]}{{{m[2] or m[3] or m[4]}}}", text)
+    forms = {c: _SYMBOLS.get(c) or _narrow(c) for c in set(text) if not c.isascii()}
+    return text.translate({ord(c): form for c, form in forms.items() if form != c})
+
+
+def _narrow(char: str) -> str:
+    if "\uff01" <= char <= "\uff5e" and char not in "，；：！？":
+        return unicodedata.normalize("NFKC", char)
+    return str(unicodedata.decimal(char)) if unicodedata.category(char) == "Nd" else char
+
+
+_NAMES = {
+    "pi": r"\pi ", "oo": r"\infty ", "inf": r"\infty ", "infinity": r"\infty ", "theta": r"\theta ", "alpha": r"\alpha ",
+    "beta": r"\beta ", "gamma": r"\gamma ", "lambda": r"\lambda ", "phi": r"\phi ", "omega": r"\omega ", "mu": r"\mu ",
+    "sigma": r"\sigma ", "Pi": r"\pi ", "PI": r"\pi ",
+    "ln": r"\ln ", "log": r"\ln ", "sin": r"\sin ", "cos": r"\cos ", "tan": r"\tan ", "cot": r"\cot ", "sec": r"\sec ",
+    "csc": r"\csc ", "asin": r"\arcsin ", "acos": r"\arccos ", "atan": r"\arctan ", "arcsin": r"\arcsin ", "arccos": r"\arccos ",
+    "arctan": r"\arctan ", "sinh": r"\sinh ", "cosh": r"\cosh ", "tanh": r"\tanh ",
+}  # fmt: skip
+_CALLS = {
+    "sqrt": r"\sqrt{%s}", "cbrt": r"\sqrt[3]{%s}", "exp": "e^{%s}", "abs": r"\left|%s\right|", "Abs": r"\left|%s\right|",
+    "floor": r"\lfloor %s\rfloor ", "ceil": r"\lceil %s\rceil ", "factorial": "(%s)!", "log2": r"\log_{2}(%s)", "log10": r"\log_{10}(%s)",
+    "Rational": r"\frac%s",
+}  # fmt: skip
+_PLAIN = re.compile(
+    r"(?<![\\A-Za-z])(?:"
+    + "|".join(sorted([*_NAMES, *_CALLS], key=len, reverse=True))
+    + r")(?![A-Za-z{])|\*|\^\s?-?[\w(][\w.(]|\^\s?[(-]|<=|>="
+)
+_PART = re.compile(
+    r"\s*(\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\.\d+|log10|log2|[A-Za-z]+|\*\*|<=|>=|!=|[-+*/^()=<>,\[\]{}|!%;:_'&.]|$)"
+)
+_MAX_PLAIN = 500
+
+
+def plain_maths(text: str) -> str:
+    """Write mathematics in plain text (`pi/4`, `x**2 + 1`, `exp(-x)`) as LaTeX; other texts are left as they are."""
+    if len(text) > _MAX_PLAIN or not _PLAIN.search(text):
+        return text
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        found = _PART.match(text, at)
+        if found is None:
+            return text
+        at = found.end()
+        part = found[1]
+        if part.isalpha() and part not in _NAMES and part not in _CALLS and len(part) > 3:
+            return text
+        if part:
+            parts.append(part)
+    try:
+        return _translated(parts, 0)
+    except _Unreadable:
+        return text
+
+
+class _Unreadable(Exception):
+    pass
+
+
+def _translated(parts: list[str], depth: int) -> str:
+    if depth > 30:
+        raise _Unreadable
+    out: list[str] = []
+    at = 0
+    while at < len(parts):
+        part = parts[at]
+        at += 1
+        if part in _CALLS and at < len(parts) and parts[at] == "(":
+            end = _closing(parts, at)
+            out.append(_CALLS[part] % _translated(parts[at + 1 : end], depth + 1))
+            at = end + 1
+        elif part in _NAMES:
+            out.append(_NAMES[part])
+        elif part in ("^", "**"):
+            if at >= len(parts):
+                raise _Unreadable
+            end = at
+            if parts[end] in ("-", "+") and end + 1 < len(parts):
+                end += 1
+            if parts[end] in _CALLS and end + 1 < len(parts) and parts[end + 1] == "(":
+                end = _closing(parts, end + 1)
+            elif parts[end] in ("(", "{"):
+                end = _closing(parts, end)
+            inner = parts[at : end + 1]
+            if inner[0] in "({" and len(inner) >= 2:
+                inner = inner[1:-1]
+            out.append(f"^{{{_translated(inner, depth + 1)}}}")
+            at = end + 1
+        else:
+            out.append(
+                {"*": r"\cdot ", "<=": r"\le ", ">=": r"\ge ", "!=": r"\neq "}.get(
+                    part, part + " " * part[-1:].isalpha()
+                )
+            )
+    return "".join(out)
+
+
+def _closing(parts: list[str], at: int) -> int:
+    depth = 0
+    for i in range(at, len(parts)):
+        depth += (parts[i] in ("(", "{")) - (parts[i] in (")", "}"))
+        if depth == 0:
+            return i
+    raise _Unreadable
+
+
+_TOKENS = re.compile(
+    r"""\d{4}-\d{1,2}-\d{1,2} | \d{1,4}/\d{1,2}/\d{1,4} | \d{1,3}(?:\s*:\s*\d{1,3})+ | \d+(?:\.\d+){2,} | 0[xXbBoO][\da-fA-F]+
+      | [-+]?\d+(?:\.\d+)?(?:[ \t\n]+[-+]?\d+(?:\.\d+)?)+ | \d+\s*[-–]\s*\d+(?:\s*[-–]\s*\d+)* | (?!\d+\Z)\+?\d[\d\ ()-]{6,}\d
+      | [A-Z]{3,} | (?!(?:ln|log|sin|cos|tan|sqrt|pi|exp)(?![a-z]))(?=[A-Za-z\d-]*[A-Za-z]\d)(?=[A-Za-z\d-]*\d)[A-Za-z\d]+(?:-[A-Za-z\d]+)*""",
+    re.VERBOSE,
+)
+
+
+def is_token(text: str) -> bool:
+    """Return whether a text is a token rather than an expression: a date, a time, a code, a row of numbers."""
+    bare = unwrapped(text).strip(" .")
+    if re.search(r"\\[cl]?dots|…|\.\.\.", text):  # a sequence, of which only a part is written
+        return True
+    if re.fullmatch(r"\d{1,3}(?: \d{3})+(?:\.\d+)?|\d+ \d+/\d+|\d+[eE][-+]?\d+", bare) or re.fullmatch(
+        r"\d{1,3}(?:\.\d{3}){2,}", bare
+    ):
+        return False
+    return _TOKENS.fullmatch(bare) is not None
+
+
+def same_token(a: str, b: str) -> bool:
+    """Compare two tokens without case and space."""
+    return _token(a) == _token(b)
+
+
+def _token(text: str) -> str:
+    text = re.sub(r"\\[cl]?dots|\.\.\.", "…", unwrapped(text).strip(" ."))
+    if re.fullmatch(r"[-+\d.\s]+", text):
+        return " ".join(text.split())
+    return re.sub(r"\s+|\\[,;:! ]|[{}]", "", text).replace("–", "-").casefold()
 
 
 def _improper(found: re.Match[str]) -> str:
@@ -50,7 +218,7 @@ def _improper(found: re.Match[str]) -> str:
 
 def wordy(text: str) -> bool:
     """Return whether an answer is words, such as a name or a date, where letters are no variables."""
-    bare = _unwrapped(text)
+    bare = unwrapped(text)
     if re.search(r"[\\=^_{}<>|+*]", bare):
         return False
     if _TIME.search(bare):
@@ -71,7 +239,7 @@ def same_words(a: str, b: str) -> bool:
 
 
 def _parts(text: str) -> list[list[str]]:
-    text = _unwrapped(text).casefold()
+    text = unwrapped(text).casefold()
     text = re.sub(r"\b([ap])\.?\s?m\b\.?", r"\1m", text)
     text = re.sub(r"(\d)(?:st|nd|rd|th)\b", r"\1", text)
     if any(month in text for month in _MONTHS.split()):
@@ -79,17 +247,10 @@ def _parts(text: str) -> list[list[str]]:
     return sorted(words for part in re.split(r"\band\b|[,;]", text) if (words := re.findall(r"\w+", part)))
 
 
-def _unwrapped(text: str) -> str:
+def unwrapped(text: str) -> str:
     for _ in range(3):
         text = _WRAPPER.sub(r" \1 ", text)
     return re.sub(r"\\[,;:! ]|[$~]", " ", text).strip()
-
-
-def words_of_answer(text: str) -> str | None:
-    """Return what a response without a box calls its answer, in its last line; None if it does not."""
-    last = text.strip().rpartition("\n")[2]
-    found = re.search(r"\banswer(?:\s+is\s*:?|:)\s*([^\n]{1,200})$", last, re.IGNORECASE)
-    return found[1].strip(" .*") if found else None
 
 
 def whole_answer(text: str) -> str | None:

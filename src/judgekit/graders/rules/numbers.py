@@ -2,120 +2,323 @@
 
 What counts as the answer, in this order:
 
-1. Text up to the last `</think>` is ignored; if a `<think>` is still open there is no answer.
+1. Thinking is ignored (`judgekit.graders.rules.committed`); if it never ends there is no answer.
 2. The last explicit marker decides, of any kind: `#### 72`, `\\boxed{72}`, `A: 72`, `Answer: 72`,
    `the answer is 72`, `<answer>72</answer>`. After it, up to the end of its line (sentence, brace or tag),
    the number after the last `=` counts, else the first number. A marker without a number gives no answer.
 3. Without a marker the last number of the text counts (unless a marker is required).
 
-Numbers may have a sign, a currency, a unit, thousands separators (comma, apostrophe, no-break or thin
-space, LaTeX `{,}` and `\\,`), decimals, and be fractions (`3/4`, `1 1/2`, `3½`, `\\frac{3}{4}`), powers (`10^2`, `10²`)
-or in scientific notation. Other exponents (`42 m²`, `x^2`) and subscripts are no numbers. Numbers are compared by value: 1,234.50 = 1234.5, 18.00 = 18, 0.5 = 1/2. A percent sign is a unit.
-Number words and magnitudes ("two", "3 million") are not read.
+A denied, a possible, a listed or a scattered answer is none: see `committed`. Nor is a part of an expression: `2\\sqrt{3}`
+is not 2, `2x` is not 2, `10:45` is not 10, `E8` is not 8.
+
+Numbers may have a sign, a currency, a unit, thousands separators (comma, apostrophe, underscore, no-break or thin
+space, LaTeX `{,}` and `\\,`; dots and spaces between several groups, and India's groups), decimals, and be fractions
+(`3/4`, `\\frac34`), mixed (`1 1/2`, `3½`, `3\\frac12`), roots of squares (`\\sqrt{16}`), powers (`10^2`, `10²`), in
+scientific notation, with a magnitude ("3 million"), or a number in English words ("forty-two"). Other exponents (`42 m²`,
+`x^2`) and subscripts are no numbers. Numbers are compared by value: 1,234.50 = 1234.5, 18.00 = 18, 0.5 = 1/2. A percent
+sign is a unit. Units decide only where the answer and the reference both have one that is known: 5 feet are not 5
+meters, 500 cm are 5 m.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
+from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal
+from itertools import islice
+from numbers import Rational
+from typing import Any, Literal, NamedTuple
+
+from judgekit.graders.rules.committed import Claim, after_think, claims, commitment, sentence, unsettled
 
 TAIL_CHARS = 65_536
 """Characters at the end of a text that are searched."""
 _MAX_DIGITS = 100
 """Most digits of a number. Parsing takes time quadratic in its length, so longer ones are ignored."""
+_MAX_CHARS = 1_000
+"""A longer text is more than a number."""
 _MAX_POWER = 200
 """Largest power of ten; and of another base, over its length."""
 
-_INTEGER = r"(?:\d{1,3}(?:(?:,|'|\{,\}|\\,|[\u00a0\u2009\u202f])\d{3})+(?!\d)|\d+)"
-_DECIMAL = rf"(?:{_INTEGER}(?:\.\d+)?|\.\d+)"
-_CURRENCY = r"(?:\\?[$€£¥₹₽₩]|US\$)"
+_INTEGER = (
+    r"(?:\d{1,3}(?:(?:,|'|’|_|\{,\}|\\,|[\u00a0\u2009\u202f])\d{3})+(?!\d)"
+    r"|\d{1,2}(?:,\d\d)+,\d{3}(?!\d)"  # India's
+    r"|\d{1,3}(?:(?:[ ]|\\[;:]|\\[ ]|~|\\!|,\\!)\d{3}){2,}(?!\d)"
+    r"|\d{1,3}(?:\.\d{3}){2,}(?![\d.]*\d)|\d+)"
+)
+_DECIMAL = rf"(?:\d{{1,3}}(?:\.\d{{3}})+,\d{{1,2}}(?!\d)|\d+,\d{{1,2}}(?![\d,])|0,\d+(?!\d|,\d)|{_INTEGER}(?:\.\d+)?|\.\d+)"
+_CURRENCY = r"(?:\\?[$€£¥₹₽₩]|US\$|USD|EUR|GBP|Rs\.?)"
+_BRACED = r"(?:\{\s?(?P<%s>-?%s)\s?\}|(?P<%s>\d))"
+_FRAC = rf"\\[dtc]?frac\s?{_BRACED % ('num', _INTEGER, 'num1')}\s?{_BRACED % ('den', _INTEGER, 'den1')}"
 _NUMBER = re.compile(
     rf"""
-    (?P<sign>(?<![\w.)\]}}%])[-−–+](?=[\d.$€£¥₹₽₩\\]))?
-    (?:{_CURRENCY}\s?)?
-    (?P<sign2>(?<=[$€£¥₹₽₩])-)?
+    (?P<sign>(?<![\w.)\]}}%])[-−–+]\s?(?=[\d.$€£¥₹₽₩\\(]|US|USD|EUR|Rs))?
+    (?P<money>{_CURRENCY}\s?)?
+    (?P<sign2>(?<=[$€£¥₹₽₩])[-−])?
     (?:
-        \\[dt]?frac\s?\{{\s?(?P<num>-?{_INTEGER})\s?\}}\s?\{{\s?(?P<den>{_INTEGER})\s?\}}
-      | (?P<whole>\d+)(?:\s|\s?\+\s?|-)(?P<mnum>\d+)\s?[/⁄∕]\s?(?P<mden>\d+)(?![\d/.])
-      | (?P<fnum>{_DECIMAL})\s?[/⁄∕]\s?(?P<fden>{_DECIMAL})(?![\d/]|\.\d)
+        (?P<mwhole>\d{{1,9}})?\s?{_FRAC}
+      | (?P<whole>\d+)(?:\s|\s?\+\s?)(?P<mnum>\d+)\s?[/⁄∕]\s?(?P<mden>\d+)(?![\d/.])
+      | (?P<fnum>{_DECIMAL})\s?[/⁄∕÷]\s?(?P<fden>{_DECIMAL})(?![\d/]|\.\d)
+      | (?P<times>\d{{1,9}})?\s?(?:\\sqrt\s?(?:\{{\s?(?P<root>{_INTEGER})\s?\}}|(?P<root1>\d))|√\s?\(?(?P<root2>\d+)\)?)
       | (?P<dec>{_DECIMAL})(?:
             (?:e|E)(?P<exp>[-+]?\d+)
-          | \s?(?:\\times|×|x|\*)\s?10\s?\^\s?\{{?(?P<pow>-?\d+)\}}?
-          | \s?\^\s?\{{?(?P<to>-?\d+)\}}?
+          | \s?(?:\\times|\\cdot|×|x|\*|·)\s?10\s?(?:\^|\*\*)\s?\{{?\s?(?P<pow>[-−]?\d+)\s?\}}?
+          | \s?(?:\^|\*\*)\s?\{{?\s?(?P<to>[-−]?\d+)\s?\}}?
         )?
     )
     """,
     re.VERBOSE,
 )
-_MARKER = re.compile(
-    r"""
-    (?P<hash>\#{4})(?!\#)
-  | (?P<boxed>\\(?:boxed|fbox)\s{0,4}\{)
-  | (?P<tag><answer>)
-  | (?<![a-z])answers?[ \t]{0,4}(?:\*\*)?\s{0,4}(?:is|are|=|:|would\ be|comes?\ (?:out\ )?to|equals)[ \t]{0,4}:?
-  | ^[ \t>*_]{0,8}a[ \t]{0,4}(?:\*\*)?:
-    """,
-    re.VERBOSE | re.IGNORECASE | re.MULTILINE,
-)
-_SEPARATORS = re.compile(r"\{,\}|\\,|[,'\u00a0\u2009\u202f]")
-_SENTENCE_END = re.compile(r"[.!?](?=\s|$)(?!\s*\d)")
-
+_SEPARATORS = re.compile(r"\{,\}|\\[,;:! ]|[,'’_~ \u00a0\u2009\u202f]")
 
 _KEPT = frozenset("\u00a0\u2009\u202f")
-_SUPERSCRIPT = re.compile("⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
-_FROM_SUPERSCRIPT = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+_SUPERSCRIPT = re.compile("[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_FROM_SUPERSCRIPT = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹", "-+0123456789")
 _SUBSCRIPT = re.compile("[₀-₉]+")
 _FRACTION_AFTER_DIGIT = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅟↉])")
-_OTHER_EXPONENT = re.compile(r"(?<![\d\s^])\s?\^\s?(?:\{\s?[-+]?\d+\s?\}|[-+]?\d+)")
+_OTHER_EXPONENT = re.compile(r"(?<![\d\s^)}\]!*])\s?\^\s?(?:\{\s?[-+]?\d+\s?\}|[-+]?\d+)")
 """One that follows no number: a unit's, a variable's."""
+
+_DECORATED = re.compile(r"\*\*|__|\\(?:left|right|displaystyle|,|;|:|!|quad)(?![A-Za-z])|[$`]|\\[()\[\]]")
+_WRAPPER = re.compile(
+    r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|it)|mbox|hbox|operatorname|boldsymbol)\s*\{([^{}]*)\}"
+)
+_MAGNITUDES = {
+    "hundred": 100, "thousand": 1000, "million": 10**6, "millions": 10**6, "billion": 10**9, "trillion": 10**12,
+    "万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8, "lakh": 10**5, "crore": 10**7, "mn": 10**6, "bn": 10**9,
+}  # fmt: skip
+_MAGNITUDE = re.compile(
+    r"\s?(?:[-\s]?(hundred|thousand|millions?|billion|trillion|lakh|crore|mn|bn)\b|([万萬亿億]))(?!\s*-\s*[a-z])",
+    re.IGNORECASE,
+)
+
+_UNITS: dict[str, tuple[str, Fraction]] = {}
+"""Known units: what they measure, and how many of its base they are."""
+for _dimension, _table in {
+    "length": {"m meter meters metre metres": "1", "cm centimeter centimeters centimetre centimetres": "1/100",
+               "mm millimeter millimeters millimetre millimetres": "1/1000",
+               "km kilometer kilometers kilometre kilometres kms": "1000", "in inch inches": "0.0254",
+               "ft foot feet": "0.3048", "yd yard yards": "0.9144", "mi mile miles": "1609.344"},
+    "mass": {"g gram grams": "1", "kg kilogram kilograms kilo kilos": "1000", "mg milligram milligrams": "1/1000",
+             "lb lbs pound-mass": "453.59237", "oz ounce ounces": "28.349523125", "ton tons": "907184.74", "tonne tonnes": "1000000"},
+    "time": {"s sec secs second seconds": "1", "min mins minute minutes": "60", "h hr hrs hour hours": "3600",
+             "ms millisecond milliseconds": "1/1000", "day days": "86400", "week weeks": "604800", "month months": "2629746", "year years": "31556952"},
+    "volume": {"l liter liters litre litres": "1", "ml milliliter milliliters millilitre millilitres": "1/1000",
+               "gallon gallons gal": "3.785411784", "quart quarts": "0.946352946", "pint pints": "0.473176473"},
+    "area": {"square-meters sqm": "1", "square-feet sqft": "0.09290304", "acre acres": "4046.8564224", "hectare hectares": "10000"},
+    "angle": {"degree degrees ° deg": "1", "radian radians rad": "0"},
+    "ratio": {"%": "1", "percent": "1", "per cent": "1"},
+    "dollars": {"$ usd dollar dollars us$ bucks": "1", "cent cents ¢": "1/100"},
+    "euros": {"€ eur euro euros": "1"}, "sterling": {"£ gbp pounds-sterling": "1"}, "yen": {"¥ yen jpy": "1"}, "rupees": {"₹ rupee rupees rs rs.": "1"},
+}.items():  # fmt: skip
+    for _names, _factor in _table.items():
+        for _name in _names.split():
+            _UNITS[_name.replace("-", " ")] = (_dimension, Fraction(_factor))
+_CASED_UNIT = frozenset(("m", "s", "h", "g", "l", "in", "min"))
+_UNIT_WORD = re.compile(
+    r"[ \t-]{0,3}(?:\\?(%)|(°)|(¢)|\s?([€£¥₹$])(?!\d)|\s?((?:square|sq\.?|cubic)\s+\w+|[A-Za-z$]+)(?:\^\{?\s?([23])\}?)?)"
+)
+_RATE = re.compile(r"\s*(?:/|per\b|\\cdot|an?\b)\s*([A-Za-z]+)")
+
+_GLUED_UNITS = frozenset(
+    [
+        "cm",
+        "mm",
+        "km",
+        "kg",
+        "mg",
+        "lb",
+        "lbs",
+        "oz",
+        "ml",
+        "mph",
+        "kph",
+        "ft",
+        "yd",
+        "mi",
+        "min",
+        "mins",
+        "sec",
+        "secs",
+        "hr",
+        "hrs",
+        "hz",
+        "khz",
+        "mhz",
+        "ghz",
+        "kw",
+        "kj",
+        "kwh",
+        "kpa",
+        "kcal",
+        "cal",
+        "pm",
+        "am",
+        "th",
+        "st",
+        "nd",
+        "rd",
+        "m",
+        "g",
+        "l",
+        "h",
+        "s",
+        "usd",
+        "eur",
+        "w",
+        "j",
+        "n",
+        "pa",
+        "v",
+        "a",
+        "k°",
+        "c°",
+        "deg",
+        "gb",
+        "mb",
+        "kb",
+        "tb",
+        "bps",
+        "days",
+        "dollars",
+        "cents",
+        "percent",
+    ]
+)
+_OPERATORS = re.compile(
+    r"\s*(?:\\(?:sqrt|pi|cdot|times|div|pm|ln|log|sin|cos|tan|frac|dfrac|alpha|beta|theta|infty|phi|lambda|mu|sigma|le|ge|lt|gt|neq|binom)(?![A-Za-z])|[√πϕθλ∞×·÷*^<>≤≥≠±]|[-+−/](?=\s*(?:\d|\\|\(|√|[A-Za-z](?![A-Za-z'’])))|(?:pi|sqrt|ln|log|sin|cos|tan|exp)\b|=(?=\s*[\w\\(-]))|\((?=[\w\s+\-*^\\]*\))"
+)
+_JOINED = re.compile(r"\s?:\s?\d|[-–−]\s*$|-\d|–\d|\.\d|/\s?\d|,\d")
+_LIST = re.compile(
+    r"""(?:\s*(?:\\text\s*\{)?\s*(?:[A-Za-z%°$€£]{1,12}\s*){0,2}?\s*\}?)
+        (?:[.…]{0,4}\s*[,;/|?–—-]?\s*\b(?:or|and/or)\s+|\s*[,;/|]\s*(?:(?:or|and|and/or|maybe|perhaps|possibly|else|even)\s+)*|\s*(?:,\s*)?\b(?:or|and|and/or|versus|vs\.?|to|through|but\ (?:maybe|possibly)\ (?:also\ )?)\b\s*(?:(?:maybe|perhaps|possibly|even|else|it\ (?:could|might)\ be|the\ answer\ is)\s+)*|\s*&\s*|\s*(?:或|和|oder|ou|или)\s*)
+        (?:about\s+)?[-−+]?\s?(?:\\?[$€£¥₹]\s?)?(?=[\d\\.(])(?:\\(?:frac|dfrac|sqrt|boxed)|[\d.(])""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_BESIDE = re.compile(r"\s+(?:[A-Za-z]+,?\s+)?[-−+]?\d")
+_OR_BEFORE = re.compile(
+    r"(?:\d[\d.,/]*\s*(?:[A-Za-z%$]+\s+){0,2}?(?:[-–—,;?.…]+\s*)?(?:or|and/or|或|/|versus|vs\.?)\s*(?:(?:maybe|perhaps|even|possibly)\s+)?(?:[A-Za-z]\s*=\s*)?[$€£]?)$",
+    re.IGNORECASE,
+)
+
+
+_FUNCTIONS = frozenset(["pi", "sqrt", "ln", "log", "sin", "cos", "tan", "exp", "or", "and", "to"])
+_HALF = re.compile(
+    r"\s+and\s+(?:an?|one)[\s-]+(half|third|quarter|fourth|fifth|eighth|tenth)\b", re.IGNORECASE
+)
+_PARTS = {"half": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "eighth": 8, "tenth": 10}
+_MINUS = re.compile(r"(?<![\w)}]\s)\b(?:minus|negative)\s+(?=[$\d.\\])", re.IGNORECASE)
+
+
+class Quantity(NamedTuple):
+    """A number and its unit, if that is known."""
+
+    value: Fraction
+    unit: str = ""
+
+    def same(self, other: Quantity) -> bool:
+        return self.converted(other) == other.value
+
+    def converted(self, other: Quantity) -> Fraction | None:
+        """Return the value in the other's unit; None if the units do not agree."""
+        mine, theirs = _UNITS.get(self.unit), _UNITS.get(other.unit)
+        if mine is None or theirs is None or self.unit == other.unit:
+            return self.value
+        if mine[0] != theirs[0] or not theirs[1]:
+            return None
+        return self.value * mine[1] / theirs[1]
+
+
+class Final(NamedTuple):
+    """The number that a response gives as its answer, or why it gives none."""
+
+    quantity: Quantity | None
+    why: str = "no number is given as the answer"
+
+
+NO_NUMBER = Final(None)
 
 
 def final_answer(text: str, *, need_marker: bool | Literal["####"] = False) -> Fraction | None:
-    """Return the number that *text* gives as its answer, or None; see the module's docstring.
+    """Return the number that *text* gives as its answer, or None; see the module's docstring."""
+    found = final_quantity(text, need_marker=need_marker).quantity
+    return None if found is None else found.value
+
+
+def final_quantity(text: str, *, need_marker: bool | Literal["####"] = False) -> Final:
+    """Return the number that *text* gives as its answer, or why it gives none.
 
     *need_marker*: without a marker there is no answer; "####": and no other marker is one.
     """
-    text = text[-TAIL_CHARS:]
-    _, closed, after = text.rpartition("</think>")
-    if closed:
-        text = after
-    elif re.match(r"\s*<think>", text):
-        return None
-    if not text.isascii():
-        text = _in_ascii(text)
-    if "^" in text:
-        text = _OTHER_EXPONENT.sub("", text)
-    marker = None
-    for found in _MARKER.finditer(text):
-        if need_marker != "####" or found["hash"]:
-            marker = found
-    if marker is None:
-        return None if need_marker else _last_number(text)
-    return _number_in(_answer_part(text, marker))
+    rest = after_think(text[-TAIL_CHARS:] if len(text) > TAIL_CHARS else text)
+    if rest is None:
+        return Final(None, "the thinking never ends")
+    text = in_ascii(rest)
+    marked = claims(text, only="hash" if need_marker == "####" else None)
+    found = commitment(text, _value_of, found=marked)
+    if found is None:
+        return NO_NUMBER if need_marker else _last(text)
+    if found.text is None:
+        return Final(None, found.why)
+    assert found.claim is not None
+    return marked_quantity(found.text, found.claim)
 
 
-def _in_ascii(text: str) -> str:
+def in_ascii(text: str) -> str:
     """Write full-width and other digits, fractions and exponents in ASCII.
 
     No-break spaces stay apart from spaces, and characters that stand for whole sentences stay as they are.
     """
-    text = _SUPERSCRIPT.sub(lambda found: f"^{{{found[0].translate(_FROM_SUPERSCRIPT)}}}", text)
-    text = _FRACTION_AFTER_DIGIT.sub(" ", _SUBSCRIPT.sub("", text))
-    forms = {ord(c): unicodedata.normalize("NFKC", c) for c in set(text) - _KEPT}
-    return text.translate({c: form for c, form in forms.items() if len(form) <= 4})
+    if not text.isascii():
+        text = _SUPERSCRIPT.sub(lambda found: f"^{{{found[0].translate(_FROM_SUPERSCRIPT)}}}", text)
+        text = _FRACTION_AFTER_DIGIT.sub(" ", _SUBSCRIPT.sub("", text))
+        forms = {ord(c): _form(c) for c in set(text) - _KEPT}
+        text = text.translate({c: form for c, form in forms.items() if len(form) <= 4})
+    text = _MINUS.sub("-", text)
+    if "\\" in text:
+        text = _WRAPPER.sub(r" \1", _WRAPPER.sub(r" \1", text))
+    return _OTHER_EXPONENT.sub("", text) if "^" in text else text
 
 
-def read_number(value: Any) -> Fraction | None:
+def _form(char: str) -> str:
+    if char in "。？！；：":  # sentences' own marks stay
+        return char
+    if char == "٬":
+        return ","
+    if char == "٫":
+        return "."
+    if unicodedata.category(char) == "Nd":
+        return str(unicodedata.decimal(char))
+    return unicodedata.normalize("NFKC", char)
+
+
+def read_quantity(value: Any) -> Quantity | None:
     """Return a reference's number, from a number, its text, or a worked solution."""
     if isinstance(value, bool):
         return None
-    if isinstance(value, int):
-        return Fraction(value)
+    if isinstance(value, Rational):  # int and Fraction, and numpy's integers
+        return Quantity(Fraction(int(value.numerator), int(value.denominator)))
     if isinstance(value, float):
-        return Fraction(str(value)) if value == value and abs(value) != float("inf") else None
-    return final_answer(value) if isinstance(value, str) else None
+        return Quantity(Fraction(str(value))) if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return Quantity(Fraction(value)) if value.is_finite() and abs(value.adjusted()) < 10_000 else None
+    if not isinstance(value, str):
+        return None
+    text = in_ascii(after_think(value) or "")
+    if marked := claims(text):
+        found = commitment(text, _value_of, found=marked)
+        if found is None or found.text is None or found.claim is None:
+            return None
+        return marked_quantity(found.text, found.claim).quantity
+    return _only(text)
+
+
+def read_number(value: Any) -> Fraction | None:
+    """Return a reference's number without its unit; see `read_quantity`."""
+    found = read_quantity(value)
+    return None if found is None else found.value
 
 
 def shown(number: Fraction) -> str:
@@ -131,59 +334,308 @@ def shown(number: Fraction) -> str:
     return f"{float(number):.12g}"
 
 
-def _answer_part(text: str, marker: re.Match[str]) -> str:
-    """Return a marker's content: its braces, its tag, or the rest of its line or sentence."""
-    rest = text[marker.end() :]
-    if marker["boxed"]:
-        depth = 1
-        for i, char in enumerate(rest):
-            depth += (char == "{") - (char == "}")
-            if depth == 0:
-                return rest[:i]
-        return rest.split("\n", 1)[0]
-    if marker["tag"]:
-        return rest.split("</answer>", 1)[0]
-    line = rest.lstrip(" \t*_:").lstrip("\n" if not marker["hash"] else "").split("\n", 1)[0]
-    end = _SENTENCE_END.search(line)
-    return line[: end.start()] if end else line
+def whole_quantity(text: str) -> Quantity | None:
+    """Return the number that *text* is, with its unit; None if it is more or less than one."""
+    if len(text) > _MAX_CHARS:
+        return None
+    text = _bare(in_ascii(text)).strip()
+    text = re.sub(r"(?<=[\d}%)])[.!?,;:]+$", "", text).strip()
+    if len(text) >= 2 and text[0] == "(" and text[-1] == ")" and "(" not in text[1:]:
+        text = text[1:-1].strip()
+    if text.endswith("!"):
+        return None
+    match = _NUMBER.match(text)
+    if match is None or not match.end():
+        words = number_in_words(text)
+        return None if words is None else Quantity(words)
+    if re.fullmatch(r"\d{1,3} \d{3}", text):
+        return Quantity(Fraction(int(text.replace(" ", ""))))
+    value = _value(match)
+    if value is None:
+        return None
+    value, unit, end = _with_unit(text, match, value)
+    return Quantity(value, unit) if not text[end:].strip(" .!") else None
 
 
-def _number_in(part: str) -> Fraction | None:
-    """Return the number after the last `=` of *part*, else its first."""
-    for piece in reversed(part.split("=")) if "=" in part else [part]:
+def number_in_words(text: str) -> Fraction | None:
+    """Read an English number such as "forty-two"; None if the text is something else."""
+    words = re.sub(r"[-\s]+", " ", text.strip(" .!*\"'$").lower()).split()
+    if not words or len(words) > 20:
+        return None
+    negative = words[0] in ("minus", "negative")
+    total = group = 0
+    seen = False
+    for word in words[negative:]:
+        if word == "and" and seen:
+            continue
+        if word in _SMALL:
+            if seen and group % 100 and not (group % 10 == 0 and _SMALL[word] < 10 and group % 100 >= 20):
+                return None
+            group += _SMALL[word]
+        elif word == "hundred":
+            group = (group or 1) * 100
+        elif word in _LARGE:
+            total += (group or 1) * _LARGE[word]
+            group = 0
+        else:
+            return None
+        seen = True
+    return Fraction(-(total + group) if negative else total + group) if seen else None
+
+
+_ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+_SMALL = {word: i for i, word in enumerate(_ONES.split())} | {
+    word: 10 * i
+    for i, word in enumerate(
+        ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], 2
+    )
+}
+_LARGE = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+
+
+def _bare(text: str) -> str:
+    """Remove what decorates a number: bold, dollars of LaTeX, wrappers of text."""
+    text = re.sub(r"(?<=[\d)])\*\*(?=[-\d(])", "^", text)
+    text = text.replace("\\%", "%").replace("^\\circ", "°").replace("^{\\circ}", "°").replace("\\degree", "°")
+    text = re.sub(r"\\\$(?=\s?\d)", "US$", text)
+    if text.count("$") >= 2 or "\\" in text:
+        text = (
+            re.sub(r"\$(?=\s*[-\\(\d.]*[^\d\s.,])|\$(?=\s*$)|(?<=\d)\$", "", text)
+            if text.count("$") % 2 == 0
+            else text
+        )
+    return re.sub(r"\*\*|__|`|\\(?:left|right|displaystyle)(?![A-Za-z])|\\[()\[\]]", "", text)
+
+
+def marked_quantity(text: str, claim: Claim) -> Final:
+    """Return the number of what a marker marks."""
+    part = _bare(text)
+    # in boxes alone, a factorial is one
+    if claim.kind == "boxed" and (factorial := re.fullmatch(r"\s*(\d{1,2})!\s*", part)):
+        return Final(Quantity(Fraction(math.factorial(int(factorial[1])))))
+    if claim.kind != "boxed" and "\\boxed" in part and (inner := claims(text, only="boxed")):
+        return marked_quantity(inner[-1].text, inner[-1])
+    if claim.kind in ("words", "hash"):
+        part = sentence(part)
+    if (whole := whole_quantity(part)) is not None:
+        return Final(whole)
+    part = part[:2000]
+    pieces = part.split("=") if "=" in part else [part]
+    for piece in reversed(pieces):
+        if (
+            whole := whole_quantity(re.split(r"\b(?:because|since|as|where|when|if)\b", piece)[0])
+        ) is not None:
+            return Final(whole)
+    for piece in reversed(pieces):
         for match in _NUMBER.finditer(piece):
-            if (value := _value(match)) is not None:
-                return value
+            if (value := _value(match)) is None:
+                return NO_NUMBER
+            return _judged(piece, match, value)
+    words = number_in_words(re.split(r"[,;(]|\b(?:because|since)\b", part)[0])
+    return NO_NUMBER if words is None else Final(Quantity(words))
+
+
+def _judged(text: str, match: re.Match[str], value: Fraction) -> Final:
+    """Return a number in a text, unless it is a part of something else, or one of several."""
+    if why := _partial(text, match):
+        return Final(None, why)
+    value, unit, _ = _with_unit(text, match, value)
+    before = text[max(0, match.start() - 80) : match.start()]
+    if re.search(
+        r"\b(?:not|n['’]t|never|except|without|other\s+than|rather\s+than|less\s+than|more\s+than|greater\s+than|at\s+least|at\s+most|under|over|below|above)\s*[$*(]*$",
+        before,
+        re.IGNORECASE,
+    ):
+        return Final(None, "the answer is denied, or a bound")
+    if re.search(
+        r"\b(?:maybe|perhaps|possibly|might\s+be|may\s+be|could\s+be|either|between)\b[^,;]{0,30}$",
+        before,
+        re.IGNORECASE,
+    ):
+        return Final(None, "the answer is only possible")
+    rest = text[match.end() : match.end() + 100]
+    if (_LIST.match(rest) or _BESIDE.match(rest)) and not _same_again(rest, value):
+        return Final(None, "several numbers are given as the answer")
+    return Final(Quantity(value, unit))
+
+
+def _same_again(rest: str, value: Fraction) -> bool:
+    """Whether the next number is the same: "5, or 5.0"."""
+    following = _NUMBER.search(rest)
+    return following is not None and _value(following) == value
+
+
+def _partial(text: str, match: re.Match[str]) -> str | None:
+    """Return why a number is only a part of something, or None."""
+    before, after = text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 80]
+    why = "the number is a part of an expression"
+    if re.search(r"[A-Za-z][({]\s*$", before):
+        return why
+    if re.search(r"[A-Za-z_\\](?<!US)(?<!\\)$|[A-Za-z_]$", before) and not re.search(
+        r"(?:\\[,;: ]|Rs|USD|EUR|RM)$", before
+    ):
+        return why
+    if re.search(
+        r"(?:[\w)}\]]\s*[*×·^/÷+]|\w\s+[-−–]|\\(?:times|cdot|pm|div)|[√±^_<>≤≥]|\\(?:sqrt|frac|log|ln|sin|cos|tan|binom|log_)\s*\{?|[\w)]\s?[:/])\s*[({]*$",
+        before,
+    ):
+        return why
+    if re.search(r"\d[-–:.,/]$", before):
+        return why
+    if _JOINED.match(after) or (after[:1] == "!" and after[1:2] not in ("", " ", "\n")):
+        return why
+    unit = re.match(r"([A-Za-z]+)", after)
+    if unit and unit[1].lower() not in _GLUED_UNITS and unit[1].lower() not in _MAGNITUDES:
+        return why
+    if _OPERATORS.match(after):
+        return why
+    if re.match(r"\s*\\?[a-z](?![A-Za-z'’])(?!\s+[a-z]{2,})(?:\s*[-+^*=)]|\s*$)", after) and not re.match(
+        r"\s*[mghslaA](?![A-Za-z])", after
+    ):
+        return why
+    if before.count("{") > before.count("}"):
+        return why
+    if re.search(r"[(\[{]\s*$", before) and re.match(r"\s*,", after):
+        return why
     return None
 
 
-def _last_number(text: str) -> Fraction | None:
+def _with_unit(text: str, match: re.Match[str], value: Fraction) -> tuple[Fraction, str, int]:
+    """Return the value with its magnitude, the known unit, and where they end."""
+    end = match.end()
+    if half := _HALF.match(text, end):
+        return value + Fraction(1, _PARTS[half[1].lower()]), "", half.end()
+    if magnitude := _MAGNITUDE.match(text, end):
+        value *= _MAGNITUDES[(magnitude[1] or magnitude[2]).lower()]
+        end = magnitude.end()
+    money = (match["money"] or "").strip().lower().lstrip("\\")
+    if money:
+        return value, money if money in _UNITS else "", end
+    if (word := _UNIT_WORD.match(text, end)) is None:
+        return value, "", end
+    name = next(group for group in word.groups()[:5] if group)
+    if (rate := _RATE.match(text, word.end())) and _UNITS.get(rate[1].lower()):
+        return value, "", rate.end()
+    if word[6]:
+        return value, "", word.end()
+    key = name if name in _CASED_UNIT else name.lower()
+    key = key if key in _UNITS else key if len(key) > 1 else ""
+    if (len(name) == 1 and name not in _UNITS) or name.lower() in _FUNCTIONS:
+        return value, "", end
+    return value, key if key in _UNITS else "", word.end() if key in _UNITS or len(name) > 1 else end
+
+
+def _last(text: str) -> Final:
+    """Return the last number of a text without a marker."""
     last = None
-    for match in _NUMBER.finditer(text):
-        last = match
-    return None if last is None else _value(last)
+    digits = max(text.rfind(digit) for digit in "0123456789")
+    window = 2_000
+    while digits >= 0 and last is None:
+        start = max(0, digits - window)
+        for match in _NUMBER.finditer(text, start, digits + _MAX_DIGITS):
+            whole = start == 0 or match.start() > start + _MAX_DIGITS  # or it may begin before the window
+            before = text[max(0, match.start() - 1) : match.start()]
+            if whole and (
+                match["dec"] is None or not (before.isascii() and (before.isalpha() or before == "_"))
+            ):
+                last = match
+        if start == 0:
+            break
+        window *= 4
+    if last is None:
+        words = number_in_words(sentence(text.strip())) if len(text) < 200 else None
+        return NO_NUMBER if words is None else Final(Quantity(words))
+    if (value := _value(last)) is None:
+        return NO_NUMBER
+    start = text.rfind("\n", 0, last.start()) + 1
+    if (last["sign"] or "").endswith((" ", "\n")):
+        if not text[start : last.start()].strip():  # a list's dash
+            value = abs(value)
+        elif not re.search(
+            r"[=:(,]\s*$|\b(?:is|equals|of|be)\s*$", text[max(start, last.start() - 20) : last.start()]
+        ):
+            return Final(None, "the number is a part of an expression")
+    if why := unsettled(text, last.start(), last.end()):
+        return Final(None, why)
+    before = text[max(start, last.start() - 60) : last.start()]
+    if _OR_BEFORE.search(before):
+        return Final(None, "several numbers are given as the answer")
+    after = text[last.end() : last.end() + 60]
+    if _glued(before, after):
+        return Final(None, "the number is a part of an expression")
+    value, unit, _ = _with_unit(text[: last.end() + 60], last, value)
+    return Final(Quantity(value, unit))
+
+
+def _glued(before: str, after: str) -> bool:
+    """Whether a text's last number is a part of a word or an expression."""
+    if re.search(
+        r"(?:[A-Za-z_]|\d[:]|\d[-–](?=$)\s?|\\(?:sqrt|frac|log|ln)\s*\{?|[√^_])$", before
+    ) and not re.search(r"(?:USD|EUR|Rs|RM|US\$)$", before):
+        return True
+    unit = re.match(r"([A-Za-z]+)", after)
+    if unit and unit[1].lower() not in _GLUED_UNITS and unit[1].lower() not in _MAGNITUDES:
+        return True
+    return bool(re.match(r"\s*(?:\\(?:sqrt|pi|ln|log|sin|cos|tan)(?![A-Za-z])|[√π])", after))
+
+
+def _only(text: str) -> Quantity | None:
+    """Return a reference's only number; None if it has several, or none of its own."""
+    if (whole := whole_quantity(text)) is not None:
+        return whole
+    part = text.rpartition("=")[2] if re.search(r"=\s*[-$\d.\\(]", text) else text
+    if (whole := whole_quantity(part)) is not None and not re.search(
+        r"\b(?:or|and)\b|[,;]", text.rpartition("=")[0]
+    ):
+        return whole
+    if part is not text and re.search(r"\b(?:or|and)\b|[,;]", text.rpartition("=")[0]):
+        return None
+    bare = _bare(part)
+    found = list(islice(_NUMBER.finditer(bare), 2))
+    if len(found) != 1 or (value := _value(found[0])) is None:
+        return None
+    return _judged(bare, found[0], value).quantity
+
+
+def _value_of(text: str) -> Fraction | None:
+    """For comparing two marked texts: their number."""
+    found = whole_quantity(sentence(text))
+    if found is not None:
+        return found.value
+    for match in _NUMBER.finditer(text[:200]):
+        return _value(match)
+    return None
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
     if match.end() - match.start() > _MAX_DIGITS:
         return None
     try:
-        if match["num"]:
-            value = _plain(match["num"]) / _plain(match["den"])
+        if num := match["num"] or match["num1"]:
+            value = _plain(num) / _plain(match["den"] or match["den1"])
+            if match["mwhole"]:
+                value += int(match["mwhole"])
         elif match["whole"]:
             value = int(match["whole"]) + Fraction(int(match["mnum"]), int(match["mden"]))
         elif match["fnum"]:
             value = _plain(match["fnum"]) / _plain(match["fden"])
+        elif root := match["root"] or match["root1"] or match["root2"]:
+            square = int(_plain(root))
+            if math.isqrt(square) ** 2 != square:
+                return None
+            value = Fraction(math.isqrt(square) * int(match["times"] or 1))
         else:
             value = _plain(match["dec"])
             if power := match["exp"] or match["pow"]:
+                power = power.replace("−", "-")
                 if abs(int(power)) > _MAX_POWER:
                     return None
                 value *= Fraction(10) ** int(power)
-            elif match["to"]:
-                if abs(int(match["to"])) * len(match["dec"]) > _MAX_POWER:
+            elif to := match["to"]:
+                to = to.replace("−", "-")
+                if abs(int(to)) * len(match["dec"]) > _MAX_POWER:
                     return None
-                value **= int(match["to"])
+                value **= int(to)
     except (ZeroDivisionError, ValueError):
         return None
     negative = (match["sign"] or match["sign2"] or "+").strip() != "+"
@@ -191,4 +643,10 @@ def _value(match: re.Match[str]) -> Fraction | None:
 
 
 def _plain(text: str) -> Fraction:
+    if re.fullmatch(r"\d{1,3}(?:\.\d{3})+,\d{1,2}", text):
+        text = text.replace(".", "").replace(",", ".")
+    elif re.fullmatch(r"\d+,\d{1,2}|0,\d+", text):
+        text = text.replace(",", ".")
+    elif re.fullmatch(r"\d{1,3}(?:\.\d{3}){2,}", text):
+        text = text.replace(".", "")
     return Fraction(_SEPARATORS.sub("", text))

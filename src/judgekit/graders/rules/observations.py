@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from itertools import pairwise
 from typing import Any, Literal
 
 from judgekit.graders.rules.expected import expected_calls
 from judgekit.graders.rules.text import Rule, at_least, one_of, share
 from judgekit.graders.rules.trajectory import Trajectory, read_trajectory
+from judgekit.graders.rules.work import calls_of, elsewhere
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 _WORD = re.compile(r"\S+")
@@ -53,7 +54,11 @@ class InformationGain(Rule):
         self.threshold = threshold
         self.decay = decay
 
-    def grade(self, rollout: Rollout, /) -> Grade:
+    def grade(self, rollout: Rollout, /) -> Grade | Awaitable[Grade]:
+        seen = calls_of(rollout)
+        return elsewhere(self, rollout, seen * seen, seen) or self._here(rollout)
+
+    def _here(self, rollout: Rollout) -> Grade:
         observations = [o for o in read_trajectory(rollout).observations if o.text.strip()]
         if not observations:
             return Abstained("nothing was observed")

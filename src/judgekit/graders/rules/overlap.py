@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from judgekit.graders.rules.english import words
-from judgekit.graders.rules.text import Compared, Part, Several, at_least, needs, normalised, one_of, share
+from judgekit.graders.rules.text import Compared, Part, Several, at_least, needs, normaliser, one_of, share
 
 Measure = Literal["jaccard", "dice", "smaller", "reference", "cosine"]
 MEASURES = ("jaccard", "dice", "smaller", "reference", "cosine")
@@ -21,8 +21,8 @@ class Overlap(Compared):
     *of*: "jaccard" (of the tokens in either), "dice" (F1 of the two sets), "smaller" (of the smaller set: the overlap
     coefficient), "reference" (of the reference's), or "cosine" (of the vectors of counts, where repetition counts).
     *unit*: "words" (between spaces) or "characters" (without spaces). *ngram*: compare runs of so many tokens; a text
-    with fewer is one run. *normalise*: apply SQuAD's normalisation first; else *ignore_case* compares without case. Two
-    texts without a token are equal. Abstains without a reference text.
+    with fewer is one run. *normalise*: apply SQuAD's normalisation first; else *ignore_case* compares without case. An
+    answer without a token scores 0. Abstains without a reference text.
 
     Source: Jaccard 1912, Dice 1945, Szymkiewicz–Simpson; the first two and the cosine are among OpenJudge's
     similarities, the shares of the reference's words and characters among its string matches.
@@ -52,9 +52,10 @@ class Overlap(Compared):
         self.inline_limit = 40_000 // ngram
 
     def compare(self, answer: str, reference: str) -> float:
-        mine, theirs = self._tokens(answer), self._tokens(reference)
+        way = normaliser(reference) if self.normalise else str.casefold if self.ignore_case else str
+        mine, theirs = self._tokens(way(answer)), self._tokens(way(reference))
         if not mine or not theirs:
-            return float(not mine and not theirs)
+            return 0.0
         if self.of == "cosine":
             return _cosine(Counter(mine), Counter(theirs))
         a, b = set(mine), set(theirs)
@@ -65,10 +66,6 @@ class Overlap(Compared):
         return common / whole
 
     def _tokens(self, text: str) -> list[Any]:
-        if self.normalise:
-            text = normalised(text)
-        elif self.ignore_case:
-            text = text.casefold()
         tokens = text.split() if self.unit == "words" else list("".join(text.split()))
         return tokens if self.ngram == 1 else ngrams(tokens, min(self.ngram, len(tokens)))
 
@@ -103,7 +100,7 @@ class Gleu(Compared):
             answer, reference = answer.lower(), reference.lower()
         mine, theirs = self._runs(answer.split()), self._runs(reference.split())
         whole = max(mine.total(), theirs.total())
-        return (mine & theirs).total() / whole if whole else 1.0
+        return (mine & theirs).total() / whole if whole else 0.0
 
     def _runs(self, tokens: Sequence[str]) -> Counter[tuple[str, ...]]:
         return Counter(run for n in range(1, self.max_order + 1) for run in ngrams(tokens, n))
@@ -147,7 +144,7 @@ class Meteor(Compared):
     def compare(self, answer: str, reference: str) -> float:
         mine, theirs = words(answer.lower()), words(reference.lower())
         if not mine or not theirs:
-            return float(not mine and not theirs)
+            return 0.0
         pairs = self._aligned(mine, theirs)
         if not pairs:
             return 0.0
@@ -155,6 +152,9 @@ class Meteor(Compared):
         mean = precision * recall / (self.alpha * precision + (1 - self.alpha) * recall)
         chunks = 1 + sum((j - i, b - a) != (1, 1) for (i, a), (j, b) in pairwise(pairs))
         return float((1 - self.gamma * (chunks / len(pairs)) ** self.beta) * mean)
+
+    def has_tokens(self, reference: str) -> bool:
+        return bool(words(reference.lower()))
 
     def _aligned(self, mine: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
         """Pair equal words, then words of one stem; where there is a choice, the word after the last pair's."""

@@ -7,19 +7,25 @@ import math
 import re
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError, did_you_mean
+from judgekit.graders.rules.committed import after_think as after_think
+from judgekit.graders.rules.committed import claims, commitment
+from judgekit.graders.rules.stored import as_python
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
-Part = Literal["after_think", "whole", "answer", "boxed", "last_line"]
-"""The part of a response to use as its answer: the text after the last `</think>` (all of it if there is none), all
-of it, the last `<answer>…</answer>`, the last `\\boxed{…}`, or the last non-empty line."""
+Part = Literal["after_think", "whole", "answer", "answer_or_rest", "boxed", "last_line"]
+"""The part of a response to use as its answer: the text after the thinking (all of it if there is none), all
+of it, the last `<answer>…</answer>`, that one or else the text after the thinking, the last `\\boxed{…}`, or the last
+non-empty line. Different answers or boxes side by side are none, nor is a box that does not end."""
 Several = Literal["any", "best", "all"]
 """Which of several references decides: the best match ("any" and "best" mean the same for a score), or the worst
 ("all")."""
 
-PARTS = ("after_think", "whole", "answer", "boxed", "last_line")
+PARTS = ("after_think", "whole", "answer", "answer_or_rest", "boxed", "last_line")
 SEVERAL = ("any", "best", "all")
 
 
@@ -69,39 +75,6 @@ def needs(grader: str, module: str, extra: str) -> str:
     return module
 
 
-def after_think(text: str) -> str | None:
-    """Return the text after the last `</think>`, or all of it; None if a `<think>` is still open."""
-    _, closed, after = text.rpartition("</think>")
-    if closed:
-        return after
-    return None if text.lstrip()[:7] == "<think>" else text
-
-
-_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{")
-_BRACE = re.compile(r"\\[{}]|[{}]")
-
-
-def last_boxed(text: str) -> str | None:
-    """Return the content of the last `\\boxed{…}` or `\\fbox{…}`; None if it does not close."""
-    span = last_box(text)
-    return None if span is None else text[slice(*span)]
-
-
-def last_box(text: str) -> tuple[int, int] | None:
-    """Return where `last_boxed` is: the half-open span between its braces."""
-    opening = None
-    for opening in _BOX.finditer(text):  # noqa: B007 - the last one is wanted
-        pass
-    if opening is None:
-        return None
-    depth = 1
-    for brace in _BRACE.finditer(text, opening.end()):
-        depth += {"{": 1, "}": -1}.get(brace[0], 0)
-        if depth == 0:
-            return opening.end(), brace.start()
-    return None  # it does not close; an earlier one is not the answer
-
-
 def part_of(text: str, part: Part) -> str | None:
     """Return the answer part of a response, stripped; None if it has none."""
     if part == "whole":
@@ -109,19 +82,43 @@ def part_of(text: str, part: Part) -> str | None:
     rest = after_think(text)
     if rest is None:
         return None
-    if part == "answer":
-        _, opened, found = rest.rpartition("</answer>")[0].rpartition("<answer>")
-        return found.partition("</answer>")[0].strip() if opened else None
+    if part in ("answer", "answer_or_rest"):
+        if "</answer>" in rest and "<answer>" in rest.partition("</answer>")[0]:
+            return _marked(rest, "tag")
+        return rest.strip() if part == "answer_or_rest" and "<answer>" not in rest else None
     if part == "boxed":
-        boxed = last_boxed(rest)
-        return None if boxed is None else boxed.strip()
+        return _marked(rest, "boxed")
     if part == "last_line":
         return rest.rstrip().rpartition("\n")[2].strip()
     return rest.strip()
 
 
+def _marked(text: str, kind: Literal["tag", "boxed"]) -> str | None:
+    """Return what the last tag or box holds; None if it is not closed, or others stand beside it."""
+    found = [claim for claim in claims(text, only=kind) if claim.complete or kind == "boxed"]
+    marked = commitment(text, lambda part: " ".join(part.split()), found=found)
+    if marked is None or marked.claim is None or (marked.text is None and marked.why not in STATED):
+        return None
+    return marked.claim.text.strip()
+
+
+STATED = ("the answer is denied", "the answer is only possible")
+"""What an answer may say in its own words, where it is compared as a text."""
+
+
+def truths(rollout: Rollout) -> list[Any]:
+    """Return the reference's accepted answers as Python's values, numpy's converted.
+
+    A list accepts each of its values. `{"target": …}`, as in Search-R1's data, is its target.
+    """
+    truth = as_python(rollout.ground_truth)
+    while isinstance(truth, Mapping) and "target" in truth:
+        truth = truth["target"]
+    return list(truth) if isinstance(truth, list | tuple | set | frozenset) else [truth]
+
+
 def references(truth: Any) -> list[str]:
-    """Return the references as texts, from texts, numbers or a list; other values are ignored.
+    """Return the references as texts, from texts, numbers, truth values or a list; other values are ignored.
 
     `{"target": …}`, as in Search-R1's data, is its target.
     """
@@ -132,7 +129,7 @@ def references(truth: Any) -> list[str]:
         if isinstance(value, str):
             if value.strip():
                 found.append(value)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        elif isinstance(value, int | float | Fraction | Decimal) and math.isfinite(value):
             found.append(str(value))
     return found
 
@@ -161,10 +158,17 @@ class Compared(Rule):
         accepted = references(rollout.ground_truth)
         if not accepted:
             return NO_REFERENCE
+        usable = [reference for reference in accepted if self.has_tokens(reference)]
+        if not usable:
+            return Abstained("the reference has nothing to compare")
         answer = part_of(rollout.response, self.part)
         if answer is None:
             return Graded(0.0, f"the response has no answer ({self.part})")
-        return self.against(answer, accepted)
+        return self.against(answer, usable)
+
+    def has_tokens(self, reference: str) -> bool:
+        """Return whether the reference has anything that this rule compares."""
+        return True
 
     def against(self, answer: str, accepted: Sequence[str]) -> Grade:
         return Graded(decided([self.compare(answer, reference) for reference in accepted], self.several))
@@ -191,27 +195,54 @@ def normalised(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
+def normaliser(reference: str) -> Callable[[str], str]:
+    """Return SQuAD's normalisation, or a weaker one for a reference that it leaves nothing of ("A", "The", "+")."""
+    return next(way for way in (normalised, _with_articles, _as_is) if way(reference) or way is _as_is)
+
+
+def _with_articles(text: str) -> str:
+    return " ".join(text.lower().translate(_PUNCTUATION).split())
+
+
+def _as_is(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
 # possessive quantifiers: where a line is no fence, no shorter run of its characters makes it one
-_FENCE = re.compile(r"^[ \t]{0,3}(`{3,}+|~{3,}+)[ \t]*+([^\n`]*+)$", re.MULTILINE)
+_FENCE = re.compile(
+    r"^(?P<indent>[ \t]*+(?:(?:[-*+]|\d{1,3}[.)])[ \t]++)?)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^\n`]*+)$"
+    r"|^[^\n`]*+(?<=[ \t])(?P<behind>`{3,}+)(?P<language>[A-Za-z][\w+#.-]*+)[ \t]*+$",
+    re.MULTILINE,
+)
 
 
 def code_blocks(text: str) -> list[tuple[str, str]]:
-    """Return fenced blocks as (language in lower case, content); an unclosed one ends with the text."""
+    """Return fenced blocks as (language in lower case, content); an unclosed one ends with the text.
+
+    A fence may stand in a list, whose indentation its lines share, or behind words if it names its language.
+    """
     blocks: list[tuple[str, str]] = []
     at = 0
     while opening := _FENCE.search(text, at):
-        fence = opening[1]
+        fence = opening["fence"] or opening["behind"]
+        indent = len((opening["indent"] or "").expandtabs(4))
         closing = re.compile(
-            rf"^[ \t]{{0,3}}{re.escape(fence[0])}{{{len(fence)},}}+[ \t]*+$", re.MULTILINE
+            rf"^[ \t]{{0,{indent + 3}}}{re.escape(fence[0])}{{{len(fence)},}}+[ \t]*+$", re.MULTILINE
         ).search(text, opening.end())
         end = closing.start() if closing else len(text)
-        words = opening[2].split()
-        language = words[0].lower() if words else ""
-        blocks.append((language, text[opening.end() + 1 : end].removesuffix("\n")))
+        words = (opening["info"] or opening["language"] or "").strip().strip("{}").split()
+        language = words[0].lower().lstrip(".") if words else ""
+        content = text[opening.end() + 1 : end].removesuffix("\n")
+        blocks.append((language, _dedented(content, indent) if indent else content))
         if closing is None:
             break
         at = closing.end()
     return blocks
+
+
+def _dedented(content: str, indent: int) -> str:
+    """Remove a fence's indentation from the lines of its block, as far as they have it."""
+    return re.sub(rf"^[ ]{{1,{indent}}}|^\t", "", content, flags=re.MULTILINE)
 
 
 def memo(function: Callable[[], Any]) -> Callable[[], Any]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError, reads_rollout
 from judgekit.graders.rules import bfcl
 from judgekit.graders.rules.expected import AnyOf, Expected, Fields, Positional, expected_calls
+from judgekit.graders.rules.stored import without_nulls
 from judgekit.graders.rules.text import one_of
 from judgekit.graders.rules.trajectory import Call, canonical, read_trajectory
+from judgekit.graders.rules.work import calls_of, elsewhere
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Arguments = Literal["exact", "subset", "partial", "ignore"]
@@ -53,18 +55,33 @@ class _Compared:
             return Abstained(f"{self.reference} holds no calls")
         return read_trajectory(rollout).calls, wanted
 
+    def elsewhere(self, rollout: Rollout) -> Awaitable[Grade] | None:
+        """Return the grade from a worker, if there are too many calls to compare here."""
+        calls, reference = calls_of(rollout), look_up(rollout, self.reference, None)
+        wanted = reference.count("{") + 1 if isinstance(reference, str) else 1
+        wanted = len(reference) if isinstance(reference, list | tuple) else wanted
+        return elsewhere(self, rollout, calls * wanted, max(calls, wanted))
+
+    def by_name(self, wanted: Sequence[Expected]) -> dict[str, list[tuple[int, Expected]]]:
+        """Index the reference's calls by the names of their forms."""
+        found: dict[str, list[tuple[int, Expected]]] = {}
+        for j, expected in enumerate(wanted):
+            for name in {self._name(form[0]) for form in expected.forms}:
+                found.setdefault(name, []).append((j, expected))
+        return found
+
     def alike(self, call: Call, expected: Expected) -> float:
         """Compare two calls: 1 if equal, 0 if not; with "partial", the share of right arguments."""
-        return max(self._form(call, *form) for form in expected.forms)
+        given = without_nulls(call.arguments) if expected.filled else call.arguments
+        return max(self._form(call.name, given, *form) for form in expected.forms)
 
-    def _form(self, call: Call, name: str, arguments: Any, optional: frozenset[str]) -> float:
-        if self._name(call.name) != self._name(name):
+    def _form(self, called: str, given: Any, name: str, arguments: Any, optional: frozenset[str]) -> float:
+        if self._name(called) != self._name(name):
             return 0.0
         if self.arguments == "ignore":
             return 1.0
-        if not isinstance(arguments, Mapping) or not isinstance(call.arguments, Mapping):
-            return float(self._same(call.arguments, arguments))
-        given = call.arguments
+        if not isinstance(arguments, Mapping) or not isinstance(given, Mapping):
+            return float(self._same(given, arguments))
         if isinstance(arguments, Positional):
             arguments = arguments.named(given)
         right = sum(1 for k, v in arguments.items() if k in given and self._same(given[k], v))
@@ -168,7 +185,10 @@ class ToolCallMatch(_Compared):
         self.tools = tools
         self.language: bfcl.Language = language
 
-    def grade(self, rollout: Rollout, /) -> Grade:
+    def grade(self, rollout: Rollout, /) -> Grade | Awaitable[Grade]:
+        return self.elsewhere(rollout) or self._here(rollout)
+
+    def _here(self, rollout: Rollout) -> Grade:
         if self.checks == "bfcl":
             answers = bfcl.answers(look_up(rollout, self.reference, None))
             if answers is None:
@@ -176,10 +196,17 @@ class ToolCallMatch(_Compared):
             tools = look_up(rollout, self.tools, None) if isinstance(self.tools, str) else self.tools
             documents = bfcl.documents(tools)
             calls = read_trajectory(rollout).calls
-            fits = [
-                [j for j, answer in enumerate(answers) if bfcl.fits(call, answer, documents, self.language)]
-                for call in calls
-            ]
+            known: dict[str, list[int]] = {}
+            fits = []
+            for call in calls:
+                key = _key(call)
+                if key not in known:
+                    known[key] = [
+                        j
+                        for j, answer in enumerate(answers)
+                        if bfcl.fits(call, answer, documents, self.language)
+                    ]
+                fits.append(known[key])
             return self._score(len(_pairing(fits)), len(calls), len(answers))
         read = self.read(rollout)
         if isinstance(read, Abstained):
@@ -224,13 +251,37 @@ class ToolCallMatch(_Compared):
                     used.add(j)
                     total -= likeness
             return total
-        return len(_pairing([[j for j, e in enumerate(wanted) if self.alike(c, e) == 1.0] for c in calls]))
+        known: dict[str, list[int]] = {}
+        by_name = self.by_name(wanted)
+        return len(_pairing([self._fitting(call, known, by_name) for call in calls]))
+
+    def _fitting(
+        self, call: Call, known: dict[str, list[int]], by_name: Mapping[str, Sequence[tuple[int, Expected]]]
+    ) -> list[int]:
+        """Return which calls of the reference a call is; equal calls are compared once."""
+        key = _key(call)
+        if key not in known:
+            known[key] = [
+                j
+                for j, expected in by_name.get(self._name(call.name), ())
+                if self.alike(call, expected) == 1.0
+            ]
+        return known[key]
+
+
+@reads_rollout
+def _key(call: Call) -> str:
+    """A key that two calls share only if they are written alike, types and order of arguments included."""
+    return f"{call.name}\0{call.arguments!r}"
 
 
 def _pairing(options: Sequence[Sequence[int]]) -> dict[int, int]:
     """Find the largest matching by augmenting paths, without recursion."""
     owner: dict[int, int] = {}
+    free = {j for some in options for j in some}
     for start in range(len(options)):
+        if len(owner) == len(free):
+            break  # all are taken
         came: dict[int, int] = {}
         left = [start]
         end: int | None = None
@@ -282,17 +333,24 @@ class StepSequence(_Compared):
         one_of(name, "of", of, ("f1", "precision", "recall", "in_order", "exact", "prefix"))
         self.of = of
 
-    def grade(self, rollout: Rollout, /) -> Grade:
+    def grade(self, rollout: Rollout, /) -> Grade | Awaitable[Grade]:
+        return self.elsewhere(rollout) or self._here(rollout)
+
+    def _here(self, rollout: Rollout) -> Grade:
         read = self.read(rollout)
         if isinstance(read, Abstained):
             return read
         calls, wanted = read
         if not wanted:
             return Graded(float(not calls or self.of in ("in_order", "recall", "prefix")))
-        fits = [
-            sum(1 << j for j, expected in enumerate(wanted) if self.alike(call, expected) == 1.0)
-            for call in calls
-        ]
+        by_name, known = self.by_name(wanted), dict[str, int]()
+        fits: list[int] = []
+        for call in calls:
+            key = call.name if self.arguments == "ignore" else _key(call)
+            if key not in known:
+                same = by_name.get(self._name(call.name), ())
+                known[key] = sum(1 << j for j, expected in same if self.alike(call, expected) == 1.0)
+            fits.append(known[key])
         if self.of == "exact":
             return Graded(
                 float(len(calls) == len(wanted) and all(fit >> i & 1 for i, fit in enumerate(fits)))

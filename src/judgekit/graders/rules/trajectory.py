@@ -11,7 +11,7 @@ Supports the message formats that agents really use:
 - Messages wrapped as `{"message": {…}}`, calls wrapped as `{"tool_call": {…}}`.
 
 An answer belongs to the call whose id it names, else to the oldest call without an answer. Calls without answers and
-answers without calls are kept. If a rollout's messages have no assistant turn, its response is read instead.
+answers without calls are kept. What is only drafted in thinking is no call; calls between thoughts are. If a rollout's messages have no assistant turn, its response is read instead.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import reads_rollout
+from judgekit.graders.rules.committed import without_thinking
+from judgekit.graders.rules.stored import without_nulls
 from judgekit.types import Rollout, content_text
 
 
@@ -100,7 +102,7 @@ def read_trajectory(rollout: Rollout) -> Trajectory:
     found = Trajectory()
     if not rollout.messages:
         found.turns = 1
-        _read_text(rollout.response, found, observe=True)
+        _read_text(without_thinking(rollout.response), found, observe=True)
         return found
     messages = [_unwrapped_message(message) for message in rollout.messages if _is_mapping(message)]
     waiting: deque[Call] = deque()
@@ -115,7 +117,7 @@ def read_trajectory(rollout: Rollout) -> Trajectory:
                 waiting += calls
             else:
                 before = len(found.calls)
-                _read_text(content_text(message.get("content")), found, observe=not observed)
+                _read_text(without_thinking(_said(message.get("content"))), found, observe=not observed)
                 waiting.extend(call for call in found.calls[before:] if call.answer is None)
         elif message.get("type") in ("function_call", "tool_use", "custom_tool_call"):
             call = _call(message, found.turns)
@@ -125,8 +127,20 @@ def read_trajectory(rollout: Rollout) -> Trajectory:
             _observe(found, waiting, id_, text, failed)
     if not found.turns and not found.calls and not observed:  # the messages are only the prompt
         found.turns = 1
-        _read_text(rollout.response, found, observe=True)
+        _read_text(without_thinking(rollout.response), found, observe=True)
     return found
+
+
+_THOUGHTS = frozenset(
+    ("thinking", "reasoning", "reasoning_text", "redacted_thinking", "summary_text", "thought")
+)
+
+
+def _said(content: Any) -> str:
+    """Return a turn's text without its parts of thinking."""
+    if isinstance(content, list | tuple):
+        content = [b for b in content if not (_is_mapping(b) and b.get("type") in _THOUGHTS)]
+    return content_text(content)
 
 
 def looks_like_an_error(text: str) -> bool:
@@ -233,21 +247,28 @@ def _says_error(data: Mapping[str, Any]) -> bool:
 
 
 def _is_call(value: Mapping[str, Any]) -> bool:
-    inner = value.get("tool_call", value)
-    function = inner.get("function", inner) if isinstance(inner, Mapping) else None
+    inner = _first(value, "tool_call") or value
+    function = (_first(inner, "function") or inner) if isinstance(inner, Mapping) else None
     return isinstance(function, str) or (
-        isinstance(function, Mapping) and isinstance(function.get("name", function.get("tool")), str)
+        isinstance(function, Mapping) and isinstance(_first(function, "name", "tool"), str)
     )
 
 
+def _first(value: Mapping[str, Any], *keys: str) -> Any:
+    """Return the first of these keys' values that is not null."""
+    return next((found for key in keys if (found := value.get(key)) is not None), None)
+
+
 def _call(value: Mapping[str, Any], turn: int) -> Call:
-    inner = value.get("tool_call", value)
+    inner = _first(value, "tool_call")
     inner = inner if _is_mapping(inner) else value
-    function = inner.get("function", inner)
+    function = _first(inner, "function")
+    function = inner if function is None else function
     if not _is_mapping(function):
         function = {**inner, "name": function}
-    name = function.get("name", function.get("tool"))
-    key = next((key for key in _ARGUMENTS if key in function), None)
+    name = _first(function, "name", "tool")
+    present = [key for key in _ARGUMENTS if key in function]
+    key = next((key for key in present if function[key] is not None), present[0] if present else None)
     arguments = None if key is None else function[key]
     id_ = inner.get("id") or inner.get("call_id") or inner.get("tool_use_id") or ""
     return Call(str(name or ""), parsed_arguments(arguments), str(id_), turn, complete=key is not None)
@@ -264,6 +285,9 @@ def _structured_calls(message: Mapping[str, Any], turn: int) -> list[Call]:
             calls = [calls]
         if isinstance(calls, list | tuple):
             found += [_call(call, turn) for call in calls if _is_mapping(call)]
+            if _stored(calls):  # JSON text keeps its nulls
+                for call in found:
+                    call.arguments = without_nulls(call.arguments)
     if (one := message.get("function_call")) and _is_mapping(one):
         found.append(_call(one, turn))
     found += [
@@ -272,6 +296,16 @@ def _structured_calls(message: Mapping[str, Any], turn: int) -> list[Call]:
         if block.get("type") in ("tool_use", "function_call", "tool_call")
     ]
     return found
+
+
+def _stored(calls: Any) -> bool:
+    """Whether a turn's calls were stored as structs, whose absent keys are null; others are JSON text."""
+    return all(not isinstance(_call_of(call).get("arguments"), str) for call in calls if _is_mapping(call))
+
+
+def _call_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = call.get("function")
+    return function if function is not None and _is_mapping(function) else call
 
 
 def _blocks(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

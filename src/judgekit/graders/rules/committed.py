@@ -1,0 +1,420 @@
+"""Finds what a response commits to: its marked answer, and whether it stands by it.
+
+Every rule that looks for an answer asks here. A marker is a box, `####`, `<answer>`, "the answer is", "Answer:", or the
+same in other languages. The last one decides. What it marks is no answer if
+
+- the box or the tag does not end;
+- it is denied ("is not 42", "isn't", "I do not think that the answer is 42") and nothing is put in its place ("not 5
+  but 6" is 6);
+- it is only possible ("might be 42", "perhaps 42", "if the answer is 42"); "I think", "probably" and "about" commit;
+- it is taken back right after it ("The answer is 42. No, that is wrong.");
+- another answer of its kind stands beside it, without a word that says which holds (three boxes in a row).
+
+What is only thought is no answer either: text up to the end of the thinking, and thinking that never ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeVar
+
+Kind = Literal["boxed", "hash", "tag", "words"]
+Value = TypeVar("Value")
+
+_THINK = r"think|thinking|thought|thoughts|reasoning"
+_THOUGHT_ENDS = re.compile(
+    rf"</(?:{_THINK})>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|channel\|>final<\|message\|>",
+    re.IGNORECASE,
+)
+_THOUGHT_OPENS = re.compile(rf"<(?:{_THINK})>|\[THINK\]|◁think▷|<\|begin_of_thought\|>", re.IGNORECASE)
+_AGENT = re.compile(
+    rf"(?P<call><tool_call>)|(?P<opens>{_THOUGHT_OPENS.pattern})|(?:{_THOUGHT_ENDS.pattern})", re.IGNORECASE
+)
+_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{")
+_BRACE = re.compile(r"\\[{}]|[{}]")
+
+_BE = (
+    r"(?:is|are|was|be|isn['’]?t|aren['’]?t|wasn['’]?t|equals|comes?\ (?:out\ )?to"
+    r"|(?:would|should|must|could|might|may|can|will|cannot|won['’]?t|can['’]?t|couldn['’]?t|wouldn['’]?t|shouldn['’]?t)"
+    r"(?:[ \t]+not)?(?:[ \t]+(?:well|also|still|only|then|possibly|actually))?[ \t]+be(?:en)?)"
+)
+_MARKER = rf"""
+    (?P<hash>\#{{4}})(?!\#)
+  | (?P<boxed>\\(?:boxed|fbox)\s{{0,4}}\{{)
+  | (?P<tag><answer>)
+  | (?<![a-z])(?:{{nouns}})(?:[ \t]+(?:choice|option|letter|here))?["']?[ \t]{{0,4}}(?:[*_]{{1,3}})?\s{{0,4}}
+      (?P<verb>(?:(?:(?:most|very)[ \t]+)?(?:probably|likely|possibly|perhaps|maybe|certainly|definitely|clearly|therefore|thus|hence|then|also|indeed)[ \t]+)?{_BE}|=|:)
+      (?![a-z])(?:[*_]{{1,3}})?[ \t]{{0,4}}:?
+  | ^[ \t>*_]{{0,8}}a[ \t]{{0,4}}(?:\*\*)?:
+  | (?:答案|答え|解答|正解|정답|답)(?:[ \t]*(?:是|为|為|選|选|应为|应该是|は|은|는))?[ \t]*(?:[*_]{{1,3}})?[ \t]*[:：]?
+  | (?<![a-zà-ÿ])(?:respuesta|réponse|reponse|antwort|risposta|resposta|ответ)(?:[ \t]+(?:final|correcta|finale|correcte|richtig))?[ \t]*(?:[*_]{{1,3}})?[ \t]*
+      (?:es|est|ist|è|é|[:：]|-|—)(?![a-zà-ÿ])(?:[*_]{{1,3}})?[ \t]{{0,4}}:?
+    """
+_FLAGS = re.VERBOSE | re.IGNORECASE | re.MULTILINE
+_ANSWER = re.compile(_MARKER.replace("{nouns}", "answers?"), _FLAGS)
+_CHOICE = re.compile(
+    _MARKER.replace("{nouns}", "answers?|choice|option|solution")
+    + r"|(?:故|应该?|所以|因此|我)?选(?:择|项)?[ \t]*(?:是|为|[:：])?[ \t]*(?=[（(]?[A-Za-zＡ-Ｚ])",
+    _FLAGS,
+)
+_SENTENCE_END = re.compile(r"(?:(?<!\.)[.!?](?=\s|$)(?!\s*\d)|[。！？])")
+
+_ADVERBS = (
+    r"(?:(?:definitely|certainly|clearly|obviously|absolutely|surely|really|actually|simply|just|therefore|thus|hence|"
+    r"most|very|in\s+fact|of\s+course|by\s+no\s+means|at\s+all)\W+){0,3}"
+)
+_DENIED = re.compile(
+    rf"^\W*{_ADVERBS}(?:not\b(?!\s+only\b)|n['’]t\b|never\b|neither\b|no\s+longer\b|nowhere\s+near\b|anything\s+but\b|"
+    r"other\s+than\b|(?:different|far)\s+from\b|anything\s+except\b|everything\s+except\b|unlikely\b|(?:thought|believed|supposed|said|claimed|assumed|expected|rumou?red)\s+to\b|"
+    r"不是|並非|并非|无法|kein\b|nicht\b|no\s+es\b|ne\s|pas\b|не\b)",
+    re.IGNORECASE,
+)
+_INSTEAD = re.compile(
+    r"(?:\bbut(?:\s+(?:rather|instead|in\s+fact|actually|is|it\s+is))?\s*:?|\brather\b(?!\s+than)|\binstead\b(?!\s+of)\s*:?"
+    r"|[,;.—–-]\s*(?:it|that)(?:['’]s|\s+is|\s+must\s+be|\s+should\s+be)(?!\s*(?:not|never)\b|n['’]t)|而是|sondern\b|sino\b|mais\b)"
+    r"\s*(?:(?:it(?:['’]s|\s+is)?|that\s+is)\s+)?",
+    re.IGNORECASE,
+)
+_HEDGED = re.compile(
+    r"^\W*(?:perhaps|maybe|possibly|conceivably|either|not\s+only|one\s+of|any\s+of|some(?:thing|where)\s+(?:between|like|around|from)|"
+    r"between|anywhere\s+from|anything\s+from|可能|也许|或许|quizás?|peut-être|vielleicht|возможно|\?)",
+    re.IGNORECASE,
+)
+_ASKED = re.compile(r"(?:[^.!?\n]|\.(?=\d)){1,80}\?(?!\?*\s*(?:yes\b|indeed\b))", re.IGNORECASE)
+_MAY = re.compile(r"\b(?:could|might|may|possibly|perhaps|maybe)\b", re.IGNORECASE)
+_NOT_VERB = re.compile(r"n['’]?t\b|\bnot\b|\bcannot\b", re.IGNORECASE)
+_UNDER = re.compile(
+    r"""(?:
+      (?:\b(?:not|never|hardly|cannot|nor)|n['’]t)\s+
+        (?:(?:at\ all|really|quite|necessarily|actually)\s+)?
+        (?:think|believe|say(?:ing)?|claim(?:ing)?|sure|certain|convinced|agree|accept|conclude|know|mean|true|correct|right|clear|proven|
+           the\ case|possible|suggest(?:ing)?|see\ (?:how|why))
+        (?:\s+(?:that|if|whether|why|to\ say(?:\ that)?|with\ the\ claim\ that))?
+    | \b(?:doubt|deny|denies|disagree|reject|refuse)\b[^.,;:]{0,30}
+    | \b(?:false|untrue|wrong|incorrect|mistaken?|unlikely|impossible|error)\s+(?:to\s+(?:say|think|claim|believe|conclude|assume)\s+)?(?:that|is)
+    | \b(?:whether|unless|suppose|supposing|assum(?:e|ing)|pretend)(?:\s+that)?
+    | (?:^|[,;:]\s*|\b(?:even|only|as|and|but)\s+)if
+    | (?<!\bi\s)(?<!\bwe\s)\b(?:might|may|could|would|will)\s+(?:\w+\s+)?(?:think|say|believe|claim|guess|expect|answer)(?:\s+that)?
+    | \b(?:some(?:one|body)?|others?|people|many|one|students?|he|she|they)(?:\s+\w+)?\s+(?:might\s+)?(?:think|say|claim|believe|guess|argue|suggest)s?(?:\s+that)?
+    | \b(?:maybe|perhaps|possibly)
+    | \b(?:question|ask(?:ed|ing)?)\s+(?:is\s+)?(?:whether|if)
+    )\s*(?:the|my|your|our|this|his|her|their|its|an?)?\s*(?:(?:final|correct|right|true|real|only|best)\s+)?$""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_NOT_THE = re.compile(
+    r"\b(?:in|un)?(?:incorrect|wrong|false|previous|old|student['’]?s|other|expected\s+wrong)\s+$",
+    re.IGNORECASE,
+)
+_TAKEN_BACK = re.compile(
+    r"""^[\s.,;:!?…$*)}\]\\_"'—–-]*(?:\(|\.\.\.)?\s*(?:
+      (?:(?:oh|hmm+|wait|no|actually|sorry|but|ah|oops|hold\ on|or|well|and|then|hang\ on)\b[\s,.!…—–-]*){0,5}
+      (?:
+        (?:that|this|it|which|42)(?:\s+(?:answer|result|value|number|one|option|choice))?(?:['’]s|\s+(?:is|was|seems|looks|must\ be|can(?:not|['’]t)\ be))\s*
+          (?:(?:clearly|obviously|definitely|certainly|also|probably|just|simply|completely|totally)\s+)?
+          (?:wrong|false|incorrect|a\ mistake|mistaken|an\ error|not\ (?:right|correct|true|it|the\ (?:right\ |correct\ |final\ )?answer|possible)|impossible|invalid|too\ (?:low|high|small|large|big))
+      | isn['’]t\ (?:right|correct|it|the\ answer) | (?:that|this|it|which)\ (?:isn['’]t|wasn['’]t|can['’]t\ be|cannot\ be|doesn['’]t\ (?:work|fit|hold|make\ sense)|does\ not\ (?:work|fit|hold|make\ sense))
+      | (?:is|was|are|would\ be)\s+(?:clearly\s+|obviously\s+|definitely\s+|certainly\s+)?(?:wrong|false|incorrect|a\ (?:mistake|distractor|trap|common\ (?:error|mistake))|not\ (?:right|correct|true|the\ (?:right\ |correct\ |final\ )?answer|my\ (?:final\ )?answer)|impossible)\b
+      | i\ (?:was|am|made)\s+(?:wrong|mistaken|a\ mistake|an\ error|not\ sure|unsure|just\ (?:kidding|guessing)|lying) | (?:just\ )?kidding | just\ a\ guess
+      | scratch\ that | (?:i\ )?(?:take|took)\ (?:that|it)\ back | (?:ignore|forget|disregard|discard)\ (?:that|this|it|the\ above|what\ i)
+      | i\ (?:do\ not|don['’]t|cannot|can['’]t)\s+(?:really\ |actually\ )?(?:know|think\ so|believe\ (?:that|it|so)|be\ sure|say|stand\ by)
+      | i['’]m\ (?:not\ (?:sure|certain)|unsure|wrong|(?:just\ )?(?:guessing|kidding))
+      | not\ (?:really|at\ all|the\ (?:right\ |correct\ )?answer)\b | no\s*(?:[.!]|$) | not!\s*$ | wrong\s*[.!] | (?:nope|false|incorrect)\b
+      | 不对|错了|不是 | ist\ falsch | es\ incorrect | est\ faux
+      )
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_BREAK = re.compile(r"[,;(.!?—–…-]+(?=\s)|^\W*\S{1,30}(?=\s+(?:is|was)\b)")
+"""Where a sentence may begin to take back what it has said."""
+_ASIDE = re.compile(
+    r"""[\s\W\d]*(?:(?:and|or|the|final|my|possible|also|maybe|perhaps|another|answers?|alternatively|option|candidate|choice|guess|case|
+        solution|result|second|third|first|fourth|other|a|an|is|are|it|could|might|be|even|else|otherwise|possibly|text|quad|qquad|или|或|oder)[\s\W\d]*)*""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_AROUND = 200
+"""Characters before and after an answer that can take it back."""
+_ASIDE_CHARS = 80
+"""Characters between answers that stand side by side, at most."""
+_MOST_MARKERS = 64
+"""The last so many markers are compared."""
+
+
+class Claim(NamedTuple):
+    """What a response marks as its answer."""
+
+    kind: Kind
+    text: str
+    """What is marked: the box's or the tag's content, or the rest of the line."""
+    start: int
+    end: int
+    verb: str = ""
+    """"is", "cannot be", ":", …; empty for a box, a tag or a hash."""
+    complete: bool = True
+    """Whether the box or the tag is closed."""
+
+
+class Commitment(NamedTuple):
+    """A response's answer: its text, or why there is none."""
+
+    text: str | None
+    why: str = ""
+    claim: Claim | None = None
+
+
+def after_think(text: str) -> str | None:
+    """Return the text after the thinking, or all of it; None if there is only thinking."""
+    ended = None
+    for ended in _THOUGHT_ENDS.finditer(text):  # noqa: B007 - the last one is wanted
+        pass
+    rest = text[ended.end() :] if ended else text
+    if (opening := _THOUGHT_OPENS.search(rest)) is not None:
+        before = rest[: opening.start()]
+        return before if before.strip() else None
+    return rest
+
+
+def without_thinking(text: str) -> str:
+    """Remove each thought, and keep what stands between them, as agents write it."""
+    if "<" not in text and "[" not in text and "◁" not in text:
+        return text
+    kept: list[str] = []
+    at = start = 0
+    thinking = False
+    first = True
+    calls_close = True
+    while True:
+        found = (_THOUGHT_ENDS if thinking else _AGENT).search(text, at)
+        if found is None:
+            break
+        at = found.end()
+        if not thinking and found["call"]:
+            # a call's text may speak of thoughts
+            end = text.find("</tool_call>", at) if calls_close else -1
+            calls_close = end >= 0
+            at = end if end >= 0 else at
+        elif thinking:
+            thinking, start = False, at
+        elif found["opens"]:
+            kept.append(text[start : found.start()])
+            thinking, first = True, False
+        elif first:  # the prompt opened it
+            kept, start, first = [], at, False
+    if not thinking:
+        kept.append(text[start:])
+    return "".join(kept)
+
+
+def last_box(text: str) -> tuple[int, int] | None:
+    """Return where the last box's content is, half-open; None without a box, or if the last does not close."""
+    opening = None
+    for opening in _BOX.finditer(text):  # noqa: B007 - the last one is wanted
+        pass
+    if opening is None:
+        return None
+    end = _brace(text, opening.end())
+    return None if end is None else (opening.end(), end)
+
+
+def last_boxed(text: str) -> str | None:
+    """Return the content of the last `\\boxed{…}` or `\\fbox{…}`; None if it does not close."""
+    span = last_box(text)
+    return None if span is None else text[slice(*span)]
+
+
+def claims(text: str, *, only: Kind | None = None, choice: bool = False) -> list[Claim]:
+    """Return the marked answers of *text*, in order: the last few of them.
+
+    *choice*: "option is" and "choice:" are markers, too.
+    """
+    pattern = _CHOICE if choice else _ANSWER
+    starts = [found for found in pattern.finditer(text) if only is None or _kind(found) == only]
+    found: list[Claim] = []
+    for marker in starts[-_MOST_MARKERS:]:
+        claim = _claim(text, marker)
+        # "the answer is \boxed{5}" is one answer: the box inside takes the sentence's place
+        if found and found[-1].kind != "boxed" and claim.kind == "boxed" and claim.start <= found[-1].end:
+            before = found[-1]
+            found[-1] = claim._replace(verb=_said_before(before, claim.start), start=before.start)
+        elif found and found[-1].kind == "tag" and claim.start < found[-1].end:
+            if claim.kind == "tag":  # the innermost counts
+                found[-1] = claim
+        else:
+            if found and found[-1].kind == claim.kind == "words" and claim.start < found[-1].end:
+                # two on one line: the first one's text ends where the second begins
+                cut = sentence(found[-1].text[: claim.start - found[-1].end])
+                at = found[-1].end - len(found[-1].text)
+                found[-1] = found[-1]._replace(text=cut, end=at + len(cut))
+                if not cut.strip() or (_ASIDE.fullmatch(cut) and not re.search(r"\d|\b[A-Z]\b", cut)):
+                    found.pop()  # "Final answer: the answer is 5"
+            found.append(claim)
+    while (
+        len(found) > 1
+        and found[-1].kind == "words"
+        and found[-2].kind != "words"
+        and _says_nothing(found[-1])
+    ):
+        found.pop()
+    return found
+
+
+def _said_before(sentence_: Claim, box: int) -> str:
+    """Return a sentence's verb, with what it says between the verb and a box."""
+    between = sentence_.text[: max(0, box - (sentence_.end - len(sentence_.text)))]
+    settled = settle(between)
+    if settled.text is None:
+        return "is not" if settled.why == "the answer is denied" else "might be"
+    return "" if settled.text != between else sentence_.verb
+
+
+def _says_nothing(claim: Claim) -> bool:
+    """Whether a sentence after a box only mentions the answer: "the answer is as above"."""
+    if re.search(r"\d|[$\\=√π]|[\"'(]?\b[A-Z]\b", claim.text):
+        return False
+    return settle(claim.text, claim.verb).text is not None and not re.search(
+        r"\b(?:wrong|incorrect|false|mistaken?|none|not)\b", claim.text, re.IGNORECASE
+    )
+
+
+def commitment(
+    text: str,
+    read: Callable[[str], Value | None],
+    *,
+    only: Kind | None = None,
+    found: list[Claim] | None = None,
+    joined: bool = False,
+) -> Commitment | None:
+    """Return what *text* marks as its answer, or why that is none; None if it marks nothing.
+
+    *read*: the value of a marked text, by which two of them are the same; None: it has none. *joined*: boxes side by
+    side are one answer.
+    """
+    found = claims(text, only=only) if found is None else found
+    if not found:
+        return None
+    claim = found[-1]
+    if claim.kind == "boxed" and not claim.complete:
+        return Commitment(None, "the last box does not end", claim)
+    settled = settle(claim.text, claim.verb)
+    if settled.text is None:
+        return Commitment(None, settled.why, claim)
+    if (why := _under(text[max(0, claim.start - _AROUND) : claim.start])) and claim.kind == "words":
+        return Commitment(None, why, claim)
+    after = text[claim.end : claim.end + _AROUND]
+    if _TAKEN_BACK.match(after):
+        return Commitment(None, "the answer is taken back", claim)
+    if joined and claim.kind == "boxed":
+        return Commitment(settled.text, "", claim)
+    value = read(settled.text)
+    for at in range(len(found) - 2, -1, -1):
+        before = found[at]
+        if before.kind != claim.kind or not aside(text, before, found[at + 1]):
+            break
+        other = read(before.text)
+        same = (
+            other == value
+            if value is not None and other is not None
+            else before.text.strip() == claim.text.strip()
+        )
+        if not same:
+            return Commitment(None, "several different answers stand side by side", claim)
+    return Commitment(settled.text, "", claim)
+
+
+def aside(text: str, before: Claim, after: Claim) -> bool:
+    """Return whether two answers stand side by side, without a word that says which holds."""
+    between = text[before.end : after.start]
+    return len(between) <= _ASIDE_CHARS and _ASIDE.fullmatch(between) is not None
+
+
+def settle(text: str, verb: str = "") -> Commitment:
+    """Return what a sentence's end asserts: itself, what it puts in the place of a denied answer, or nothing."""
+    denied = _DENIED.match(text)
+    if denied or (verb and _NOT_VERB.search(verb)):
+        rest = text[denied.end() :] if denied else text
+        if (instead := _INSTEAD.search(rest)) is not None:
+            return settle(rest[instead.end() :])
+        return Commitment(None, "the answer is denied")
+    if _HEDGED.match(text) or (verb and _MAY.search(verb)) or _ASKED.match(text):
+        return Commitment(None, "the answer is only possible")
+    for back in _BREAK.finditer(text[:400]):
+        if _TAKEN_BACK.match(text[back.end() :]):
+            return Commitment(None, "the answer is taken back")
+    return Commitment(text)
+
+
+def unsettled(text: str, start: int, end: int) -> str | None:
+    """Return why what stands at *start* to *end* of a text without markers is no answer; None if it is one."""
+    before = text[max(0, start - _AROUND) : start]
+    clause = re.split(r"(?:[.!?](?=\s)|[\n。！？;])", before)[-1]
+    if re.search(
+        r"(?:\b(?:not|never|neither|nor|cannot|without|except|unlike|no\s+longer|rather\s+than|instead\s+of|anything\s+but|other\s+than|different\s+from|far\s+from|than)\b|n['’]t\b|不是|并非)"
+        r"(?:\s+(?:equal(?:\s+to)?|be|have|exactly|simply|just|really|actually|even|a|an|the|to))*[\s$*(:\\]*$",
+        clause,
+        re.IGNORECASE,
+    ):
+        return "the answer is denied"
+    if _UNDER.search(clause):
+        return "the answer is not asserted"
+    if re.search(
+        r"\b(?:maybe|perhaps|possibly|might|may|could|if|whether|either|suppose|guessing)\b[^,]{0,40}$",
+        clause,
+        re.IGNORECASE,
+    ):
+        return "the answer is only possible"
+    after = text[end : end + _AROUND]
+    if re.match(r"[^.!?\n]{0,40}\?", after):
+        return "the answer is only possible"
+    return "the answer is taken back" if _TAKEN_BACK.match(after) else None
+
+
+def sentence(line: str) -> str:
+    """Return a line up to the end of its first sentence."""
+    end = _SENTENCE_END.search(line)
+    return line[: end.start()] if end else line
+
+
+def _kind(marker: re.Match[str]) -> Kind:
+    if marker["boxed"]:
+        return "boxed"
+    return "tag" if marker["tag"] else "hash" if marker["hash"] else "words"
+
+
+def _claim(text: str, marker: re.Match[str]) -> Claim:
+    kind, start, at = _kind(marker), marker.start(), marker.end()
+    if kind == "boxed":
+        end = _brace(text, at)
+        if end is None:
+            return Claim(kind, "", start, len(text), complete=False)
+        return Claim(kind, text[at:end], start, end + 1)
+    if kind == "tag":
+        end = text.find("</answer>", at)
+        if end < 0:
+            return Claim(kind, text[at:].strip(), start, len(text), complete=False)
+        return Claim(kind, text[at:end].strip(), start, end + len("</answer>"))
+    while at < len(text) and text[at] in " \t*_:：":
+        at += 1
+    if kind == "words":
+        while at < len(text) and text[at] in "\n \t*_":
+            at += 1
+    end = text.find("\n", at)
+    end = len(text) if end < 0 else end
+    return Claim(kind, text[at:end], start, end, verb=marker["verb"] or "")
+
+
+def _brace(text: str, at: int) -> int | None:
+    depth = 1
+    for brace in _BRACE.finditer(text, at):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return brace.start()
+    return None
+
+
+def _under(before: str) -> str | None:
+    clause = re.split(r"(?:[.!?](?=\s)|[\n。！？;])", before)[-1]
+    if _NOT_THE.search(clause):
+        return "another's or a wrong answer is named"
+    if _UNDER.search(clause):
+        return "the answer is not asserted"
+    return None

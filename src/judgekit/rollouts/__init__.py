@@ -1,0 +1,1 @@
+"""Rollouts as data sets and trainers hold them."""

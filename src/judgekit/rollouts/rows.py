@@ -1,0 +1,63 @@
+"""Reads rows of data sets: the reference, what else they say, and JSON as Python writes it.
+
+Files, data sets, trainers and the service read rows with these. A reference stands in `reward_model` or `reward_spec`
+(verl's and SkyRL's format, as their `ground_truth`), or in a column of one of `TRUTHS`. What is null, NaN, "" or empty
+is not given. If a row has two references that differ, a file is refused, because its user can say which one counts;
+a trainer takes the first in the order of `TRUTHS`, because it cannot ask in the middle of a run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from judgekit.types import Message, content_text
+
+HOLDERS = ("reward_model", "reward_spec")
+"""Columns of verl's and SkyRL's format that hold the reference, as their `ground_truth`."""
+TRUTHS = (*HOLDERS, "ground_truth", "expected_answer", "answer", "solution", "label")
+"""Columns that may hold the reference, in their order."""
+
+
+def given(value: Any) -> bool:
+    """Return whether a field has a value: null, NaN, "" and empty containers are none."""
+    if value is None or (isinstance(value, float) and value != value):
+        return False
+    return not (isinstance(value, str | list | tuple | Mapping) and not value)
+
+
+def references_in(row: Mapping[str, Any], names: Sequence[str] = TRUTHS) -> Iterator[tuple[str, Any]]:
+    """Yield each reference that a row has, with its column, in the order of *names*."""
+    for name in names:
+        value = row.get(name)
+        if name in HOLDERS:
+            value = value.get("ground_truth") if isinstance(value, Mapping) else None
+        if given(value):
+            yield name, value
+
+
+def last_said(turns: Sequence[Message]) -> str:
+    """Return the text of the policy's last turn; "" if it has none."""
+    said = [turn for turn in turns if turn.get("role") in ("assistant", "model", "gpt")]
+    return content_text(said[-1].get("content")) if said else ""
+
+
+def decoded(data: bytes) -> Any:
+    """Decode JSON. Raises ValueError or RecursionError.
+
+    Python's writers put NaN, infinities and lone surrogates into it, which are no JSON: they are read all the same.
+    """
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        first = error
+    try:
+        return json.loads(data)
+    except ValueError:
+        raise ValueError(str(first)) from None
+
+
+_decode = msgspec.json.Decoder().decode
