@@ -234,14 +234,16 @@ class ToolCallMatch(_Compared):
     def _matched(self, calls: Sequence[Call], wanted: Sequence[Expected]) -> float:
         """Return the best total match of calls and reference, each used once."""
         if self.arguments == "partial":
-            pairs = sorted(
-                (
-                    (-likeness, i, j)
-                    for i, call in enumerate(calls)
-                    for j, expected in enumerate(wanted)
-                    if (likeness := self.alike(call, expected)) > 0
-                ),
-            )
+            by_name, alike = self.by_name(wanted), dict[str, list[tuple[float, int]]]()
+            pairs: list[tuple[float, int, int]] = []
+            for i, call in enumerate(calls):
+                key = _key(call)
+                if key not in alike:
+                    same = by_name.get(self._name(call.name), ())
+                    scores = ((self.alike(call, expected), j) for j, expected in same)
+                    alike[key] = [(score, j) for score, j in scores if score > 0]
+                pairs += [(-score, i, j) for score, j in alike[key]]
+            pairs.sort()
             used_calls: set[int] = set()
             used: set[int] = set()
             total = 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from judgekit.execution.pool import default_pool
 from judgekit.types import Grade, Rollout
@@ -31,7 +32,19 @@ def elsewhere(
         asyncio.get_running_loop()
     except RuntimeError:  # in a worker, or called directly
         return None
-    return default_pool().grade(grader, rollout, timeout_s=float(getattr(grader, "timeout_s", None) or 10.0))
+    return _sent(grader, rollout, float(getattr(grader, "timeout_s", None) or 10.0))
+
+
+async def _sent(grader: Any, rollout: Rollout, timeout_s: float) -> Grade:
+    """Send a rollout to a worker: one at a time, because writing a long one takes a while itself."""
+    turn = _TURNS.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+    async with turn:
+        sent = asyncio.ensure_future(default_pool().grade(grader, rollout, timeout_s=timeout_s))
+        await asyncio.sleep(0)
+    return await sent  # type: ignore[no-any-return]
+
+
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
 def calls_of(rollout: Rollout) -> int:
