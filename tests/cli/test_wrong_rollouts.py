@@ -44,7 +44,7 @@ LINES = [
     (b'{"response": "x", "response_tokens": -1}', "'response_tokens' is a whole number from 0, not -1"),
     (b'{"response": "\xff"}', "line 1: not JSON ('utf-8' codec can't decode byte 0xff"),
     (b'{"response": "x"} {"response": "y"}', "line 1: not JSON (JSON is malformed: trailing characters"),
-    (b'{"response": NaN}', "line 1: not JSON"),
+    (b'{"response": NaN}', "line 1: 'response' is text, not float"),
     (b"{'response': 'x'}", "line 1: not JSON (JSON is malformed: object keys must be strings"),
     (b"[" * 100_000, "line 1: nested too deeply"),
     (b"\xff\xfe{\0", "r.jsonl is UTF-16 text: give JSON lines, JSON, CSV or Parquet, plain, .gz or .zst"),

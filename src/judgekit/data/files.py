@@ -54,7 +54,9 @@ class Cells(dict[str, Any]):
 class Broken:
     """A row that cannot be read, in the place of its values."""
 
-    def __init__(self, problem: str) -> None:
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
+        """The file and the line."""
         self.problem = problem
 
 
@@ -152,9 +154,9 @@ def _json_lines(file: IO[bytes], name: object) -> Iterator[tuple[Place, Any]]:
         try:
             row = decoded(line)
         except ValueError as error:
-            row = Broken(f"not JSON ({error})")
+            row = Broken(f"{name}, line {number}", f"not JSON ({error})")
         except RecursionError:
-            row = Broken("nested too deeply")
+            row = Broken(f"{name}, line {number}", "nested too deeply")
         if number == 1 and isinstance(row, list):
             raise DataError(
                 f"{name}, line 1: a list, where each line is one object; a file with a list of rollouts ends with .json"

@@ -119,7 +119,8 @@ def each_rollout(
             made = list(_made(row, mapping, number))
         except DataError as error:
             if not skip_bad_rows:
-                raise DataError(f"{name}, {place}: {error}") from None
+                where = row.where if isinstance(row, Broken) else f"{name}, {place}"
+                raise DataError(f"{where}: {error}") from None
             skipped.append(f"{place}: {error}")
             continue
         yield from made
