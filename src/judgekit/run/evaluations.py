@@ -211,7 +211,8 @@ class Evaluations:
     async def finished(self) -> None:
         """Wait until everything is graded. Raises the error that ends the run."""
         while self._error is None and (self.queued or self._running or self._delayed):
-            self.watch()
+            if not self._running:  # else those that run start the clock
+                self.watch()
             self._over = self._loop.create_future()
             await self._over
         if self._error is not None:
@@ -248,6 +249,7 @@ class Evaluations:
             if self._limits:
                 for limit in self._limits.get(job.grader.name, ()):
                     if not limit.try_acquire():
+                        self.watch()
                         await limit.acquire()
                     held.append(limit)
             self._begin(job)
@@ -293,7 +295,9 @@ class Evaluations:
                 self._budget.call()
         elif job.attempt > 1:
             job.stopwatch.excuse(job.queued)
-        if job.grader.where != "process":  # the pool keeps time itself, once a worker has the rollout
+        if job.grader.where == "process":  # the pool keeps time itself, once a worker has the rollout
+            self.watch()
+        else:
             if self._outer is not None and not job.shares:
                 job.shares = True
                 job.stopwatch.add_sharer(self._outer)
