@@ -215,6 +215,10 @@ class Evaluations:
                 self.watch()
             self._over = self._loop.create_future()
             await self._over
+        self.check()
+
+    def check(self) -> None:
+        """Raise the error that ends the run, if there is one."""
         if self._error is not None:
             raise self._error
 

@@ -116,7 +116,7 @@ class Run:
             results[result.index] = result
 
         self.results.emit = keep
-        await self._drive(self._feed(rollouts, groups), len(rollouts))
+        await self._drive(self._feed(rollouts, groups), len(rollouts), batch=True)
         ledger = self.plan.ledger
         # hosts start thousands of runs at once: they do not wait for the disk
         if ledger is not None and not self.plan.limits:
@@ -144,7 +144,7 @@ class Run:
         self.results.streams = True
         self.unread = ready
         if isinstance(rollouts, Sequence):
-            driving = self._drive(self._feed(rollouts, group_by_prompt(rollouts)), len(rollouts))
+            driving = self._drive(self._feed(rollouts, group_by_prompt(rollouts)), len(rollouts), batch=True)
         elif isinstance(rollouts, AsyncIterable):
             driving = self._drive(self._feed_stream(rollouts), None)
         else:
@@ -166,8 +166,10 @@ class Run:
 
     # ---- the driver
 
-    async def _drive(self, feed: Coroutine[Any, Any, None], total: int | None) -> None:
-        """Grade all that *feed* brings in. Owns the evaluations: none outlives it."""
+    async def _drive(
+        self, feed: Coroutine[Any, Any, None], total: int | None, *, batch: bool = False
+    ) -> None:
+        """Grade all that *feed* brings in. Owns the evaluations: none outlives it. *batch*: it waits for room alone."""
         plan = self.plan
         self.evaluations = Evaluations(
             plan, self._context(), answer=self._answer, wake=self.wake,
@@ -176,7 +178,7 @@ class Run:
         try:
             self.results.open(total)
             await self._until_written()
-            await self._read(feed)
+            await (feed if batch else self._read(feed))
             await self.evaluations.finished()
             if self.results.settled < self.taken_in:
                 raise JudgekitError("judgekit lost track of a rollout; please report this")
@@ -228,6 +230,8 @@ class Run:
             self._complete(self.arriving)
 
     def _stop_reading(self) -> None:
+        if self.room is not None and not self.room.done():
+            self.room.set_result(None)
         reading, self.reading = self.reading, None
         if reading is not None:
             self.evaluations.interrupting = True
@@ -242,6 +246,7 @@ class Run:
                 await self.room
             finally:
                 self.room = None
+            self.evaluations.check()
             await self._until_written()
 
     async def _until_written(self) -> None:
@@ -273,6 +278,7 @@ class Run:
             elif time.perf_counter() > turn_ends:
                 self.evaluations.watch()
                 await asyncio.sleep(0)
+                self.evaluations.check()
                 await self._until_written()
                 turn_ends = time.perf_counter() + SLICE_S
 
