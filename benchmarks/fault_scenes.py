@@ -578,7 +578,6 @@ from fault_scenes import _slow_runner, rollouts, _pool, _row
 out = os.dup(1)
 for number in {numbers!r}:
     os.close(number)
-if 1 in {numbers!r}: sys.stdout = None if {none} else open(1, "w", closefd=False) if False else sys.stdout
 runner = _slow_runner({where!r}, pool=_pool(), progress=True)
 rows = [_row(r) for r in asyncio.run(runner.run(rollouts()))]
 os.write(out, json.dumps(rows).encode())
@@ -591,7 +590,7 @@ def closed_outputs() -> Iterator[Found]:
     for numbers, where in itertools.product(
         ((1,), (2,), (0,), (0, 1, 2)), ("inline", "async", "thread", "process")
     ):
-        code = _CLOSED.format(path=sys.path[:2], numbers=numbers, where=where, none=False)
+        code = _CLOSED.format(path=sys.path[:2], numbers=numbers, where=where)
         path = f"closed: {', '.join(map(str, numbers))} | {where}"
         try:
             ended = subprocess.run(
