@@ -26,7 +26,7 @@ from typing import Any
 from common import FIGURES, finish, machine, reported
 
 from judgekit import GradingRunner, Ledger, Rollout, read_ledger
-from judgekit.execution.limits import Limiter
+from judgekit.execution.limits import Limiter, _Waiter
 from judgekit.judges import JudgeReply, JudgeRequest, LayerOptions, Piece, Turn, stacked
 from judgekit.judges.layers.stack import CacheOptions
 
@@ -159,8 +159,6 @@ class OldLimiter(Limiter):
         if self.try_acquire():
             return
         loop = asyncio.get_running_loop()
-        from judgekit.execution.limits import _Waiter
-
         waiter = _Waiter(loop, loop.create_future())
         with self._lock:
             self._waiters.append(waiter)

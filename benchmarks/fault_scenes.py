@@ -544,6 +544,16 @@ else:
 """
 
 
+def _in_a_process(code: str) -> subprocess.CompletedProcess[str] | None:
+    """Run a program to its end; None if it has none."""
+    try:
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
+
+
 def interpreter_shutdown() -> Iterator[Found]:
     """`run_sync` while the interpreter ends: results, or an error that says so, and an end."""
     for way, where in itertools.product(
@@ -551,11 +561,8 @@ def interpreter_shutdown() -> Iterator[Found]:
     ):
         code = _SHUTDOWN.format(path=sys.path[:2], where=where, way=way)
         path = f"run_sync at the interpreter's end: {way} | {where}"
-        try:
-            ended = subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=False
-            )
-        except subprocess.TimeoutExpired:
+        ended = _in_a_process(code)
+        if ended is None:
             yield wrong(path, "hangs", "it does not end")
             continue
         lines = ended.stdout.splitlines()
@@ -592,11 +599,8 @@ def closed_outputs() -> Iterator[Found]:
     ):
         code = _CLOSED.format(path=sys.path[:2], numbers=numbers, where=where)
         path = f"closed: {', '.join(map(str, numbers))} | {where}"
-        try:
-            ended = subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=False
-            )
-        except subprocess.TimeoutExpired:
+        ended = _in_a_process(code)
+        if ended is None:
             yield wrong(path, "hangs", "it does not end")
             continue
         if not ended.stdout:

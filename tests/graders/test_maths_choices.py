@@ -10,7 +10,7 @@ import pytest
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.execution.pool import ProcessPool
 from judgekit.graders import MathEquivalence, MultipleChoice
-from judgekit.graders.rules.choices import chosen_letter
+from judgekit.graders.rules.choices import Options, choose
 
 MATHS: list[tuple[str, Any, float | None]] = [
     (r"\boxed{\frac{1}{2}}", "0.5", 1),
@@ -149,7 +149,7 @@ CITIES = {"A": "Paris", "B": "London", "C": "New York", "D": "York"}
     ],
 )
 def test_which_option_is_chosen(response: str, letter: str | None) -> None:
-    assert chosen_letter(response, "ABCD", CITIES) == letter
+    assert choose(response, Options("ABCD", CITIES, {name: name for name in "ABCD"})).letter == letter
 
 
 @pytest.mark.parametrize(

@@ -258,11 +258,6 @@ def _unlabelled(texts: Sequence[str | None], letters: str) -> list[str | None]:
     ]
 
 
-def chosen_letter(response: str, known: str, texts: Mapping[str, str]) -> str | None:
-    """Return the letter in *known* that *response* chose; None if it chose none or two."""
-    return choose(response, Options(known, texts, {letter: letter for letter in known})).letter
-
-
 def choose(response: str, options: Options) -> Choice:
     """Return what *response* chose; see `MultipleChoice`."""
     rest = after_think(response)

@@ -81,7 +81,6 @@ _FRACTION_AFTER_DIGIT = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅟↉])")
 _OTHER_EXPONENT = re.compile(r"(?<![\d\s^)}\]!*])\s?\^\s?(?:\{\s?[-+]?\d+\s?\}|[-+]?\d+)")
 """One that follows no number: a unit's, a variable's."""
 
-_DECORATED = re.compile(r"\*\*|__|\\(?:left|right|displaystyle|,|;|:|!|quad)(?![A-Za-z])|[$`]|\\[()\[\]]")
 _WRAPPER = re.compile(
     r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|it)|mbox|hbox|operatorname|boldsymbol)\s*\{([^{}]*)\}"
 )
@@ -313,12 +312,6 @@ def read_quantity(value: Any) -> Quantity | None:
             return None
         return marked_quantity(found.text, found.claim).quantity
     return _only(text)
-
-
-def read_number(value: Any) -> Fraction | None:
-    """Return a reference's number without its unit; see `read_quantity`."""
-    found = read_quantity(value)
-    return None if found is None else found.value
 
 
 def shown(number: Fraction) -> str:
