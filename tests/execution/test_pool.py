@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import os
 import pickle
 import subprocess
@@ -13,7 +12,6 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,11 +25,8 @@ from pool_graders import Act
 
 
 @pytest.fixture
-def pool() -> Iterator[ProcessPool]:
-    pool = ProcessPool(2, memory_mb=1024)
-    yield pool
-    pool.close()
-    gc.collect()
+def pool(two: ProcessPool) -> ProcessPool:
+    return two
 
 
 def acts(*names: str) -> list[Rollout]:

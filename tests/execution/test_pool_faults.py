@@ -13,7 +13,7 @@ import sys
 import time
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,14 +44,6 @@ from .hostile_graders import (
 
 pytestmark = pytest.mark.timeout(60)
 T = TypeVar("T")
-
-
-@pytest.fixture
-def pool() -> Iterator[ProcessPool]:
-    pool = ProcessPool(1, memory_mb=1024)
-    yield pool
-    pool.close()
-    gc.collect()
 
 
 def rollouts(*responses: str) -> list[Rollout]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +38,6 @@ pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.skipif(sys.platform != "linux", reason="/proc tells who our children are"),
 ]
-
-
-@pytest.fixture
-def pool() -> Iterator[ProcessPool]:
-    pool = ProcessPool(1, memory_mb=1024)
-    yield pool
-    pool.close()
-    gc.collect()
-
-
-@pytest.fixture
-def two() -> Iterator[ProcessPool]:
-    pool = ProcessPool(2, memory_mb=1024)
-    yield pool
-    pool.close()
-    gc.collect()
 
 
 # ---- what a worker has proved
