@@ -239,3 +239,28 @@ async def test_whoever_says_when_to_come_again_is_obeyed_like_a_server() -> None
     results = await GradingRunner({"judge": JudgeGrader(stacked(judge))}, timeout_s=30).run(rollouts(16))
     details = [getattr(result.grades["judge"], "detail", "") for result in results]
     assert details == ["the daily quota is used up"] * 16
+
+
+@pytest.mark.parametrize("retry_after", ["1", None])
+async def test_an_endpoint_that_refuses_to_say_what_it_is_is_not_asked_without_a_pause(
+    retry_after: str | None,
+) -> None:
+    """What is asked beside requests passes no gate that holds it back."""
+    refused = 0
+
+    async def refuse(request: web.Request) -> web.Response:
+        nonlocal refused
+        refused += 1
+        headers = {} if retry_after is None else {"Retry-After": retry_after}
+        return web.json_response({"error": {"message": "slow down"}}, status=429, headers=headers)
+
+    async with FakeServer() as server:
+        server.once["/v1/models"] = [refuse] * 100_000
+        judge = stacked(OpenAIJudge(server.url, model="judge"))
+        run = asyncio.create_task(GradingRunner({"judge": JudgeGrader(judge)}).run(rollouts(4)))
+        await asyncio.sleep(2.0)
+        server.once.clear()
+        results = await run
+        await judge.close()
+    assert [result.reward for result in results] == pytest.approx([0.75] * 4)
+    assert 1 <= refused <= 16

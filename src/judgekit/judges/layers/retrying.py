@@ -55,25 +55,27 @@ class Retrying:
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         self.budget.call()
         reply: JudgeReply = await self._tried(
-            partial(self._guard.complete, self.inner, request), self.budget.allow
+            partial(self._guard.complete, self.inner, request), self.budget.allow, paced=self._paces
         )
         self.answered()
         return reply
 
     async def beside(self, call: Callable[[], Awaitable[T]]) -> T:
         """Return what *call* returns, which asks the engine beside requests; it takes nothing from the budget."""
-        return await self._tried(call, lambda: True)
+        return await self._tried(call, lambda: True, paced=False)
 
     def answered(self) -> None:
         """The engine has answered."""
         if self.recovery is not None:
             self.recovery.answered()
 
-    async def _tried(self, call: Callable[[], Awaitable[T]], allowed: Callable[[], bool]) -> T:
+    async def _tried(
+        self, call: Callable[[], Awaitable[T]], allowed: Callable[[], bool], *, paced: bool
+    ) -> T:
         """Make *call*, and again after what may pass, where another try is *allowed*.
 
-        A refusal costs no attempt, nothing of the budget and no evaluation's time: the gates hold the next try back until
-        the endpoint takes calls again, for `restart_wait_s` in all.
+        A refusal costs no attempt, nothing of the budget and no evaluation's time: the next try waits until the endpoint
+        takes calls again, for `restart_wait_s` in all. *paced*: the call itself waits for that, in its gates.
         """
         attempt = 1
         refused_until: float | None = None
@@ -89,7 +91,7 @@ class Retrying:
                     if now + (error.retry_after or 0.0) > refused_until:
                         error.exhausted = True
                         raise
-                    if not self._paces:
+                    if not paced:
                         with off_the_clock():
                             await asyncio.sleep(error.retry_after or self.retry.wait_s(attempt, error))
                     continue
