@@ -134,7 +134,12 @@ NEVER: dict[str, str] = {
         #### {a}¶That is wrong.
         <answer>{a}</answer>¶Sorry, that was a mistake.
         The answer is {a}. But I'm not sure.
-        The answer is {a}. Ignore that.""",
+        The answer is {a}. Ignore that.
+        The answer is {a}. {a} is wrong.
+        The answer is {a}. Wait, {a} is not right.
+        The answer is {a}, but {a} is wrong.
+        #### {a}¶{a} is incorrect.
+        \boxed{{{a}}}. But {a} cannot be right.""",
     "not asserted": r"""
         The wrong answer is {a}.
         The incorrect answer: {a}
@@ -248,6 +253,9 @@ ALWAYS: dict[str, str] = {
         Not {w}. The answer is {a}.
         \boxed{{{a}}}, not {w}.
         The answer is {a} because {w} is wrong.
+        The answer is {a}. {w} is wrong.
+        #### {a}¶{w} is incorrect.
+        \boxed{{{a}}}. And {w} is not right.
         {w} is wrong. The answer is {a}.
         If it were {w}, we would stop. The answer is {a}.
         The answer is {a} since it cannot be {w}.

@@ -110,7 +110,7 @@ _TAKEN_BACK = re.compile(
     r"""^[\s.,;:!?…$*)}\]\\_"'—–-]*(?:\(|\.\.\.)?\s*(?:
       (?:(?:oh|hmm+|wait|no|actually|sorry|but|ah|oops|hold\ on|or|well|and|then|hang\ on)\b[\s,.!…—–-]*){0,5}
       (?:
-        (?:that|this|it|which|42)(?:\s+(?:answer|result|value|number|one|option|choice))?(?:['’]s|\s+(?:is|was|seems|looks|must\ be|can(?:not|['’]t)\ be))\s*
+        (?:that|this|it|which)(?:\s+(?:answer|result|value|number|one|option|choice))?(?:['’]s|\s+(?:is|was|seems|looks|must\ be|can(?:not|['’]t)\ be))\s*
           (?:(?:clearly|obviously|definitely|certainly|also|probably|just|simply|completely|totally)\s+)?
           (?:wrong|false|incorrect|a\ mistake|mistaken|an\ error|not\ (?:right|correct|true|it|the\ (?:right\ |correct\ |final\ )?answer|possible)|impossible|invalid|too\ (?:low|high|small|large|big))
       | isn['’]t\ (?:right|correct|it|the\ answer) | (?:that|this|it|which)\ (?:isn['’]t|wasn['’]t|can['’]t\ be|cannot\ be|doesn['’]t\ (?:work|fit|hold|make\ sense)|does\ not\ (?:work|fit|hold|make\ sense))
@@ -132,6 +132,8 @@ _ASIDE = re.compile(
         solution|result|second|third|first|fourth|other|a|an|is|are|it|could|might|be|even|else|otherwise|possibly|text|quad|qquad|или|或|oder)[\s\W\d]*)*""",
     re.VERBOSE | re.IGNORECASE,
 )
+_NAME_ENDS = re.compile(r"[,;.!?](?=\s|$)|\n")
+_AROUND_A_NAME = " \t.,;:!?$*_`\"'()[]{}\\"
 _AROUND = 200
 """Characters before and after an answer that can take it back."""
 _ASIDE_CHARS = 80
@@ -301,7 +303,7 @@ def commitment(
     if (why := _under(text[max(0, claim.start - _AROUND) : claim.start])) and claim.kind == "words":
         return Commitment(None, why, claim)
     after = text[claim.end : claim.end + _AROUND]
-    if _TAKEN_BACK.match(after):
+    if _takes_back(after, settled.text):
         return Commitment(None, "the answer is taken back", claim)
     if joined and claim.kind == "boxed":
         return Commitment(settled.text, "", claim)
@@ -338,7 +340,7 @@ def settle(text: str, verb: str = "") -> Commitment:
     if _HEDGED.match(text) or (verb and _MAY.search(verb)) or _ASKED.match(text):
         return Commitment(None, "the answer is only possible")
     for back in _BREAK.finditer(text[:400]):
-        if _TAKEN_BACK.match(text[back.end() :]):
+        if _takes_back(text[back.end() :], text):
             return Commitment(None, "the answer is taken back")
     return Commitment(text)
 
@@ -365,7 +367,23 @@ def unsettled(text: str, start: int, end: int) -> str | None:
     after = text[end : end + _AROUND]
     if re.match(r"[^.!?\n]{0,40}\?", after):
         return "the answer is only possible"
-    return "the answer is taken back" if _TAKEN_BACK.match(after) else None
+    return "the answer is taken back" if _takes_back(after, text[start:end]) else None
+
+
+def _takes_back(text: str, said: str) -> bool:
+    """Whether a text begins by taking back what was *said*: by a pronoun, or by its name ("17 is wrong")."""
+    if _TAKEN_BACK.match(text):
+        return True
+    text, said = text[:_AROUND], said[:_AROUND]
+    first = "".join(said.split(None, 1)[:1]).strip(_AROUND_A_NAME)  # "(B) Paris"
+    names = {_NAME_ENDS.split(said, 1)[0].strip(_AROUND_A_NAME)}
+    if any(map(str.isdigit, first)) or (len(first) == 1 and first.isupper()):
+        names.add(first)
+    return any(
+        _TAKEN_BACK.match(re.sub(rf"(?<![\w.-]){re.escape(name)}(?!\w|[.,]\d)", "that", text))
+        for name in names
+        if name and name in text
+    )
 
 
 def sentence(line: str) -> str:
