@@ -29,7 +29,7 @@ from judgekit.execution.stopwatch import STOPWATCH, Stopwatch
 from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.groups import RolloutState
 from judgekit.run.settings import Plan
-from judgekit.types import Failed, Usage
+from judgekit.types import Failed, Graded, Usage
 
 logger = logging.getLogger("judgekit")
 
@@ -37,6 +37,8 @@ SLICE_S = 0.005
 """Seconds for which a run's graders may hold the event loop before others get a turn."""
 GRACE_S = 0.5
 """Seconds that a cancelled grader may take to clean up before its coroutine is closed."""
+_GRADES = (float, int, Graded)
+"""What most graders return: no failure, and nothing to wait for."""
 HOLD_S = 0.25
 """Seconds between two looks at the deadline of an evaluation whose judge is restarting."""
 
@@ -129,6 +131,9 @@ class Evaluations:
         self._run_ends = math.inf
         self._turn_ends = self._turn_ends_at_last = self._turn_cpu_s = 0.0
         self._turn: asyncio.Handle | None = None
+        """Set from the first attempt that begins until the event loop comes round."""
+        self._begun: list[Job] = []
+        """Jobs whose attempts began in this turn."""
         self._expired = False
         self._closing = False
         self._error: BaseException | None = None
@@ -147,14 +152,14 @@ class Evaluations:
 
     def grade_inline(self, grader: BoundGrader, state: RolloutState) -> tuple[Any, float] | None:
         """Call a rule at once. Returns what it returned or raised, and its seconds; None if its answer comes later."""
-        if self._budget is not None:
-            self._budget.call()
         context = self._context.copy()
         start = time.monotonic()
+        if self._budget is not None:
+            self._budget.call()
         value: Any
         try:
             value = context.run(grader.call_here, state.rollout)
-            if hasattr(value, "__await__"):
+            if not isinstance(value, _GRADES) and hasattr(value, "__await__"):
                 self._queue(Job(grader, (state,), self._queues[grader.queue], value, context))
                 return None
         except BaseException as error:  # panics of native code are no Exception
@@ -162,7 +167,7 @@ class Evaluations:
                 raise
             value = error
         seconds = time.monotonic() - start
-        if self._budget is not None and _may_pass(value):
+        if not isinstance(value, _GRADES) and self._budget is not None and _may_pass(value):
             job = Job(grader, (state,), self._queues[grader.queue], started=start)
             if self._try_again(job, value):
                 return None
@@ -246,17 +251,18 @@ class Evaluations:
     async def _attempt(self, job: Job) -> Any:
         """Call a job's grader. Returns what it returned, or the exception that it raised."""
         held: list[Limiter] = []
-        job.began = time.monotonic()
+        job.began = now = time.monotonic()
         try:
-            if job.began > self._turn_ends:
+            if now > self._turn_ends:
                 await self._take_turn()
-            if self._limits:
-                for limit in self._limits.get(job.grader.name, ()):
-                    if not limit.try_acquire():
-                        self.watch()
-                        await limit.acquire()
-                    held.append(limit)
-            self._begin(job)
+                now = time.monotonic()
+            for limit in self._limits.get(job.grader.name, ()):
+                if not limit.try_acquire():
+                    self.watch()
+                    await limit.acquire()
+                    now = time.monotonic()
+                held.append(limit)
+            self._begin(job, now)
             awaitable, job.awaitable = job.awaitable, None
             if awaitable is None:
                 states = job.states
@@ -269,6 +275,7 @@ class Evaluations:
             return error
         finally:
             job.seconds = time.monotonic() - job.began
+            job.deadline = math.inf
             for limit in held:
                 limit.release()
 
@@ -279,18 +286,23 @@ class Evaluations:
             if now < self._turn_ends_at_last and time.thread_time() < self._turn_cpu_s:
                 self._turn_ends = now + SLICE_S  # a busy machine has held us up, and not our graders
                 return
+            self.watch()
             await asyncio.sleep(0)
         self._turn_ends = time.monotonic() + SLICE_S
         self._turn_ends_at_last = self._turn_ends + 9 * SLICE_S
         self._turn_cpu_s = time.thread_time() + SLICE_S
-        self._turn = self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
+        """Start the clock for the attempts that have suspended. One that never does needs none."""
         self._turn = None
+        deadline = min([job.deadline for job in self._begun])
+        self._begun.clear()
+        if deadline < math.inf and not self._closing and min(deadline, self._run_ends) < self._clock_at:
+            self._set_clock(min(deadline, self._run_ends))
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: Job, now: float) -> None:
         """Start an attempt's time: it has its place under all limits."""
-        job.began = now = time.monotonic()
+        job.began = now
         if job.started is None:
             job.started = now
             for _, waits in job.grader.timings:
@@ -307,8 +319,9 @@ class Evaluations:
                 job.stopwatch.add_sharer(self._outer)
             STOPWATCH.set(job.stopwatch)
             job.deadline = job.started + job.grader.timeout_s + job.stopwatch.held_s()
-            if job.deadline < self._clock_at or self._run_ends < self._clock_at:
-                self._set_clock(min(job.deadline, self._run_ends))
+            self._begun.append(job)
+            if self._turn is None:
+                self._turn = self._loop.call_soon(self._end_turn)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         """Take in an attempt that has ended, whatever ended it."""
@@ -325,7 +338,7 @@ class Evaluations:
                 value = error
             if job.why is not None:
                 value = _with_usage(job.why, value)
-            if not (self.closing or self._try_again(job, value)):
+            if not (self.closing or (not isinstance(value, _GRADES) and self._try_again(job, value))):
                 self._answer(job, value, job.seconds)
             if self.queued:
                 self.start()
