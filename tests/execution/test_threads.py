@@ -8,12 +8,13 @@ import gc
 import sys
 import threading
 import time
+import weakref
+from collections import deque
 from typing import Any
 
 import pytest
 
 from judgekit import Failed, GradingRunner, Rollout, grader
-from judgekit.execution.background import close_background_loop
 from judgekit.execution.threads import in_own_thread
 
 pytestmark = pytest.mark.timeout(60)
@@ -137,13 +138,15 @@ def test_two_callers_do_not_see_each_others_context() -> None:
     assert seen == {"a": {"a"}, "b": {"b"}}
 
 
-def test_many_loops_do_not_make_many_threads() -> None:
-    """A notebook or a host calls asyncio.run again and again."""
+def test_many_loops_do_not_make_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook or a host calls asyncio.run again and again. Threads end when nobody calls any more."""
+    from judgekit.execution import threads
+
+    monkeypatch.setattr(threads, "_IDLE_S", 0.5)
     before = threading.active_count()
     for _ in range(20):
         asyncio.run(GradingRunner({"length": length}, max_concurrency=4).run(rollouts(40)))
     assert threading.active_count() <= before + 16
-    close_background_loop()
     end = time.monotonic() + 20
     while threading.active_count() > before and time.monotonic() < end:
         time.sleep(0.01)
@@ -168,13 +171,12 @@ def test_a_loop_that_was_closed_meanwhile_is_no_error() -> None:
 
 
 def test_a_thread_that_hangs_does_not_hold_the_process() -> None:
-    """The loop's thread is a daemon, and so are the threads that it starts."""
     from judgekit.execution import background
 
     release = threading.Event()
     try:
         asyncio.run(GradingRunner({"hangs": hanging(release)}).run(rollouts(1)))
-        threads = [t for t in threading.enumerate() if t.name.startswith(("judgekit-loop", "AnyIO"))]
+        threads = [t for t in threading.enumerate() if t.name.startswith("judgekit-worker")]
         assert threads
         assert all(t.daemon for t in threads)
         assert background._background().thread.daemon
@@ -200,8 +202,38 @@ async def test_a_call_in_its_own_thread_holds_no_process() -> None:
 
 
 async def test_a_system_without_threads_makes_the_call_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    from judgekit.execution import threads
+
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(threads, "_idle", deque())
     assert await in_own_thread(threading.current_thread) is threading.current_thread()
+
+
+async def test_a_stop_iteration_of_a_blocking_call_is_raised_and_not_lost() -> None:
+    """Python raises no StopIteration into a future: its waiter would wait for ever."""
+    from judgekit.execution.threads import call_in_thread
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await call_in_thread(next, iter(()))
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await in_own_thread(next, iter(()))
+
+
+async def test_a_thread_keeps_nothing_of_the_call_that_it_made() -> None:
+    from judgekit.execution.threads import call_in_thread
+
+    class Big:
+        def grade(self) -> float:
+            return 1.0
+
+    big = Big()
+    gone = weakref.ref(big)
+    await call_in_thread(big.grade)
+    del big
+    end = time.monotonic() + 20
+    while gone() is not None and time.monotonic() < end:
+        await asyncio.sleep(0.01)
+    assert gone() is None

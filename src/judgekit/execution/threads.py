@@ -1,31 +1,56 @@
-"""Threads for synchronous graders that block."""
+"""Threads for synchronous calls that block: daemons, which may be used again and never keep the process alive."""
 
 from __future__ import annotations
 
 import asyncio
-import math
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import Any, TypeVar
-
-import anyio
+from typing import Any, TypeVar, cast
 
 from judgekit.errors import GraderRaised, JudgekitError
-from judgekit.execution.background import in_background
 from judgekit.fork import in_child
 
 T = TypeVar("T")
 
 MAX_ABANDONED = 64
 """Calls of the process that may still run after their caller has given up."""
+_IDLE_S = 10.0
+"""Seconds after which a thread without a call ends."""
 
 
 class ThreadsExhausted(JudgekitError):
     """Too many blocking graders have timed out and still occupy a thread."""
 
 
+class _Worker(Thread):
+    """A thread that takes one call after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(name="judgekit-worker", daemon=True)
+        self.calls: SimpleQueue[_Call] = SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                call = self.calls.get(timeout=_IDLE_S)
+            except Empty:
+                with _lock:
+                    if self in _idle:  # else a call is coming
+                        _idle.remove(self)
+                        return
+            else:
+                call.run(self)
+                del call  # what it holds ends with it, and not with the next one
+
+
 _lock = Lock()
+_idle: deque[_Worker] = deque()
+"""Threads without a call; the last one is taken first, so that those that are not needed end."""
 _abandoned = 0
 """Calls that still run although their caller has given up: a thread cannot be stopped."""
 
@@ -34,66 +59,89 @@ _abandoned = 0
 def _forget() -> None:
     global _lock, _abandoned
     _lock, _abandoned = Lock(), 0
+    _idle.clear()
 
 
-async def call_in_thread(function: Callable[[Any], Any], argument: Any) -> Any:
-    """Call `function(argument)` in a daemon thread with the caller's context, and return its value.
+class _Call:
+    """A call in a thread, with its caller's context. Its outcome is its value, or the exception that it raised."""
 
-    Cancelling returns at once and leaves the thread to end by itself. Raises ThreadsExhausted while MAX_ABANDONED
-    such threads still run.
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._function = function
+        self._args = args
+        self._context = copy_context()
+        self._given_up = False
+        self.outcome: Future[tuple[Any, BaseException | None]] = Future()
+        self.outcome.set_running_or_notify_cancel()
+
+    def start(self) -> None:
+        """Begin the call. Raises RuntimeError if the system has no thread left."""
+        with _lock:
+            worker = _idle.pop() if _idle else None
+        (worker or _Worker()).calls.put(self)
+
+    def run(self, worker: _Worker) -> None:
+        """Make the call in this thread, which is *worker*."""
+        global _abandoned
+        value: tuple[Any, BaseException | None]
+        try:
+            value = self._context.run(self._function, *self._args), None
+        except BaseException as error:  # a StopIteration cannot be raised into a future
+            value = None, error
+        with _lock:
+            _idle.append(worker)
+            _abandoned -= self._given_up
+            self._function = None  # type: ignore[assignment]
+        self.outcome.set_result(value)
+
+    def give_up(self) -> None:
+        """Count the call as abandoned for as long as it runs."""
+        global _abandoned
+        with _lock:
+            self._given_up = self._function is not None
+            _abandoned += self._given_up
+
+
+async def call_in_thread(function: Callable[..., T], *args: Any) -> T:
+    """Call `function(*args)` in a thread with the caller's context, and return its value.
+
+    Cancelling returns at once and leaves the call to end by itself. Raises ThreadsExhausted while MAX_ABANDONED such
+    calls still run, and RuntimeError where the system has no thread left.
     """
     if _abandoned >= MAX_ABANDONED:
         raise ThreadsExhausted(
             f"{_abandoned} threads are held by blocking graders that ran past their timeout; give their clients "
             'a timeout, or write where="process", which can be killed'
         )
-    return await in_background(_call, function, argument)
+    call = _Call(function, args)
+    call.start()
+    try:
+        value, error = await asyncio.wrap_future(call.outcome)
+    except asyncio.CancelledError:
+        call.give_up()
+        raise
+    if isinstance(error, KeyboardInterrupt):  # the grader's own: only the main thread gets the user's
+        error = GraderRaised("KeyboardInterrupt", str(error), False, False)
+    return _unwrapped(cast(T, value), error)
 
 
 async def in_own_thread(function: Callable[..., T], *args: Any) -> T:
-    """Call `function(*args)` in a daemon thread of its own.
+    """Call `function(*args)` in a thread that no other call holds, as those of `asyncio.to_thread` may be.
 
-    The threads of `asyncio.to_thread` may all be held by graders whose calls hang. Where the system has no thread
-    left, the call blocks the event loop.
+    Where the system has no thread left, the call blocks the event loop.
     """
-    outcome: Future[T] = Future()
-    outcome.set_running_or_notify_cancel()
-
-    def work() -> None:
-        try:
-            outcome.set_result(function(*args))
-        except BaseException as error:
-            outcome.set_exception(error)
-
+    call = _Call(function, args)
     try:
-        Thread(target=work, daemon=True).start()
+        call.start()
     except RuntimeError:
-        work()
-    return await asyncio.wrap_future(outcome)
+        return function(*args)
+    value, error = await asyncio.wrap_future(call.outcome)
+    return _unwrapped(cast(T, value), error)
 
 
-async def _call(function: Callable[[Any], Any], argument: Any) -> Any:
-    global _abandoned
-    running = given_up = False
-
-    def work() -> Any:
-        nonlocal running
-        global _abandoned
-        running = True
-        try:
-            return function(argument)
-        except KeyboardInterrupt as error:  # the grader's own: only the main thread gets the user's
-            raise GraderRaised("KeyboardInterrupt", str(error), False, False) from None
-        finally:
-            with _lock:
-                running = False
-                _abandoned -= given_up
-
-    limiter = anyio.CapacityLimiter(math.inf)  # the runner bounds how many calls run at once
+def _unwrapped(value: T, error: BaseException | None) -> T:
+    if error is None:
+        return value
     try:
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
-    except anyio.get_cancelled_exc_class():
-        with _lock:
-            given_up = running
-            _abandoned += given_up
-        raise
+        raise error
+    finally:
+        del error  # it refers to this frame

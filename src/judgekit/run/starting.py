@@ -137,5 +137,5 @@ async def _warm_up(warm_up: Any) -> None:
     """Call a grader's warm_up(): in a thread if it is synchronous, for it may import for seconds."""
     if inspect.iscoroutinefunction(warm_up):
         await warm_up()
-    elif hasattr(later := await call_in_thread(lambda _: warm_up(), None), "__await__"):
+    elif hasattr(later := await call_in_thread(warm_up), "__await__"):
         await later
