@@ -14,17 +14,16 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import msgspec
 from msgspec import Struct, field
 
 from judgekit.errors import attribute
-from judgekit.execution.limits import Limiter
 from judgekit.execution.stopwatch import STOPWATCH, Stopwatch
 from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.groups import RolloutState
@@ -89,29 +88,33 @@ class Job(Struct, gc=False, eq=False):
         return max(due, now + HOLD_S) if self.stopwatch.holding else due
 
 
+class Owner(Protocol):
+    """The run, as its evaluations see it."""
+
+    def answer(self, job: Job, value: Any, seconds: float | None) -> None:
+        """Take in what a job's grader returned, or the exception or Failed that it ended with."""
+
+    def wake(self) -> None:
+        """Bring in more, if there is room: a job was answered."""
+
+    def out_of_time(self) -> None:
+        """End the run: the time given to `end_after` is up."""
+
+    def stop_reading(self) -> None:
+        """Bring in nothing more: an error ends the run, which `finished` raises."""
+
+
 class Evaluations:
     """Runs and owns the evaluations of one run. Belongs to the running event loop.
 
-    *context*: each attempt gets a copy. *answer*: called with a job, its value (or the exception or Failed that it ended
-    with), and its seconds. *wake*: called when there is room for more. *out_of_time*: called when the time given to
-    `end_after` is up. *failed*: called when an error ends the run; `finished` raises it.
+    *context*: each attempt gets a copy. *owner*: gets the answers.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        context: Context,
-        *,
-        answer: Callable[[Job, Any, float | None], None],
-        wake: Callable[[], None],
-        out_of_time: Callable[[], None],
-        failed: Callable[[], None],
-    ) -> None:
+    def __init__(self, plan: Plan, context: Context, owner: Owner) -> None:
         self._context = context
-        self._answer = answer
-        self._wake = wake
-        self._out_of_time = out_of_time
-        self._failed = failed
+        self._own = context.copy()
+        """For callbacks, which would each copy the current one; tasks are made in the other."""
+        self._owner = owner
         self._queues = [Queue(limit) for limit in plan.queue_limits]
         self._pool = plan.pool
         self._max = plan.settings.max_concurrency
@@ -175,6 +178,7 @@ class Evaluations:
 
     def start(self) -> None:
         """Begin the evaluations that have a place."""
+        ended = self._ended
         while self.queued and not self._closing and len(self._running) < self._max:
             job = self._take()
             if job is None:
@@ -182,7 +186,7 @@ class Evaluations:
             # the task copies the context that it is made in
             task = (job.context or self._context).run(self._loop.create_task, self._attempt(job))
             self._running[task] = job
-            task.add_done_callback(self._ended)
+            task.add_done_callback(ended, context=self._own)
 
     def end_after(self, seconds: float) -> None:
         """Set the run's own time limit. `watch` starts the clock for it."""
@@ -201,7 +205,7 @@ class Evaluations:
                 self._cancel(task, job, why)
         self._set_clock()
         for job in self._drop_waiting():
-            self._answer(job, why, None)
+            self._owner.answer(job, why, None)
         self._tell_if_over()
 
     def fail(self, error: BaseException) -> None:
@@ -209,7 +213,7 @@ class Evaluations:
         if self._error is None:
             self._error = error
         self._closing = True
-        self._failed()
+        self._owner.stop_reading()
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 
@@ -250,18 +254,19 @@ class Evaluations:
 
     async def _attempt(self, job: Job) -> Any:
         """Call a job's grader. Returns what it returned, or the exception that it raised."""
-        held: list[Limiter] = []
+        limits = self._limits.get(job.grader.name, ())
+        held = 0
         job.began = now = time.monotonic()
         try:
             if now > self._turn_ends:
                 await self._take_turn()
                 now = time.monotonic()
-            for limit in self._limits.get(job.grader.name, ()):
+            for limit in limits:
                 if not limit.try_acquire():
                     self.watch()
                     await limit.acquire()
                     now = time.monotonic()
-                held.append(limit)
+                held += 1
             self._begin(job, now)
             awaitable, job.awaitable = job.awaitable, None
             if awaitable is None:
@@ -276,7 +281,7 @@ class Evaluations:
         finally:
             job.seconds = time.monotonic() - job.began
             job.deadline = math.inf
-            for limit in held:
+            for limit in limits[:held]:
                 limit.release()
 
     async def _take_turn(self) -> None:
@@ -321,7 +326,7 @@ class Evaluations:
             job.deadline = job.started + job.grader.timeout_s + job.stopwatch.held_s()
             self._begun.append(job)
             if self._turn is None:
-                self._turn = self._loop.call_soon(self._end_turn)
+                self._turn = self._loop.call_soon(self._end_turn, context=self._own)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         """Take in an attempt that has ended, whatever ended it."""
@@ -339,10 +344,10 @@ class Evaluations:
             if job.why is not None:
                 value = _with_usage(job.why, value)
             if not (self.closing or (not isinstance(value, _GRADES) and self._try_again(job, value))):
-                self._answer(job, value, job.seconds)
+                self._owner.answer(job, value, job.seconds)
             if self.queued:
                 self.start()
-            self._wake()
+            self._owner.wake()
         except BaseException as error:
             self.fail(error)
         if self._over is not None:
@@ -401,7 +406,7 @@ class Evaluations:
             return False
         job.attempt += 1
         job.deadline = math.inf
-        self._delayed[job] = self._loop.call_later(wait, self._requeue, job)
+        self._delayed[job] = self._loop.call_later(wait, self._requeue, job, context=self._own)
         self.watch()
         return True
 
@@ -434,7 +439,9 @@ class Evaluations:
         self._stop_clock()
         self._clock_at = when
         if when < math.inf:
-            self._clock = self._loop.call_later(max(0.0, when - time.monotonic()), self._tick)
+            self._clock = self._loop.call_later(
+                max(0.0, when - time.monotonic()), self._tick, context=self._own
+            )
 
     def _stop_clock(self) -> None:
         if self._clock is not None:
@@ -446,7 +453,7 @@ class Evaluations:
         now = time.monotonic()
         if now >= self._run_ends:
             self._run_ends = math.inf
-            self._out_of_time()
+            self._owner.out_of_time()
         for task, job in self._running.items():
             if job.deadline > now:
                 continue

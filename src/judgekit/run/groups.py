@@ -40,7 +40,7 @@ class RolloutState:
         self.grades: dict[str, Grade] = {}
         self.pending: set[str] = set()
         """Graders that have not answered yet."""
-        self.blocked: set[str] = set()
+        self.blocked = _NOBODY
         """Those of them that are group graders and wait for other members."""
         self.known: Mapping[str, Grade] = {}
         """Grades that it came with, in the order in which they were given: they answer when the tree asks for them."""
@@ -66,6 +66,7 @@ class RolloutState:
 
 
 _NOT_YET = Evaluation({}, {})
+_NOBODY: frozenset[str] = frozenset()
 
 
 class Group:
@@ -102,7 +103,7 @@ class Group:
     def ask(self, state: RolloutState, grader: BoundGrader) -> None:
         """Have *state* wait for a group grader."""
         state.pending.add(grader.name)
-        state.blocked.add(grader.name)
+        state.blocked |= {grader.name}
         self.waiting.setdefault(grader, []).append(state)
 
     def take_ready(self, deciders: Mapping[str, Deciders]) -> tuple[BoundGrader, list[RolloutState]] | None:
@@ -131,5 +132,5 @@ class Group:
         asking = self.waiting.pop(grader)
         asking.sort(key=lambda state: state.index)  # not in the order in which other graders let them through
         for state in asking:
-            state.blocked.discard(grader.name)
+            state.blocked -= {grader.name}
         return grader, asking

@@ -40,10 +40,10 @@ class Results:
         self.streams = False
         """Whether they are filled at once, with the mean of the run so far: the consumer of a stream waits for them."""
         self.valid = 0
-        self.total = Fraction()
+        self.total = _ZERO
         """Number and sum of the raw rewards of the groups so far, for that mean. The order of the groups adds no rounding."""
         self.counts = None if plan.settings.max_failure_rate is None else Counts()
-        self.unfinished: set[RolloutState] = set()
+        self.unfinished: dict[RolloutState, None] = {}
         """Rollouts without a result yet, for the ledger."""
         self._first = 0
         """Rollouts that the runner had begun before this run."""
@@ -257,7 +257,7 @@ class Results:
         if self.counts is not None:
             self.counts.add(result)
         if self.plan.ledger is not None:
-            self.unfinished.discard(state)
+            self.unfinished.pop(state, None)
             self._record(state, result)
         if self.progress is not None:
             self.progress.add(result)
@@ -293,3 +293,4 @@ def _value(grader: BoundGrader, grades: Mapping[str, Grade]) -> Any:
 
 
 _NO_USAGE = Usage()
+_ZERO = Fraction()

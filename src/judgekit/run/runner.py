@@ -160,8 +160,9 @@ class GradingRunner:
             start = len(batch)
             batch += group
             members.append(range(start, len(batch)))
-        results = await (await self._new_run(tags)).collect(_checked(batch), [list(m) for m in members if m])
-        return [[results[i] for i in m] for m in members]
+        _check(batch)
+        results = await (await self._new_run(tags)).collect(batch, [m for m in members if m])
+        return [results[m.start : m.stop] for m in members]
 
     async def stream(
         self,
@@ -429,7 +430,11 @@ def _checked(rollouts: Iterable[Rollout]) -> list[Rollout]:
     if isinstance(rollouts, Rollout):
         raise DataError("give a list of rollouts, such as [rollout], not one rollout")
     batch = list(rollouts)
+    _check(batch)
+    return batch
+
+
+def _check(batch: Sequence[Rollout]) -> None:
     for index, rollout in enumerate(batch):
         if not isinstance(rollout, Rollout):
             raise DataError(f"item {index} is a {type(rollout).__name__}, not a judgekit.Rollout")
-    return batch

@@ -27,6 +27,7 @@ from collections.abc import (
 )
 from contextlib import aclosing, asynccontextmanager
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any
 
 import anyio
@@ -89,7 +90,7 @@ class Run:
         self.unread: Sized = ()
         """Results of a stream that its consumer has not taken yet."""
         self.known: Sequence[Mapping[str, Grade]] = ()
-        self.waiting: set[Group] = set()
+        self.waiting: dict[Group, None] = {}
         """Groups with members that wait for a group grader to start."""
         self.arriving: Group | None = None
         """The group of a stream whose members may still be coming."""
@@ -112,10 +113,7 @@ class Run:
         results: list[Any] = [None] * len(rollouts)
         self.known = known
 
-        def keep(result: RewardResult) -> None:
-            results[result.index] = result
-
-        self.results.emit = keep
+        self.results.emit = partial(_keep_in_place, results)
         await self._drive(self._feed(rollouts, groups), len(rollouts), batch=True)
         ledger = self.plan.ledger
         # hosts start thousands of runs at once: they do not wait for the disk
@@ -171,10 +169,7 @@ class Run:
     ) -> None:
         """Grade all that *feed* brings in. Owns the evaluations: none outlives it. *batch*: it waits for room alone."""
         plan = self.plan
-        self.evaluations = Evaluations(
-            plan, self._context(), answer=self._answer, wake=self.wake,
-            out_of_time=self._expire, failed=self._stop_reading,
-        )  # fmt: skip
+        self.evaluations = Evaluations(plan, self._context(), self)
         try:
             self.results.open(total)
             await self._until_written()
@@ -229,7 +224,7 @@ class Run:
         if self.arriving is not None:
             self._complete(self.arriving)
 
-    def _stop_reading(self) -> None:
+    def stop_reading(self) -> None:
         if self.room is not None and not self.room.done():
             self.room.set_result(None)
         reading, self.reading = self.reading, None
@@ -325,7 +320,7 @@ class Run:
         self.taken_in += 1
         state.group.members.append(state)
         if self.plan.ledger is not None:
-            self.results.unfinished.add(state)
+            self.results.unfinished[state] = None
         self._advance(state)
 
     def _complete(self, group: Group) -> None:
@@ -345,7 +340,7 @@ class Run:
         if (deadline_s := self.plan.settings.deadline_s) is not None:
             self.evaluations.end_after(deadline_s)
 
-    def _expire(self) -> None:
+    def out_of_time(self) -> None:
         """End the run at its deadline: missing grades have failed, the others count."""
         deadline_s = self.plan.settings.deadline_s
         self.expired = Failed("DeadlineExceeded", f"not graded within the run's {deadline_s:g} s")
@@ -357,13 +352,13 @@ class Run:
             self.waiting.clear()
             if self.reading is not None and (self.arriving is not None or not self.taken_in):
                 logger.warning("the deadline ended the reading of a stream after %d rollouts", self.taken_in)
-                self._stop_reading()
+                self.stop_reading()
         except BaseException as error:  # MissingRewardError
             self.evaluations.fail(error)
 
     # ---- called by the evaluations
 
-    def _answer(self, job: Job, value: Any, seconds: float | None) -> None:
+    def answer(self, job: Job, value: Any, seconds: float | None) -> None:
         value = _checked(value)
         if job.grader.compares:
             self._keep_all(job.grader, job.states, per_member(value, len(job.states)), seconds)
@@ -380,6 +375,7 @@ class Run:
     def _advance(self, state: RolloutState) -> None:
         """Ask the graders that the rollout needs next, or finish it if it needs none."""
         lazy = self.tree.lazy
+        alone = (state,)
         while True:
             if lazy:
                 wanted = {self.plan.by_key[key] for key in self.tree.wanted(state.grades, state.rollout)}
@@ -403,10 +399,10 @@ class Run:
                     break  # the rules may have decided that this one is not needed
                 elif grader.compares:
                     state.group.ask(state, grader)
-                    self.waiting.add(state.group)
+                    self.waiting[state.group] = None
                 else:
                     state.pending.add(grader.name)
-                    self.evaluations.add(grader.pooled or grader, (state,))
+                    self.evaluations.add(grader.pooled or grader, alone)
             if known and not graded:
                 key, grader = next(iter(known.items()))
                 state.grades[key] = as_grade(state.known[key], grader.score_range)
@@ -432,7 +428,7 @@ class Run:
         while (ready := group.take_ready(self.plan.deciders)) is not None:
             self._compare(group, *ready)
         if not group.waiting:
-            self.waiting.discard(group)
+            self.waiting.pop(group, None)
         self.evaluations.start()
 
     def _compare(self, group: Group, grader: BoundGrader, asking: Sequence[RolloutState]) -> None:
@@ -503,6 +499,10 @@ class Run:
         state.ended = time.perf_counter()
         state.done = True
         self.results.graded(state)
+
+
+def _keep_in_place(results: list[RewardResult], result: RewardResult) -> None:
+    results[result.index] = result
 
 
 def _checked(value: Any) -> Any:
