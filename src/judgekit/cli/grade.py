@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import anyio
 import typer
@@ -18,6 +18,7 @@ from judgekit.execution.heap import freeze_heap
 
 if TYPE_CHECKING:
     from judgekit.cli.load import LoadWatch
+    from judgekit.errors import FailureRateError
     from judgekit.ledger.writer import Ledger
     from judgekit.replay import Known
     from judgekit.run.runner import GradingRunner
@@ -81,16 +82,9 @@ def grade(
 ) -> None:
     """Grade rollouts and print a summary."""
     if ray:
-        if skip_bad_rows:
-            raise ConfigError(
-                "--skip-bad-rows is not for --ray: a cluster refuses a block with a row that it cannot read"
-            )
         from judgekit.cli.grade_ray import grade_on_ray
 
-        if report is not None:
-            raise ConfigError(
-                "--report reads one ledger: with --ray, give --ledger, and then judgekit report"
-            )
+        _check_for_ray(skip_bad_rows=skip_bad_rows, report=report)
         grade_on_ray(
             config,
             rollouts,
@@ -108,19 +102,52 @@ def grade(
     for option, value in (("--address", address), ("--concurrency", concurrency)):
         if value is not None:
             raise ConfigError(f"{option} is for --ray")
-    from judgekit.cli import summary
-    from judgekit.cli.load import watched
-    from judgekit.cli.logs import diverted
-    from judgekit.config import load_runner
     from judgekit.data import read_rollouts
-    from judgekit.data.results import results_file
-    from judgekit.errors import FailureRateError
+
+    targets = {"--out": to, "--report": report}
+    runner = _runner(config, Path(rollouts), targets, ledger, force=force, json_summary=json_summary)
+    for option, given in (("--report", report is not None), ("--resume", resume)):
+        if given and runner.ledger is None:
+            raise ConfigError(f"{option} reads the ledger: give --ledger, too")
+    batch = read_rollouts(rollouts, columns=_columns(columns), limit=limit, skip_bad_rows=skip_bad_rows)
+    tags: dict[str, Any] = {}
+    known = _known(runner, batch, tags) if resume else None
+    appends = known is None and runner.ledger is not None and _holds_something(runner.ledger.path)
+    graded = _grade(runner, batch, to, known, tags)
+    _tell(runner, graded, known, as_json=json_summary)
+    _tell_files(runner.ledger, targets, appended=appends)
+    if lost := not_kept(runner.ledger, _RESUME):
+        fail(lost, code=1)
+    if graded.excess is not None:
+        fail(graded.excess, code=1)
+    if not any(result.status == "scored" for result in graded.results):
+        fail("no rollout could be scored", code=1)
+
+
+def _check_for_ray(*, skip_bad_rows: bool, report: Path | None) -> None:
+    if skip_bad_rows:
+        raise ConfigError(
+            "--skip-bad-rows is not for --ray: a cluster refuses a block with a row that it cannot read"
+        )
+    if report is not None:
+        raise ConfigError("--report reads one ledger: with --ray, give --ledger, and then judgekit report")
+
+
+def _runner(
+    config: Path,
+    source: Path,
+    targets: Mapping[str, Path | None],
+    ledger: Path | None,
+    *,
+    force: bool,
+    json_summary: bool,
+) -> GradingRunner:
+    """Build the runner, once it is clear that all *targets* can be written."""
+    from judgekit.config import load_runner
     from judgekit.ledger.files import STDOUT, check_ledger, check_targets
-    from judgekit.ledger.jsonl import json_line
     from judgekit.ledger.writer import Ledger
 
-    source = Path(rollouts)
-    for option, target in (("--out", to), ("--report", report)):
+    for option, target in targets.items():
         if json_summary and target == STDOUT:
             raise ConfigError(f"--json and {option} - both write to standard output: give {option} a file")
     if ledger is not None:
@@ -130,20 +157,36 @@ def grade(
     kept = None if runner.ledger is None else runner.ledger.path
     if kept is not None:
         check_ledger(kept, inputs=[config, source])
-    check_targets([to, report], inputs=[config, source, kept], force=force)
-    if json_summary or STDOUT in (to, report):
+    check_targets(list(targets.values()), inputs=[config, source, kept], force=force)
+    if json_summary or STDOUT in targets.values():
         out.file = sys.stderr  # the summary must not stand among the rows
-    for option, given in (("--report", report is not None), ("--resume", resume)):
-        if given and runner.ledger is None:
-            raise ConfigError(f"{option} reads the ledger: give --ledger, too")
-    batch = read_rollouts(rollouts, columns=_columns(columns), limit=limit, skip_bad_rows=skip_bad_rows)
-    tags: dict[str, Any] = {}
-    known = _known(runner, batch, tags) if resume else None
-    before = runner.ledger is not None and _holds_something(runner.ledger.path)
-    excess: FailureRateError | None = None
+    return runner
 
-    async def work() -> tuple[Sequence[RewardResult], float, list[LoadWatch]]:
-        nonlocal excess
+
+class _Graded(NamedTuple):
+    results: Sequence[RewardResult]
+    seconds: float
+    loads: list[LoadWatch]
+    warnings: list[str]
+    excess: FailureRateError | None
+    """Raised after all was graded, if too many grades failed."""
+
+
+def _grade(
+    runner: GradingRunner,
+    batch: Sequence[Rollout],
+    to: Path | None,
+    known: Known | None,
+    tags: dict[str, Any],
+) -> _Graded:
+    """Grade the rollouts, and write them to *to*."""
+    from judgekit.cli.load import watched
+    from judgekit.cli.logs import diverted
+    from judgekit.data.results import results_file
+    from judgekit.errors import FailureRateError
+
+    async def work() -> tuple[Sequence[RewardResult], float, list[LoadWatch], FailureRateError | None]:
+        excess: FailureRateError | None = None
         try:
             await runner.start()
             freeze_heap()
@@ -156,7 +199,7 @@ def grade(
                 except FailureRateError as error:  # the alarm costs the exit code, not the results
                     excess, results = error, error.results
                 seconds = time.perf_counter() - start
-            return results, seconds, loads
+            return results, seconds, loads, excess
         finally:
             with anyio.CancelScope(shield=True):  # SIGTERM still ends the judges and flushes the ledger
                 await runner.close()
@@ -167,32 +210,42 @@ def grade(
         say(f"grading {len(batch)} rollouts with {', '.join(runner.graders)} …")
         with diverted("metrics") as warnings:  # the summary shows them, below its table
             # Ctrl-C is left to asyncio, whose second one also stops a rule that blocks the loop
-            results, seconds, loads = run(work, signal.SIGTERM, ended=lambda: _saved(runner.ledger))
+            results, seconds, loads, excess = run(work, signal.SIGTERM, ended=lambda: _saved(runner.ledger))
         write(batch, results)
-    if json_summary:
-        told = summary.as_json(runner.metrics, results, warnings, seconds, loads)
-        told["known_rollouts"] = known.rollouts if known is not None else 0
-        sys.stdout.write(json_line(told))
+    return _Graded(results, seconds, loads, warnings, excess)
+
+
+def _tell(runner: GradingRunner, graded: _Graded, known: Known | None, *, as_json: bool) -> None:
+    from judgekit.cli import summary
+    from judgekit.ledger.jsonl import json_line
+
+    told = (runner.metrics, graded.results, graded.warnings, graded.seconds, graded.loads)
+    if as_json:
+        figures = summary.as_json(*told)
+        figures["known_rollouts"] = known.rollouts if known is not None else 0
+        sys.stdout.write(json_line(figures))
     else:
-        summary.print_summary(runner.metrics, results, warnings, seconds, loads)
+        summary.print_summary(*told)
     say()
+
+
+def _tell_files(ledger: Ledger | None, targets: Mapping[str, Path | None], *, appended: bool) -> None:
+    """Say which files were written, and write the report."""
+    from judgekit.ledger.files import STDOUT
+
+    to, report = targets["--out"], targets["--report"]
     if to not in (None, STDOUT):
         say(f"graded rollouts  {to}")
-    if runner.ledger is not None:
-        several = " (appended: reports count each of its runs)" if before and known is None else ""
-        say(f"ledger           {runner.ledger.path}{several}")
-    if report is not None and runner.ledger is not None:
+    if ledger is not None:
+        say(
+            f"ledger           {ledger.path}{' (appended: reports count each of its runs)' if appended else ''}"
+        )
+    if report is not None and ledger is not None:
         from judgekit.report.page import write_report
 
-        write_report(runner.ledger.path, report)
+        write_report(ledger.path, report)
         if report != STDOUT:
             say(f"report           {report}  (open it in a browser)")
-    if lost := not_kept(runner.ledger, _RESUME):
-        fail(lost, code=1)
-    if excess is not None:
-        fail(excess, code=1)
-    if not any(result.status == "scored" for result in results):
-        fail("no rollout could be scored", code=1)
 
 
 def _columns(given: str | None) -> dict[str, str]:

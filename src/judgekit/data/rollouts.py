@@ -206,31 +206,11 @@ def rollout_from(row: Any) -> Rollout:
     Rows in the format that verl and SkyRL share have their `ground_truth` in `reward_model` or `reward_spec`, and more for
     `extra` in `extra_info`. Trainers take that one; a `ground_truth` beside it must be the same.
     """
-    if not isinstance(row, Mapping):
-        raise DataError(f"a rollout is an object with at least a 'response', not {type(row).__name__}")
-    if not row:
-        raise DataError("the row is empty")
-    if "response" in row and row["response"] is None:
-        raise DataError("'response' is null; a rollout without text has the response \"\"")
-    if row.get("response") is None:
-        others = [name for name in _OTHER_NAMES["response"] if isinstance(row.get(name), str)]
-        others += get_close_matches("response", map(str, row), n=1)
-        hint = f"; if {others[0]!r} is it: --map response={others[0]}" if others else did_you_mean("", row)
-        raise DataError(f"the rollout has no 'response'{hint}")
+    _check_response(row)
     row = {key: plain(value) for key, value in row.items()}
     known = {key: value for key, value in row.items() if key in FIELDS and value is not None}
     rest = {key: value for key, value in row.items() if key not in FIELDS}
-    if not given(known.get("ground_truth")):
-        known.pop("ground_truth", None)
-    for key, held in references_in(rest, HOLDERS):
-        if "ground_truth" not in known:
-            known["ground_truth"] = held
-            del rest[key]
-        elif not _same(known["ground_truth"], held):
-            raise DataError(
-                f"the row has two references that differ, in 'ground_truth' and in {key!r}: keep one "
-                f"(--map ground_truth=ground_truth or --map ground_truth={key}.ground_truth)"
-            )
+    _choose_reference(known, rest)
     if isinstance(rest.get("extra_info"), Mapping):
         rest |= rest.pop("extra_info")
     extra = known.get("extra", {})
@@ -250,15 +230,55 @@ def rollout_from(row: Any) -> Rollout:
         known.setdefault("messages", [*before, *turns])
     if "group" in known:
         known["group"] = _group(known["group"])
-    for key, kinds, name in (
-        ("response", str, "text"),
-        ("prompt", (str, list), "text or a list of messages"),
-        ("messages", list, "a list of messages"),
-        ("data_source", str, "text"),
-        ("finish_reason", str, "text"),
-        ("response_tokens", int, "a whole number"),
-        ("id", (str, int), "text"),
-    ):
+    _check_kinds(known)
+    if "id" in known:
+        known["id"] = str(known["id"])
+    return Rollout(**known)
+
+
+def _check_response(row: Any) -> None:
+    if not isinstance(row, Mapping):
+        raise DataError(f"a rollout is an object with at least a 'response', not {type(row).__name__}")
+    if not row:
+        raise DataError("the row is empty")
+    if row.get("response") is not None:
+        return
+    if "response" in row:
+        raise DataError("'response' is null; a rollout without text has the response \"\"")
+    others = [name for name in _OTHER_NAMES["response"] if isinstance(row.get(name), str)]
+    others += get_close_matches("response", map(str, row), n=1)
+    hint = f"; if {others[0]!r} is it: --map response={others[0]}" if others else did_you_mean("", row)
+    raise DataError(f"the rollout has no 'response'{hint}")
+
+
+def _choose_reference(known: dict[str, Any], rest: dict[str, Any]) -> None:
+    """Make the row's reference its `ground_truth`, wherever it stands. Raises DataError if two differ."""
+    if not given(known.get("ground_truth")):
+        known.pop("ground_truth", None)
+    for key, held in references_in(rest, HOLDERS):
+        if "ground_truth" not in known:
+            known["ground_truth"] = held
+            del rest[key]
+        elif not _same(known["ground_truth"], held):
+            raise DataError(
+                f"the row has two references that differ, in 'ground_truth' and in {key!r}: keep one "
+                f"(--map ground_truth=ground_truth or --map ground_truth={key}.ground_truth)"
+            )
+
+
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "response": ((str,), "text"),
+    "prompt": ((str, list), "text or a list of messages"),
+    "messages": ((list,), "a list of messages"),
+    "data_source": ((str,), "text"),
+    "finish_reason": ((str,), "text"),
+    "response_tokens": ((int,), "a whole number"),
+    "id": ((str, int), "text"),
+}
+
+
+def _check_kinds(known: Mapping[str, Any]) -> None:
+    for key, (kinds, name) in _KINDS.items():
         if key in known and (not isinstance(known[key], kinds) or isinstance(known[key], bool)):
             raise DataError(f"{key!r} is {name}, not {type(known[key]).__name__}")
     for key in ("prompt", "messages"):
@@ -266,9 +286,6 @@ def rollout_from(row: Any) -> Rollout:
             raise DataError(f"{key!r} is a list of messages, each an object with 'role' and 'content'")
     if known.get("response_tokens", 0) < 0:
         raise DataError(f"'response_tokens' is a whole number from 0, not {known['response_tokens']}")
-    if "id" in known:
-        known["id"] = str(known["id"])
-    return Rollout(**known)
 
 
 def _same(reference: Any, other: Any) -> bool:
