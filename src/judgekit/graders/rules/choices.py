@@ -52,7 +52,7 @@ class MultipleChoice(Rule):
     version = "2"
     inputs = ("response", "ground_truth", "extra.options")
     abstains = "the reference is not an option"
-    inline_limit = 40_000
+    inline_limit = 12_000
     timeout_s = 5.0
 
     def __init__(
@@ -288,11 +288,7 @@ def choose(response: str, options: Options) -> Choice:
     said = _said(text, options, forms)
     if said is not None:
         return said
-    mentioned = {
-        letter
-        for m in forms.mention.finditer(text)
-        if (letter := options.named(_letter_of(m))) and not _rejected(text, m, forms)
-    }
+    mentioned = _mentioned(text, options, forms)
     if mentioned:
         one = mentioned.pop() if len(mentioned) == 1 else None
         return Choice(one, "the only one mentioned" if one else "several options are mentioned")
@@ -306,7 +302,7 @@ def choose(response: str, options: Options) -> Choice:
         return Choice(None, "several options are named")
     alone = {
         letter
-        for m in forms.isolated.finditer(last)
+        for m in [*forms.isolated.finditer(last)][-_MOST_MENTIONS:]
         if (letter := options.named(_letter_of(m)))
         and not _rejected(last, m, forms)
         and not _is_word(_letter_of(m), last[m.end() :])
@@ -345,7 +341,7 @@ def _forms(names: tuple[str, ...]) -> _Forms:
     bound = r"(?<![A-Za-z0-9'’+#=^\\-])"
     noun = r"(?:(?:the\s+)?(?:correct\s+|right\s+|best\s+)?(?:option|choice|answer|letter|number|no\.)\s*(?:is\s+|:\s*)?)"
     return _Forms(
-        lead=re.compile(rf"[\s$*_\"'`:]*{noun}?[\s*_$\"'`(\[{{<]*{any_case}", re.IGNORECASE),
+        lead=re.compile(rf"[\s$*_\"'`:]*+{noun}?[\s*_$\"'`(\[{{<]*+{any_case}", re.IGNORECASE),
         second=re.compile(
             r"[\s)\]}>\"'.*]*\(?\s*(?:,\s*(?:or|and)?|/|&|;|\||\bor\b|\band\b|\bor\s+else\b|或|和)\s*(?:(?:maybe|possibly|perhaps|even|also|option|choice)\s+)*[(\[]?"
             + upper
@@ -403,16 +399,24 @@ def _named(line: str, options: Options, forms: _Forms) -> str | None:
             return None if _second(rest, letter, options, forms) else letter
     if (by_text := _by_text(line, options)) is not None:
         return by_text
-    mentioned = {
-        letter
-        for m in forms.mention.finditer(line)
-        if (letter := options.named(_letter_of(m))) and not _rejected(line, m, forms)
-    }
+    mentioned = _mentioned(line, options, forms)
     if not mentioned and (said := _said(line, options, forms)):
         return said.letter
     return mentioned.pop() if len(mentioned) == 1 else None
 
 
+def _mentioned(text: str, options: Options, forms: _Forms) -> set[str]:
+    """Return the options that *text* mentions without a word against them, in its last mentions."""
+    found: set[str] = set()
+    for m in [*forms.mention.finditer(text)][-_MOST_MENTIONS:]:
+        letter = options.named(_letter_of(m))
+        if letter and letter not in found and not _rejected(text, m, forms):
+            found.add(letter)
+    return found
+
+
+_MOST_MENTIONS = 200
+"""The last so many mentions and choices are looked at."""
 _NAMING = re.compile(r"option|choice|[(\[]", re.IGNORECASE)
 
 
@@ -483,10 +487,10 @@ def _first(text: str, options: Options, forms: _Forms) -> str | None:
 def _said(text: str, options: Options, forms: _Forms) -> Choice | None:
     """Return what a response says to choose, if it says so; a later word replaces an earlier only as a correction."""
     chosen: list[tuple[str, int, int, str]] = []
-    for m in forms.said.finditer(text):
+    for m in [*forms.said.finditer(text)][-_MOST_MENTIONS:]:
         name = _letter_of(m)
         letter = options.named(name)
-        rest = text[m.end() :]
+        rest = text[m.end() : m.end() + 80]
         if letter is None or _is_word(name, rest[:20]):
             continue
         if name.islower() and not _NAMING.search(m[0]):
@@ -497,7 +501,7 @@ def _said(text: str, options: Options, forms: _Forms) -> Choice | None:
             r"\b(?:not|never|n['’]t)\s+(?:\w+\s+)?$", text[max(0, m.start() - 20) : m.start()]
         ) or re.search(r"\bnot\b", m[0]):
             continue
-        if _second(rest[:80], letter, options, forms):
+        if _second(rest, letter, options, forms):
             return Choice(None, "several options are named")
         chosen.append((letter, m.start(), m.end(), m[0]))
     if not chosen:

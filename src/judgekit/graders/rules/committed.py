@@ -107,8 +107,8 @@ _NOT_THE = re.compile(
     re.IGNORECASE,
 )
 _TAKEN_BACK = re.compile(
-    r"""^[\s.,;:!?…$*)}\]\\_"'—–-]*(?:\(|\.\.\.)?\s*(?:
-      (?:(?:oh|hmm+|wait|no|actually|sorry|but|ah|oops|hold\ on|or|well|and|then|hang\ on)\b[\s,.!…—–-]*){0,5}
+    r"""^[\s.,;:!?…$*)}\]\\_"'—–-]*+(?:\(\s*+)?(?:
+      (?:(?:oh|hmm++|wait|no|actually|sorry|but|ah|oops|hold\ on|or|well|and|then|hang\ on)\b[\s,.!…—–-]*+){0,5}
       (?:
         (?:that|this|it|which)(?:\s+(?:answer|result|value|number|one|option|choice))?(?:['’]s|\s+(?:is|was|seems|looks|must\ be|can(?:not|['’]t)\ be))\s*
           (?:(?:clearly|obviously|definitely|certainly|also|probably|just|simply|completely|totally)\s+)?
@@ -125,7 +125,7 @@ _TAKEN_BACK = re.compile(
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
-_BREAK = re.compile(r"[,;(.!?—–…-]+(?=\s)|^\W*\S{1,30}(?=\s+(?:is|was)\b)")
+_BREAK = re.compile(r"[,;(.!?—–…-]++(?=\s)|^\W{0,9}\S{1,30}(?=\s{1,9}(?:is|was)\b)")
 """Where a sentence may begin to take back what it has said."""
 _ASIDE = re.compile(
     r"""[\s\W\d]*(?:(?:and|or|the|final|my|possible|also|maybe|perhaps|another|answers?|alternatively|option|candidate|choice|guess|case|
@@ -242,7 +242,7 @@ def claims(text: str, *, only: Kind | None = None, choice: bool = False) -> list
             if claim.kind == "tag":  # the innermost counts
                 found[-1] = claim
         else:
-            if found and found[-1].kind == claim.kind == "words" and claim.start < found[-1].end:
+            if found and found[-1].kind in ("words", "hash") and claim.start < found[-1].end:
                 # two on one line: the first one's text ends where the second begins
                 cut = sentence(found[-1].text[: claim.start - found[-1].end])
                 at = found[-1].end - len(found[-1].text)
@@ -372,9 +372,9 @@ def unsettled(text: str, start: int, end: int) -> str | None:
 
 def _takes_back(text: str, said: str) -> bool:
     """Whether a text begins by taking back what was *said*: by a pronoun, or by its name ("17 is wrong")."""
+    text, said = text[:_AROUND], said[:_AROUND]
     if _TAKEN_BACK.match(text):
         return True
-    text, said = text[:_AROUND], said[:_AROUND]
     first = "".join(said.split(None, 1)[:1]).strip(_AROUND_A_NAME)  # "(B) Paris"
     names = {_NAME_ENDS.split(said, 1)[0].strip(_AROUND_A_NAME)}
     if any(map(str.isdigit, first)) or (len(first) == 1 and first.isupper()):

@@ -446,7 +446,7 @@ def _judged(text: str, match: re.Match[str], value: Fraction) -> Final:
         re.IGNORECASE,
     ):
         return Final(None, "the answer is only possible")
-    rest = text[match.end() : match.end() + 100]
+    rest = re.sub(r"\s+", " ", text[match.end() : match.end() + 100])
     if (_LIST.match(rest) or _BESIDE.match(rest)) and not _same_again(rest, value):
         return Final(None, "several numbers are given as the answer")
     return Final(Quantity(value, unit))
