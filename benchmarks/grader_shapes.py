@@ -68,7 +68,6 @@ SHAPES: dict[str, tuple[str, str, str]] = {
     "zero width": ("", "\u200b", ""),
 }
 PAIRED = (
-    "",
     "1 ",
     " ",
     ". ",
@@ -191,20 +190,20 @@ def _paired_exponents() -> Iterator[tuple[str, float, float]]:
         most = min(getattr(grader, "inline_limit", None) or LONGEST, 40_000) - 200
         for one, other in itertools.permutations(PAIRED, 2):
             for how, made in (("behind", _behind), ("in turn", _in_turn)):
-                texts = [made(one, other, n) for n in (most // 4, most)]
+                texts = [made(one, other, n) for n in (most // 2, most)]
                 short, whole = (_seconds(grader, text) for text in texts)
-                if whole > SLOW_S and whole > 4**SUSPECT * short:
+                if whole > SLOW_S and whole > 2**SUSPECT * short:
                     short, whole = (_seconds(grader, text, best_of=15) for text in texts)
                 if whole > SLOW_S:
-                    yield f"{name}: {one!r}, {other!r} ({how})", math.log(whole / short) / math.log(4), whole
+                    yield f"{name}: {one!r}, {other!r} ({how})", math.log2(whole / short), whole
 
 
 def _behind(one: str, other: str, chars: int) -> Rollout:
-    return _answered((one * chars)[: chars // 2] + (other * chars)[: chars // 2])
+    return _answered(one * (chars // 2 // len(one)) + other * (chars // 2 // len(other)))
 
 
 def _in_turn(one: str, other: str, chars: int) -> Rollout:
-    return _answered(((one + other) * chars)[:chars])
+    return _answered((one + other) * (chars // len(one + other)))
 
 
 def _answered(text: str) -> Rollout:
