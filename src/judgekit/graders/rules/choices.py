@@ -498,7 +498,9 @@ def _said(text: str, options: Options, forms: _Forms) -> Choice | None:
         if unsettled(text, m.start(), m.end()) or forms.wrong.match(text, m.end()):
             continue
         if re.search(
-            r"\b(?:not|never|n['’]t)\s+(?:\w+\s+)?$", text[max(0, m.start() - 20) : m.start()]
+            rf"(?:\b(?:not|never)|n['’]t|{_OTHERS})\s+(?:\w+\s+)?$",
+            text[max(0, m.start() - 20) : m.start()],
+            re.IGNORECASE,
         ) or re.search(r"\bnot\b", m[0]):
             continue
         if _second(rest, letter, options, forms):
@@ -525,6 +527,8 @@ def _rejected(text: str, m: re.Match[str], forms: _Forms) -> bool:
     if unsettled(text, m.start(), m.end()):
         return True
     before = text[max(0, m.start() - 30) : m.start()]
+    if re.search(rf"{_OTHERS}\s+(?:\w+\s+)?{_CHOSE}\s+[(\[\"]?$", before, re.IGNORECASE):
+        return True
     return bool(
         re.search(
             r"(?:\b(?:not|never|neither|nor|over|than|unlike|except|without|against|eliminate|exclude|reject|ruled?\s+out|instead\s+of|rather\s+than)|n['’]t(?:\s+be)?)\s+(?:(?:option|choice|the|be|with)\s*)*(?:[a-z]+\s+)?$",
@@ -534,6 +538,9 @@ def _rejected(text: str, m: re.Match[str], forms: _Forms) -> bool:
     )
 
 
+_OTHERS = r"\b(?:students?|people|many|most|some|others?|everyone|they|he|she|you)"
+"""Whose choice is not the response's."""
+_CHOSE = r"(?:choose|chose|pick(?:ed)?|select(?:ed)?|say|said|think|thought|answer(?:ed)?|(?:go|went)\s+(?:for|with))"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _UNSURE = re.compile(r"\b(?:maybe|perhaps|possibly|might|could|may|whether)\b|\?\s*$", re.IGNORECASE)
 

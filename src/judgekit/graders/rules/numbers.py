@@ -462,7 +462,9 @@ def _partial(text: str, match: re.Match[str]) -> str | None:
     """Return why a number is only a part of something, or None."""
     before, after = text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 80]
     why = "the number is a part of an expression"
-    if re.search(r"[A-Za-z][({]\s*$", before):
+    if re.search(
+        r"[A-Za-z][({]\s*$|\b(?:log|ln|lg|exp|sqrt|(?:arc)?(?:sin|cos|tan|cot|sec|csc))\s+$", before
+    ):
         return why
     if re.search(r"[A-Za-z_\\](?<!US)(?<!\\)$|[A-Za-z_]$", before) and not re.search(
         r"(?:\\[,;: ]|Rs|USD|EUR|RM)$", before
