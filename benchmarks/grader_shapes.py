@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -66,6 +67,28 @@ SHAPES: dict[str, tuple[str, str, str]] = {
     "words": ("", "time ", ""),
     "zero width": ("", "\u200b", ""),
 }
+PAIRED = (
+    "1 ",
+    " ",
+    ". ",
+    "\n",
+    "- ",
+    "(A) ",
+    "A. ",
+    "9,",
+    '"',
+    "$",
+    "\\boxed{",
+    "}",
+    "#### 1 ",
+    "answer is ",
+    "not ",
+    "or ",
+    "²",
+)
+"""Fragments of which two stand one behind the other in a text, or in turn."""
+PAIRED_RULES = ("boxed", "final_answer", "multiple_choice", "text_match")
+"""Rules that look for an answer."""
 STRUCTURED_RULES: dict[str, Any] = {
     "tool_calls_partial": lambda: ToolCallMatch(reference="extra.calls", arguments="partial"),
     "tool_calls_subset": lambda: ToolCallMatch(reference="extra.calls", arguments="subset"),
@@ -158,6 +181,33 @@ def exponents() -> Iterator[tuple[str, float, float]]:
                     short, whole = (_seconds(grader, text, best_of=15) for text in texts)
                 if whole > SLOW_S:
                     yield f"{name}: {shape} ({place})", math.log(whole / short) / math.log(4), whole
+    yield from _paired_exponents()
+
+
+def _paired_exponents() -> Iterator[tuple[str, float, float]]:
+    for name in PAIRED_RULES:
+        grader = RULES[name]()
+        most = min(getattr(grader, "inline_limit", None) or LONGEST, 40_000) - 200
+        for one, other in itertools.permutations(PAIRED, 2):
+            for how, made in (("behind", _behind), ("in turn", _in_turn)):
+                texts = [made(one, other, n) for n in (most // 2, most)]
+                short, whole = (_seconds(grader, text) for text in texts)
+                if whole > SLOW_S and whole > 2**SUSPECT * short:
+                    short, whole = (_seconds(grader, text, best_of=15) for text in texts)
+                if whole > SLOW_S:
+                    yield f"{name}: {one!r}, {other!r} ({how})", math.log2(whole / short), whole
+
+
+def _behind(one: str, other: str, chars: int) -> Rollout:
+    return _answered(one * (chars // 2 // len(one)) + other * (chars // 2 // len(other)))
+
+
+def _in_turn(one: str, other: str, chars: int) -> Rollout:
+    return _answered((one + other) * (chars // len(one + other)))
+
+
+def _answered(text: str) -> Rollout:
+    return Rollout(response=text, ground_truth="B", extra={"options": ["7", "8"]})
 
 
 def _seconds(grader: Any, rollout: Rollout, best_of: int = 3) -> float:

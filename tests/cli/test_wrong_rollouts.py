@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,25 @@ def test_a_damaged_row_at_the_end_leaves_nothing_behind(files: Path) -> None:
     assert (called.code, called.stdout) == (2, "")
     left = contents(files)
     assert {name for name in left if name not in before} <= {"o"}
+
+
+def test_bad_rows_are_left_out_only_on_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each is named, the first few of them, and counted; the others are graded."""
+    rows = [b'{"response": "#### 4", "ground_truth": "4"}'] * 3
+    bad = [b'{"response": null}', b"{", b'{"response": "x", "id": [1]}', b"3", b"{}", b'{"response": ["a"]}']
+    (tmp_path / "r.jsonl").write_bytes(b"\n".join([rows[0], *bad, *rows[1:]]))
+    (tmp_path / "reward.yaml").write_text("graders: {right: {use: final_answer}}\n")
+    refused(tmp_path, "grade reward.yaml r.jsonl --out o.jsonl", "r.jsonl, line 2: 'response' is null")
+    args = ["grade", "reward.yaml", "r.jsonl", "--out", "o.jsonl", "--skip-bad-rows"]
+    called = call(tmp_path, *args)
+    assert called.code == 0, called.stderr
+    said = caplog.text
+    assert "r.jsonl: left out 6 rows that cannot be read: line 2: 'response' is null" in said
+    for place in ("line 3: not JSON", "line 4: 'id' is text", "line 5: ", "line 6: the row is empty"):
+        assert place in said
+    assert "line 7" not in said
+    assert said.count("(and 1 more)") == 1
+    results = (tmp_path / "o.jsonl").read_text().splitlines()
+    assert [json.loads(line)["reward"] for line in results] == [1.0] * 3
+    (tmp_path / "r.jsonl").write_bytes(b"\n".join(bad))
+    refused(tmp_path, "grade reward.yaml r.jsonl --out p.jsonl --skip-bad-rows", "r.jsonl holds no rollouts")

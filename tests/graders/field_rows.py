@@ -50,7 +50,12 @@ NEVER: dict[str, str] = {
         It is not {a}.
         The answer is not \boxed{{{a}}}.
         答案不是{a}。
-        The answer is other than {a}.""",
+        The answer is other than {a}.
+        The answer is by no means {a}.
+        By no means is the answer {a}.
+        In no way is the answer {a}.
+        The answer is hardly {a}.
+        It would be a mistake to answer {a}.""",
     "only possible": r"""
         The answer might be {a}.
         The answer could be {a}.
@@ -65,6 +70,8 @@ NEVER: dict[str, str] = {
         The answer is maybe {a}, maybe not.
         If the answer is {a}, then x is 3.
         Suppose the answer is {a}.
+        The answer would be {a} if x were 3, but it is not.
+        The answer would be {a} if we knew more.
         We ask whether the answer is {a}.
         Possibly the answer is {a}
         The answer is somewhere between {w} and {a}.""",
@@ -206,6 +213,9 @@ NEVER: dict[str, str] = {
         The answer is {a}√2
         \boxed{{{a} \times z}}
         The answer is x > {a}
+        The answer is log {a}
+        The answer is sqrt {a}.
+        The answer is sin {a}
         The answer is {a}i""",
 }
 """Kinds in which {a} is never what the response commits to."""
@@ -243,6 +253,9 @@ ALWAYS: dict[str, str] = {
         ANSWER: {a}
         <answer>\boxed{{{a}}}</answer>
         The answer is {a} apples.
+        **{a}**
+        **{a}.**
+        The answer would be {a}.
         It is {a}.
         **Final Answer**¶¶\boxed{{{a}}}""",
     "another is denied": r"""
@@ -464,6 +477,10 @@ NOT_CHOSEN: dict[str, str] = {
         The wrong answer is B.
         Incorrect answer: B
         It is A rather than B.
+        A student picked B.
+        Most people choose (B).
+        Some chose B.
+        By no means is it B.
         I choose A over (B).
         The answer is A, not B.""",
     "a hedged choice": """

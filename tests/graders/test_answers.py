@@ -145,6 +145,10 @@ def grade(response: str, truth: object, **options: float) -> object:
         ("nothing", "5", 0),
         ("#### 0.33", "1/3", 0),
         ("A: 18.0", "A: 18", 1),
+        # a worked solution whose last line is the number alone
+        ("#### 7", "3 + 4 = <<3+4=7>>7 apples.\n7", 1),
+        ("#### 4", "3 + 4 = <<3+4=7>>7 apples.\n7", 0),
+        ("#### 1057", "190 + 112 = 302\n$3.5 * 302 = $1057\n\n1,057.00\n", 1),
     ],
 )
 def test_scores(response: str, truth: object, score: float) -> None:
@@ -153,7 +157,9 @@ def test_scores(response: str, truth: object, score: float) -> None:
     assert found.score == score
 
 
-@pytest.mark.parametrize("truth", [None, "", "unknown", [], True, math.nan, {"a": 1}])
+@pytest.mark.parametrize(
+    "truth", [None, "", "unknown", [], True, math.nan, {"a": 1}, "4\n5", "Both:\n4\n5", "x = 4\ny = 5"]
+)
 def test_without_a_number_in_the_reference_it_abstains(truth: object) -> None:
     assert grade("#### 5", truth) == Abstained("the reference has no number")
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from judgekit import Rollout
+from judgekit.graders import MultipleChoice
 from judgekit.graders.rules.committed import last_boxed
 from judgekit.graders.rules.english import sentences, words
 from judgekit.graders.rules.expected import shallow
@@ -26,6 +27,11 @@ pytestmark = pytest.mark.timeout(60)
 def talk(role: str, text: str) -> Rollout:
     messages = ({"role": "user", "content": "q"}, {"role": role, "content": text})
     return Rollout(response="", messages=messages)
+
+
+def choice_of(text: str) -> Any:
+    options = {"options": ["x", "y"]}
+    return MultipleChoice().grade(Rollout(response=text, ground_truth="B", extra=options))
 
 
 SHAPES: dict[str, tuple[Callable[[Any], Any], Any]] = {
@@ -57,6 +63,12 @@ SHAPES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "texts": (wordy, "\\text{" * 200_000),
     "ands": (lambda text: same_words(text, text), "a and " * 100_000),
     "wide data": (shallow, [[0] * 1000] * 1000),
+    "an answer and spaces": (final_answer, "#### 1 " * 500 + " " * 60_000),
+    "answers and full stops": (final_answer, "answer is " * 3_000 + ". " * 15_000),
+    "answers and dashes": (final_answer, "answer: " * 3_000 + "- " * 15_000),
+    "answers and options": (choice_of, "#### 1 " * 3_000 + "(A) " * 10_000),
+    "answers and quotes": (choice_of, "answer: " * 3_000 + '"' * 30_000),
+    "options": (choice_of, "pick (A) " * 7_000),
     "open answers": (read_trajectory, talk("user", "<information>" * 200_000 + "</")),
 }
 

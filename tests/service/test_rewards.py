@@ -142,7 +142,7 @@ async def test_what_is_no_request_is_refused_and_says_why(body: bytes, says: str
 
 
 async def test_what_python_writes_as_json_is_read() -> None:
-    """Lone surrogates, NaN, infinities and integers of any size, which are no JSON, or no JSON that all can read."""
+    """Lone surrogates, infinities and integers of any size; a NaN for a field is what pandas writes for none."""
     seen: list[Rollout] = []
 
     class Reads:
@@ -155,15 +155,17 @@ async def test_what_python_writes_as_json_is_read() -> None:
     row = {
         "response": "a\ud800b",
         "ground_truth": math.nan,
-        "extra": {"n": 10**40, "x": -math.inf},
+        "extra": {"n": 10**40, "x": -math.inf, "y": math.nan},
         "id": "\udfff",
     }
     async with serving(GradingRunner([Reads()])) as address:
         reply = await address.post("/v1/rewards", {"rollouts": [row]})
         assert reply.json["results"][0]["reward"] == 1.0
     assert seen[0].response == "a\ud800b"
-    assert math.isnan(seen[0].ground_truth)
-    assert seen[0].extra == {"n": 10**40, "x": -math.inf}
+    assert seen[0].ground_truth is None
+    extra = dict(seen[0].extra)
+    assert math.isnan(extra.pop("y"))
+    assert extra == {"n": 10**40, "x": -math.inf}
 
 
 async def test_a_judge_that_is_down_is_no_number() -> None:

@@ -27,7 +27,7 @@ class FinalAnswer(Rule):
     version = "2"
     inputs = ("response", "ground_truth")
     abstains = "the reference has no number"
-    inline_limit = 40_000
+    inline_limit = 20_000
 
     def __init__(
         self,

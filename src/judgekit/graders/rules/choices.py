@@ -52,7 +52,7 @@ class MultipleChoice(Rule):
     version = "2"
     inputs = ("response", "ground_truth", "extra.options")
     abstains = "the reference is not an option"
-    inline_limit = 40_000
+    inline_limit = 12_000
     timeout_s = 5.0
 
     def __init__(
@@ -288,11 +288,7 @@ def choose(response: str, options: Options) -> Choice:
     said = _said(text, options, forms)
     if said is not None:
         return said
-    mentioned = {
-        letter
-        for m in forms.mention.finditer(text)
-        if (letter := options.named(_letter_of(m))) and not _rejected(text, m, forms)
-    }
+    mentioned = _mentioned(text, options, forms)
     if mentioned:
         one = mentioned.pop() if len(mentioned) == 1 else None
         return Choice(one, "the only one mentioned" if one else "several options are mentioned")
@@ -306,7 +302,7 @@ def choose(response: str, options: Options) -> Choice:
         return Choice(None, "several options are named")
     alone = {
         letter
-        for m in forms.isolated.finditer(last)
+        for m in [*forms.isolated.finditer(last)][-_MOST_MENTIONS:]
         if (letter := options.named(_letter_of(m)))
         and not _rejected(last, m, forms)
         and not _is_word(_letter_of(m), last[m.end() :])
@@ -345,7 +341,7 @@ def _forms(names: tuple[str, ...]) -> _Forms:
     bound = r"(?<![A-Za-z0-9'’+#=^\\-])"
     noun = r"(?:(?:the\s+)?(?:correct\s+|right\s+|best\s+)?(?:option|choice|answer|letter|number|no\.)\s*(?:is\s+|:\s*)?)"
     return _Forms(
-        lead=re.compile(rf"[\s$*_\"'`:]*{noun}?[\s*_$\"'`(\[{{<]*{any_case}", re.IGNORECASE),
+        lead=re.compile(rf"[\s$*_\"'`:]*+{noun}?[\s*_$\"'`(\[{{<]*+{any_case}", re.IGNORECASE),
         second=re.compile(
             r"[\s)\]}>\"'.*]*\(?\s*(?:,\s*(?:or|and)?|/|&|;|\||\bor\b|\band\b|\bor\s+else\b|或|和)\s*(?:(?:maybe|possibly|perhaps|even|also|option|choice)\s+)*[(\[]?"
             + upper
@@ -403,16 +399,24 @@ def _named(line: str, options: Options, forms: _Forms) -> str | None:
             return None if _second(rest, letter, options, forms) else letter
     if (by_text := _by_text(line, options)) is not None:
         return by_text
-    mentioned = {
-        letter
-        for m in forms.mention.finditer(line)
-        if (letter := options.named(_letter_of(m))) and not _rejected(line, m, forms)
-    }
+    mentioned = _mentioned(line, options, forms)
     if not mentioned and (said := _said(line, options, forms)):
         return said.letter
     return mentioned.pop() if len(mentioned) == 1 else None
 
 
+def _mentioned(text: str, options: Options, forms: _Forms) -> set[str]:
+    """Return the options that *text* mentions without a word against them, in its last mentions."""
+    found: set[str] = set()
+    for m in [*forms.mention.finditer(text)][-_MOST_MENTIONS:]:
+        letter = options.named(_letter_of(m))
+        if letter and letter not in found and not _rejected(text, m, forms):
+            found.add(letter)
+    return found
+
+
+_MOST_MENTIONS = 200
+"""The last so many mentions and choices are looked at."""
 _NAMING = re.compile(r"option|choice|[(\[]", re.IGNORECASE)
 
 
@@ -483,10 +487,10 @@ def _first(text: str, options: Options, forms: _Forms) -> str | None:
 def _said(text: str, options: Options, forms: _Forms) -> Choice | None:
     """Return what a response says to choose, if it says so; a later word replaces an earlier only as a correction."""
     chosen: list[tuple[str, int, int, str]] = []
-    for m in forms.said.finditer(text):
+    for m in [*forms.said.finditer(text)][-_MOST_MENTIONS:]:
         name = _letter_of(m)
         letter = options.named(name)
-        rest = text[m.end() :]
+        rest = text[m.end() : m.end() + 80]
         if letter is None or _is_word(name, rest[:20]):
             continue
         if name.islower() and not _NAMING.search(m[0]):
@@ -494,10 +498,12 @@ def _said(text: str, options: Options, forms: _Forms) -> Choice | None:
         if unsettled(text, m.start(), m.end()) or forms.wrong.match(text, m.end()):
             continue
         if re.search(
-            r"\b(?:not|never|n['’]t)\s+(?:\w+\s+)?$", text[max(0, m.start() - 20) : m.start()]
+            rf"(?:\b(?:not|never)|n['’]t|{_OTHERS})\s+(?:\w+\s+)?$",
+            text[max(0, m.start() - 20) : m.start()],
+            re.IGNORECASE,
         ) or re.search(r"\bnot\b", m[0]):
             continue
-        if _second(rest[:80], letter, options, forms):
+        if _second(rest, letter, options, forms):
             return Choice(None, "several options are named")
         chosen.append((letter, m.start(), m.end(), m[0]))
     if not chosen:
@@ -521,6 +527,8 @@ def _rejected(text: str, m: re.Match[str], forms: _Forms) -> bool:
     if unsettled(text, m.start(), m.end()):
         return True
     before = text[max(0, m.start() - 30) : m.start()]
+    if re.search(rf"{_OTHERS}\s+(?:\w+\s+)?{_CHOSE}\s+[(\[\"]?$", before, re.IGNORECASE):
+        return True
     return bool(
         re.search(
             r"(?:\b(?:not|never|neither|nor|over|than|unlike|except|without|against|eliminate|exclude|reject|ruled?\s+out|instead\s+of|rather\s+than)|n['’]t(?:\s+be)?)\s+(?:(?:option|choice|the|be|with)\s*)*(?:[a-z]+\s+)?$",
@@ -530,6 +538,9 @@ def _rejected(text: str, m: re.Match[str], forms: _Forms) -> bool:
     )
 
 
+_OTHERS = r"\b(?:students?|people|many|most|some|others?|everyone|they|he|she|you)"
+"""Whose choice is not the response's."""
+_CHOSE = r"(?:choose|chose|pick(?:ed)?|select(?:ed)?|say|said|think|thought|answer(?:ed)?|(?:go|went)\s+(?:for|with))"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _UNSURE = re.compile(r"\b(?:maybe|perhaps|possibly|might|could|may|whether)\b|\?\s*$", re.IGNORECASE)
 

@@ -62,10 +62,11 @@ _SENTENCE_END = re.compile(r"(?:(?<!\.)[.!?](?=\s|$)(?!\s*\d)|[。！？])")
 
 _ADVERBS = (
     r"(?:(?:definitely|certainly|clearly|obviously|absolutely|surely|really|actually|simply|just|therefore|thus|hence|"
-    r"most|very|in\s+fact|of\s+course|by\s+no\s+means|at\s+all)\W+){0,3}"
+    r"most|very|in\s+fact|of\s+course|at\s+all)\W+){0,3}"
 )
 _DENIED = re.compile(
     rf"^\W*{_ADVERBS}(?:not\b(?!\s+only\b)|n['’]t\b|never\b|neither\b|no\s+longer\b|nowhere\s+near\b|anything\s+but\b|"
+    r"(?:by|in)\s+no\s+(?:means|way|case|sense)\b|under\s+no\s+circumstances\b|hardly\b|scarcely\b|"
     r"other\s+than\b|(?:different|far)\s+from\b|anything\s+except\b|everything\s+except\b|unlikely\b|(?:thought|believed|supposed|said|claimed|assumed|expected|rumou?red)\s+to\b|"
     r"不是|並非|并非|无法|kein\b|nicht\b|no\s+es\b|ne\s|pas\b|не\b)",
     re.IGNORECASE,
@@ -82,6 +83,7 @@ _HEDGED = re.compile(
     re.IGNORECASE,
 )
 _ASKED = re.compile(r"(?:[^.!?\n]|\.(?=\d)){1,80}\?(?!\?*\s*(?:yes\b|indeed\b))", re.IGNORECASE)
+_SUPPOSED = re.compile(r"\bwould\b.*\bif\b", re.IGNORECASE | re.DOTALL)
 _MAY = re.compile(r"\b(?:could|might|may|possibly|perhaps|maybe)\b", re.IGNORECASE)
 _NOT_VERB = re.compile(r"n['’]?t\b|\bnot\b|\bcannot\b", re.IGNORECASE)
 _UNDER = re.compile(
@@ -91,6 +93,8 @@ _UNDER = re.compile(
         (?:think|believe|say(?:ing)?|claim(?:ing)?|sure|certain|convinced|agree|accept|conclude|know|mean|true|correct|right|clear|proven|
            the\ case|possible|suggest(?:ing)?|see\ (?:how|why))
         (?:\s+(?:that|if|whether|why|to\ say(?:\ that)?|with\ the\ claim\ that))?
+    | \b(?:(?:by|in|at)\s+no\s+(?:means|way|case|sense|point|time)|under\s+no\s+circumstances|never|nowhere|hardly)\s+(?:is|was|are|can|could|would|will)
+    | \b(?:wrong|incorrect|mistake|error|false|absurd|foolish|misleading)\s+to(?:\s+(?:answer|say|give|choose|pick|write|conclude|take|call|name|report))?(?:\s+with)?
     | \b(?:doubt|deny|denies|disagree|reject|refuse)\b[^.,;:]{0,30}
     | \b(?:false|untrue|wrong|incorrect|mistaken?|unlikely|impossible|error)\s+(?:to\s+(?:say|think|claim|believe|conclude|assume)\s+)?(?:that|is)
     | \b(?:whether|unless|suppose|supposing|assum(?:e|ing)|pretend)(?:\s+that)?
@@ -103,12 +107,12 @@ _UNDER = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _NOT_THE = re.compile(
-    r"\b(?:in|un)?(?:incorrect|wrong|false|previous|old|student['’]?s|other|expected\s+wrong)\s+$",
+    r"\b(?:incorrect|wrong|false|previous|old|student['’]?s|other)\s+$",
     re.IGNORECASE,
 )
 _TAKEN_BACK = re.compile(
-    r"""^[\s.,;:!?…$*)}\]\\_"'—–-]*(?:\(|\.\.\.)?\s*(?:
-      (?:(?:oh|hmm+|wait|no|actually|sorry|but|ah|oops|hold\ on|or|well|and|then|hang\ on)\b[\s,.!…—–-]*){0,5}
+    r"""^[\s.,;:!?…$*)}\]\\_"'—–-]*+(?:\(\s*+)?(?:
+      (?:(?:oh|hmm++|wait|no|actually|sorry|but|ah|oops|hold\ on|or|well|and|then|hang\ on)\b[\s,.!…—–-]*+){0,5}
       (?:
         (?:that|this|it|which)(?:\s+(?:answer|result|value|number|one|option|choice))?(?:['’]s|\s+(?:is|was|seems|looks|must\ be|can(?:not|['’]t)\ be))\s*
           (?:(?:clearly|obviously|definitely|certainly|also|probably|just|simply|completely|totally)\s+)?
@@ -125,7 +129,7 @@ _TAKEN_BACK = re.compile(
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
-_BREAK = re.compile(r"[,;(.!?—–…-]+(?=\s)|^\W*\S{1,30}(?=\s+(?:is|was)\b)")
+_BREAK = re.compile(r"[,;(.!?—–…-]++(?=\s)|^\W{0,9}\S{1,30}(?=\s{1,9}(?:is|was)\b)")
 """Where a sentence may begin to take back what it has said."""
 _ASIDE = re.compile(
     r"""[\s\W\d]*(?:(?:and|or|the|final|my|possible|also|maybe|perhaps|another|answers?|alternatively|option|candidate|choice|guess|case|
@@ -242,7 +246,7 @@ def claims(text: str, *, only: Kind | None = None, choice: bool = False) -> list
             if claim.kind == "tag":  # the innermost counts
                 found[-1] = claim
         else:
-            if found and found[-1].kind == claim.kind == "words" and claim.start < found[-1].end:
+            if found and found[-1].kind in ("words", "hash") and claim.start < found[-1].end:
                 # two on one line: the first one's text ends where the second begins
                 cut = sentence(found[-1].text[: claim.start - found[-1].end])
                 at = found[-1].end - len(found[-1].text)
@@ -337,7 +341,12 @@ def settle(text: str, verb: str = "") -> Commitment:
         if (instead := _INSTEAD.search(rest)) is not None:
             return settle(rest[instead.end() :])
         return Commitment(None, "the answer is denied")
-    if _HEDGED.match(text) or (verb and _MAY.search(verb)) or _ASKED.match(text):
+    if (
+        _HEDGED.match(text)
+        or (verb and _MAY.search(verb))
+        or _ASKED.match(text)
+        or _SUPPOSED.search(f"{verb} {sentence(text[:_AROUND])}")
+    ):
         return Commitment(None, "the answer is only possible")
     for back in _BREAK.finditer(text[:400]):
         if _takes_back(text[back.end() :], text):
@@ -356,7 +365,7 @@ def unsettled(text: str, start: int, end: int) -> str | None:
         re.IGNORECASE,
     ):
         return "the answer is denied"
-    if _UNDER.search(clause):
+    if _UNDER.search(re.sub(r"\b(?:answer|result|value|solution|option|choice)\s*$", "", clause)):
         return "the answer is not asserted"
     if re.search(
         r"\b(?:maybe|perhaps|possibly|might|may|could|if|whether|either|suppose|guessing)\b[^,]{0,40}$",
@@ -372,9 +381,9 @@ def unsettled(text: str, start: int, end: int) -> str | None:
 
 def _takes_back(text: str, said: str) -> bool:
     """Whether a text begins by taking back what was *said*: by a pronoun, or by its name ("17 is wrong")."""
+    text, said = text[:_AROUND], said[:_AROUND]
     if _TAKEN_BACK.match(text):
         return True
-    text, said = text[:_AROUND], said[:_AROUND]
     first = "".join(said.split(None, 1)[:1]).strip(_AROUND_A_NAME)  # "(B) Paris"
     names = {_NAME_ENDS.split(said, 1)[0].strip(_AROUND_A_NAME)}
     if any(map(str.isdigit, first)) or (len(first) == 1 and first.isupper()):

@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 from judgekit.graders.rules.text import Rule, at_least, one_of
 from judgekit.graders.rules.trajectory import Call, read_trajectory
+from judgekit.graders.rules.work import Paced
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 PIECES = 64
 """Actions with more words are compared in this many pieces."""
 
 
-class ActionLoop(Rule):
+class ActionLoop(Paced, Rule):
     """Scores how little a trajectory repeats actions: 1 (never) to 0 (always the same).
 
     An action is a tool call: its name and arguments. The order of words and values counts, the order of keys does
@@ -56,7 +57,7 @@ class ActionLoop(Rule):
         self.max_period = max_period
         self.ignore = frozenset([ignore] if isinstance(ignore, str) else ignore)
 
-    def grade(self, rollout: Rollout, /) -> Grade:
+    def here(self, rollout: Rollout) -> Grade:
         calls = [call for call in read_trajectory(rollout).calls if call.name not in self.ignore]
         if not calls:
             return Abstained("there are no actions")

@@ -8,7 +8,7 @@ import re
 import tomllib
 import unicodedata
 import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError, RolloutError, did_you_mean, reads_rollout
@@ -25,7 +25,7 @@ from judgekit.graders.rules.text import (
     share,
 )
 from judgekit.graders.rules.trajectory import Call, read_trajectory
-from judgekit.graders.rules.work import elsewhere
+from judgekit.graders.rules.work import Paced
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 
@@ -270,7 +270,7 @@ class Script(Rule):
         return Graded(score, f"{part:.0%} of the letters are {' or '.join(self.scripts)}")
 
 
-class ToolCallFormat(Rule):
+class ToolCallFormat(Paced, Rule):
     """Scores the share of tool calls that are well formed, 0 to 1.
 
     A call is well formed if it has a name and its arguments are a JSON object, which only calls of a tool that is known
@@ -315,10 +315,7 @@ class ToolCallFormat(Rule):
         self.all_or_nothing = all_or_nothing
         self.without = without
 
-    def grade(self, rollout: Rollout, /) -> Grade | Awaitable[Grade]:
-        return elsewhere(self, rollout) or self._here(rollout)
-
-    def _here(self, rollout: Rollout) -> Grade:
+    def here(self, rollout: Rollout) -> Grade:
         calls = read_trajectory(rollout).calls
         if not calls:
             return (

@@ -168,7 +168,7 @@ class MathEquivalence(Rule):
 
     def _in_words(self, marked: str, claim: Claim) -> _Answer:
         """Return what a tag, a mark or a sentence marks."""
-        marked = re.sub(r"(?<![\w)])\*{2,3}|\*{2,3}(?![\w(-])", "", marked)
+        marked = _BOLD.sub("", marked)
         text = marked if claim.kind == "tag" else _expression(marked)
         if "\\boxed" in text and (inner := last_boxed(text)) is not None:
             return self._boxed(text, inner)
@@ -196,6 +196,7 @@ class MathEquivalence(Rule):
         return _Answer(bare, [])
 
     def _unmarked(self, text: str) -> _Answer:
+        text = _BOLD.sub("", text)
         whole = whole_answer(text)
         if whole is not None and not wordy(whole) and not _SENTENCE.search(whole):
             return _Answer(whole, self._bare(whole) or self._parse(whole), whole_quantity(whole))
@@ -382,6 +383,10 @@ _BECAUSE = re.compile(
     r"\s*[,;(]?\s*\b(?:because|since|which|where|when|whenever|as\s+(?:we|it|the)|so\s+that|and\s+(?:the|so|this)|for\s+all|for\s+(?:the|each|every)|by\s+the|in\s+total|not)\b.*$",
     re.IGNORECASE | re.DOTALL,
 )
+
+
+_BOLD = re.compile(r"(?<![\w)])\*{2,3}|\*{2,3}(?![\w(-])")
+"""Asterisks of bold text; those of a power stand between its parts."""
 
 
 def _expression(text: str) -> str:

@@ -446,7 +446,7 @@ def _judged(text: str, match: re.Match[str], value: Fraction) -> Final:
         re.IGNORECASE,
     ):
         return Final(None, "the answer is only possible")
-    rest = text[match.end() : match.end() + 100]
+    rest = re.sub(r"\s+", " ", text[match.end() : match.end() + 100])
     if (_LIST.match(rest) or _BESIDE.match(rest)) and not _same_again(rest, value):
         return Final(None, "several numbers are given as the answer")
     return Final(Quantity(value, unit))
@@ -462,7 +462,9 @@ def _partial(text: str, match: re.Match[str]) -> str | None:
     """Return why a number is only a part of something, or None."""
     before, after = text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 80]
     why = "the number is a part of an expression"
-    if re.search(r"[A-Za-z][({]\s*$", before):
+    if re.search(
+        r"[A-Za-z][({]\s*$|\b(?:log|ln|lg|exp|sqrt|(?:arc)?(?:sin|cos|tan|cot|sec|csc))\s+$", before
+    ):
         return why
     if re.search(r"[A-Za-z_\\](?<!US)(?<!\\)$|[A-Za-z_]$", before) and not re.search(
         r"(?:\\[,;: ]|Rs|USD|EUR|RM)$", before
@@ -576,6 +578,10 @@ def _only(text: str) -> Quantity | None:
     """Return a reference's only number; None if it has several, or none of its own."""
     if (whole := whole_quantity(text)) is not None:
         return whole
+    if (result := _on_its_own_line(text)) is not None:
+        return result
+    if len(set(_NAMED.findall(text))) > 1:
+        return None
     part = text.rpartition("=")[2] if re.search(r"=\s*[-$\d.\\(]", text) else text
     if (whole := whole_quantity(part)) is not None and not re.search(
         r"\b(?:or|and)\b|[,;]", text.rpartition("=")[0]
@@ -588,6 +594,19 @@ def _only(text: str) -> Quantity | None:
     if len(found) != 1 or (value := _value(found[0])) is None:
         return None
     return _judged(bare, found[0], value).quantity
+
+
+_NAMED = re.compile(r"^[\s$]*([A-Za-z])\s*=\s*[-−]?[\d.,/]+[\s$.]*$", re.MULTILINE)
+"""A line that gives a variable its value."""
+
+
+def _on_its_own_line(text: str) -> Quantity | None:
+    """Return the number on the last line of a worked solution; None if the line before is a number, too: a list."""
+    above, _, last = text.strip().rpartition("\n")
+    before = above.rstrip().rpartition("\n")[2]
+    if not before or whole_quantity(before) is not None:
+        return None
+    return whole_quantity(last)
 
 
 def _value_of(text: str) -> Fraction | None:

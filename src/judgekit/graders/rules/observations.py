@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Literal
 
 from judgekit.graders.rules.expected import expected_calls
 from judgekit.graders.rules.text import Rule, at_least, one_of, share
 from judgekit.graders.rules.trajectory import Trajectory, read_trajectory
-from judgekit.graders.rules.work import calls_of, elsewhere
+from judgekit.graders.rules.work import Paced, Work, calls_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 _WORD = re.compile(r"\S+")
 
 
-class InformationGain(Rule):
+class InformationGain(Paced, Rule):
     """Scores how much new information a trajectory's observations contain, 0 to 1.
 
     An observation's gain is 1 minus its greatest likeness to an earlier one, times
@@ -54,11 +54,11 @@ class InformationGain(Rule):
         self.threshold = threshold
         self.decay = decay
 
-    def grade(self, rollout: Rollout, /) -> Grade | Awaitable[Grade]:
+    def work(self, rollout: Rollout) -> Work:
         seen = calls_of(rollout)
-        return elsewhere(self, rollout, seen * seen, seen) or self._here(rollout)
+        return Work(seen, seen * seen)
 
-    def _here(self, rollout: Rollout) -> Grade:
+    def here(self, rollout: Rollout) -> Grade:
         observations = [o for o in read_trajectory(rollout).observations if o.text.strip()]
         if not observations:
             return Abstained("nothing was observed")
@@ -93,7 +93,7 @@ def _jaccard(a: set[Any], b: set[Any]) -> float:
     return common / union if union else 0.0
 
 
-class ToolEfficiency(Rule):
+class ToolEfficiency(Paced, Rule):
     """Scores the share of tool calls that were useful, 0 to 1.
 
     A call is wasted if its answer is an error, if the same call (name and arguments) was already answered without
@@ -123,7 +123,7 @@ class ToolEfficiency(Rule):
         self.repeats = repeats
         self.unanswered = unanswered
 
-    def grade(self, rollout: Rollout, /) -> Grade:
+    def here(self, rollout: Rollout) -> Grade:
         calls = read_trajectory(rollout).calls
         if not calls:
             return Abstained("no tool was called")
@@ -146,7 +146,7 @@ class ToolEfficiency(Rule):
         return Graded((len(calls) - wasted) / len(calls), f"{wasted} of {len(calls)} calls wasted", metadata)
 
 
-class StepEfficiency(Rule):
+class StepEfficiency(Paced, Rule):
     """Scores steps against the reference: 1 if no more, else reference over taken.
 
     *count*: "calls" (tool calls) or "turns" (messages of the assistant). The reference is at the dotted path
@@ -181,7 +181,7 @@ class StepEfficiency(Rule):
         self.steps = steps
         self.reference = reference
 
-    def grade(self, rollout: Rollout, /) -> Grade:
+    def here(self, rollout: Rollout) -> Grade:
         needed = self.steps if self.steps is not None else _steps(look_up(rollout, self.reference, None))
         if needed is None:
             return Abstained(f"there is no number of steps at {self.reference}")

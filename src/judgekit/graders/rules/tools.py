@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError, reads_rollout
@@ -12,14 +12,14 @@ from judgekit.graders.rules.expected import AnyOf, Expected, Fields, Positional,
 from judgekit.graders.rules.stored import without_nulls
 from judgekit.graders.rules.text import one_of
 from judgekit.graders.rules.trajectory import Call, canonical, read_trajectory
-from judgekit.graders.rules.work import calls_of, elsewhere
+from judgekit.graders.rules.work import Paced, Work, calls_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Arguments = Literal["exact", "subset", "partial", "ignore"]
 ARGUMENTS = ("exact", "subset", "partial", "ignore")
 
 
-class _Compared:
+class _Compared(Paced):
     """Base of the graders below: finds the reference, and compares two calls."""
 
     score_range = (0.0, 1.0)
@@ -55,12 +55,11 @@ class _Compared:
             return Abstained(f"{self.reference} holds no calls")
         return read_trajectory(rollout).calls, wanted
 
-    def elsewhere(self, rollout: Rollout) -> Awaitable[Grade] | None:
-        """Return the grade from a worker, if there are too many calls to compare here."""
+    def work(self, rollout: Rollout) -> Work:
         calls, reference = calls_of(rollout), look_up(rollout, self.reference, None)
         wanted = reference.count("{") + 1 if isinstance(reference, str) else 1
         wanted = len(reference) if isinstance(reference, list | tuple) else wanted
-        return elsewhere(self, rollout, calls * wanted, max(calls, wanted))
+        return Work(max(calls, wanted), calls * wanted)
 
     def by_name(self, wanted: Sequence[Expected]) -> dict[str, list[tuple[int, Expected]]]:
         """Index the reference's calls by the names of their forms."""
@@ -185,10 +184,7 @@ class ToolCallMatch(_Compared):
         self.tools = tools
         self.language: bfcl.Language = language
 
-    def grade(self, rollout: Rollout, /) -> Grade | Awaitable[Grade]:
-        return self.elsewhere(rollout) or self._here(rollout)
-
-    def _here(self, rollout: Rollout) -> Grade:
+    def here(self, rollout: Rollout) -> Grade:
         if self.checks == "bfcl":
             answers = bfcl.answers(look_up(rollout, self.reference, None))
             if answers is None:
@@ -335,10 +331,7 @@ class StepSequence(_Compared):
         one_of(name, "of", of, ("f1", "precision", "recall", "in_order", "exact", "prefix"))
         self.of = of
 
-    def grade(self, rollout: Rollout, /) -> Grade | Awaitable[Grade]:
-        return self.elsewhere(rollout) or self._here(rollout)
-
-    def _here(self, rollout: Rollout) -> Grade:
+    def here(self, rollout: Rollout) -> Grade:
         read = self.read(rollout)
         if isinstance(read, Abstained):
             return read

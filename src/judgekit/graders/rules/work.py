@@ -1,4 +1,4 @@
-"""Moves a rule's work to a worker process where it would hold up the event loop.
+"""Gives a rule's work a turn of its own, or moves it to a worker process, where it would hold up the event loop.
 
 A rollout's characters say little of how long its tool calls take: thousands of short calls against a long reference do.
 """
@@ -7,53 +7,81 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from judgekit.execution.pool import default_pool
 from judgekit.types import Grade, Rollout
 
-MOST_CALLS = 1_000
-"""Calls of one rollout that are read on the event loop."""
-MOST_PAIRS = 20_000
-"""Pairs of calls, or of observations, that are compared on it."""
+FEW_CALLS, FEW_PAIRS = 60, 2_000
+"""Calls that are read, and pairs of calls or observations that are compared, at once with other rules."""
+MOST_CALLS, MOST_PAIRS = 1_000, 20_000
+"""Those that are read and compared on the event loop at all."""
+_ARGUMENTS = 16
+"""So many arguments of a call take as long to read as the call."""
 
 
-def elsewhere(
-    grader: Any, rollout: Rollout, pairs: int = 0, calls: int | None = None
-) -> Awaitable[Grade] | None:
-    """Return the grade from a worker, if the work is too much for the event loop that runs; else None.
+class Work(NamedTuple):
+    """How much a rule has to do for a rollout."""
 
-    *pairs*: of what is compared with what. *calls*: how many there are, if it is known.
-    """
-    if (calls_of(rollout) if calls is None else calls) <= MOST_CALLS and pairs <= MOST_PAIRS:
-        return None
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:  # in a worker, or called directly
-        return None
-    return _sent(grader, rollout, float(getattr(grader, "timeout_s", None) or 10.0))
+    calls: int
+    pairs: int = 0
+
+
+class Paced:
+    """Base of rules whose work grows with a rollout's calls: much of it takes its turn, or goes to a worker process."""
+
+    def grade(self, rollout: Rollout, /) -> Grade | Awaitable[Grade]:
+        work = self.work(rollout)
+        if work.calls <= FEW_CALLS and work.pairs <= FEW_PAIRS:
+            return self.here(rollout)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # in a worker, or called directly
+            return self.here(rollout)
+        if work.calls <= MOST_CALLS and work.pairs <= MOST_PAIRS:
+            return _in_turn(self, rollout)
+        return _sent(self, rollout, float(getattr(self, "timeout_s", None) or 10.0))
+
+    def here(self, rollout: Rollout) -> Grade:
+        """Grade a rollout at once."""
+        raise NotImplementedError
+
+    def work(self, rollout: Rollout) -> Work:
+        """Return how much there is to do."""
+        return Work(calls_of(rollout))
+
+
+async def _in_turn(grader: Paced, rollout: Rollout) -> Grade:
+    """Grade a rollout in a turn of the event loop in which no other one is graded so."""
+    async with _turn():
+        await asyncio.sleep(0)
+        return grader.here(rollout)
 
 
 async def _sent(grader: Any, rollout: Rollout, timeout_s: float) -> Grade:
     """Send a rollout to a worker: one at a time, because writing a long one takes a while itself."""
-    turn = _TURNS.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-    async with turn:
+    async with _turn():
         sent = asyncio.ensure_future(default_pool().grade(grader, rollout, timeout_s=timeout_s))
         await asyncio.sleep(0)
     return await sent  # type: ignore[no-any-return]
+
+
+def _turn() -> asyncio.Lock:
+    return _TURNS.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
 _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
 def calls_of(rollout: Rollout) -> int:
-    """Count a rollout's calls and turns without reading them."""
+    """Count a rollout's calls and turns without reading them; many arguments of a call count as further calls."""
     found = len(rollout.messages)
     for message in rollout.messages:
         calls = message.get("tool_calls") if isinstance(message, dict) else None
         content = message.get("content") if isinstance(message, dict) else None
-        found += len(calls) if isinstance(calls, list | tuple) else 0
+        if isinstance(calls, list | tuple):
+            found += len(calls) + sum(map(_arguments, calls)) // _ARGUMENTS
         if isinstance(content, str):
             found += _in_text(content)
         elif isinstance(content, list | tuple):
@@ -61,7 +89,12 @@ def calls_of(rollout: Rollout) -> int:
     return found + (_in_text(rollout.response) if not rollout.messages else 0)
 
 
+def _arguments(call: Any) -> int:
+    call = call.get("function", call) if isinstance(call, dict) else None
+    given = call.get("arguments") if isinstance(call, dict) else None
+    return len(given) if isinstance(given, dict) else given.count(":") if isinstance(given, str) else 0
+
+
 def _in_text(text: str) -> int:
-    return sum(
-        text.count(mark) for mark in ("<tool_call>", "<search>", "Action", "Observation", "<information>")
-    )
+    marks = ("<tool_call>", "<search>", "Action", "Observation", "<information>")
+    return sum(text.count(mark) for mark in marks)
