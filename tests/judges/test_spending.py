@@ -19,8 +19,6 @@ from judgekit import (
     Failed,
     Graded,
     GradingRunner,
-    JudgeRejected,
-    JudgeTimeout,
     JudgeUnavailable,
     Retry,
     Rollout,
