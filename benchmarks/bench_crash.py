@@ -506,8 +506,7 @@ async def other_weights(folder: Path, traces: Traces, figures: dict[str, Any]) -
     async def serve(name: str) -> None:
         nonlocal running
         if running is not None:
-            os.killpg(running.pid, signal.SIGKILL)
-            await asyncio.to_thread(running.wait)
+            await asyncio.to_thread(end_server, running)
         (made,) = http_replicas(str(models[name]), name="judge", port=port)
         running = subprocess.Popen(
             made.command,
@@ -563,8 +562,7 @@ async def other_weights(folder: Path, traces: Traces, figures: dict[str, Any]) -
             print(f"  weights    {name}: {hits} of {ROLLOUTS} verdicts from the file", flush=True)
     finally:
         if running is not None:
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
+            end_server(running)
     figures["filed_wrong"] = wrong
     figures["weights_missing"] = sum(not isinstance(score, float) for score in found)
     figures["weights_differ"] = differ(expected["old"], expected["new"])
@@ -573,6 +571,15 @@ async def other_weights(folder: Path, traces: Traces, figures: dict[str, Any]) -
         f"{ROLLOUTS - mixed[1]} are the old weights', {ROLLOUTS - mixed[0]} the new ones'",
         flush=True,
     )
+
+
+def end_server(server: subprocess.Popen[bytes]) -> None:
+    """SIGKILL for a server and its engine; who removes their shared memory lives on until it has."""
+    for pid in {server.pid} | descendants(server.pid):
+        with contextlib.suppress(OSError):
+            if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+    server.wait()
 
 
 async def one(name: str, folder: Path, traces: Traces, figures: dict[str, Any], kills: int) -> None:

@@ -222,7 +222,7 @@ async def test_draws_are_shared_within_a_run_and_never_on_disk(tmp_path: Path) -
     await runner.run(twins)
     assert len(inner.requests) == 2
     disk.open()
-    cached.close()
+    cached.disk.close()
     with closing(sqlite3.connect(tmp_path / "c.sqlite")) as connection:
         assert connection.execute("SELECT count(*) FROM replies").fetchone() == (0,)
 
@@ -237,7 +237,7 @@ async def test_replies_survive_on_disk_for_other_processes_and_graders(tmp_path:
         (result,) = await GradingRunner({"judge": grader}).run(
             [Rollout(prompt="p", ground_truth="1", response="1")]
         )
-        cached.close()
+        cached.disk.close()
         return result.grades["judge"]
 
     first, second = ScriptedJudge("### Final Score [{nonce}]: 1"), ScriptedJudge("not asked")

@@ -215,16 +215,16 @@ async def test_tokens_are_spaced_and_put_right() -> None:
     first = Call(ask("a" * 400))
     await rate.enter(first)
     assert first.reserved == 100.0
-    assert 0.9 < rate._free_at - time.monotonic() <= 1.0
+    assert 0.9 < rate._line.free_at - time.monotonic() <= 1.0
     first.outcome = reply(50, 0)  # it took half
     rate.leave(first)
-    assert rate._free_at - time.monotonic() <= 0.5
+    assert rate._line.free_at - time.monotonic() <= 0.5
     second = Call(ask("a" * 400))
     await rate.enter(second)
     assert second.reserved == 50.0
     second.outcome = JudgeUnavailable("down")  # it failed: nothing was taken
     rate.leave(second)
-    assert rate._free_at <= time.monotonic()
+    assert rate._line.free_at <= time.monotonic()
 
 
 async def test_waiting_for_tokens_counts_against_no_timeout() -> None:
@@ -247,9 +247,9 @@ async def test_calls_that_are_cancelled_while_they_wait_have_taken_nothing(gate:
     if isinstance(gate, Places):
         assert gate.taken == 1
     elif isinstance(gate, TokenRate):
-        assert gate._free_at - time.monotonic() <= 1
+        assert gate._line.free_at - time.monotonic() <= 1
     else:
-        assert gate._next - time.monotonic() <= 1
+        assert gate._line.free_at - time.monotonic() <= 1
 
 
 async def test_starts_are_spaced_and_a_place_that_was_given_up_is_not_given_out_twice() -> None:

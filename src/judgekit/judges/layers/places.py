@@ -62,7 +62,7 @@ class Places:
         """What is left by other clients of an engine that says what it runs."""
         self._idle: bool | None = None
         """Whether the engine had nothing in its queue when it was last looked at; None: it has not told its load."""
-        self._looked_at = 0.0
+        self._looked_at = time.monotonic()
         self._looking: asyncio.Task[None] | None = None
         self._limiter: anyio.CapacityLimiter | None = None
         """Made on the loop that it is used on."""
@@ -114,6 +114,11 @@ class Places:
             if call.sent > self._cut_at:
                 self._cut_at = self._overloaded_at
                 self._resize(min(self.size, in_flight) / 2)
+
+    def close(self) -> None:
+        """Ask the engine nothing more."""
+        if self._looking is not None:
+            self._looking.cancel()
 
     def _sequences(self) -> int | None:
         return getattr(self._engine, "sequences", None) if self.limit == "auto" else None

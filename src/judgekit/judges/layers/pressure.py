@@ -10,6 +10,7 @@ import asyncio
 import math
 import random
 import time
+from collections.abc import Callable
 from typing import Any, Protocol, TypeGuard
 
 from judgekit.errors import (
@@ -90,6 +91,23 @@ class Pause:
                 self._until = max(self._until, now + asked)
 
 
+class Line:
+    """Lets callers start one after another, first come, first served. What they wait counts against no evaluation's timeout."""
+
+    def __init__(self) -> None:
+        self.free_at = 0.0
+        """Monotonic time of the next start."""
+        self._turn = asyncio.Lock()
+
+    async def start(self, seconds: Callable[[], float]) -> None:
+        """Wait for the next start; the one after it comes so many *seconds* later. Whoever gives up takes none."""
+        with not_asking():
+            async with self._turn:
+                if (wait := self.free_at - time.monotonic()) > 0:
+                    await asyncio.sleep(wait)
+                self.free_at = time.monotonic() + seconds()
+
+
 class RateLimit:
     """Sends at most *per_minute* calls a minute, evenly spaced, first come, first served."""
 
@@ -97,15 +115,10 @@ class RateLimit:
         if not per_minute > 0:
             raise ConfigError("a rate limit is a number of requests per minute above 0")
         self.per_minute = per_minute
-        self._next = 0.0
-        self._turn = asyncio.Lock()
+        self._line = Line()
 
     async def enter(self, call: Call, /) -> None:
-        with not_asking():
-            async with self._turn:  # whoever gives up here has taken nothing
-                if (wait := self._next - time.monotonic()) > 0:
-                    await asyncio.sleep(wait)
-                self._next = time.monotonic() + 60.0 / self.per_minute
+        await self._line.start(lambda: 60.0 / self.per_minute)
 
     def leave(self, call: Call, /) -> None:
         pass

@@ -237,10 +237,14 @@ class _Stacked:
 
     async def close(self) -> None:
         """Close the engine, if it has `close`, and the cache."""
-        if close := getattr(self.engine, "close", None):
-            await at_home(close)
+        await at_home(self._close)
         if self._disk is not None:
             await in_own_thread(self._disk.close)
+
+    async def _close(self) -> None:
+        self._layers.places.close()
+        if close := getattr(self.engine, "close", None):
+            await close()
 
     def __repr__(self) -> str:
         return repr(self.engine)
