@@ -4,11 +4,15 @@
 
 Real servers, engines and actors, with the embedded judge. 500 rollouts are graded through a reward.yaml with the
 default settings, at 64 and at 512 evaluations in flight; once a third of them is graded, an EngineCore is killed with
-SIGKILL, and in another run (`hang`, 64 in flight) stopped with SIGSTOP, so that it answers nothing and does not end. Expected are the scores of an undisturbed run of the same judge. `recovery_s`: seconds from the kill until the
+SIGKILL, and in another run (`hang`, 64 in flight) stopped with SIGSTOP, so that it answers nothing and does not end. In a last one
+(`busy`) nothing is killed, and as many programs as four for each core take the engine's time from it: `restarts` counts engines that were taken
+for dead all the same. Expected are the scores of an undisturbed run of the same judge. `recovery_s`: seconds from the kill until the
 killed engine answers again. At last the keeper of each judge is killed with SIGKILL, too: `judgekit serve`, the
 process that has the engine, a Ray actor. `orphans` and `shm_left` count the processes and the segments of /dev/shm of
 these judges that are left after all of it. `rejected_…`: a provider refuses every request for some seconds once a sixth of
-the rollouts is graded; `posts`: requests that it got meanwhile.
+the rollouts is graded; `posts`: requests that it got meanwhile. `filed_wrong`: a server is killed while requests are in flight, and
+comes back under the same name and address with other weights; of the verdicts that a cache then gives for either weights, from memory
+and from its file, so many are the other's.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -43,6 +47,7 @@ from common import FIGURES, finish, machine, reported
 from judgekit import Failed, Graded, GradingRunner, Rollout
 from judgekit.config import load_runner
 from judgekit.judges.engines.watchdog import descendants, start_time
+from judgekit.judges.serving import http_replicas
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
@@ -51,7 +56,10 @@ RUNS = {"64": (64, signal.SIGKILL), "512": (512, signal.SIGKILL), "hang": (64, s
 """Evaluations in flight, and what the EngineCore gets."""
 REJECTED = [(status, seconds, in_flight, header) for status in (429, 503) for seconds in (2, 20) for in_flight in (64, 512) for header in (True, False)]  # fmt: skip
 """HTTP status, for how long, evaluations in flight, and whether the server says when to come again."""
+HANG_S = 60.0
+"""A hang is to be found, and the engine back, within so many seconds."""
 WAYS = ("http_1", "http_2", "inprocess", "ray_2")
+OTHERS = ("rejected", "weights")
 TOLERANCE = 1e-3
 """Between batches of other sizes the embedded judge's scores move by less; see tests/vllm/test_determinism.py."""
 EMBEDDED = str(resources.files("judgekit.judges") / "embedded")
@@ -268,7 +276,7 @@ async def measure(name: str, way: Way, folder: Path, kills: int) -> dict[str, fl
             "graders": {"judge": {"use": "judge", "judge": "judge"}},
         }
         if in_flight is not None:
-            content["runner"] = {"max_concurrency": in_flight}
+            content["judges"]["judge"] = {**way.judge, "layers": {"max_concurrency": in_flight}}
         path.write_text(yaml.safe_dump(content))
         return load_runner(path)
 
@@ -327,7 +335,34 @@ async def measure(name: str, way: Way, folder: Path, kills: int) -> dict[str, fl
             f"{g.error}: {g.detail}"[:200] if isinstance(g, Failed) else repr(g) for g in missing
         ).most_common(5):
             print(f"             {count} × {text}", flush=True)
+    runner = make(None)
+    async with runner:
+        before = {pid: start_time(pid) for pid in engine_cores(way.roots[0])}
+        with starved():
+            found = await graded(runner, batch, -1, nothing)
+        gone = sum(start_time(pid) != started for pid, started in before.items())
+    figures |= {
+        f"{name}_busy_restarts": gone,
+        f"{name}_busy_missing": sum(not isinstance(score, float) for score in found),
+    }
+    print(
+        f"  {name:10} on busy cores: {gone} engines restarted, {figures[f'{name}_busy_missing']} missing",
+        flush=True,
+    )
     return figures
+
+
+@contextlib.contextmanager
+def starved() -> Iterator[None]:
+    """Let programs that only compute take most of the time of all cores."""
+    command = [sys.executable, "-S", "-c", "while True: pass"]
+    programs = [subprocess.Popen(command) for _ in range(4 * (os.cpu_count() or 1))]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
 
 
 OWNER = """
@@ -427,9 +462,8 @@ async def rejected(folder: Path, figures: dict[str, Any]) -> None:
         path = folder / "rejected.yaml"
         judge = {"engine": "openai", "url": f"http://127.0.0.1:{port}/v1", "model": "judge"}
         content = {
-            "judges": {"judge": judge},
+            "judges": {"judge": {**judge, "layers": {"max_concurrency": in_flight}}},
             "graders": {"judge": {"use": "judge", "judge": "judge"}},
-            "runner": {"max_concurrency": in_flight},
         }
         path.write_text(yaml.safe_dump(content))
         batch = [
@@ -456,6 +490,98 @@ async def rejected(folder: Path, figures: dict[str, Any]) -> None:
         )
 
 
+async def other_weights(folder: Path, traces: Traces, figures: dict[str, Any]) -> None:
+    """Grade with a cache while the server's weights are exchanged, and see what the cache holds."""
+    from tiny_models import make_model
+
+    models = {name: make_model(folder / name, seed=seed) for seed, name in enumerate(("old", "new"), 1)}
+    batch = [
+        Rollout(prompt=f"p {i}", ground_truth="1", response=f"candidate {i}", group=i // PER_GROUP)
+        for i in range(ROLLOUTS)
+    ]
+    port = free_ports(1)
+    url = f"http://127.0.0.1:{port}/v1"
+    running: subprocess.Popen[bytes] | None = None
+
+    async def serve(name: str) -> None:
+        nonlocal running
+        if running is not None:
+            await asyncio.to_thread(end_server, running)
+        (made,) = http_replicas(str(models[name]), name="judge", port=port)
+        running = subprocess.Popen(
+            made.command,
+            env={**os.environ, **made.env},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        traces.roots.add(running.pid)
+        while not await asyncio.to_thread(healthy, port):
+            if running.poll() is not None:
+                raise SystemExit(f"the server with the {name} weights did not start")
+            await asyncio.sleep(0.25)
+
+    def make(cache: Path | None) -> GradingRunner:
+        layers = {} if cache is None else {"cache": {"path": str(cache)}}
+        judge = {"engine": "openai", "url": url, "model": "judge", "layers": layers}
+        verdict = {"format": "choice", "min_mass": 0}  # random weights give labels hardly any
+        content = {
+            "judges": {"judge": judge},
+            "graders": {"judge": {"use": "judge", "judge": "judge", "verdict": verdict}},
+        }
+        path = folder / "weights.yaml"
+        path.write_text(yaml.safe_dump(content))
+        return load_runner(path)
+
+    async def nothing() -> None:
+        pass
+
+    def differ(found: list[Any], expected: list[Any]) -> int:
+        return sum(
+            not isinstance(a, float) or abs(a - b) > TOLERANCE for a, b in zip(found, expected, strict=True)
+        )
+
+    file, expected = folder / "verdicts.sqlite", {}
+    try:
+        await serve("new")
+        async with make(None) as runner:
+            expected["new"] = await graded(runner, batch, -1, nothing)
+        await serve("old")
+        async with make(None) as runner:
+            expected["old"] = await graded(runner, batch, -1, nothing)
+        async with make(file) as runner:
+            found = await graded(runner, batch, ROLLOUTS // 3, lambda: serve("new"))
+            wrong = differ(await graded(runner, batch, -1, nothing), expected["new"])
+            mixed = [differ(found, scores) for scores in expected.values()]
+        for name in ("new", "old"):
+            if name == "old":
+                await serve("old")
+            async with make(file) as runner:
+                wrong += differ(await graded(runner, batch, -1, nothing), expected[name])
+                hits = runner._resources[0]._layers.cached.hits
+            print(f"  weights    {name}: {hits} of {ROLLOUTS} verdicts from the file", flush=True)
+    finally:
+        if running is not None:
+            end_server(running)
+    figures["filed_wrong"] = wrong
+    figures["weights_missing"] = sum(not isinstance(score, float) for score in found)
+    figures["weights_differ"] = differ(expected["old"], expected["new"])
+    print(
+        f"  weights    exchanged in flight: {wrong} filed wrong, {figures['weights_missing']} missing; of the run's own verdicts "
+        f"{ROLLOUTS - mixed[1]} are the old weights', {ROLLOUTS - mixed[0]} the new ones'",
+        flush=True,
+    )
+
+
+def end_server(server: subprocess.Popen[bytes]) -> None:
+    """SIGKILL for a server and its engine; who removes their shared memory lives on until it has."""
+    for pid in {server.pid} | descendants(server.pid):
+        with contextlib.suppress(OSError):
+            if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+    server.wait()
+
+
 async def one(name: str, folder: Path, traces: Traces, figures: dict[str, Any], kills: int) -> None:
     if name.startswith("http"):
         async with http(int(name[-1]), folder, traces) as way:
@@ -478,7 +604,7 @@ async def one(name: str, folder: Path, traces: Traces, figures: dict[str, Any], 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", choices=(*WAYS, "rejected"), action="append")
+    parser.add_argument("--only", choices=(*WAYS, *OTHERS), action="append")
     parser.add_argument("--kills", type=int, default=1, help="kill so many times, with pauses of 10, 20, … s")
     parser.add_argument("--verbose", action="store_true")
     chosen = parser.parse_args()
@@ -492,11 +618,14 @@ def main() -> None:
     figures = FIGURES
     figures |= {"orphans": 0, "shm_left": 0}
     traces = Traces()
-    asked = chosen.only or (*WAYS, "rejected")
+    asked = chosen.only or (*WAYS, *OTHERS)
     ways = tuple(name for name in asked if name in WAYS)
     with tempfile.TemporaryDirectory() as folder:
         if "rejected" in asked:
             asyncio.run(rejected(Path(folder), figures))
+        if "weights" in asked:
+            asyncio.run(other_weights(Path(folder), traces, figures))
+            look("weights", traces, figures)
         for name in ways:
             asyncio.run(one(name, Path(folder), traces, figures, chosen.kills))
     traces.close()
@@ -510,7 +639,14 @@ def main() -> None:
         for run in RUNS:
             for what in ("wrong", "missing"):
                 goals[f"{name}_{run}_{what}"] = ("==", 0.0)
-            goals[f"{name}_{run}_recovery_s"] = ("<=", UP_S)
+            goals[f"{name}_{run}_recovery_s"] = ("<=", HANG_S if run == "hang" else UP_S)
+        goals[f"{name}_busy_restarts"] = goals[f"{name}_busy_missing"] = ("==", 0.0)
+    if "weights" in asked:
+        goals |= {
+            "filed_wrong": ("==", 0.0),
+            "weights_missing": ("==", 0.0),
+            "weights_differ": (">=", 0.9 * ROLLOUTS),
+        }
     finish(figures, goals)
 
 

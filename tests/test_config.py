@@ -261,8 +261,14 @@ SCRIPTED = "judges: {j: {engine: 'tests.test_config:scripted', layers: LAYERS}}"
         ("runner: {missing_reward: '0.5'}", "runner.missing_reward: expected .*got '0.5'"),
         ("runner: {timeout_s: yes}", "runner.timeout_s: expected a number .got 'yes'"),
         ("runner: {timeout_s: true}", "runner.timeout_s: expected a number .got True"),
-        ("runner: {max_concurrency: '8'}", "runner.max_concurrency: expected a whole number .got '8'"),
-        ("runner: {max_concurrency: 8.0}", "runner.max_concurrency: expected a whole number .got 8.0"),
+        (
+            "runner: {max_concurrency: '8'}",
+            "runner.max_concurrency: expected a whole number or 'auto' .got '8'",
+        ),
+        (
+            "runner: {max_concurrency: 8.0}",
+            "runner.max_concurrency: expected a whole number or 'auto' .got 8.0",
+        ),
         ("runner: {max_concurrency: 1_000}", "runner.max_concurrency: expected a whole number"),
         ("runner: {retry: {attempts: '3'}}", "runner.retry.attempts: expected a whole number .got '3'"),
         (

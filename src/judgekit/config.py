@@ -8,7 +8,7 @@
     judges:
       local: {engine: openai, url: "${JUDGE_URL:-http://127.0.0.1:8000}", layers: {cache: {path: verdicts.sqlite}}}
     reward: {weighted: {correct: 0.6, judge: 0.3, brief: 0.1, mine: 0}}
-    runner: {max_concurrency: 512, timeout_s: 30, missing_reward: neutral}
+    runner: {timeout_s: 30, missing_reward: neutral}
 
 `use` names a grader of judgekit or of a plug-in (entry-point group `judgekit.graders`), or one of yours as
 `module:object`; modules beside the file can be imported. Its other keys are the grader's parameters. `fields`

@@ -146,7 +146,7 @@ async def test_a_row_that_cannot_be_read_is_a_miss_and_is_replaced(tmp_path: Pat
         try:
             return await judge.complete(ask())
         finally:
-            judge.close()
+            judge.disk.close()
 
     await once()
     with sqlite3.connect(path) as connection:
@@ -195,7 +195,7 @@ async def test_what_is_behind_an_address_is_looked_at_in_each_run(
         judge = Cached(engine, disk=DiskCache(tmp_path / "cache.sqlite"))
         for name in names:
             await asyncio.create_task(run(name))
-        await asyncio.to_thread(judge.close)
+        await asyncio.to_thread(judge.disk.close)
     assert engine.calls == calls
 
 

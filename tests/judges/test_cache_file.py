@@ -53,7 +53,7 @@ async def fill(path: Path, texts: list[str]) -> None:
     judge = Cached(Engine(), disk=DiskCache(path))
     for text in texts:
         await score(judge, text)
-    judge.close()
+    judge.disk.close()
 
 
 async def test_a_flipped_bit_in_a_row_is_a_miss_and_never_another_number(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ async def test_a_flipped_bit_in_a_row_is_a_miss_and_never_another_number(tmp_pat
             except Exception:
                 raised += 1
         misses += engine.calls
-        judge.close()
+        judge.disk.close()
     assert (wrong, raised) == (0, 0)
     assert misses == 50 * 199  # all of them; one row of each round is the engine's identity
 
@@ -121,7 +121,7 @@ async def test_flipped_bits_anywhere_in_the_file_cost_no_verdict(tmp_path: Path)
                 wrong += await score(judge, text) != right(text)
             except Exception as error:
                 raised.append(repr(error))
-        judge.close()
+        judge.disk.close()
     assert (wrong, raised) == (0, [])
 
 
@@ -177,7 +177,7 @@ async def test_four_processes_that_are_killed_leave_no_wrong_row(tmp_path: Path)
     judge = Cached(engine, entries=0, disk=DiskCache(path))
     for number in range(300):
         wrong += await score(judge, str(number)) != right(str(number))
-    judge.close()
+    judge.disk.close()
     assert (wrong, kills) == (0, 12)
     assert engine.calls < 300  # what they wrote is there
     with closing(sqlite3.connect(path)) as connection:
@@ -186,7 +186,7 @@ async def test_four_processes_that_are_killed_leave_no_wrong_row(tmp_path: Path)
     before = engine.calls
     for number in range(300):
         await score(again, str(number))
-    again.close()
+    again.disk.close()
     assert engine.calls == before
 
 
@@ -218,7 +218,7 @@ async def test_a_locked_file_costs_a_line_and_no_verdict(
         other.execute("INSERT OR REPLACE INTO replies VALUES (x'00', x'00')")
         disk.open()
         assert await lost(judge) == 0
-        await asyncio.to_thread(judge.close)
+        await asyncio.to_thread(judge.disk.close)
         assert len(lines(caplog)) == 1
         assert "locked" in lines(caplog)[0]
         other.execute("COMMIT")
@@ -226,11 +226,11 @@ async def test_a_locked_file_costs_a_line_and_no_verdict(
     disk._rests_until = 0.0
     again = Cached(Engine(), disk=disk)
     assert await lost(again) == 0
-    await asyncio.to_thread(again.close)
+    await asyncio.to_thread(again.disk.close)
     engine = Engine()
     later = Cached(engine, disk=DiskCache(path))
     assert await lost(later) == 0
-    later.close()
+    later.disk.close()
     assert engine.calls == 0  # it is written to again
 
 
@@ -247,7 +247,7 @@ async def main():
     disk.open()
     judge = Cached(Engine(), disk=disk)
     print("lost", await lost(judge))
-    judge.close()
+    judge.disk.close()
 
 asyncio.run(main())
 """
@@ -297,7 +297,7 @@ async def main():
     disk.open()
     judge = Cached(engine, disk=disk)
     print(what, "lost", await lost(judge), "asked", engine.calls)
-    judge.close()
+    judge.disk.close()
 
 asyncio.run(main())
 """

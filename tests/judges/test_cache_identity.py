@@ -316,7 +316,7 @@ async def test_what_is_not_stored_waits_and_is_stored_under_what_came_back(tmp_p
     engine.name = "old"
     assert [await score(judge, text) for text in "ab"] == [0.9, 0.1]
     assert engine.calls == 4
-    judge.close()
+    judge.disk.close()
 
 
 async def test_engines_that_show_nothing_are_not_taken_for_each_other(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ async def test_engines_that_show_nothing_are_not_taken_for_each_other(tmp_path: 
         except JudgeUnavailable:
             return None
         finally:
-            judge.close()
+            judge.disk.close()
 
     def away(engine: Engine) -> Engine:
         engine.up = False
@@ -356,7 +356,7 @@ async def test_engines_that_show_nothing_are_not_taken_for_each_other(tmp_path: 
     for each in (0.2, 0.4):
         cached = Cached(Mute(each), disk=DiskCache(path))
         assert [await score(cached) for _ in range(2)] == [each, each]
-        cached.close()
+        cached.disk.close()
 
 
 async def test_a_graded_rollout_names_what_judged_it(tmp_path: Path) -> None:

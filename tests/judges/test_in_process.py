@@ -24,8 +24,12 @@ from judgekit.types import Usage
 
 
 class Engine:
+    sequences = 8
+
     def __init__(self) -> None:
         self.dead = self.hung = self.killed = False
+        self.busy = True
+        """Whether its processes do anything while it hangs."""
         self.model = ""
         self.asked: list[Any] = []
 
@@ -37,6 +41,8 @@ class Engine:
 
     async def complete(self, request: JudgeRequest) -> JudgeReply:
         self.asked.append(request)
+        while self.hung and not self.dead:
+            await asyncio.sleep(0.01)
         if self.dead:
             raise JudgeUnavailable("the engine has died")
         return JudgeReply("1", choice_probs={"0": 0.0, "1": 1.0}, label_mass=1.0, model=self.model)
@@ -44,6 +50,12 @@ class Engine:
     async def reward(self, turns: Any) -> tuple[float, Usage]:
         self.asked.append(turns)
         return 0.5, Usage()
+
+    def pulse(self) -> Engine:
+        return self
+
+    def stood_still(self) -> bool:
+        return self.hung and not self.busy
 
     async def ping(self) -> None:
         while self.hung and not self.dead:
@@ -154,7 +166,7 @@ async def test_an_engine_that_hangs_is_ended_and_loaded_again(
     assert not engine.killed  # it may be busy
     engine.hung = False
     assert await judge.ready()
-    monkeypatch.setattr(vllm, "_HANGS_S", 0.1)
+    monkeypatch.setattr(vllm, "_LOOK_S", 0.01)
     engine.hung = True
     assert not await judge.ready()
     while loader.loads < 2:  # nobody asks for it any more
@@ -162,6 +174,47 @@ async def test_an_engine_that_hangs_is_ended_and_loaded_again(
     assert engine.killed
     while not await judge.ready():
         await asyncio.sleep(0.01)
+    await judge.close()
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_an_engine_that_has_requests_and_does_nothing_is_ended_unasked(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    """One whose processes are at work may have a long step to do."""
+    monkeypatch.setattr(vllm, "_LOOK_S", 0.01)
+    monkeypatch.setattr(vllm, "_HANGS", 1_000_000)
+    judge = VLLMJudge()
+    await judge.start()
+    (engine,) = loader.engines
+    engine.hung, engine.busy = True, busy
+    call = asyncio.create_task(judge.complete(REQUEST))
+    if busy:
+        await judge.ready()
+        await asyncio.sleep(0.5)
+        assert not engine.killed
+        engine.hung = False
+        assert (await call).text == "1"
+    else:
+        with pytest.raises(JudgeUnavailable):
+            await asyncio.wait_for(call, 60)
+        assert engine.killed
+        assert await outcomes(judge, 3) == {"JudgeReply"}
+    await judge.close()
+
+
+async def test_an_engine_without_requests_is_left_alone(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm, "_LOOK_S", 0.01)
+    judge = VLLMJudge()
+    await judge.start()
+    (engine,) = loader.engines
+    assert await outcomes(judge, 3) == {"JudgeReply"}
+    engine.hung, engine.busy = True, False
+    await asyncio.sleep(0.5)
+    assert not engine.killed
+    engine.hung = False
     await judge.close()
 
 

@@ -28,7 +28,8 @@ from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict, Piece, Sampling, Turn
 from judgekit.judges.layers.cache import Cached, DiskCache, request_key
 from judgekit.judges.layers.coalescing import Coalescing
-from judgekit.judges.layers.pressure import Breaker, Places
+from judgekit.judges.layers.places import Places
+from judgekit.judges.layers.pressure import Breaker
 from judgekit.judges.layers.retrying import Retrying
 from judgekit.judges.layers.routed import Routed
 from judgekit.judges.layers.spending import Budget, Spending
@@ -221,7 +222,7 @@ async def test_draws_are_shared_within_a_run_and_never_on_disk(tmp_path: Path) -
     await runner.run(twins)
     assert len(inner.requests) == 2
     disk.open()
-    cached.close()
+    cached.disk.close()
     with closing(sqlite3.connect(tmp_path / "c.sqlite")) as connection:
         assert connection.execute("SELECT count(*) FROM replies").fetchone() == (0,)
 
@@ -236,7 +237,7 @@ async def test_replies_survive_on_disk_for_other_processes_and_graders(tmp_path:
         (result,) = await GradingRunner({"judge": grader}).run(
             [Rollout(prompt="p", ground_truth="1", response="1")]
         )
-        cached.close()
+        cached.disk.close()
         return result.grades["judge"]
 
     first, second = ScriptedJudge("### Final Score [{nonce}]: 1"), ScriptedJudge("not asked")
@@ -404,7 +405,7 @@ async def test_what_arrives_while_batches_are_out_travels_together() -> None:
     await asyncio.sleep(0.001)
     third = [asyncio.create_task(judge.complete(ask(str(i)))) for i in range(5, 14)]
     await asyncio.sleep(0.001)
-    assert [len(b) for b in many.batches] == [3, 2]
+    assert [len(b) for b in many.batches] == [3, 2, 4, 4]  # a full batch gains nothing by waiting
     many.gate.set()
     replies = await asyncio.gather(*first, *second, *third)
     assert [r.text for r in replies] == [str(i) for i in range(14)]

@@ -481,7 +481,6 @@ async def test_servers_of_the_same_weights_have_the_same_identity() -> None:
         ({"url": "ftp://x"}, "is not a server address"),
         ({"url": "http://user:pw@host"}, "must not contain a password"),
         ({"url": "http://h", "timeout_s": 0}, "above 0"),
-        ({"url": "http://h", "max_connections": 0}, "at least 1"),
     ],
 )
 def test_wrong_settings_are_said(

@@ -553,7 +553,8 @@ async def test_the_served_model_s_own_control_strings_are_broken_up() -> None:
 
 async def test_waiting_for_a_connection_is_not_the_server_s_time() -> None:
     async with FakeServer("provider") as server:
-        judge = OpenAIJudge(server.url, timeout_s=2.0, max_connections=2)
+        judge = OpenAIJudge(server.url, timeout_s=2.0)
+        judge.server = judge.server.beside(timeout_s=2.0, max_connections=2)
         await judge.start()
 
         async def slow(request: Any) -> Any:

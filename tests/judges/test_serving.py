@@ -154,6 +154,27 @@ async def test_a_server_whose_engine_is_stuck_is_started_again(caplog: pytest.Lo
     assert f"the server on port {stuck.port} hangs: its engine has done no work for 1 s" in caplog.text
 
 
+async def test_a_server_that_does_nothing_is_started_again_soon(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose engine is at work is given its time, and so is one that sleeps."""
+    monkeypatch.setattr(serving, "_LOOK_S", 0.2)
+    monkeypatch.setattr(serving, "_PROBE_S", 0.1)
+    monkeypatch.setattr(serving, "_CHECK_S", 0.1)
+    stuck, stopped, busy, asleep, well = map(stand_in, ("stuck", "", "busy", "asleep", ""))
+    async with supervise([stuck, stopped, busy, asleep, well], start_timeout_s=30, hang_timeout_s=600):
+        first = facts(stopped.port)["pids"]
+        os.kill(first[0], signal.SIGSTOP)
+        with anyio.fail_after(60):
+            while stuck.starts < 2 or stopped.starts < 2:
+                await anyio.sleep(0.05)
+        assert alive(first) == []
+        await anyio.sleep(1)
+        assert (busy.starts, asleep.starts, well.starts) == (1, 1, 1)
+    assert f"port {stuck.port} hangs: its engine does nothing, with a request waiting" in caplog.text
+    assert f"port {stopped.port} hangs: it does nothing, and answers no health check" in caplog.text
+
+
 async def test_a_server_that_sleeps_does_not_hang() -> None:
     """It answers nothing while a trainer has its GPU, and must not be started again there."""
     asleep, stuck = stand_in("asleep"), stand_in("stuck")

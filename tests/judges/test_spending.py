@@ -19,8 +19,6 @@ from judgekit import (
     Failed,
     Graded,
     GradingRunner,
-    JudgeRejected,
-    JudgeTimeout,
     JudgeUnavailable,
     Retry,
     Rollout,
@@ -30,7 +28,8 @@ from judgekit.errors import JudgeBudgetSpent
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict, OpenAIJudge, Piece, Turn
 from judgekit.judges.engines.http import retry_after
-from judgekit.judges.layers.pressure import Breaker, Call, Gate, Places, RateLimit
+from judgekit.judges.layers.places import Places
+from judgekit.judges.layers.pressure import Breaker, Call, Gate, RateLimit
 from judgekit.judges.layers.spending import Budget, Spending, TokenRate
 from judgekit.judges.layers.stack import CacheOptions, LayerOptions, Limited, stacked
 from judgekit.testing import ScriptedJudge
@@ -146,8 +145,7 @@ async def test_one_reply_that_tells_no_tokens_ends_no_run(first: bool) -> None:
         ("budget: {usd: 1}, price: {input: -1, output: 1}", "at least 0"),
         ("budget: {usd: 1}, price: {input: 1}", "output"),
         ("tokens_per_minute: 0", "tokens_per_minute is a number above 0"),
-        ("min_concurrency: 4", "needs max_concurrency"),
-        ("min_concurrency: 9, max_concurrency: 8", "from 1 to max_concurrency"),
+        ("max_concurrency: 0", "auto or a whole number from 1"),
     ],
 )
 def test_wrong_limits_are_said(tmp_path: Path, layers: str, says: str) -> None:
@@ -217,16 +215,16 @@ async def test_tokens_are_spaced_and_put_right() -> None:
     first = Call(ask("a" * 400))
     await rate.enter(first)
     assert first.reserved == 100.0
-    assert 0.9 < rate._free_at - time.monotonic() <= 1.0
+    assert 0.9 < rate._line.free_at - time.monotonic() <= 1.0
     first.outcome = reply(50, 0)  # it took half
     rate.leave(first)
-    assert rate._free_at - time.monotonic() <= 0.5
+    assert rate._line.free_at - time.monotonic() <= 0.5
     second = Call(ask("a" * 400))
     await rate.enter(second)
     assert second.reserved == 50.0
     second.outcome = JudgeUnavailable("down")  # it failed: nothing was taken
     rate.leave(second)
-    assert rate._free_at <= time.monotonic()
+    assert rate._line.free_at <= time.monotonic()
 
 
 async def test_waiting_for_tokens_counts_against_no_timeout() -> None:
@@ -249,9 +247,9 @@ async def test_calls_that_are_cancelled_while_they_wait_have_taken_nothing(gate:
     if isinstance(gate, Places):
         assert gate.taken == 1
     elif isinstance(gate, TokenRate):
-        assert gate._free_at - time.monotonic() <= 1
+        assert gate._line.free_at - time.monotonic() <= 1
     else:
-        assert gate._next - time.monotonic() <= 1
+        assert gate._line.free_at - time.monotonic() <= 1
 
 
 async def test_starts_are_spaced_and_a_place_that_was_given_up_is_not_given_out_twice() -> None:
@@ -270,56 +268,6 @@ async def test_starts_are_spaced_and_a_place_that_was_given_up_is_not_given_out_
     await asyncio.wait(tasks)
     assert len(starts) == 6
     assert min(b - a for a, b in itertools.pairwise(starts)) > 0.04
-
-
-# ---- concurrency that adapts
-
-
-async def test_concurrency_doubles_then_is_halved_then_grows_by_one_a_round() -> None:
-    places = Places(64, 2)
-    full = JudgeUnavailable("429")
-    full.refused = True
-    for _ in range(14):
-        await passed(places, reply())
-    assert places.size == 16
-    calls = [Call(ask()) for _ in range(16)]
-    for call in calls:
-        await places.enter(call)
-        call.sent = time.monotonic()
-    for call in calls:  # one wave is cut once
-        call.outcome = full
-        places.leave(call)
-    assert places.size == 8
-    for _ in range(9):
-        await passed(places, reply())
-    assert int(places.size) == 9
-    lost = JudgeUnavailable("gone")
-    lost.lost = True
-    for error in (lost, JudgeRejected("no")):
-        await passed(places, error)
-    assert int(places.size) == 9
-    for _ in range(10):
-        await passed(places, JudgeTimeout("late"))
-    assert places.size == 2
-
-
-async def test_without_a_least_only_refusals_cut_and_what_was_cut_grows_back() -> None:
-    places = Places()
-    full = JudgeUnavailable("429")
-    full.refused = True
-    await passed(places, JudgeTimeout("late"))
-    assert places.size == math.inf
-    calls = [Call(ask()) for _ in range(64)]
-    for call in calls:
-        await places.enter(call)
-        call.sent = time.monotonic()
-    for call in calls:
-        call.outcome = full
-        places.leave(call)
-    assert places.size == 32
-    for _ in range(100):
-        await passed(places, reply())
-    assert places.size == math.inf
 
 
 async def test_breaker_opens_probes_and_closes() -> None:
@@ -372,11 +320,9 @@ async def test_an_endpoint_that_takes_a_few_is_not_flooded() -> None:
         judge = OpenAIJudge(server.url, model="judge")
         await judge.start()
         server.refused = 0
-        options = LayerOptions(
-            min_concurrency=2, max_concurrency=256, retry=Retry(attempts=8, wait_initial_s=0.01, budget=1.0)
-        )
+        options = LayerOptions(retry=Retry(attempts=8, wait_initial_s=0.01, budget=1.0))
         rollouts = [Rollout(prompt="2+2?", ground_truth="4", response=f"{n}", group=n) for n in range(400)]
-        runner = GradingRunner({"judged": JudgeGrader(stacked(judge, options))}, max_concurrency=256)
+        runner = GradingRunner({"judged": JudgeGrader(stacked(judge, options))})
         results = await runner.run(rollouts)
         await judge.close()
     assert all(isinstance(r.grades["judged"], Graded) for r in results)

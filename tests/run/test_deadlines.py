@@ -256,7 +256,7 @@ async def test_closing_a_runner_starts_it_again_the_next_time_and_tells_what_is_
 
 def test_what_is_not_said_is_as_documented() -> None:
     assert Settings() == Settings(
-        max_concurrency=32,
+        max_concurrency="auto",
         timeout_s=60.0,
         deadline_s=None,
         start_timeout_s=900.0,

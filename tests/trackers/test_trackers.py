@@ -326,7 +326,7 @@ def test_the_documentation_has_every_name() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     documented = {name for row in rows for name in re.findall("`([^`]+)`", row)}
-    latencies = {"GRADER/p50_s", "GRADER/p95_s", "GRADER/queue_wait_p95_s"}
+    latencies = {"GRADER/p50_s", "GRADER/p95_s", "GRADER/queue_wait_p95_s", "GRADER/starved"}
     pairs = {"h/correlation_with/r": "JUDGE/correlation_with/RULE"}
     figures = {pairs.get(name) or re.sub("^[ghr]/", "GRADER/", name) for name in counts.figures("")}
     assert documented == figures | latencies

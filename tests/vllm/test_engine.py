@@ -276,7 +276,7 @@ async def test_an_engine_that_hangs_under_load_is_rebuilt_and_costs_no_verdict(
     for name, value in {"_QUIET_S": 1.0, "_LOOK_S": 0.2, "_PATIENCE_S": 2.0}.items():
         monkeypatch.setattr(recovery, name, value)
     monkeypatch.setattr(vllm, "_ANSWER_S", 1.0)
-    monkeypatch.setattr(vllm, "_HANGS_S", 4.0)
+    monkeypatch.setattr(vllm, "_LOOK_S", 1.0)
     judge = VLLMJudge(random_model, max_model_len=1024)
     grader = JudgeGrader(stacked(judge), verdict=ChoiceVerdict(min_mass=0.0))
     runner = GradingRunner({"judge": grader}, timeout_s=8.0)

@@ -9,6 +9,7 @@ from typing import Any
 
 from judgekit.errors import JudgeError
 from judgekit.judges.engines.load import EngineLoad
+from judgekit.judges.home import at_home
 
 
 class LoadWatch:
@@ -23,7 +24,7 @@ class LoadWatch:
     async def look(self) -> bool:
         """Look once; whether the server tells anything."""
         try:
-            load = await self._load() if self._load is not None else None
+            load = await at_home(self._load) if self._load is not None else None
         except JudgeError:
             load = None
         if load is not None:

@@ -43,6 +43,7 @@ def as_json(
                 "failed": g.failed,
                 "p50_s": _known(metrics.percentile(name, 0.5)),
                 "p95_s": _known(metrics.percentile(name, 0.95)),
+                "starved": _known(metrics.starved(name)),
             }
             for name, g in counts.graders.items()
         },
@@ -107,6 +108,12 @@ def print_summary(
             say(line)
     for load in filter(str, loads):
         say(f"{load.name}: {load}")
+    for name in counts.graders:
+        if (share := metrics.starved(name)) > _STARVED:
+            say(
+                f"{name}: its engine would have run more requests while rollouts waited, {100 * share:.0f} % of the time: leave "
+                "max_concurrency out, of the runner and of the judge's layers, or raise it"
+            )
     for line in problems(results):
         say(line)
     for text in warnings:
@@ -114,6 +121,8 @@ def print_summary(
             say(f"warning: {text}")
 
 
+_STARVED = 0.1
+"""Share of a grader's evaluations from which on it is said that its engine had too few requests."""
 _DROPPED = ("p95", "p50", "std", "skipped", "abstained")
 """Columns that a narrow terminal does not show, the first one first."""
 

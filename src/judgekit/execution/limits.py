@@ -13,12 +13,21 @@ import time
 from collections import deque
 from threading import Lock, RLock
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, attribute
 from judgekit.fork import in_child, leave_to_parent
+
+Limit = int | Literal["auto"]
+"""Calls in flight at once: a number, or as many as keep the engine busy."""
+
+
+def check_limit(limit: Any, name: str = "max_concurrency") -> None:
+    """Raise ConfigError unless *limit* is a Limit."""
+    if limit != "auto" and (type(limit) is not int or limit < 1):
+        raise ConfigError(f"{name} is auto or a whole number from 1, not {limit!r}")
 
 
 class Limiter:

@@ -19,17 +19,19 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable, first_error
 from judgekit.judges.engines.abilities import IDENTITY
 from judgekit.judges.engines.http import Server
 from judgekit.judges.engines.vllm import EMBEDDED, engine_identity, model_path
-from judgekit.judges.engines.watchdog import Watchdog, descendants
+from judgekit.judges.engines.watchdog import Pulse, Watchdog, descendants
 from judgekit.judges.state import state_folder
 
 logger = logging.getLogger("judgekit")
@@ -40,6 +42,11 @@ _POLL_S = 0.5
 """Pause between two looks at a server."""
 _CHECK_S, _CHECK_LIMIT_S = 5.0, 30.0
 """Pause between two health checks of a running server, and the time that one may take."""
+_PROBE_S = 10.0
+"""Pause between two requests for one token, which show whether the engine works."""
+_LOOK_S, _STILL = 5.0, 2
+"""A server that leaves such a request or a health check unanswered hangs if its processes do nothing at all meanwhile, in so many
+looks of so many seconds."""
 _MISSES = 3
 """A server hangs only after so many health checks in a row without an answer."""
 _STILL_STARTING_S = 10.0
@@ -171,6 +178,7 @@ async def _end(process: anyio.abc.Process) -> None:
     for sig, seconds in ((signal.SIGTERM, _TERM_S), (signal.SIGKILL, _KILL_S)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, sig)
+            os.killpg(process.pid, signal.SIGCONT)  # one that is stopped takes note of nothing else
         with anyio.move_on_after(seconds):
             # not `process.wait()`, which also waits for whoever inherited the pipe. The others of the session get
             # the time as well, also where the server itself has crashed: its resource tracker then removes its
@@ -295,9 +303,9 @@ async def supervise(
 ) -> AsyncIterator[None]:
     """Start the replicas, wait until healthy, restart those that crash or hang, stop all on exit.
 
-    A server hangs if no health check has been answered for *hang_timeout_s* (a busy one on a starved machine may take
-    long), if its engine has done no work for so long with a request waiting, or if it has not become healthy
-    *start_timeout_s* after it was started again. Cancelling works at any time, during
+    A server hangs if it leaves a health check or a request unanswered while its processes do nothing at all. It also hangs if
+    no health check has been answered for *hang_timeout_s* (a busy one on a starved machine may take long), if its engine has done no
+    work for so long with a request waiting, or if it has not become healthy *start_timeout_s* after it was started again. Cancelling works at any time, during
     start-up too. An error of a watcher cancels the block and is raised: no server is ever left unwatched. A watchdog
     process ends the servers where this process is killed.
     """
@@ -378,7 +386,10 @@ async def _until_unhealthy(replica: Replica, hang_timeout_s: float) -> str:
         last, misses = time.monotonic(), 0
         while True:
             await anyio.sleep(min(_CHECK_S, hang_timeout_s / 4))
-            if await server.healthy():
+            healthy = await _unless_still(server.healthy, lambda: _own(replica))
+            if healthy is None:
+                return f"{replica} hangs: it does nothing, and answers no health check"
+            if healthy:
                 last, misses = time.monotonic(), 0
                 continue
             misses += 1  # several: this process, too, may have been stopped for a while
@@ -390,13 +401,47 @@ async def _until_stuck(replica: Replica, hang_timeout_s: float) -> str:
     """Return once a request has waited for so long without the engine having done any work, for anybody."""
     async with _server(replica, timeout_s=hang_timeout_s) as server:
         while True:
-            await anyio.sleep(hang_timeout_s / 4)
+            await anyio.sleep(min(_PROBE_S, hang_timeout_s / 4))
             before = await server.work_done()
             # a request would wait in a sleeping engine; one that fell asleep meanwhile is not stuck either
-            if before is None or await server.sleeping() or await _answers(server, replica.model):
+            if before is None or await server.sleeping():
                 continue
-            if await server.work_done() == before and not await server.sleeping():
+            answered = await _unless_still(
+                partial(_answers, server, replica.model), lambda: descendants(*_own(replica))
+            )
+            if answered or await server.sleeping():
+                continue
+            if answered is None:
+                return f"{replica} hangs: its engine does nothing, with a request waiting"
+            if await server.work_done() == before:
                 return f"{replica} hangs: its engine has done no work for {hang_timeout_s:g} s, with a request waiting"
+
+
+def _own(replica: Replica) -> set[int]:
+    return {replica.pid} if replica.pid is not None else set()
+
+
+async def _unless_still(
+    call: Callable[[], Awaitable[bool]], processes: Callable[[], set[int]]
+) -> bool | None:
+    """Return what *call* returns; None where *processes* do nothing at all meanwhile."""
+    answered: bool | None = None
+
+    async def ask() -> None:
+        nonlocal answered
+        answered = await call()
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        await anyio.sleep(_LOOK_S / 5)  # most answers come at once
+        looks = 0
+        while looks < _STILL:
+            pulse = await anyio.to_thread.run_sync(lambda: Pulse(processes()))
+            await anyio.sleep(_LOOK_S)
+            looks = looks + 1 if await anyio.to_thread.run_sync(pulse.stood_still) else 0
+        tasks.cancel_scope.cancel()
+    return answered
 
 
 async def _answers(server: Server, model: str | None) -> bool:

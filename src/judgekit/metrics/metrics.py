@@ -7,9 +7,9 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from judgekit.fork import in_child
 from judgekit.metrics.counts import Counts, finite
@@ -32,7 +32,7 @@ class _Since:
     def __init__(self, bounds: tuple[float, float]) -> None:
         self.bounds = bounds
         self.tell_at = 0.0
-        self.timings: dict[str, tuple[deque[float], deque[float]]] = {}
+        self.timings: dict[str, Timings] = {}
         self._forked()
         in_child(self._forked)
 
@@ -45,9 +45,19 @@ class _Since:
         """Counts that have been logged, and those that have not."""
         self.begun = 0
         """Rollouts of all runs that have begun."""
-        for pair in self.timings.values():
-            for values in pair:
+        for timings in self.timings.values():
+            for values in timings:
                 values.clear()
+
+
+class Timings(NamedTuple):
+    """What was measured of a grader's latest evaluations."""
+
+    seconds: deque[float]
+    waits: deque[float]
+    """Seconds in the queue."""
+    starved: deque[bool]
+    """Whether the judge's engine would have run more requests while evaluations waited, as far as it tells."""
 
 
 class Metrics:
@@ -72,10 +82,10 @@ class Metrics:
         self._since.begun = first + rollouts
         return first
 
-    def timings(self, name: str) -> tuple[deque[float], deque[float]]:
-        """Return the latest durations and queue waits of a grader's evaluations, in seconds."""
+    def timings(self, name: str) -> Timings:
+        """Return what was measured of a grader's latest evaluations."""
         timings = self._since.timings
-        return timings.get(name) or timings.setdefault(name, (deque(maxlen=_KEPT), deque(maxlen=_KEPT)))
+        return timings.get(name) or timings.setdefault(name, Timings(*(deque(maxlen=_KEPT) for _ in "123")))
 
     def add(self, result: RewardResult, rollout: Rollout, number: int | None = None) -> None:
         """Count a result. *number*: its rollout's, see `begin`."""
@@ -119,7 +129,12 @@ class Metrics:
 
     def percentile(self, name: str, share: float) -> float:
         """Return the percentile *share* (0..1) of a grader's latest durations, in seconds; NaN without any."""
-        return _percentile(self.timings(name)[0], share)
+        return _percentile(self.timings(name).seconds, share)
+
+    def starved(self, name: str) -> float:
+        """Return the share (0..1) of a grader's latest evaluations at whose end its judge's engine would have run more requests
+        while others waited: too few were in flight. NaN where the engine does not tell."""
+        return _mean(self.timings(name).starved)
 
     def summary(self, prefix: str = "judgekit/", *, reset: bool = False) -> dict[str, float]:
         """Return a flat dict for a tracker (wandb, TensorBoard): finite floats only, keys under *prefix*.
@@ -128,19 +143,25 @@ class Metrics:
         """
         since = self._since
         with since.lock:
-            counts, timings = self._all(), {name: tuple(map(list, t)) for name, t in since.timings.items()}
+            counts = self._all()
+            timings = {name: [list(values) for values in t] for name, t in since.timings.items()}
             if reset:
                 since.reset()
         return {**counts.figures(prefix), **finite(_latencies(timings), prefix)}
 
 
-def _latencies(timings: dict[str, Any]) -> dict[str, float]:
+def _latencies(timings: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, float]:
     out: dict[str, float] = {}
-    for name, (seconds, waits) in timings.items():
+    for name, (seconds, waits, starved) in timings.items():
         out[f"{name}/p50_s"] = _percentile(seconds, 0.5)
         out[f"{name}/p95_s"] = _percentile(seconds, 0.95)
         out[f"{name}/queue_wait_p95_s"] = _percentile(waits, 0.95)
+        out[f"{name}/starved"] = _mean(starved)
     return out
+
+
+def _mean(values: Collection[bool]) -> float:
+    return sum(values) / len(values) if values else math.nan
 
 
 def _percentile(values: Iterable[float], share: float) -> float:

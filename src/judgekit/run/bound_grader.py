@@ -7,8 +7,7 @@ import inspect
 import logging
 import math
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +16,7 @@ from judgekit.execution.pickled import PickledGrader
 from judgekit.execution.pool import ProcessPool
 from judgekit.execution.threads import call_in_thread
 from judgekit.graders.protocol import is_group_grader
+from judgekit.metrics.metrics import Timings
 from judgekit.reward.tree import RewardTree
 
 logger = logging.getLogger("judgekit")
@@ -60,8 +60,10 @@ class BoundGrader:
         if self.inline and self.inline_limit:
             with suppress(ConfigError):  # it cannot be sent to a worker
                 self.pooled = BoundGrader(name, grader, timeout_s, "process")
-        self.timings: list[tuple[deque[float], deque[float]]] = []
-        """Latest durations and queue waits of each of its grades; see `Metrics.timings`."""
+        self.judges = judges_of(grader)
+        """The judges and reward models that it asks, as far as they are known."""
+        self.timings: list[Timings] = []
+        """Of each of its grades; see `Metrics.timings`."""
         self.place = place
         """Its place in the user's order."""
         self.queue = 0
@@ -74,6 +76,11 @@ class BoundGrader:
     def inline(self) -> bool:
         """Whether it grades a rollout on the event loop, at once."""
         return self.where == "inline" and not self.compares
+
+    @property
+    def follows(self) -> bool:
+        """Whether its judges say how many calls they are sent at once."""
+        return bool(self.judges) and all(hasattr(judge, "places") for judge in self.judges)
 
     @property
     def rank(self) -> int:
@@ -170,23 +177,51 @@ class _OfGroups:
             self.warm_up = warm_up
 
 
-def assign_queues(graders: Sequence[BoundGrader], pool_workers: int) -> list[float]:
+def judges_of(grader: Any) -> tuple[Any, ...]:
+    """Return the judges and reward models that a grader asks: those of a panel's members and of routes, too."""
+    members = getattr(grader, "members", None)
+    found: dict[int, Any] = {}
+    for one in members.values() if isinstance(members, Mapping) else [grader]:
+        judge = getattr(one, "judge", None) or getattr(one, "model", None)
+        routes: Any = getattr(judge, "routes", None)
+        asked = (
+            [*routes.values(), getattr(judge, "default", None)] if isinstance(routes, Mapping) else [judge]
+        )
+        found.update((id(each), each) for each in asked if each is not None)
+    return tuple(found.values())
+
+
+class QueueLimit(NamedTuple):
+    """How many evaluations of one queue may be in flight."""
+
+    fixed: float
+    judges: tuple[Any, ...] = ()
+    """As many as these are sent calls at once, unless the run has a number for all its evaluations."""
+
+
+OTHERS = 32
+"""Evaluations in flight, with "auto", of all graders together that wait for what is not known."""
+
+
+def assign_queues(graders: Sequence[BoundGrader], pool_workers: int) -> list[QueueLimit]:
     """Give each grader its queue, and return the queues' limits.
 
-    A grader with a limit has a queue of its own, under whatever names it is used; process graders share the pool's, all
-    others share the first.
+    A grader with a limit has a queue of its own, under whatever names it is used, and so have the graders of a judge; process
+    graders share the pool's, all others share the first.
     """
-    limits = [math.inf]
-    pool: int | None = None
-    own: dict[int, int] = {}
+    limits = [QueueLimit(math.inf)]
+    places: dict[Any, int] = {}
     for bound in [*graders, *(grader.pooled for grader in graders if grader.pooled)]:
+        key: Any
         if bound.limit is not None:
-            bound.queue = own.setdefault(id(bound.grader), len(limits))
-            if bound.queue == len(limits):
-                limits.append(bound.limit)
+            key, limit = id(bound.grader), QueueLimit(bound.limit)
         elif bound.where == "process":
-            if pool is None:
-                pool = len(limits)
-                limits.append(pool_workers)
-            bound.queue = pool
+            key, limit = "pool", QueueLimit(pool_workers)
+        elif bound.follows:
+            key, limit = tuple(map(id, bound.judges)), QueueLimit(math.inf, bound.judges)
+        else:
+            continue
+        bound.queue = places.setdefault(key, len(limits))
+        if bound.queue == len(limits):
+            limits.append(limit)
     return limits

@@ -25,7 +25,7 @@ from msgspec import Struct, field
 
 from judgekit.errors import attribute
 from judgekit.execution.stopwatch import STOPWATCH, Stopwatch
-from judgekit.run.bound_grader import BoundGrader
+from judgekit.run.bound_grader import OTHERS, BoundGrader
 from judgekit.run.groups import RolloutState
 from judgekit.run.settings import Plan
 from judgekit.types import Failed, Graded, Usage
@@ -48,9 +48,23 @@ class Queue(Struct, gc=False, eq=False):
     # gc=False: hosts start thousands of short runs at once, and tracking their records would cost more than the
     # grading. A run breaks its own reference cycles when it ends.
 
-    limit: float
+    fixed: float
+    judges: tuple[Any, ...] = ()
+    """Those that its evaluations ask, if they are known."""
+    follows: bool = False
+    """Whether as many evaluations are in flight as these are sent calls at once."""
     active: int = 0
     jobs: deque[Job] = field(default_factory=deque)
+
+    @property
+    def limit(self) -> float:
+        return sum(judge.places for judge in self.judges) if self.follows else self.fixed
+
+    @property
+    def starves(self) -> bool | None:
+        """Whether a judge's engine would run more requests while evaluations wait; None where no engine tells."""
+        told = [(starved, judge.full) for judge in self.judges if (starved := judge.starved) is not None]
+        return any(starved and (full or self.jobs) for starved, full in told) if told else None
 
 
 class Job(Struct, gc=False, eq=False):
@@ -115,9 +129,17 @@ class Evaluations:
         self._own = context.copy()
         """For callbacks, which would each copy the current one; tasks are made in the other."""
         self._owner = owner
-        self._queues = [Queue(limit) for limit in plan.queue_limits]
+        whole = plan.settings.max_concurrency
+        self._queues = [
+            Queue(
+                min(limit.fixed, OTHERS if whole == "auto" and not limit.judges else math.inf),
+                limit.judges,
+                whole == "auto" and bool(limit.judges),
+            )
+            for limit in plan.queues
+        ]
         self._pool = plan.pool
-        self._max = plan.settings.max_concurrency
+        self._max = math.inf if whole == "auto" else whole
         self._retry = plan.settings.retry
         self._budget = plan.budget if self._retry.attempts > 1 else None
         self._limits = plan.limits
@@ -148,6 +170,11 @@ class Evaluations:
         self._cancels = self._run.cancelling() if self._run is not None else 0
 
     # ---- called by the run
+
+    @property
+    def most(self) -> float:
+        """Evaluations that may be in flight now."""
+        return min(self._max, sum(queue.limit for queue in self._queues))
 
     def add(self, grader: BoundGrader, states: Sequence[RolloutState]) -> None:
         """Queue an evaluation, for `start` to begin."""
@@ -310,8 +337,8 @@ class Evaluations:
         job.began = now
         if job.started is None:
             job.started = now
-            for _, waits in job.grader.timings:
-                waits.append(now - job.queued)
+            for timings in job.grader.timings:
+                timings.waits.append(now - job.queued)
             if self._budget is not None:
                 self._budget.call()
         elif job.attempt > 1:
@@ -332,6 +359,10 @@ class Evaluations:
         """Take in an attempt that has ended, whatever ended it."""
         job = self._running.pop(task)
         job.queue.active -= 1
+        if job.queue.judges:
+            starved = job.queue.starves
+            for timings in job.grader.timings if starved is not None else ():
+                timings.starved.append(bool(starved))
         if job.awaitable is not None:  # it was cancelled before it began
             discard(job.awaitable)
         try:
@@ -379,8 +410,8 @@ class Evaluations:
         best: Queue | None = None
         least = math.inf
         for queue in self._queues:
-            if queue.jobs and queue.active < queue.limit:
-                used = queue.active / min(queue.limit, self._max)
+            if queue.jobs and queue.active < (limit := queue.limit):
+                used = queue.active / min(limit, self._max)
                 if used < least:
                     best, least = queue, used
         if best is None:

@@ -17,7 +17,7 @@ import msgspec
 
 from judgekit.errors import ConfigError, DataError
 from judgekit.execution.background import run_blocking
-from judgekit.execution.limits import NO_RETRY, Limiter, Retry, RetryBudget
+from judgekit.execution.limits import NO_RETRY, Limit, Limiter, Retry, RetryBudget
 from judgekit.execution.pool import ProcessPool, default_pool
 from judgekit.execution.threads import in_own_thread
 from judgekit.graders.protocol import AnyGrader, check_grader
@@ -28,7 +28,7 @@ from judgekit.reward.explain import explain_result
 from judgekit.reward.nodes import Node, Weighted, as_node, equal_weights
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
-from judgekit.run.bound_grader import BoundGrader, assign_queues, deciders
+from judgekit.run.bound_grader import OTHERS, BoundGrader, assign_queues, deciders
 from judgekit.run.grouping import check_groups, group_by_prompt
 from judgekit.run.scheduler import Run
 from judgekit.run.settings import MissingReward, Plan, Settings, check_kind
@@ -61,7 +61,7 @@ class GradingRunner:
         graders: Mapping[str, AnyGrader] | Sequence[AnyGrader],
         reward: Node | Mapping[str, float] | str | None = None,
         *,
-        max_concurrency: int = 32,
+        max_concurrency: Limit = "auto",
         timeout_s: float = 60.0,
         deadline_s: float | None = None,
         start_timeout_s: float = 900.0,
@@ -112,7 +112,7 @@ class GradingRunner:
             settings=settings,
             **_arranged(bound),
             deciders=deciders(bound, tree),
-            queue_limits=assign_queues(bound, pool.workers),
+            queues=assign_queues(bound, pool.workers),
             tree=tree,
             budget=RetryBudget(retry.budget),
             limits={},
@@ -244,11 +244,7 @@ class GradingRunner:
         settings = msgspec.structs.replace(plan.settings, **changes)
         limits = plan.limits
         if shared or (limits and settings.max_concurrency != plan.settings.max_concurrency):
-            common = Limiter(settings.max_concurrency)
-            limits = {
-                name: (common,) if grader.limit is None else (Limiter(grader.limit), common)
-                for name, grader in plan.by_name.items()
-            }
+            limits = _shared_limits(plan.by_name, settings.max_concurrency)
         return self._with(
             settings=settings,
             **_arranged(
@@ -394,7 +390,7 @@ def _spec(
         key: GraderSpec.of(
             grader.grader.version,
             grader.score_range,
-            _price(grader.grader),
+            _price(grader),
             fingerprints.get(grader.name, ""),
         )
         for grader in graders
@@ -408,20 +404,24 @@ def _spec(
     )
 
 
-def _price(grader: Any) -> Price | None:
+def _shared_limits(graders: Mapping[str, BoundGrader], limit: Limit) -> dict[str, tuple[Limiter, ...]]:
+    """Return the limits that all runs share: of each grader that has one, and of all together.
+
+    With "auto", judges have their own, which hold for all runs anyway.
+    """
+    common = Limiter(OTHERS if limit == "auto" else limit)
+    return {
+        name: (
+            *(() if grader.limit is None else (Limiter(grader.limit),)),
+            *(() if limit == "auto" and grader.follows else (common,)),
+        )
+        for name, grader in graders.items()
+    }
+
+
+def _price(grader: BoundGrader) -> Price | None:
     """Return the price of a grader's judges, if they all have the same; routes and panels have several judges."""
-    members = getattr(grader, "members", None)
-    judges = [
-        getattr(one, "judge", None) or getattr(one, "model", None)
-        for one in (members.values() if isinstance(members, Mapping) else [grader])
-    ]
-    prices: set[Any] = set()
-    for judge in judges:
-        routes: Any = getattr(judge, "routes", None)
-        chosen = [judge]
-        if isinstance(routes, Mapping):
-            chosen = [one for one in (*routes.values(), getattr(judge, "default", None)) if one is not None]
-        prices.update(getattr(one, "price", None) for one in chosen)
+    prices = {getattr(judge, "price", None) for judge in grader.judges}
     price = prices.pop() if len(prices) == 1 else None
     return price if isinstance(price, Price) else None
 

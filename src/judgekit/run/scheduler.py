@@ -333,7 +333,7 @@ class Run:
             self._start_group_graders(group)
 
     def _has_room(self) -> bool:
-        backlog = max(4 * self.plan.settings.max_concurrency, 64)
+        backlog = max(4 * self.evaluations.most, 64)
         return self.evaluations.queued + len(self.unread) < backlog
 
     def _start_deadline(self) -> None:
@@ -482,7 +482,7 @@ class Run:
         else:
             state.grades[grader.name] = as_grade(value, grader.score_range)
         if seconds is not None:
-            for durations, _ in grader.timings:
+            for durations, *_ in grader.timings:
                 durations.append(seconds)
 
     def _finish(self, state: RolloutState) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.execution.limits import NO_RETRY, Limiter, Retry, RetryBudget
+from judgekit.execution.limits import NO_RETRY, Limit, Limiter, Retry, RetryBudget, check_limit
 from judgekit.execution.pool import ProcessPool
 from judgekit.ledger.schema import Spec
 from judgekit.ledger.writer import Ledger
@@ -17,7 +17,7 @@ from judgekit.reward.conditions import is_finite
 from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
-from judgekit.run.bound_grader import BoundGrader, Deciders
+from judgekit.run.bound_grader import BoundGrader, Deciders, QueueLimit
 
 MissingReward = Literal["exclude", "neutral", "mask", "raise"] | float
 """What a rollout without a reward gets.
@@ -30,8 +30,9 @@ MissingReward = Literal["exclude", "neutral", "mask", "raise"] | float
 class Settings(Struct, frozen=True, kw_only=True):
     """The options of GradingRunner, checked. Raises ConfigError."""
 
-    max_concurrency: int = 32
-    """Evaluations in flight in one run. An engine's own limit bounds an endpoint over all runs."""
+    max_concurrency: Limit = "auto"
+    """Evaluations in flight in one run. "auto": as many of each judge's as it is sent calls at once, 32 of other graders that wait,
+    and as many of those in worker processes as there are workers."""
     timeout_s: float = 60.0
     """Seconds for one evaluation with its retries, from its start."""
     deadline_s: float | None = None
@@ -50,8 +51,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """When to warn of a reward that looks hacked or exhausted; see `judgekit.metrics.signals`."""
 
     def __post_init__(self) -> None:
-        if type(self.max_concurrency) is not int or self.max_concurrency < 1:
-            raise ConfigError(f"max_concurrency is a whole number from 1, not {self.max_concurrency!r}")
+        check_limit(self.max_concurrency)
         for name in ("timeout_s", "deadline_s", "start_timeout_s"):
             value = getattr(self, name)
             if not ((value is None and name == "deadline_s") or (is_finite(value) and value > 0)):
@@ -84,7 +84,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     by_name: Mapping[str, BoundGrader]
     deciders: Mapping[str, Deciders]
     """Of each group grader, by its name."""
-    queue_limits: Sequence[float]
+    queues: Sequence[QueueLimit]
     """See `judgekit.run.bound_grader.assign_queues`."""
     tree: RewardTree
     budget: RetryBudget

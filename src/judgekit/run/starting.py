@@ -6,8 +6,8 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 from weakref import WeakSet
 
@@ -22,6 +22,8 @@ from judgekit.run.bound_grader import BoundGrader
 
 logger = logging.getLogger("judgekit")
 
+_SAY_S, _MOST_SAY_S = 30.0, 300.0
+"""Time between two lines in the log about a start that takes long."""
 _AGAIN_S = 60.0
 """Seconds after a failed start before a run tries again."""
 
@@ -45,6 +47,8 @@ class Starter:
         """Closes them, the last one first."""
         self._not_before = 0.0
         self._closed = False
+        self._waits_for: dict[str, None] = {}
+        """What is being started."""
         self._needed = bool(resources) or any(hasattr(g.grader, "warm_up") for g in graders)
         self.done = not self._needed
 
@@ -101,6 +105,8 @@ class Starter:
         return True
 
     async def _start(self, limit_s: float) -> None:
+        self._waits_for = {}
+        saying = asyncio.create_task(self._say(limit_s))
         try:
             async with asyncio.timeout(limit_s) as limit:
                 for outcome in await together(map(self._start_one, self._resources)):
@@ -108,22 +114,48 @@ class Starter:
                         raise outcome
                 for bound in self._graders:
                     if bound.where != "process" and (warm_up := getattr(bound.grader, "warm_up", None)):
-                        await _warm_up(warm_up)
+                        with self._waiting_for(f"grader {bound.name!r}"):
+                            await _warm_up(warm_up)
                 if pickled := [bound.pickled for bound in self._graders if bound.pickled is not None]:
-                    await self._pool.warm_up(pickled)
+                    with self._waiting_for("worker processes"):
+                        await self._pool.warm_up(pickled)
         except TimeoutError:
             if not limit.expired():  # a judge's or grader's own
                 raise
             raise JudgeUnavailable(f"judges and graders were not started within {limit_s:g} s") from None
+        finally:
+            saying.cancel()
         self.done = True
         self._closed = False
 
     async def _start_one(self, resource: Any) -> None:
         if any(one is resource for one in self._up):
             return
-        await _call(resource, "start")
+        with self._waiting_for(repr(resource)):
+            await _call(resource, "start")
         self._up.append(resource)
         self._opened.push_async_callback(_call, resource, "close")
+
+    @contextmanager
+    def _waiting_for(self, what: str) -> Iterator[None]:
+        self._waits_for[what] = None
+        try:
+            yield
+        finally:
+            self._waits_for.pop(what, None)
+
+    async def _say(self, limit_s: float) -> None:
+        """Log what starting waits for, while it takes long."""
+        start, pause = time.monotonic(), _SAY_S
+        while True:
+            await asyncio.sleep(pause)
+            logger.warning(
+                "still waiting for %s to start, after %.0f s of at most %g (start_timeout_s); this counts against no deadline_s",
+                ", ".join(self._waits_for) or "judges and graders",
+                time.monotonic() - start,
+                limit_s,
+            )
+            pause = min(2 * pause, _MOST_SAY_S)
 
 
 async def _call(thing: Any, method: str) -> None:

@@ -18,6 +18,7 @@ from weakref import finalize
 import msgspec
 
 from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeTimeout, JudgeUnavailable
+from judgekit.judges.engines.load import EngineLoad, read_load
 
 if TYPE_CHECKING:
     import aiohttp
@@ -44,6 +45,9 @@ KEEP_ALIVE_S = 3.0
 _MOST_BYTES = 64 << 20
 """Longest body that is read, uncompressed."""
 
+_MOST_CONNECTIONS = 1024
+_MUTE = 3
+"""A server that has not told its load so many times in a row has no such page."""
 _COUNTERS = (
     "vllm:prompt_tokens_total",
     "vllm:generation_tokens_total",
@@ -55,7 +59,7 @@ _COUNTERS = (
 class Server:
     """A server with a `/v1` interface.
 
-    *url*, *api_key* and *timeout_s* (of one request, from when it has one of *max_connections*) come from LLM_JUDGE_SERVER_URL, LLM_JUDGE_SERVER_API_KEY
+    *url*, *api_key* and *timeout_s* (of one request, from when it has a connection) come from LLM_JUDGE_SERVER_URL, LLM_JUDGE_SERVER_API_KEY
     and LLM_JUDGE_SERVER_TIMEOUT if they are not given. The key never shows in a repr, a log or an error, and neither does the
     address's query. *key_header*: the header that carries the key; a bearer's in `Authorization`.
     """
@@ -66,7 +70,7 @@ class Server:
         *,
         api_key: str | None = None,
         timeout_s: float | None = None,
-        max_connections: int = 256,
+        max_connections: int | None = None,
         key_header: str = "Authorization",
     ) -> None:
         self.url, self._query = base_url(url or os.environ.get("LLM_JUDGE_SERVER_URL", ""))
@@ -78,7 +82,11 @@ class Server:
         self._key = Secret(api_key if api_key is not None else os.environ.get("LLM_JUDGE_SERVER_API_KEY", ""))
         self._key_header = key_header
         self.timeout_s = _timeout(timeout_s)
-        self._sessions = Sessions(self._key, self.timeout_s, max_connections, key_header)
+        self._sessions = Sessions(
+            self._key, self.timeout_s, max_connections or _most_connections(), key_header
+        )
+        self._mute = 0
+        """How often in a row it did not tell its load."""
 
     def beside(self, *, timeout_s: float, max_connections: int) -> Server:
         """Return the same server with other connections."""
@@ -151,6 +159,14 @@ class Server:
         """
         page = await self.page("/metrics") or ""
         return "\n".join(line for line in page.splitlines() if line.startswith(_COUNTERS)) or None
+
+    async def load(self) -> EngineLoad | None:
+        """Return how busy the engine is; None where `/metrics` does not tell it. Who has none is asked a few times only."""
+        if self._mute >= _MUTE:
+            return None
+        found = read_load(await self.page("/metrics") or "")
+        self._mute = 0 if found is not None else self._mute + 1
+        return found
 
     async def models(self) -> list[dict[str, Any]]:
         """List the server's models."""
@@ -228,6 +244,16 @@ class Server:
             if len(body) > _MOST_BYTES:
                 raise JudgeUnavailable(f"{self} answered with more than {_MOST_BYTES >> 20} MiB")
         return bytes(body)
+
+
+def _most_connections() -> int:
+    """Return how many connections one client may open: half of the files that this process may have open."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 256
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(soft // 2, _MOST_CONNECTIONS))
 
 
 class Sessions:

@@ -26,6 +26,14 @@ class EngineLoad(Struct, frozen=True):
     cached_tokens: float = 0.0
     """Those of them that it had."""
 
+    def __add__(self, other: EngineLoad) -> EngineLoad:
+        return EngineLoad(
+            self.running + other.running,
+            self.waiting + other.waiting,
+            self.asked_tokens + other.asked_tokens,
+            self.cached_tokens + other.cached_tokens,
+        )
+
     def hit_rate(self, before: EngineLoad | None = None) -> float | None:
         """Return the prefix cache's share of hits, 0 to 1, since *before* or the engine's start; None if none was asked for."""
         asked = self.asked_tokens - (before.asked_tokens if before is not None else 0)

@@ -53,7 +53,7 @@ from judgekit.judges.engines.encoders import load_encoder
 from judgekit.judges.engines.first_token import FirstToken
 from judgekit.judges.engines.fitting import Messages, fitting_messages, shorter
 from judgekit.judges.engines.http import KEEP_ALIVE_S, Server
-from judgekit.judges.engines.load import EngineLoad, read_load
+from judgekit.judges.engines.load import EngineLoad
 from judgekit.judges.engines.providers import deployment, provider_of
 from judgekit.judges.engines.replies import TOO_LONG, checked_end, text_of_choice, usage_shares
 from judgekit.judges.engines.routing import routing_of
@@ -139,7 +139,6 @@ class OpenAIJudge:
         routing_header: str | None = None,
         images: Images = "none",
         sleep: bool = False,
-        max_connections: int = 256,
     ) -> None:
         given = url or os.environ.get("LLM_JUDGE_SERVER_URL", "")
         self.provider = provider_of(given, provider)
@@ -147,7 +146,6 @@ class OpenAIJudge:
             given,
             api_key=api_key,
             timeout_s=timeout_s,
-            max_connections=max_connections,
             key_header=self.provider.key_header,
         )
         # with connections of its own: a health check must not wait behind requests
@@ -320,7 +318,7 @@ class OpenAIJudge:
 
     async def load(self) -> EngineLoad | None:
         """Return how busy the engine is; None where the server's `/metrics` do not tell it."""
-        return read_load(await self._health.page("/metrics") or "")
+        return await self._health.load()
 
     def hangs(self) -> None:
         """Note that the engine hangs, although the server may say that it is healthy."""

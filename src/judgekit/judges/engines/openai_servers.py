@@ -32,7 +32,6 @@ def openai_judge(
     routing_header: str | None = None,
     images: Images = "none",
     sleep: bool = False,
-    max_connections: int = 256,
 ) -> Judge:
     """Make an `OpenAIJudge`, or a `Routed` over several servers of the same weights.
 
@@ -58,7 +57,6 @@ def openai_judge(
             routing_header=routing_header,
             images=images,
             sleep=sleep,
-            max_connections=max_connections,
         )
         for one in each
     ]

@@ -26,6 +26,7 @@ from judgekit.errors import ConfigError, JudgeLoading, JudgeUnavailable
 from judgekit.execution.threads import in_own_thread
 from judgekit.judges.asking.images import SHOWN, ImageData, checked_data
 from judgekit.judges.base import JudgeReply, JudgeRequest
+from judgekit.judges.engines.load import EngineLoad
 from judgekit.judges.engines.ray_plan import replica_plan
 from judgekit.judges.engines.wire import pack_requests, unpack_answers
 from judgekit.judges.layers.routed import Routed
@@ -92,6 +93,15 @@ class RayJudge:
         if routed is not None:
             await routed.close()
         return await self._routed.ready()
+
+    @property
+    def sequences(self) -> int | None:
+        """Requests that the replicas run at once."""
+        return self._routed.sequences if self._routed is not None else None
+
+    async def load(self) -> EngineLoad | None:
+        """Return how busy the replicas are."""
+        return await self._routed.load() if self._routed is not None else None
 
     async def identity(self) -> str:
         """Return the weights' identity; asked every few seconds at most."""
@@ -303,6 +313,8 @@ class _Replica:
         """Whether the actor has ended for good; another may have its name by now."""
         self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, _Link] = WeakKeyDictionary()
         self._looking: asyncio.Task[None] | None = None
+        self.sequences: int | None = None
+        """Requests that its engine runs at once, as far as it was asked."""
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         if self._gone:
@@ -317,6 +329,16 @@ class _Replica:
         if self._gone:
             await self._look_up()
         await self._call(self._handle.start.remote())
+        await self.load()
+
+    async def load(self) -> EngineLoad | None:
+        """Return how many requests its engine runs and has waiting, of all processes; None if the engine does not tell."""
+        told = await self._call(self._handle.describe.remote())
+        sequences: int | None = told.get("sequences")  # an actor of an earlier version does not say
+        self.sequences = sequences
+        if sequences is None:
+            return None
+        return EngineLoad(min(told["in_flight"], sequences), max(told["in_flight"] - sequences, 0))
 
     async def ready(self) -> bool:
         """Whether the actor's engine would answer now."""

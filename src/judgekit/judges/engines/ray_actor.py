@@ -79,6 +79,7 @@ class JudgeActor:
             "pid": os.getpid(),
             "judgekit": __version__,
             "in_flight": sum(len(box.tasks) for box in self._boxes.values()),
+            "sequences": getattr(self._engine, "sequences", None),
             "served": self._served,
             "draining": self._draining,
         }

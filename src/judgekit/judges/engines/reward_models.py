@@ -12,6 +12,7 @@ from judgekit.judges.asking.plain import text_messages
 from judgekit.judges.base import Turn
 from judgekit.judges.engines.fitting import Messages, shorter
 from judgekit.judges.engines.http import Server
+from judgekit.judges.engines.load import EngineLoad
 from judgekit.judges.engines.replies import TOO_LONG, usage_shares
 from judgekit.judges.layers.recovery import READY_S
 from judgekit.types import Usage
@@ -94,6 +95,10 @@ class HTTPRewardModel:
     async def progress(self) -> object:
         """Return what the engine has done so far, where the server's `/metrics` tell it (vLLM's do)."""
         return await self._health.work_done()
+
+    async def load(self) -> EngineLoad | None:
+        """Return how busy the engine is; None where the server's `/metrics` do not tell it."""
+        return await self._health.load()
 
     async def close(self) -> None:
         await self.server.close()

@@ -50,8 +50,12 @@ _ANSWER_S = 5.0
 """An engine is not ready if its process takes longer than this to answer; a step of its work may take so long."""
 _DRAIN_S = 0.01
 """Pause between two looks at whether the running requests are done."""
-_HANGS_S = 120.0
-"""An engine whose process has not answered for so long hangs, and is ended and loaded again."""
+_LOOK_S = 5.0
+"""Time between two looks at the processes of an engine that has requests."""
+_STILL = 2
+"""An engine whose process does not answer hangs if its processes do nothing at all for so many looks; it is ended and loaded again."""
+_HANGS = 24
+"""So does one that has not answered for so many looks, whatever its processes do: a long step of its work may keep them busy."""
 _LARGE = 1 << 20
 """Digests of files of at least so many bytes are kept."""
 _SAME_NUMBERS = frozenset(
@@ -135,9 +139,13 @@ class _InProcess:
         self._ping: asyncio.Task[None] | None = None
         """A question to the engine's process."""
         self._watch: asyncio.Task[None] | None = None
+        self._tending: asyncio.Task[None] | None = None
+        """Looks after an engine that has requests."""
         self._asleep = False
         self._at_work = 0
         """Requests in the engine."""
+        self.sequences: int | None = None
+        """Requests that the engine runs at once, once it was loaded."""
         self._turning = asyncio.Lock()
         """Held while the engine falls asleep or wakes up."""
         in_child(self._forked)
@@ -210,15 +218,29 @@ class _InProcess:
             await self._end()
 
     def _begin(self) -> None:
-        """Count a request that goes to the engine. Raises JudgeLoading while it sleeps."""
+        """Count a request that goes to the engine, and have that looked after. Raises JudgeLoading while it sleeps."""
         if self._asleep:
             raise JudgeLoading(f"{self!r} sleeps: wake it up for a grading phase with judgekit.judges.awake")
         self._at_work += 1
+        if self._engine is not None and (self._tending is None or self._tending.done()):
+            tending = self._tend(self._engine)
+            self._tending = asyncio.get_running_loop().create_task(tending, context=Context())
+
+    async def _tend(self, engine: Engine) -> None:
+        """Ask the engine's process for a sign of life where it has requests and does nothing."""
+        while engine is self._engine and not engine.dead:
+            idle = not self._at_work
+            pulse = await in_own_thread(engine.pulse)
+            await asyncio.sleep(_LOOK_S)
+            if idle and not self._at_work:
+                return
+            if self._at_work and await in_own_thread(pulse.stood_still):
+                await self._answers(engine)
 
     async def ready(self) -> bool:
         """Whether the engine runs and its process answers; if it does not run, begin to load it. Raises ConfigError.
 
-        An engine whose process has not answered for two minutes is ended and loaded again.
+        An engine whose process does not answer is ended and loaded again: soon if it does nothing, after two minutes otherwise.
         """
         return await self._on_loop(self._ready())  # type: ignore[no-any-return]
 
@@ -245,11 +267,19 @@ class _InProcess:
 
     async def _end_if_it_hangs(self, engine: Engine, ping: asyncio.Task[None]) -> None:
         """End an engine that does not answer, and load another, whether or not anybody asks for it by then."""
-        for seconds in (_HANGS_S, _ANSWER_S):  # twice, for this process may have stood still itself
-            await asyncio.wait([ping], timeout=seconds)
-        if ping.done() or engine is not self._engine or engine.dead:
-            return
-        logger.warning("the engine of %r hangs: its process is ended", self)
+        looks = still = 0
+        while (
+            looks < _HANGS and still < _STILL
+        ):  # looks, not seconds: this process may have stood still itself
+            pulse = await in_own_thread(engine.pulse)
+            await asyncio.wait([ping], timeout=_LOOK_S)
+            if ping.done() or engine is not self._engine or engine.dead:
+                return
+            looks, still = looks + 1, still + 1 if await in_own_thread(pulse.stood_still) else 0
+        what = "do nothing" if still == _STILL else "are busy"
+        logger.warning(
+            "the engine of %r hangs: its processes %s and answer nothing; they are ended", self, what
+        )
         engine.kill()
         if self._loading is None and not self._asleep:
             self._begin_loading()
@@ -337,6 +367,7 @@ class _InProcess:
         if self.lora is not None:
             engine.use_lora(self.lora)
         engine.model = await self._find_identity()
+        self.sequences = engine.sequences
         await self._warm_up(engine)
         return engine
 
@@ -369,7 +400,7 @@ class _InProcess:
 
     async def _end(self) -> None:
         engine, self._engine = self._engine, None
-        for task in (self._ping, self._watch):
+        for task in (self._ping, self._watch, self._tending):
             if task is not None and not task.done():
                 task.cancel()
                 await asyncio.wait([task])

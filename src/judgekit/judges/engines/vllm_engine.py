@@ -33,7 +33,13 @@ from judgekit.judges.base import JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.replies import TOO_LONG, checked_end
 from judgekit.judges.engines.vllm_images import open_images
 from judgekit.judges.engines.vllm_requests import Requests
-from judgekit.judges.engines.watchdog import Watchdog, descendants, forget_shared_memory, shared_memory
+from judgekit.judges.engines.watchdog import (
+    Pulse,
+    Watchdog,
+    descendants,
+    forget_shared_memory,
+    shared_memory,
+)
 from judgekit.types import Usage
 
 _FOR_IMAGES = (0.0, 0.25, 0.5, 0.75)
@@ -76,6 +82,12 @@ class Engine:
     @property
     def dead(self) -> bool:
         return self._died or self.llm is None or bool(self.llm.errored)
+
+    @property
+    def sequences(self) -> int:
+        """Requests that it runs at once; others wait in its queue."""
+        config = self.llm.vllm_config
+        return int(config.scheduler_config.max_num_seqs) * int(config.parallel_config.data_parallel_size)
 
     async def ping(self) -> None:
         """Return once the engine's process has taken note, between two of its steps."""
@@ -286,6 +298,11 @@ class Engine:
         probs, total = normalised(masses)
         return probs, total if self._reads_labels or not total else None
 
+    def pulse(self) -> Pulse:
+        """Begin to watch whether the engine's processes do anything. Those on other nodes cannot be watched: then none stands still."""
+        far = getattr(self.llm.vllm_config.parallel_config, "distributed_executor_backend", None) == "ray"
+        return Pulse(() if far else self._processes())
+
     def _processes(self) -> set[int]:
         return engine_processes() & (self.watchdog.watched if self.watchdog is not None else set())
 
@@ -436,7 +453,7 @@ def engine_processes() -> set[int]:
         for child in multiprocessing.active_children()
         if child.pid and child.name.startswith(("EngineCore", "VLLM"))
     }
-    return children.union(*(descendants(pid) for pid in children))
+    return children | descendants(*children)
 
 
 def _kind(request: JudgeRequest) -> tuple[Any, ...]:

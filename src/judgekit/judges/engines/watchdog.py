@@ -11,6 +11,8 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Collection
 from multiprocessing import resource_tracker
 
 _PROGRAM = """
@@ -124,6 +126,44 @@ def forget_shared_memory(names: set[str]) -> None:
         resource_tracker.unregister(name, "shared_memory")
 
 
+class Pulse:
+    """Tells processes that stand still from those that work: by the CPU time that they and all their descendants take.
+
+    A process that is stopped or deadlocked takes none, and one that waits for others hardly any; a long step of an engine takes all
+    of it, on a GPU, too, whose host polls for its end. On Linux only: elsewhere nothing stands still.
+    """
+
+    def __init__(self, pids: Collection[int]) -> None:
+        self._pids = set(pids)
+        self._seen = self._look()
+        self._at = time.monotonic()
+
+    def stood_still(self) -> bool:
+        """Whether all of them have stood still since this was made."""
+        before, now, most = self._seen, self._look(), _STILL_SHARE * (time.monotonic() - self._at)
+        return bool(now) and all(
+            pid in before and not (working or before[pid][1]) and seconds - before[pid][0] <= most
+            for pid, (seconds, working) in now.items()
+        )
+
+    def _look(self) -> dict[int, tuple[float, bool]]:
+        """CPU seconds of each process, and whether it runs, or waits for a core or a disk."""
+        found = {}
+        for pid in self._pids | descendants(*self._pids):
+            with (
+                contextlib.suppress(OSError, IndexError, ValueError),
+                open(f"/proc/{pid}/stat", "rb") as file,
+            ):
+                state, *fields = file.read().rpartition(b")")[2].split()
+                ticks = int(fields[10]) + int(fields[11])
+                found[pid] = (ticks / os.sysconf("SC_CLK_TCK"), state in (b"R", b"D"))
+        return found
+
+
+_STILL_SHARE = 0.02
+"""Share of a core up to which a process does nothing: vLLM's workers look for work every now and then."""
+
+
 def start_time(pid: int) -> int | None:
     """When a running process was started, in the kernel's clock ticks; None where there is none (or no /proc).
 
@@ -137,15 +177,15 @@ def start_time(pid: int) -> int | None:
         return None
 
 
-def descendants(pid: int) -> set[int]:
-    """Return the ids of all descendants of *pid* (on Linux; elsewhere none)."""
+def descendants(*pids: int) -> set[int]:
+    """Return the ids of all descendants of these processes (on Linux; elsewhere none)."""
     children: dict[int, list[int]] = {}
     # by each process's parent: lists of a thread's children miss those of a thread that ends meanwhile
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
             children.setdefault(int(file.read().rpartition(b")")[2].split()[1]), []).append(int(name))
     found: set[int] = set()
-    new = [pid]
+    new = list(pids)
     while new:
         of = [child for parent in new for child in children.get(parent, ())]
         found.update(of)

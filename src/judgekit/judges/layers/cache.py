@@ -7,7 +7,6 @@ the run that asked, and not on disk.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import errno
@@ -30,6 +29,7 @@ from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, VerdictError
 from judgekit.execution.flight import Flights
 from judgekit.execution.kept import Kept
 from judgekit.execution.stopwatch import off_the_clock
+from judgekit.execution.within import OutOfTime, within
 from judgekit.fork import in_child, leave_to_parent
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Sampling
 from judgekit.judges.layers.retrying import Retrying, beside
@@ -117,10 +117,6 @@ class Cached:
         if wrong is not None:
             raise wrong
 
-    def close(self) -> None:
-        if self.disk is not None:
-            self.disk.close()
-
     @property
     def _keeps(self) -> bool:
         return self.entries > 0 or self.disk is not None
@@ -144,11 +140,8 @@ class Cached:
         if ask is None:
             return self._unnamed
         try:
-            async with asyncio.timeout(wait_s) as scope:
-                identity = str(await ask())
-        except TimeoutError:
-            if not scope.expired():
-                raise
+            identity = str(await within(wait_s, ask()))
+        except OutOfTime:
             raise JudgeTimeout(f"{self._engine!r} did not say within {wait_s:g} s what it is") from None
         self._away_until = 0.0
         if identity != self._last:

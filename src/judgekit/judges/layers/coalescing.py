@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 from judgekit.errors import ConfigError
@@ -24,8 +25,8 @@ class ManyJudge(Protocol):
 class Coalescing:
     """Gathers requests into batches for an engine with `complete_many`.
 
-    A request is sent on the next iteration of the event loop if fewer than *max_out* batches are in flight.
-    Otherwise it waits and is sent with others, up to *max_batch* in one batch. *key*: only requests with equal
+    A request is sent on the next iteration of the event loop if fewer than *max_out* batches are in flight, or with *max_batch*
+    others. Otherwise it waits and is sent with others, up to *max_batch* in one batch. *key*: only requests with equal
     keys share a batch. A batch is cancelled when nobody waits for it any more.
     """
 
@@ -80,8 +81,8 @@ class _Queue:
     def _send(self) -> None:
         self._scheduled = False
         owner = self._owner
-        while self._waiting and len(self._tasks) < owner.max_out:
-            batch = self._next_batch()
+        while keys := self._next_keys():
+            batch = self._next_batch(keys[0])
             if batch:
                 owner.batches += 1
                 task = self.loop.create_task(self._carry(batch))
@@ -90,8 +91,14 @@ class _Queue:
                 for _, future in batch:
                     future.add_done_callback(partial(_cancel_if_unwanted, batch, task))
 
-    def _next_batch(self) -> list[_Waiting]:
-        key = next(iter(self._waiting))
+    def _next_keys(self) -> list[Any]:
+        """Return the key of the next batch to be sent; nothing if all that wait are to wait for others."""
+        owner = self._owner
+        ready = len(self._tasks) < owner.max_out
+        keys = (key for key, waiting in self._waiting.items() if ready or len(waiting) >= owner.max_batch)
+        return list(islice(keys, 1))
+
+    def _next_batch(self, key: Any) -> list[_Waiting]:
         waiting = self._waiting.pop(key)
         batch: list[_Waiting] = []
         while waiting and len(batch) < self._owner.max_batch:

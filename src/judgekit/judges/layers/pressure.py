@@ -1,4 +1,4 @@
-"""Gates that keep a judge's engine from being overrun: places, pauses, rates, and a rest for one that keeps failing.
+"""Gates that keep a judge's engine from being overrun: pauses, rates, and a rest for one that keeps failing.
 
 A call passes all gates of its `Limited` before it is sent, and leaves them with what came of it. What it waits for there counts
 against no evaluation's timeout. Gates live on one event loop, as all layers do.
@@ -10,11 +10,15 @@ import asyncio
 import math
 import random
 import time
+from collections.abc import Callable
 from typing import Any, Protocol, TypeGuard
 
-import anyio
-
-from judgekit.errors import ConfigError, JudgeBudgetSpent, JudgeError, JudgeTimeout, JudgeUnavailable
+from judgekit.errors import (
+    ConfigError,
+    JudgeBudgetSpent,
+    JudgeError,
+    JudgeUnavailable,
+)
 from judgekit.execution.stopwatch import STOPWATCH
 from judgekit.judges.layers.recovery import not_asking
 
@@ -52,76 +56,6 @@ def overloads(outcome: Any) -> TypeGuard[JudgeUnavailable]:
     return isinstance(outcome, JudgeUnavailable) and (outcome.refused or outcome.retry_after is not None)
 
 
-class Places:
-    """At most so many calls in flight: fewer after an overload, then more again (AIMD, as TCP's congestion window).
-
-    Begins at *least* places, if that is given, and doubles with each round of answers until the endpoint is overloaded for the
-    first time; from then on a round of answers adds 1. An overload halves it: a refusal that may be tried again and, with
-    *least*, other failures that may pass and timeouts. Calls that were sent before a cut do not cut it again. Without *least*
-    it begins at *most* (None: without a limit), and doubles again after a cut.
-    """
-
-    def __init__(self, most: int | None = None, least: int | None = None) -> None:
-        if least is not None and most is None:
-            raise ConfigError("min_concurrency needs max_concurrency: the concurrency adapts between them")
-        if most is not None and most < 1:
-            raise ConfigError(f"a limit is at least 1, not {most}")
-        if least is not None and most is not None and not 1 <= least <= most:
-            raise ConfigError(f"min_concurrency is a number from 1 to max_concurrency ({most}), not {least}")
-        self.most = math.inf if most is None else most
-        self.least = least
-        self.size = float(self.most if least is None else least)
-        self._found = False
-        """Whether it was overloaded once."""
-        self._cut_at = -math.inf
-        self._limiter: anyio.CapacityLimiter | None = None
-        """Made on the loop that it is used on."""
-
-    @property
-    def taken(self) -> int:
-        """Calls in flight."""
-        return self._limiter.borrowed_tokens if self._limiter is not None else 0
-
-    async def enter(self, call: Call, /) -> None:
-        if self._limiter is None:
-            self._limiter = anyio.CapacityLimiter(self._total())
-        try:
-            self._limiter.acquire_on_behalf_of_nowait(call)
-        except anyio.WouldBlock:
-            with not_asking():
-                await self._limiter.acquire_on_behalf_of(call)
-
-    def leave(self, call: Call, /) -> None:
-        assert self._limiter is not None
-        in_flight = self.taken
-        self._limiter.release_on_behalf_of(call)
-        outcome = call.outcome
-        if not isinstance(outcome, BaseException):
-            slowly = self._found and self.least is not None
-            self._resize(self.size + (1.0 / self.size if slowly else 1.0))
-        elif call.sent < math.inf and self._is_overload(outcome):
-            self._found = True
-            if call.sent > self._cut_at:
-                self._cut_at = time.monotonic()
-                self._resize(min(self.size, in_flight) / 2)
-
-    def _is_overload(self, outcome: BaseException) -> bool:
-        if overloads(outcome):
-            return True
-        lost = isinstance(outcome, JudgeUnavailable) and outcome.lost
-        return self.least is not None and not lost and isinstance(outcome, JudgeUnavailable | JudgeTimeout)
-
-    def _resize(self, size: float) -> None:
-        if self.most == math.inf and size > 2 * max(self.taken, 64):
-            size = math.inf  # what was cut has grown back
-        self.size = min(max(size, float(self.least or 1)), float(self.most))
-        if self._limiter is not None and self._limiter.total_tokens != self._total():
-            self._limiter.total_tokens = self._total()
-
-    def _total(self) -> float:
-        return self.size if self.size == math.inf else int(self.size)
-
-
 class Pause:
     """Holds all calls back while the endpoint refuses: for as long as it asks, or a little longer each time.
 
@@ -157,6 +91,23 @@ class Pause:
                 self._until = max(self._until, now + asked)
 
 
+class Line:
+    """Lets callers start one after another, first come, first served. What they wait counts against no evaluation's timeout."""
+
+    def __init__(self) -> None:
+        self.free_at = 0.0
+        """Monotonic time of the next start."""
+        self._turn = asyncio.Lock()
+
+    async def start(self, seconds: Callable[[], float]) -> None:
+        """Wait for the next start; the one after it comes so many *seconds* later. Whoever gives up takes none."""
+        with not_asking():
+            async with self._turn:
+                if (wait := self.free_at - time.monotonic()) > 0:
+                    await asyncio.sleep(wait)
+                self.free_at = time.monotonic() + seconds()
+
+
 class RateLimit:
     """Sends at most *per_minute* calls a minute, evenly spaced, first come, first served."""
 
@@ -164,15 +115,10 @@ class RateLimit:
         if not per_minute > 0:
             raise ConfigError("a rate limit is a number of requests per minute above 0")
         self.per_minute = per_minute
-        self._next = 0.0
-        self._turn = asyncio.Lock()
+        self._line = Line()
 
     async def enter(self, call: Call, /) -> None:
-        with not_asking():
-            async with self._turn:  # whoever gives up here has taken nothing
-                if (wait := self._next - time.monotonic()) > 0:
-                    await asyncio.sleep(wait)
-                self._next = time.monotonic() + 60.0 / self.per_minute
+        await self._line.start(lambda: 60.0 / self.per_minute)
 
     def leave(self, call: Call, /) -> None:
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -15,7 +16,12 @@ from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 from judgekit.judges.layers.pressure import Breaker, Pause, overloads
 from judgekit.judges.layers.recovery import HangGuard, Recovery
 
+logger = logging.getLogger("judgekit")
+
 T = TypeVar("T")
+
+_SAY_S = 60.0
+"""Time between two lines in the log that calls are refused."""
 
 
 async def beside(retrying: Retrying | None, call: Callable[[], Awaitable[T]]) -> T:
@@ -48,6 +54,8 @@ class Retrying:
         self.recovery = Recovery(engine, restart_wait_s) if able and restart_wait_s > 0 else None
         self.restart_wait_s = restart_wait_s
         self._guard = HangGuard(engine)
+        self._engine = engine
+        self._say_at = 0.0
         self._breaker = breaker
         self._paces = any(isinstance(gate, Pause) for gate in getattr(inner, "gates", ()))
         """Whether calls to *inner* wait there while the endpoint refuses."""
@@ -87,7 +95,9 @@ class Retrying:
                 resting = self._breaker is not None and self._breaker.is_open
                 if overloads(error) and self.restart_wait_s > 0 and not resting:
                     now = time.monotonic()
-                    refused_until = refused_until or now + self.restart_wait_s
+                    if refused_until is None:
+                        refused_until = now + self.restart_wait_s
+                        self._say(error, now)
                     if now + (error.retry_after or 0.0) > refused_until:
                         error.exhausted = True
                         raise
@@ -104,6 +114,17 @@ class Retrying:
                         raise
                     await asyncio.sleep(self.retry.wait_s(attempt, error))
                 attempt += 1
+
+    def _say(self, error: JudgeError, now: float) -> None:
+        """Log, now and then, that calls are refused and wait."""
+        if now >= self._say_at:
+            self._say_at = now + _SAY_S
+            logger.warning(
+                "%r refuses calls, which wait up to %g s until it takes them: %s",
+                self._engine,
+                self.restart_wait_s,
+                error,
+            )
 
     async def _returned(self, error: JudgeError, asked: float) -> bool:
         """Whether the engine was away, and is back."""

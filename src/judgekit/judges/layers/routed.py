@@ -18,6 +18,7 @@ from judgekit.execution.flight import Flights
 from judgekit.execution.together import together
 from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
+from judgekit.judges.engines.load import EngineLoad
 from judgekit.judges.layers.recovery import HangGuard, is_ready
 
 logger = logging.getLogger("judgekit")
@@ -140,6 +141,21 @@ class Routed:
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
+
+    @property
+    def sequences(self) -> int | None:
+        """Requests that the replicas run at once; None if one of them does not say."""
+        alive = [r for r in self.replicas if not r.dead_until] or self.replicas
+        told = [getattr(replica.judge, "sequences", None) for replica in alive]
+        return None if None in told else sum(told)  # type: ignore[arg-type]
+
+    async def load(self) -> EngineLoad | None:
+        """Return how busy the replicas are that say it; None if none does."""
+        asked = [r.judge for r in self.replicas if not r.dead_until and hasattr(r.judge, "load")]
+        told = [
+            load for load in await together(judge.load() for judge in asked) if isinstance(load, EngineLoad)
+        ]
+        return sum(told[1:], told[0]) if told else None
 
     @property
     def images(self) -> Images:

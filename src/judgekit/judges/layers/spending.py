@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +10,7 @@ from msgspec import Struct
 
 from judgekit.errors import ConfigError, JudgeBudgetSpent
 from judgekit.judges.base import JudgeRequest, Turn
-from judgekit.judges.layers.pressure import Call
-from judgekit.judges.layers.recovery import not_asking
+from judgekit.judges.layers.pressure import Call, Line
 from judgekit.types import Price, Usage
 
 logger = logging.getLogger("judgekit")
@@ -133,20 +130,19 @@ class TokenRate:
             raise ConfigError(f"tokens_per_minute is a number above 0, not {per_minute!r}")
         self.per_minute = per_minute
         self.who = who
-        self._free_at = 0.0
+        self._line = Line()
         self._chars = self._silent = 0
         self._tokens = 0.0
-        self._turn = asyncio.Lock()
 
     async def enter(self, call: Call, /) -> None:
         """Wait for the next start, and reserve the call's tokens."""
-        with not_asking():
-            async with self._turn:  # whoever gives up here has reserved nothing
-                if (wait := self._free_at - time.monotonic()) > 0:
-                    await asyncio.sleep(wait)
-                per_char = self._tokens / self._chars if self._chars else 1 / _CHARS_PER_TOKEN
-                call.reserved = chars_of(call.request) * per_char
-                self._free_at = time.monotonic() + self._seconds(call.reserved)
+
+        def reserve() -> float:
+            per_char = self._tokens / self._chars if self._chars else 1 / _CHARS_PER_TOKEN
+            call.reserved = chars_of(call.request) * per_char
+            return self._seconds(call.reserved)
+
+        await self._line.start(reserve)
 
     def leave(self, call: Call, /) -> None:
         """Put the reservation right by what the request took; it was right where the reply does not tell.
@@ -154,11 +150,11 @@ class TokenRate:
         Raises ConfigError if the judge never tells its tokens.
         """
         if isinstance(call.outcome, BaseException):
-            self._free_at -= self._seconds(call.reserved)
+            self._line.free_at -= self._seconds(call.reserved)
             return
         usage = usage_of(call.outcome)
         if tokens := usage.prompt_tokens + usage.completion_tokens:
-            self._free_at += self._seconds(tokens - call.reserved)
+            self._line.free_at += self._seconds(tokens - call.reserved)
             self._chars += chars_of(call.request)
             self._tokens += tokens
         elif not self._tokens:

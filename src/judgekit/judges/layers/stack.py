@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError, JudgeTimeout
-from judgekit.execution.limits import Retry
+from judgekit.execution.limits import Limit, Retry
 from judgekit.execution.threads import in_own_thread
 from judgekit.fork import in_child, leave_to_parent
 from judgekit.judges.asking.images import Images, images_of
@@ -26,7 +26,8 @@ from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
 from judgekit.judges.engines.reward_models import RewardModel
 from judgekit.judges.home import at_home
 from judgekit.judges.layers.cache import Cached, DiskCache
-from judgekit.judges.layers.pressure import Breaker, Call, Gate, Pause, Places, RateLimit
+from judgekit.judges.layers.places import Places
+from judgekit.judges.layers.pressure import Breaker, Call, Gate, Pause, RateLimit
 from judgekit.judges.layers.retrying import Retrying, beside
 from judgekit.judges.layers.spending import Budget, Spending, TokenRate
 from judgekit.types import Price, Usage
@@ -77,10 +78,8 @@ class Limited:
 class LayerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of the layers around an engine; the section `layers` in reward.yaml."""
 
-    max_concurrency: int | None = None
-    """Calls in flight at once, over all runners of the process."""
-    min_concurrency: int | None = None
-    """With it, the calls in flight adapt to what the endpoint takes, between it and `max_concurrency`."""
+    max_concurrency: Limit = "auto"
+    """Calls in flight at once, over all runners of the process. "auto": as many as keep the engine busy, see `Places`."""
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
     """Of prompts and replies together."""
@@ -140,7 +139,8 @@ class _Layers:
         if options.breaker is not None:
             breaker = Breaker(failures=options.breaker.failures, open_s=options.breaker.open_s, who=who)
         gates: list[Gate] = [] if breaker is None else [breaker]
-        gates += [Places(options.max_concurrency, options.min_concurrency), Pause(options.restart_wait_s)]
+        self.places = Places(options.max_concurrency, engine)
+        gates += [self.places, Pause(options.restart_wait_s)]
         if options.requests_per_minute is not None:
             gates.append(RateLimit(options.requests_per_minute))
         if options.tokens_per_minute is not None:
@@ -195,6 +195,21 @@ class _Stacked:
         """The outermost layer."""
         return self._layers.outer
 
+    @property
+    def places(self) -> int:
+        """Calls that are sent to the engine at once, at most. A runner has as many evaluations under way."""
+        return self._layers.places.total
+
+    @property
+    def full(self) -> bool:
+        """Whether all these are in flight."""
+        return self._layers.places.full
+
+    @property
+    def starved(self) -> bool | None:
+        """Whether the engine runs fewer requests than it could; None where it does not tell."""
+        return self._layers.places.starved
+
     def _here(self) -> _Layers:
         """Return the layers of the running loop."""
         loop = asyncio.get_running_loop()
@@ -222,10 +237,14 @@ class _Stacked:
 
     async def close(self) -> None:
         """Close the engine, if it has `close`, and the cache."""
-        if close := getattr(self.engine, "close", None):
-            await at_home(close)
+        await at_home(self._close)
         if self._disk is not None:
             await in_own_thread(self._disk.close)
+
+    async def _close(self) -> None:
+        self._layers.places.close()
+        if close := getattr(self.engine, "close", None):
+            await close()
 
     def __repr__(self) -> str:
         return repr(self.engine)

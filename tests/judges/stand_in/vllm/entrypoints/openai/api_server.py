@@ -39,7 +39,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 mode = os.environ.get("STAND_IN", "")
-child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+engine = "while True: pass" if mode == "busy" else "import time; time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-S", "-c", engine])
 print("pids", os.getpid(), child.pid, flush=True)  # noqa: T201
 if mode == "broken":
     sys.exit("Traceback\n  File\nValueError: no such weights\n")

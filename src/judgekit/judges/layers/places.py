@@ -1,0 +1,223 @@
+"""How many calls a judge's engine gets at once."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from contextvars import Context
+from typing import Any
+
+import anyio
+
+from judgekit.errors import JudgekitError, JudgeTimeout, JudgeUnavailable
+from judgekit.execution.limits import Limit, check_limit
+from judgekit.judges.layers.pressure import Call, overloads
+from judgekit.judges.layers.recovery import not_asking
+
+_FIRST = 16
+"""Calls that are sent at once to an endpoint of which nothing is known yet."""
+_MOST, _MOST_TOLD = 256, 1024
+"""The most that "auto" comes to where an endpoint tells nothing, and where it tells how many calls wait in its queue."""
+_ROUND_S = 0.1
+"""Shortest time over which answers are counted, and between two looks at an engine's queue."""
+_LOOK_S = 1.0
+"""Time between two looks while places are free, for figures alone."""
+_CAREFUL_S = 60.0
+"""After an overload, the calls in flight grow slowly for so long."""
+_PAYS = 1.1
+"""More calls at once must bring at least so many times as many answers a second."""
+_REST = 8
+"""Rounds until more calls at once are tried again, after they did not pay."""
+
+
+class Places:
+    """At most so many calls in flight: a number, or what keeps the engine busy ("auto").
+
+    "auto" is twice as many calls as *engine* says that it runs at once (`sequences`), so that the next ones wait in its queue while
+    an answer travels. Of an engine that does not say, this is found out while callers wait. It begins with few. If the engine
+    tells its load (`load`), there are more until half of them wait in its queue; otherwise they are doubled as long as that
+    brings more answers a second.
+
+    An overload halves the calls in flight, once for all calls that were sent before: a refusal that may be tried again and, where
+    nothing is known, other failures that may pass and timeouts. What was cut grows back by one with each answer; where nothing is
+    known, by one with each round of answers (AIMD, as TCP's congestion window), for a minute.
+    """
+
+    def __init__(self, limit: Limit = "auto", engine: Any = None) -> None:
+        check_limit(limit)
+        self.limit = limit
+        self.size = float(_FIRST if limit == "auto" else limit)
+        self._engine = engine
+        self._told: int | None = None
+        self._overloaded_at = -math.inf
+        self._cut_at = -math.inf
+        self._answers = 0
+        """Answers of this round, in which all places were taken."""
+        self._round_began = 0.0
+        self._paid_size = self._paid_rate = 0.0
+        """The last number of calls at once that brought more answers than fewer calls, and how many a second."""
+        self._rest = 0
+        self._share = math.inf
+        """What is left by other clients of an engine that says what it runs."""
+        self._idle: bool | None = None
+        """Whether the engine had nothing in its queue when it was last looked at; None: it has not told its load."""
+        self._looked_at = time.monotonic()
+        self._looking: asyncio.Task[None] | None = None
+        self._limiter: anyio.CapacityLimiter | None = None
+        """Made on the loop that it is used on."""
+
+    @property
+    def taken(self) -> int:
+        """Calls in flight."""
+        return self._limiter.borrowed_tokens if self._limiter is not None else 0
+
+    @property
+    def full(self) -> bool:
+        """Whether all places are taken. May be read from any thread."""
+        return self.taken >= int(self.size)
+
+    @property
+    def total(self) -> int:
+        """Calls that may be in flight now. May be read from any thread."""
+        told = self._sequences()
+        return int(self.size) if told is None or told == self._told else 2 * told
+
+    @property
+    def starved(self) -> bool | None:
+        """Whether the engine would run more calls than it has now; None where it does not tell. May be read from any thread."""
+        if self._idle is not None:
+            return self._idle
+        told = getattr(self._engine, "sequences", None)
+        return None if told is None else self.taken < told
+
+    async def enter(self, call: Call, /) -> None:
+        self._listen()
+        if self._limiter is None:
+            self._limiter = anyio.CapacityLimiter(int(self.size))
+        try:
+            self._limiter.acquire_on_behalf_of_nowait(call)
+        except anyio.WouldBlock:
+            with not_asking():
+                await self._limiter.acquire_on_behalf_of(call)
+
+    def leave(self, call: Call, /) -> None:
+        assert self._limiter is not None
+        self._listen()
+        in_flight = self.taken
+        self._limiter.release_on_behalf_of(call)
+        outcome = call.outcome
+        if not isinstance(outcome, BaseException):
+            self._answered(full=in_flight >= int(self.size))
+        elif call.sent < math.inf and self._is_overload(outcome):
+            self._overloaded_at = time.monotonic()
+            if call.sent > self._cut_at:
+                self._cut_at = self._overloaded_at
+                self._resize(min(self.size, in_flight) / 2)
+
+    def close(self) -> None:
+        """Ask the engine nothing more."""
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _sequences(self) -> int | None:
+        return getattr(self._engine, "sequences", None) if self.limit == "auto" else None
+
+    def _listen(self) -> None:
+        """Take note of how many sequences the engine runs: once it is loaded, or has another number of replicas."""
+        told = self._sequences()
+        if told != self._told:
+            self._told, self._share = told, math.inf
+            if told is not None:
+                self._resize(2 * told)
+
+    @property
+    def _is_known(self) -> bool:
+        return self.limit != "auto" or self._told is not None
+
+    @property
+    def _overloaded(self) -> bool:
+        return time.monotonic() - self._overloaded_at < _CAREFUL_S
+
+    @property
+    def _most(self) -> float:
+        if self.limit != "auto":
+            return self.limit
+        if self._told is not None:
+            return min(2 * self._told, self._share)
+        return _MOST if self._idle is None else _MOST_TOLD
+
+    def _is_overload(self, outcome: BaseException) -> bool:
+        if overloads(outcome):
+            return True
+        lost = isinstance(outcome, JudgeUnavailable) and outcome.lost
+        return not self._is_known and not lost and isinstance(outcome, JudgeUnavailable | JudgeTimeout)
+
+    def _answered(self, *, full: bool) -> None:
+        if self._is_known:
+            self._resize(self.size + 1)
+        elif self._overloaded:
+            self._resize(self.size + 1 / self.size)
+        now = time.monotonic()
+        if not full:  # nobody waits here: how many calls the engine would take does not show
+            self._answers = 0
+            if now - self._looked_at >= _LOOK_S:
+                self._begin_look(None)
+            return
+        if not self._answers:
+            self._round_began = now
+        self._answers += 1
+        seconds = now - self._round_began
+        if self._answers <= self.size or seconds < _ROUND_S:
+            return
+        rate = (self._answers - 1) / seconds
+        self._answers = 0
+        if hasattr(self._engine, "load"):
+            self._begin_look(rate)
+        else:
+            self._try_more(rate)
+
+    def _begin_look(self, rate: float | None) -> None:
+        if hasattr(self._engine, "load") and (self._looking is None or self._looking.done()):
+            self._looked_at = time.monotonic()
+            self._looking = asyncio.get_running_loop().create_task(self._look(rate), context=Context())
+
+    async def _look(self, rate: float | None) -> None:
+        """Look at the engine's queue. *rate*: answers a second in the round before, in which all places were taken."""
+        try:
+            load = await self._engine.load()
+        except JudgekitError:
+            load = None
+        if load is not None:
+            self._idle = not load.waiting
+        if rate is None:
+            return
+        if load is None:
+            self._try_more(rate)
+        elif self._told is not None:
+            # others have calls in flight, too: all clients together have twice what it runs
+            others = (load.running + load.waiting) / (2 * self._told)
+            self._share = max(1.0, self.size / others) if others > _PAYS else math.inf
+            self._resize(2 * self._told)
+        elif self.limit == "auto" and not self._overloaded and load.waiting < self.size / 2:
+            self._resize(2 * (self.size - load.waiting))
+
+    def _try_more(self, rate: float) -> None:
+        """Try twice as many calls at once, keep them if they pay, and go back otherwise."""
+        if self._is_known or self._overloaded:
+            return
+        if self.size > self._paid_size and rate < _PAYS * self._paid_rate:
+            self._resize(self._paid_size)
+            self._rest = _REST
+            return
+        self._paid_size, self._paid_rate = self.size, rate
+        if self._rest:
+            self._rest -= 1
+        else:
+            self._resize(2 * self.size)
+
+    def _resize(self, size: float) -> None:
+        self.size = min(max(size, 1.0), self._most)
+        if self._limiter is not None and self._limiter.total_tokens != int(self.size):
+            self._limiter.total_tokens = int(self.size)
+            self._answers = 0
