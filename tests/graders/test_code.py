@@ -18,7 +18,8 @@ from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Roll
 from judgekit.graders import Code
 from judgekit.graders.rules import code as rules
 from judgekit.graders.rules import sandbox
-from judgekit.graders.rules.code import _equal, _same, program_of, read_cases
+from judgekit.graders.rules.code import _equal, _same, program_of
+from judgekit.graders.rules.code_forms import read_cases
 from judgekit.graders.rules.sandbox import OWN, Limits, SandboxError, Way, best_way, read_answer, run_program
 
 SUM = [{"input": "1 2", "output": "3"}]
@@ -118,9 +119,19 @@ def test_without_cases_it_abstains(cases: Any) -> None:
         (
             {"test_list": ["assert 1"], "test_setup_code": "import os"},
             1,
-            {"job": {"kind": "tests", "tests": "import os\nassert 1", "entry": None}},
+            {
+                "job": {"kind": "tests", "form": "asserts", "tests": "import os\nassert 1", "entry": None},
+                "certain": True,
+            },
         ),
-        ("assert f(1)", 1, {"job": {"kind": "tests", "tests": "assert f(1)", "entry": None}}),
+        (
+            "assert f(1)",
+            1,
+            {
+                "job": {"kind": "tests", "form": "asserts", "tests": "assert f(1)", "entry": None},
+                "certain": True,
+            },
+        ),
     ],
 )
 def test_forms_of_cases(value: Any, count: int, first: Any) -> None:
@@ -407,7 +418,9 @@ def test_the_secret_of_an_answer_is_in_no_file() -> None:
 
 def grade_output(code: str) -> list[str]:
     way = best_way(sys.executable, False)
-    return run_program(code, way=way, limits=Limits(), job={"kind": "tests", "tests": ""}).output.split()
+    return run_program(
+        code, way=way, limits=Limits(), job={"kind": "tests", "form": "asserts", "tests": ""}
+    ).output.split()
 
 
 @pytest.mark.parametrize(

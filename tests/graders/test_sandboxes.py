@@ -20,8 +20,9 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Code
-from judgekit.graders.rules import code, sandboxes
-from judgekit.graders.rules.code import limits_of, read_cases
+from judgekit.graders.rules import code_forms, sandboxes
+from judgekit.graders.rules.code import limits_of
+from judgekit.graders.rules.code_forms import read_cases
 from judgekit.graders.rules.sandbox import Finished, Limits, SandboxError
 from judgekit.graders.rules.sandboxes import LocalSandbox, RemoteSandbox, Sandbox
 
@@ -157,7 +158,7 @@ def test_packed_cases_run_nothing(text: str, tmp_path: Path, monkeypatch: pytest
 
 
 def test_packed_cases_have_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code, "_UNPACKED", 1000)
+    monkeypatch.setattr(code_forms, "_UNPACKED", 1000)
     assert isinstance(grade(ADD, packed([{"input": "1 " * 1000, "output": "3"}])), Abstained)
 
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import math
 import os
-import pickle
 import re
 import reprlib
 import sys
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
+from judgekit.graders.rules.code_forms import FORMS, Form, read_cases
 from judgekit.graders.rules.sandbox import DELETING_S, Finished, Limits, SandboxError
 from judgekit.graders.rules.sandboxes import LocalSandbox, RemoteSandbox, Sandbox
 from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, one_of
@@ -75,6 +72,7 @@ class Code(Rule):
         self,
         *,
         cases: str = "ground_truth",
+        form: Form | None = None,
         score: Literal["share", "all"] = "share",
         compare: Compare = "lines",
         whole: bool = True,
@@ -94,6 +92,8 @@ class Code(Rule):
     ) -> None:
         one_of(name, "score", score, ("share", "all"))
         one_of(name, "compare", compare, COMPARE)
+        if form is not None:
+            one_of(name, "form", form, FORMS)
         one_of(name, "network", network, ("off", "forbidden", "on"))
         at_least(name, "time_s", time_s, 0.1)
         wall_s = 3 * time_s if wall_s is None else wall_s
@@ -115,6 +115,7 @@ class Code(Rule):
             raise ConfigError(f"{name}: running code needs a POSIX system (rlimits, process groups)")
         self.name = name
         self.cases = cases
+        self.form = form
         self.score = score
         self.compare: Compare = compare
         self.whole = whole
@@ -142,11 +143,15 @@ class Code(Rule):
 
     def grade(self, rollout: Rollout, /) -> Grade:
         try:
-            cases = read_cases(look_up(rollout, self.cases, None))
+            found = read_cases(look_up(rollout, self.cases, None), entry=_entry(rollout))
         except RecursionError:  # JSON that is nested too deep
-            cases = []
+            found = []
+        cases = [case for case in found if "why" not in case]
         if not cases:
-            return Abstained(f"there are no cases at {self.cases}")
+            return Abstained(found[0]["why"] if found else f"there are no cases at {self.cases}")
+        form = form_of(cases[0])
+        if self.form is not None and form != self.form:
+            return Abstained(f"the cases at {self.cases} are {form}, not {self.form}")
         code = program_of(rollout.response, self.whole)
         if code is None:
             return Graded(0.0, "there is no code")
@@ -154,15 +159,23 @@ class Code(Rule):
             code = f"{look_up(rollout, self.prefix, '')}\n{code}"
         cases = cases[: self.max_cases]
         network = self.sandbox.isolation()["network"]
-        passed = failed = 0
+        passed = failed = checks = 0
         first: str | None = None
         for number, case in enumerate(cases, 1):
             limits = limits_of(case, self.limits)
             finished = self.sandbox.run(code, limits=limits, stdin=case.get("input", ""), job=case.get("job"))
             try:
                 problem = self._problem(finished, case, limits)
+            except SandboxError:
+                raise
             except Exception as error:  # the program has run: whatever is odd about its answer is its doing
                 problem = f"what it gave cannot be compared ({type(error).__name__})"
+            ran = ran_in(finished)
+            checks += ran
+            if problem is None and not ran:
+                if not case["certain"]:
+                    return Abstained(f"case {number}: none of its checks ran")
+                problem = "none of its checks ran"
             if problem is None:
                 passed += 1
                 continue
@@ -171,7 +184,7 @@ class Code(Rule):
             if failed == self.stop_after:
                 break
         score = passed / len(cases) if self.score == "share" else float(passed == len(cases))
-        metadata = {"passed": passed, "cases": len(cases), "network": network}
+        metadata = {"passed": passed, "cases": len(cases), "form": form, "checks": checks, "network": network}
         return Graded(score, first or f"all {len(cases)} cases pass", metadata)
 
     def _problem(self, finished: Finished, case: Mapping[str, Any], limits: Limits) -> str | None:
@@ -184,6 +197,14 @@ class Code(Rule):
         if job is not None:
             if not finished.answered:
                 return _last_line(finished)
+            if (
+                isinstance(finished.answer, dict)
+                and job["kind"] == "tests"
+                and finished.answer.get("missing")
+            ):
+                raise SandboxError(
+                    f"the tests import {', '.join(finished.answer['missing'])}, which the sandbox's Python does not have"
+                )
             if job["kind"] == "tests" or _same(finished.answer, case["output"]):
                 return None
             return f"{_SHORT.repr(finished.answer):.60} instead of {_SHORT.repr(case['output']):.60}"
@@ -255,146 +276,23 @@ def program_of(response: str, whole: bool) -> str | None:
     return code if code.strip() else None
 
 
-LIMITS = ("time_limit", "memory_limit")
+def form_of(case: Mapping[str, Any]) -> Form:
+    """Return the form of a case."""
+    job = case.get("job")
+    return "stdio" if job is None else "calls" if job["kind"] == "call" else job["form"]
 
 
-def read_cases(value: Any, function: str | None = None) -> list[dict[str, Any]]:
-    """Parse a reference's cases, each as {"input", "output"} or {"job", "output"}, with its limits.
-
-    *function*: what the cases call that say "functional" and name no function of their own.
-    """
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            packed = _unpacked(value)
-            if packed is None and ("assert" in value or "def check" in value):
-                return [_tests(value)]
-            value = packed
-    if isinstance(value, Mapping):
-        own = {key: value[key] for key in LIMITS if value.get(key) is not None}
-        return [{**own, **case} for case in _of_mapping(value, _function(value) or function)]
-    if not isinstance(value, list | tuple):
-        return []
-    found: list[dict[str, Any]] = []
-    for part in value:
-        if isinstance(part, str):
-            if part.strip():
-                found.append(_tests(part))
-        elif isinstance(part, Mapping):
-            given = _first(part, "input", "stdin", "inputs")
-            wanted = _first(part, "output", "stdout", "expected_output", "outputs")
-            if wanted is None:
-                found += read_cases(part, function)
-                continue
-            name = _function(part) or (function if part.get("testtype") == "functional" else None)
-            case = _pair(given, wanted, name)
-            if case is not None:
-                own = {key: part[key] for key in LIMITS if part.get(key) is not None}
-                found.append({**own, **case})
-    return found
+def ran_in(finished: Finished) -> int:
+    """Return how many checks a run has executed: those that its tests report, else the comparison that follows."""
+    if isinstance(finished.answer, dict) and {*finished.answer} == {"checks"}:
+        checks = finished.answer["checks"]
+        return checks if isinstance(checks, int) else 0
+    return 1
 
 
-def _function(value: Mapping[str, Any]) -> str | None:
-    """Return the function that cases call, as APPS (`fn_name`) and LiveCodeBench (`metadata.func_name`) name it."""
-    metadata = value.get("metadata")
-    if isinstance(metadata, str):
-        try:
-            metadata = json.loads(metadata)
-        except ValueError:
-            metadata = None
-    name = value.get("fn_name") or (metadata.get("func_name") if isinstance(metadata, Mapping) else None)
-    return name if isinstance(name, str) and name else None
-
-
-_UNPACKED = 256 << 20
-"""Bytes of packed cases that are read at most; the largest of LiveCodeBench have some 100 MB."""
-
-
-class _PlainData(pickle.Unpickler):
-    """Reads pickled text, numbers and collections; refuses whatever would call or import something."""
-
-    def find_class(self, module: str, name: str, /) -> Any:
-        raise pickle.UnpicklingError(f"{module}.{name} is no plain data")
-
-
-def _unpacked(text: str) -> Any:
-    """Read LiveCodeBench's `private_test_cases`: JSON, pickled, compressed and in base64; None if it is none of that."""
-    try:
-        unzip = zlib.decompressobj()
-        data = unzip.decompress(base64.b64decode(text, validate=True), _UNPACKED)
-        if not unzip.eof:  # too much, or a part is missing
-            return None
-        found = _PlainData(io.BytesIO(data)).load()
-        return json.loads(found) if isinstance(found, str) else found
-    except (ValueError, zlib.error, pickle.UnpicklingError, EOFError, LookupError, TypeError, AttributeError):
-        return None
-
-
-def _of_mapping(value: Mapping[str, Any], function: str | None) -> list[dict[str, Any]]:
-    if isinstance(value.get("inputs"), list | tuple) and isinstance(value.get("outputs"), list | tuple):
-        pairs = zip(value["inputs"], value["outputs"], strict=False)
-        return [case for i, o in pairs if (case := _pair(i, o, function)) is not None]
-    if "test_list" in value and isinstance(value["test_list"], list | tuple):
-        setup = value.get("test_setup_code") or "\n".join(map(str, value.get("test_imports") or ()))
-        return [_tests(f"{setup}\n{test}") for test in value["test_list"]]
-    for key in ("test", "tests", "test_code"):
-        if isinstance(value.get(key), str) and value[key].strip():
-            return [_tests(value[key], value.get("entry_point"))]
-        if isinstance(value.get(key), list | tuple):
-            return read_cases(value[key], function)
-    for key in ("cases", "test_cases", "input_output"):
-        if key in value:
-            return read_cases(value[key], function)
-    if groups := [value[key] for key in _GROUPS if value.get(key)]:
-        return [case for group in groups for case in _of_group(group, function)]
-    if _first(value, "output", "stdout", "expected_output") is not None:
-        return read_cases([value], function)
-    return []
-
-
-_GROUPS = (
-    "public_tests",
-    "private_tests",
-    "generated_tests",
-    "public_test_cases",
-    "private_test_cases",
-    "official_tests",
-)
-"""Where CodeContests, LiveCodeBench and Codeforces have their cases."""
-
-
-def _of_group(group: Any, function: str | None) -> list[dict[str, Any]]:
-    if isinstance(group, Mapping) and isinstance(group.get("input"), list | tuple):
-        group = {"inputs": group["input"], "outputs": group.get("output")}
-    return read_cases(group, function)
-
-
-def _first(value: Mapping[str, Any], *keys: str) -> Any:
-    return next((value[key] for key in keys if value.get(key) is not None), None)
-
-
-def _tests(code: str, entry: Any = None) -> dict[str, Any]:
-    return {"job": {"kind": "tests", "tests": code, "entry": entry if isinstance(entry, str) else None}}
-
-
-def _pair(given: Any, wanted: Any, function: Any) -> dict[str, Any] | None:
-    if isinstance(function, str) and function:
-        if isinstance(given, str):
-            try:
-                given = [json.loads(line) for line in given.splitlines() if line.strip()]
-                wanted = json.loads(wanted) if isinstance(wanted, str) else wanted
-            except ValueError:
-                return None
-        arguments = list(given) if isinstance(given, list | tuple) else [given]
-        return {"job": {"kind": "call", "function": function, "arguments": arguments}, "output": wanted}
-    return {"input": _text(given), "output": _text(wanted)}
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list | tuple):  # some of APPS' inputs are lists of lines
-        return "\n".join(map(_text, value))
-    return "" if value is None else str(value)
+def _entry(rollout: Rollout) -> str | None:
+    found = look_up(rollout, "extra.entry_point", None)
+    return found if isinstance(found, str) and found else None
 
 
 def _last_line(finished: Finished) -> str:

@@ -1,0 +1,335 @@
+"""Reads the tests of code as data sets have them: which form they have, and what there is to run.
+
+A form is one of `FORMS`. What its tests are is read from their text, before any of them runs: `check` is a function that
+is given the program's, `unittest` classes are run, `pytest` functions are called, `asserts` are statements that run by
+themselves. Tests in which nothing would run are none.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import io
+import json
+import pickle
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+Form = Literal["stdio", "calls", "asserts", "check", "unittest", "pytest", "doctest", "insert"]
+FORMS = ("stdio", "calls", "asserts", "check", "unittest", "pytest", "doctest", "insert")
+
+LIMITS = ("time_limit", "memory_limit")
+
+
+def read_cases(value: Any, function: str | None = None, entry: str | None = None) -> list[dict[str, Any]]:
+    """Parse a reference's cases, each as {"input", "output"}, {"job", "output"} or {"job"}, with its limits.
+
+    Tests of which nothing would run are {"why"}. *function*: what the cases call that say "functional" and name no
+    function of their own. *entry*: what `check` is given where the reference does not say it.
+    """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            packed = _unpacked(value)
+            if packed is None and _LIKE_TESTS.search(value):
+                return [_tests(value, entry)]
+            value = packed
+    if isinstance(value, Mapping):
+        own = {key: value[key] for key in LIMITS if value.get(key) is not None}
+        return [{**own, **case} for case in _of_mapping(value, _function(value) or function, entry)]
+    if not isinstance(value, list | tuple):
+        return []
+    found: list[dict[str, Any]] = []
+    for part in value:
+        if isinstance(part, str):
+            if part.strip():
+                found.append(_tests(part, entry))
+        elif isinstance(part, Mapping):
+            given = _first(part, "input", "stdin", "inputs")
+            wanted = _first(part, "output", "stdout", "expected_output", "outputs")
+            if wanted is None:
+                found += read_cases(part, function, entry)
+                continue
+            name = _function(part) or (function if part.get("testtype") == "functional" else None)
+            case = _pair(given, wanted, name)
+            if case is not None:
+                own = {key: part[key] for key in LIMITS if part.get(key) is not None}
+                found.append({**own, **case})
+    return found
+
+
+def _function(value: Mapping[str, Any]) -> str | None:
+    """Return the function that cases call, as APPS (`fn_name`) and LiveCodeBench (`metadata.func_name`) name it."""
+    metadata = value.get("metadata")
+    if isinstance(metadata, str):
+        try:
+            metadata = json.loads(metadata)
+        except ValueError:
+            metadata = None
+    name = value.get("fn_name") or (metadata.get("func_name") if isinstance(metadata, Mapping) else None)
+    return name if isinstance(name, str) and name else None
+
+
+_UNPACKED = 256 << 20
+"""Bytes of packed cases that are read at most; the largest of LiveCodeBench have some 100 MB."""
+
+
+class _PlainData(pickle.Unpickler):
+    """Reads pickled text, numbers and collections; refuses whatever would call or import something."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} is no plain data")
+
+
+def _unpacked(text: str) -> Any:
+    """Read LiveCodeBench's `private_test_cases`: JSON, pickled, compressed and in base64; None if it is none of that."""
+    try:
+        unzip = zlib.decompressobj()
+        data = unzip.decompress(base64.b64decode(text, validate=True), _UNPACKED)
+        if not unzip.eof:  # too much, or a part is missing
+            return None
+        found = _PlainData(io.BytesIO(data)).load()
+        return json.loads(found) if isinstance(found, str) else found
+    except (ValueError, zlib.error, pickle.UnpicklingError, EOFError, LookupError, TypeError, AttributeError):
+        return None
+
+
+_LIKE_TESTS = re.compile(r"\bassert|\bdef (?:check|test)|unittest|^\s*>>> ", re.MULTILINE)
+
+
+def _of_mapping(
+    value: Mapping[str, Any], function: str | None, entry: str | None = None
+) -> list[dict[str, Any]]:
+    entry = value["entry_point"] if isinstance(value.get("entry_point"), str) else entry
+    if isinstance(value.get("code_context"), str):  # DS-1000
+        return [_inserting(value["code_context"])]
+    if isinstance(value.get("test_start"), str) and isinstance(value.get("test"), list | tuple):  # ODEX
+        return [_tests(value["test_start"] + "".join(map(str, value["test"])), entry)]
+    if value.get("assert_case"):  # prime_code
+        return read_cases(value["assert_case"], function, entry)
+    if isinstance(value.get("inputs"), list | tuple) and isinstance(value.get("outputs"), list | tuple):
+        pairs = zip(value["inputs"], value["outputs"], strict=False)
+        return [case for i, o in pairs if (case := _pair(i, o, function)) is not None]
+    if "test_list" in value and isinstance(value["test_list"], list | tuple):
+        setup = value.get("test_setup_code") or "\n".join(map(str, value.get("test_imports") or ()))
+        return [_tests(f"{setup}\n{test}", entry) for test in value["test_list"]]
+    for key in ("test", "tests", "test_code", "functional"):
+        if isinstance(value.get(key), str) and value[key].strip():
+            return read_cases(value[key], function, entry) or [_tests(value[key], entry)]
+        if isinstance(value.get(key), list | tuple | Mapping):
+            return read_cases(value[key], function, entry)
+    for key in ("cases", "test_cases", "input_output"):
+        if key in value:
+            return read_cases(value[key], function)
+    if groups := [value[key] for key in _GROUPS if value.get(key)]:
+        return [case for group in groups for case in _of_group(group, function)]
+    if _first(value, "output", "stdout", "expected_output") is not None:
+        return read_cases([value], function)
+    return []
+
+
+_GROUPS = (
+    "public_tests",
+    "private_tests",
+    "generated_tests",
+    "public_test_cases",
+    "private_test_cases",
+    "official_tests",
+)
+"""Where CodeContests, LiveCodeBench and Codeforces have their cases."""
+
+
+def _of_group(group: Any, function: str | None) -> list[dict[str, Any]]:
+    if isinstance(group, Mapping) and isinstance(group.get("input"), list | tuple):
+        group = {"inputs": group["input"], "outputs": group.get("output")}
+    return read_cases(group, function)
+
+
+def _first(value: Mapping[str, Any], *keys: str) -> Any:
+    return next((value[key] for key in keys if value.get(key) is not None), None)
+
+
+def _tests(text: str, entry: str | None) -> dict[str, Any]:
+    found = tests_in(text, entry is not None)
+    if found.form is None:
+        return {"why": found.why}
+    return {
+        "job": {"kind": "tests", "form": found.form, "tests": text, "entry": entry},
+        "certain": found.certain,
+    }
+
+
+def _inserting(text: str) -> dict[str, Any]:
+    if not re.search(r"^def test_(?:execution|string)\(", text, re.MULTILINE):
+        return {"why": "code_context has no test_execution"}
+    return {"job": {"kind": "tests", "form": "insert", "tests": text, "entry": None}, "certain": True}
+
+
+class Tests(NamedTuple):
+    """What a text of tests is."""
+
+    form: Form | None
+    certain: bool = False
+    """Whether some of its checks run in any case: where none did, the program has kept them from it."""
+    why: str = ""
+    """Why nothing in it would run."""
+
+
+@lru_cache(maxsize=256)
+def tests_in(text: str, has_entry: bool) -> Tests:
+    """Recognise the form of a text of tests, without running it. *has_entry*: whether it is known what to check."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if re.search(r"^\s*>>> ", text, re.MULTILINE):
+            return _doctest(text)
+        where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        return Tests(None, why=f"the tests are no Python ({type(error).__name__}{where})")
+    if all(_is_text(node) for node in tree.body):
+        return _doctest("\n".join(node.value.value for node in tree.body))  # type: ignore[attr-defined]
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    called = {_called(node) for node in _outside(tree.body) if isinstance(node, ast.Call)}
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    cases = _test_cases(classes)
+    methods = [m for case in cases for m in _methods(case)]
+    if methods and not any(map(_does_something, methods)):
+        return Tests(None, why="no test of its classes checks anything")
+    alone = [f for name, f in functions.items() if name.startswith("test") and name not in called]
+    alone += [m for c in classes if c not in cases and c.name.startswith("Test") for m in _methods(c)]
+    if alone:
+        if any(isinstance(n, ast.AsyncFunctionDef) for n in tree.body):
+            return Tests(None, why="the tests are asynchronous")
+        wants = next((f"{f.name} takes {name}" for f in alone for name in _fixtures(f)), None)
+        if wants is not None:
+            return Tests(None, why=f"fixtures are not made: {wants}")
+        if methods or any(map(_does_something, alone)):
+            return Tests("pytest", True)
+        return Tests(None, why="no test function checks anything")
+    if methods:
+        return Tests("unittest", True)
+    check = functions.get("check")
+    if check is not None and check.args.args and "check" not in called:
+        if not has_entry:
+            return Tests(None, why="check(candidate) needs an entry point: the reference has no entry_point")
+        if not any(isinstance(n, ast.Name) and n.id == check.args.args[0].arg for n in ast.walk(check)):
+            return Tests(None, why="check does nothing with its candidate")
+        return Tests("check", True)
+    if any(isinstance(node, ast.Assert) for node in tree.body):
+        return Tests("asserts", True)
+    runs = any(
+        isinstance(node, ast.Assert)
+        or (
+            isinstance(node, ast.Call)
+            and (
+                "assert" in (name := _called(node)).lower()
+                or (name in functions and _does_something(functions[name]))
+            )
+        )
+        for node in _outside(tree.body)
+    )
+    return Tests("asserts") if runs else Tests(None, why="nothing in the tests runs: they only define")
+
+
+def _doctest(text: str) -> Tests:
+    from doctest import DocTestParser
+
+    try:
+        examples = DocTestParser().get_examples(text)
+    except ValueError as error:
+        return Tests(None, why=f"the doctests cannot be read ({error})")
+    if any(example.want for example in examples):
+        return Tests("doctest", True)
+    return Tests(None, why="no doctest says what is to come out")
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _outside(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+    """Yield what runs when a module does: not the bodies of what it defines."""
+    left: list[ast.AST] = [*body]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            continue
+        yield node
+        left.extend(ast.iter_child_nodes(node))
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    return (
+        function.attr
+        if isinstance(function, ast.Attribute)
+        else function.id
+        if isinstance(function, ast.Name)
+        else ""
+    )
+
+
+def _test_cases(classes: Sequence[ast.ClassDef]) -> list[ast.ClassDef]:
+    """Return the classes that derive from unittest's TestCase, by whatever way."""
+    names: set[str] = set()
+    for node in classes:
+        bases = {
+            base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases
+        }
+        if any(base.endswith("TestCase") or base in names for base in bases):
+            names.add(node.name)
+    return [node for node in classes if node.name in names]
+
+
+def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
+    return [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name.startswith("test")]
+
+
+def _does_something(function: ast.FunctionDef) -> bool:
+    """Whether a test calls, asserts or raises anything."""
+    return any(
+        isinstance(node, ast.Call | ast.Assert | ast.Raise)
+        for part in function.body
+        for node in ast.walk(part)
+    )
+
+
+def _fixtures(function: ast.FunctionDef) -> list[str]:
+    """Return the parameters of a test that its decorators do not give."""
+    given: set[str] = {"self"}
+    for mark in function.decorator_list:
+        if isinstance(mark, ast.Call) and _called(mark) == "parametrize" and mark.args:
+            given |= {
+                name
+                for part in ast.walk(mark.args[0])
+                if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                for name in re.findall(r"\w+", part.value)
+            }
+    without = len(function.args.args) - len(function.args.defaults)
+    return [one.arg for one in function.args.args[:without] if one.arg not in given]
+
+
+def _pair(given: Any, wanted: Any, function: Any) -> dict[str, Any] | None:
+    if isinstance(function, str) and function:
+        if isinstance(given, str):
+            try:
+                given = [json.loads(line) for line in given.splitlines() if line.strip()]
+                wanted = json.loads(wanted) if isinstance(wanted, str) else wanted
+            except ValueError:
+                return None
+        arguments = list(given) if isinstance(given, list | tuple) else [given]
+        return {"job": {"kind": "call", "function": function, "arguments": arguments}, "output": wanted}
+    return {"input": _text(given), "output": _text(wanted)}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):  # some of APPS' inputs are lists of lines
+        return "\n".join(map(_text, value))
+    return "" if value is None else str(value)
