@@ -1,0 +1,57 @@
+"""What users can write: counted, so that one more is a visible choice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+import typer.main
+
+import judgekit
+from judgekit.cli import app
+
+SCHEMA = Path(__file__).parents[1] / "docs" / "reward.schema.json"
+
+
+def names_in(schema: Any) -> Iterator[str]:
+    """Yield the names of all properties in a JSON schema."""
+    if isinstance(schema, dict):
+        properties = schema.get("properties")
+        if isinstance(properties, dict):
+            yield from properties
+        for value in schema.values():
+            yield from names_in(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from names_in(value)
+
+
+def public_names() -> Iterator[str]:
+    """Yield what `judgekit` and its packages export."""
+    for package in (
+        judgekit,
+        *(import_module(f"judgekit.{found.name}") for found in iter_modules(judgekit.__path__)),
+    ):
+        yield from getattr(package, "__all__", ())
+
+
+def test_options_are_counted() -> None:
+    """Of reward.yaml, of the commands, and public names. Raise a number only with a sentence that says why none went."""
+    commands: Any = typer.main.get_command(app)
+    options = {
+        (name, option)
+        for name, command in commands.commands.items()
+        for parameter in command.params
+        for option in parameter.opts
+        if option.startswith("--") and option != "--help"
+    }
+    counts = {
+        "names in reward.yaml": len(set(names_in(json.loads(SCHEMA.read_text())))),
+        "public names": len(set(public_names())),
+        "options of commands": len(options),
+    }
+    assert counts == {"names in reward.yaml": 248, "public names": 168, "options of commands": 72}
