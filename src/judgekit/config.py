@@ -342,26 +342,32 @@ class _Parts:
                 raise ConfigError(f"{where}: give a list of judges")
             return {str(judge): self._named_judge(judge, where) for judge in value}
         if VerdictFormat in wanted:
-            spec = (
-                {"format": value} if isinstance(value, str) else dict(_checked(value, dict[str, Any], where))
-            )
-            kind = spec.pop("format", None)
-            if not isinstance(kind, str) or kind not in VERDICTS:
-                known = did_you_mean(str(kind), VERDICTS)
-                raise ConfigError(f"{where}: no verdict format is called {kind!r}{known}")
-            return self.call(VERDICTS[kind], spec, where)
+            return self._verdict(value, where)
         if (settings := struct_of(hint)) is not None:
             if value is None and type(None) in wanted:
                 return None
             return self.call(settings, _checked(value, dict[str, Any], where), where)
         value = _checked(value, hint, where)
         if isinstance(value, str) and name in _NAME_OR_PATH:
-            here = self.beside(value)
-            named = value.startswith(".") or Path(value).suffix in (".json", ".toml", ".txt")
-            return here if named or (os.sep in value and os.path.exists(here)) else value
+            return self._name_or_path(value)
         if isinstance(value, str | PurePath) and wanted & {Path, os.PathLike[str], os.PathLike}:
             return type(value)(self.beside(value))
         return value
+
+    def _verdict(self, value: Any, where: str) -> VerdictFormat:
+        """Make a verdict format of its name, or of {format: name, …}."""
+        spec = {"format": value} if isinstance(value, str) else dict(_checked(value, dict[str, Any], where))
+        kind = spec.pop("format", None)
+        if not isinstance(kind, str) or kind not in VERDICTS:
+            known = did_you_mean(str(kind), VERDICTS)
+            raise ConfigError(f"{where}: no verdict format is called {kind!r}{known}")
+        made: VerdictFormat = self.call(VERDICTS[kind], spec, where)
+        return made
+
+    def _name_or_path(self, value: str) -> str:
+        here = self.beside(value)
+        named = value.startswith(".") or Path(value).suffix in (".json", ".toml", ".txt")
+        return here if named or (os.sep in value and os.path.exists(here)) else value
 
     def beside(self, path: str | PurePath) -> str:
         """Resolve a path relative to the file, keeping a final "/", which marks a folder."""

@@ -52,22 +52,11 @@ def replay(
     ] = False,
 ) -> None:
     """Recompute the rewards of a ledger. Without --only failed, no grader is asked."""
-    from judgekit.errors import ConfigError
-    from judgekit.ledger.files import STDOUT, check_ledger, check_targets, whole_file
+    from judgekit.ledger.files import STDOUT, whole_file
     from judgekit.ledger.jsonl import json_line
     from judgekit.ledger.writer import Ledger
 
-    if only not in (None, "failed"):
-        raise ConfigError(f"replay: --only is failed, not {only!r}")
-    if only is not None and config is None:
-        raise ConfigError("replay: --only failed asks graders again: give --reward, a reward.yaml")
-    if to is not None and to != STDOUT and to.suffix not in ("", ".jsonl", ".ndjson"):
-        raise ConfigError(f"replay: {to}: JSON lines are written: end the name with .jsonl")
-    if json_summary and to == STDOUT:
-        raise ConfigError("--json and --out - both write to standard output: give --out a file")
-    check_targets([to], inputs=[ledger, config, keep], force=force)
-    if keep is not None:
-        check_ledger(keep, inputs=[ledger, *([config] if config else [])])
+    _check(ledger, to, config, only, keep, force=force, json_summary=json_summary)
     if json_summary or to == STDOUT:
         out.file = sys.stderr
     kept = None if keep is None else Ledger(keep, texts=True)
@@ -85,6 +74,33 @@ def replay(
         fail(again.excess, code=1)
     if not any(result.status == "scored" for result in results):
         fail("no rollout could be scored", code=1)
+
+
+def _check(
+    ledger: Path,
+    to: Path | None,
+    config: Path | None,
+    only: str | None,
+    keep: Path | None,
+    *,
+    force: bool,
+    json_summary: bool,
+) -> None:
+    """Raise ConfigError if the options do not go together, or something cannot be written."""
+    from judgekit.errors import ConfigError
+    from judgekit.ledger.files import STDOUT, check_ledger, check_targets
+
+    if only not in (None, "failed"):
+        raise ConfigError(f"replay: --only is failed, not {only!r}")
+    if only is not None and config is None:
+        raise ConfigError("replay: --only failed asks graders again: give --reward, a reward.yaml")
+    if to is not None and to != STDOUT and to.suffix not in ("", ".jsonl", ".ndjson"):
+        raise ConfigError(f"replay: {to}: JSON lines are written: end the name with .jsonl")
+    if json_summary and to == STDOUT:
+        raise ConfigError("--json and --out - both write to standard output: give --out a file")
+    check_targets([to], inputs=[ledger, config, keep], force=force)
+    if keep is not None:
+        check_ledger(keep, inputs=[ledger, *([config] if config else [])])
 
 
 _ELSEWHERE = "make room, and replay again into another ledger"

@@ -215,6 +215,11 @@ def check_grader(name: str, given: Any) -> None:
         fine = False
     if not fine:
         raise ConfigError(f"grader {name!r}: score_range is (lowest, highest), not {bounds!r}")
+    _check_settings(name, given)
+
+
+def _check_settings(name: str, given: Any) -> None:
+    """Raise ConfigError if a grader's optional attributes are of a wrong kind."""
     if getattr(given, "where", "inline") not in ("inline", "thread", "process"):
         raise ConfigError(f"grader {name!r}: where is 'inline', 'thread' or 'process', not {given.where!r}")
     call = getattr(given, "grade_group", None) or given.grade

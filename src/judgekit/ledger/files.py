@@ -33,27 +33,31 @@ def check_targets(
         raise ConfigError("only one output can be -, which is standard output")
     taken = [path for path in inputs if path is not None and path != STDOUT]
     for path in given:
-        for other in taken:
-            if _same(path, other):
-                raise ConfigError(f"{path} would overwrite {other}, which is read: choose another file")
-            if os.path.isdir(other) and path.suffix == ".jsonl" and _same(path.parent, other):
-                raise ConfigError(f"{path} would be read as a part of {other}: choose another folder")
+        _check_overwrites(path, taken, force=force)
         taken.append(path)
-        with _sentence(path):
-            mode = _mode(path)
-            if stat.S_ISDIR(mode):
-                raise ConfigError(f"{path} is a folder: give the name of a file")
-            if stat.S_ISREG(mode) and path.stat().st_size:
-                if not force:
-                    raise ConfigError(f"{path} exists: --force overwrites it")
-                if _begins(path).startswith(_LEDGER):
-                    raise ConfigError(f"{path} is a ledger, which is not overwritten: choose another file")
     for path in given:  # only now: a refused call leaves no folders behind
         folder = path.absolute().parent
         with _sentence(path):
             folder.mkdir(parents=True, exist_ok=True)
             if not os.access(path if path.exists() else folder, os.W_OK):
                 raise ConfigError(f"cannot write {path}: Permission denied")
+
+
+def _check_overwrites(path: Path, taken: Sequence[Path], *, force: bool) -> None:
+    for other in taken:
+        if _same(path, other):
+            raise ConfigError(f"{path} would overwrite {other}, which is read: choose another file")
+        if os.path.isdir(other) and path.suffix == ".jsonl" and _same(path.parent, other):
+            raise ConfigError(f"{path} would be read as a part of {other}: choose another folder")
+    with _sentence(path):
+        mode = _mode(path)
+        if stat.S_ISDIR(mode):
+            raise ConfigError(f"{path} is a folder: give the name of a file")
+        if stat.S_ISREG(mode) and path.stat().st_size:
+            if not force:
+                raise ConfigError(f"{path} exists: --force overwrites it")
+            if _begins(path).startswith(_LEDGER):
+                raise ConfigError(f"{path} is a ledger, which is not overwritten: choose another file")
 
 
 def check_ledger(path: Path, *, inputs: Sequence[Path] = ()) -> None:

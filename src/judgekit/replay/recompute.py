@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -77,10 +77,7 @@ def replay(
     last = reading.specs.get(entries[kept[-1]].spec)
     if last is None:
         raise DataError("the ledger does not say how its last rollout was graded: its spec line is missing")
-    if reward is None:
-        root = parse(last.reward)
-    else:
-        root = Weighted(reward) if isinstance(reward, Mapping) else as_node(reward)
+    root = parse(last.reward) if reward is None else _node(reward)
     _check_switches(root, [entries[i] for i in kept])
     ways = _Ways(
         reading.specs,
@@ -88,9 +85,24 @@ def replay(
         transform=last.transform if transform is None else transform,
         missing_reward=last.missing_reward if missing_reward is None else missing_reward,
     )
+    results = _recomputed(reading, left_out, ways)
+    return Replay(
+        [entries[i] for i in kept],
+        [msgspec.structs.replace(results[i], index=at) for at, i in enumerate(kept)],
+        {digest: ways.spec(digest) for digest in dict.fromkeys(entries[i].spec for i in kept)},
+    )
+
+
+def _node(reward: Node | Mapping[str, float] | str) -> Node:
+    return Weighted(reward) if isinstance(reward, Mapping) else as_node(reward)
+
+
+def _recomputed(reading: Reading, left_out: Collection[int], ways: _Ways) -> dict[int, RewardResult]:
+    """Return the new result of each entry, run by run: a fill is the mean of its own run."""
+    entries = reading.entries
     results: dict[int, RewardResult] = {}
-    for run in reading.runs():  # run by run: a fill is the mean of its own run
-        if left_out.issuperset(run):
+    for run in reading.runs():
+        if all(i in left_out for i in run):
             continue
         results.update((i, _unfinished(entries[i])) for i in run if entries[i].status == "unfinished")
         groups = recorded_groups(entries, [i for i in run if i not in results])
@@ -100,11 +112,7 @@ def replay(
         )
         for group, found in zip(groups, made, strict=True):
             results.update((i, ways.as_filled(entries[i], one)) for i, one in zip(group, found, strict=True))
-    return Replay(
-        [entries[i] for i in kept],
-        [msgspec.structs.replace(results[i], index=at) for at, i in enumerate(kept)],
-        {digest: ways.spec(digest) for digest in dict.fromkeys(entries[i].spec for i in kept)},
-    )
+    return results
 
 
 class _Ways:

@@ -263,14 +263,23 @@ class Table:
             self._starts.append(
                 {key: len(names.values) for key, names in self.names.items()} | {"graders": len(self.graders)}
             )
+        step = next((row.tags[tag] for tag in STEP_TAGS if tag in row.tags), None)
+        if not isinstance(step, int | float) or abs(step) >= 1e15:
+            step = None
+        self._add_columns(row, step)
+        self._add_grades(row, at)
+        for numbers, number in zip(self._places, (file.number, file.offset, len(line)), strict=True):
+            numbers.append(number)
+        self._count(row, at, step)
+        self.rows += 1  # last: what reads the table meanwhile sees whole rows
+        return True
+
+    def _add_columns(self, row: _Row, step: float | None) -> None:
         group = encoded(row.group)
         if group not in self.names["group"]:
             self.names["group"].code(
                 group, {"id": _label(row.group), "prompt": _shortened(_prompt(row.prompt))}
             )
-        step = next((row.tags[tag] for tag in STEP_TAGS if tag in row.tags), None)
-        if not isinstance(step, int | float) or abs(step) >= 1e15:
-            step = None
         for key, figure in (
             ("index", row.index),
             ("reward", row.reward),
@@ -298,6 +307,8 @@ class Table:
         self.firsts.append(row.group_first)
         self.texts["id"].append(row.id)
         self.texts["preview"].append(_shortened(row.response or ""))
+
+    def _add_grades(self, row: _Row, at: int) -> None:
         for column in self.graders.values():
             column.score.append(math.nan)
             column.state.append(_ABSENT)
@@ -311,11 +322,6 @@ class Table:
             column.judged = column.judged or (grade.usage is not None and grade.usage.calls > 0)
             if grade.kind == "failed":
                 column.error[at] = self.names["error"].code((grade.error, grade.cause))
-        for numbers, number in zip(self._places, (file.number, file.offset, len(line)), strict=True):
-            numbers.append(number)
-        self._count(row, at, step)
-        self.rows += 1  # last: what reads the table meanwhile sees whole rows
-        return True
 
     def _count(self, row: _Row, at: int, step: float | None) -> None:
         """Let the row take its place among the lines of its rollout; what was used for them is counted once."""

@@ -375,34 +375,13 @@ class Run:
     def _advance(self, state: RolloutState) -> None:
         """Ask the graders that the rollout needs next, or finish it if it needs none."""
         lazy = self.tree.lazy
-        alone = (state,)
         while True:
-            if lazy:
-                wanted = {self.plan.by_key[key] for key in self.tree.wanted(state.grades, state.rollout)}
-                graders = [g for g in self.plan.graders if g in wanted and g.name not in state.pending]
-            elif not state.grades:
-                graders = self.plan.graders  # type: ignore[assignment]
-            else:  # all were asked, or some grades were known before
-                graders = [g for g in self.plan.graders if state.known and _lacks(state, g)]
+            graders = self._needed(state)
             known = _known(state, graders) if state.known else {}
             if known:  # a known rule answers before others are asked, a known judge after them
                 rule = next(iter(known.values())).inline
                 graders = [g for g in graders if not rule and g not in known.values()]
-            graded = False
-            for grader in graders:
-                if self.expired is not None:
-                    self._keep(state, grader, self.expired, None)
-                    graded = True
-                elif grader.inline and not grader.too_big(state.size):
-                    graded |= self._grade_inline(state, grader)
-                elif graded and lazy:
-                    break  # the rules may have decided that this one is not needed
-                elif grader.compares:
-                    state.group.ask(state, grader)
-                    self.waiting[state.group] = None
-                else:
-                    state.pending.add(grader.name)
-                    self.evaluations.add(grader.pooled or grader, alone)
+            graded = self._ask(state, graders)
             if known and not graded:
                 key, grader = next(iter(known.items()))
                 state.grades[key] = as_grade(state.known[key], grader.score_range)
@@ -412,6 +391,36 @@ class Run:
             self._finish(state)
         if state.group.waiting:
             self._start_group_graders(state.group)
+
+    def _needed(self, state: RolloutState) -> Sequence[BoundGrader]:
+        """Return the graders that the rollout needs now and that have not been asked."""
+        if self.tree.lazy:
+            wanted = {self.plan.by_key[key] for key in self.tree.wanted(state.grades, state.rollout)}
+            return [g for g in self.plan.graders if g in wanted and g.name not in state.pending]
+        if not state.grades:
+            return self.plan.graders
+        # all were asked, or some grades were known before
+        return [g for g in self.plan.graders if state.known and _lacks(state, g)]
+
+    def _ask(self, state: RolloutState, graders: Sequence[BoundGrader]) -> bool:
+        """Ask the graders, rules first. Returns whether one of them has answered at once."""
+        graded = False
+        alone = (state,)
+        for grader in graders:
+            if self.expired is not None:
+                self._keep(state, grader, self.expired, None)
+                graded = True
+            elif grader.inline and not grader.too_big(state.size):
+                graded |= self._grade_inline(state, grader)
+            elif graded and self.tree.lazy:
+                break  # the rules may have decided that this one is not needed
+            elif grader.compares:
+                state.group.ask(state, grader)
+                self.waiting[state.group] = None
+            else:
+                state.pending.add(grader.name)
+                self.evaluations.add(grader.pooled or grader, alone)
+        return graded
 
     def _grade_inline(self, state: RolloutState, grader: BoundGrader) -> bool:
         """Run a rule inline. Returns False if its answer comes later."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import ray
@@ -171,49 +171,17 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
         """Grade every group of the batch and write the rewards where verl looks for them."""
         if "rm_scores" in out.batch:  # by the agent loop itself
             return
-        groups: dict[Any, list[int]] = {}
-        baselines: dict[int, Any] = {}
-        padding: dict[int, int] = {}
-        size = (
-            self.config.actor_rollout_ref.rollout.val_kwargs.n if prompts.meta_info.get("validate") else None
-        )
-        sampled = prompts.non_tensor_batch.get("__do_sample__")
-        for i, uid in enumerate(prompts.non_tensor_batch["uid"].tolist()):
-            # REMAX's greedy baseline has its prompt's uid, but does not compete with the others
-            if alone := sampled is not None and not sampled[i]:
-                baselines[i] = uid
-            group = groups.setdefault((uid, i) if alone else uid, [])
-            # verl pads a validation batch with its first rows, and drops them afterwards
-            if len(group) == size:
-                padding[i] = group[0]
-            else:
-                group.append(i)
-        keys = [k for k in ("prompts", "responses", "attention_mask", "response_mask") if k in out.batch]
-        workers = self.reward_loop_worker_handles
-        calls = []
-        meta = {GROUP: True, "validate": bool(prompts.meta_info.get("validate"))}
-        for number, rows in enumerate(groups.values()):
-            columns = {k: v[rows] for k, v in prompts.non_tensor_batch.items()}
-            part = DataProto(batch=out.batch.select(*keys)[rows], non_tensor_batch=columns, meta_info=meta)
-            calls.append(workers[number % len(workers)].compute_score.remote(part))
-        answers: Any = [None] * len(out)
-        for rows, answer in zip(groups.values(), await asyncio.gather(*calls), strict=True):
-            for row, one in zip(rows, answer["group"], strict=True):
-                answers[row] = one
-        for row, twin in padding.items():
-            answers[row] = answers[twin]
+        validates = bool(prompts.meta_info.get("validate"))
+        per_prompt = self.config.actor_rollout_ref.rollout.val_kwargs.n if validates else None
+        found = _Groups.of(prompts, per_prompt)
+        answers = await self._answers(prompts, out, found)
         width = out.batch["prompts"].shape[1]
         last = (out.batch["attention_mask"][:, width:].sum(1) - 1).clamp(min=0)  # an empty response has none
         scores = torch.zeros_like(out.batch["responses"], dtype=torch.float32)
         scores[torch.arange(len(out)), last] = torch.tensor([a["reward_score"] for a in answers])
         out.batch["rm_scores"] = scores
-        if not prompts.meta_info.get("validate"):
-            left_out = [a.get("left_out") for a in answers]
-            for row, uid in baselines.items():
-                if left_out[row] is not None:  # its siblings have nothing to be compared with
-                    for sibling in groups.get(uid, ()):
-                        left_out[sibling] = LeftOut(own_uid=False, keeps=False)
-            leave_out(out, left_out, last)
+        if not validates:
+            leave_out(out, found.left_out([a.get("left_out") for a in answers]), last)
         extra_keys = out.meta_info.setdefault("reward_extra_keys", [])
         infos = [a["reward_extra_info"] for a in answers]
         # a user's function may give some figures in some groups only
@@ -221,6 +189,57 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
             out.non_tensor_batch[key] = np.array([info.get(key, no_score()) for info in infos])
             if key not in extra_keys:
                 extra_keys.append(key)
+
+    async def _answers(self, prompts: DataProto, out: DataProto, found: _Groups) -> list[Any]:
+        """Have the workers grade the groups. Returns each row's answer."""
+        keys = [k for k in ("prompts", "responses", "attention_mask", "response_mask") if k in out.batch]
+        workers = self.reward_loop_worker_handles
+        calls = []
+        meta = {GROUP: True, "validate": bool(prompts.meta_info.get("validate"))}
+        for number, rows in enumerate(found.rows.values()):
+            columns = {k: v[rows] for k, v in prompts.non_tensor_batch.items()}
+            part = DataProto(batch=out.batch.select(*keys)[rows], non_tensor_batch=columns, meta_info=meta)
+            calls.append(workers[number % len(workers)].compute_score.remote(part))
+        answers: Any = [None] * len(out)
+        for rows, answer in zip(found.rows.values(), await asyncio.gather(*calls), strict=True):
+            for row, one in zip(rows, answer["group"], strict=True):
+                answers[row] = one
+        for row, twin in found.padding.items():
+            answers[row] = answers[twin]
+        return answers  # type: ignore[no-any-return]
+
+
+class _Groups(NamedTuple):
+    """A batch's rows by prompt."""
+
+    rows: dict[Any, list[int]]
+    baselines: dict[int, Any]
+    """REMAX's greedy baselines, with their prompt's uid: they do not compete with the others, and stand alone."""
+    padding: dict[int, int]
+    """Rows that repeat another: verl pads a validation batch with its first rows, and drops them afterwards."""
+
+    @classmethod
+    def of(cls, prompts: DataProto, per_prompt: int | None) -> _Groups:
+        """Group the rows of *prompts*. *per_prompt*: a validation's rollouts of each; None in training."""
+        found = cls({}, {}, {})
+        sampled = prompts.non_tensor_batch.get("__do_sample__")
+        for i, uid in enumerate(prompts.non_tensor_batch["uid"].tolist()):
+            if alone := sampled is not None and not sampled[i]:
+                found.baselines[i] = uid
+            group = found.rows.setdefault((uid, i) if alone else uid, [])
+            if len(group) == per_prompt:
+                found.padding[i] = group[0]
+            else:
+                group.append(i)
+        return found
+
+    def left_out(self, told: list[LeftOut | None]) -> list[LeftOut | None]:
+        """Leave out the siblings of each baseline that is left out: they have nothing to be compared with."""
+        for row, uid in self.baselines.items():
+            if told[row] is not None:
+                for sibling in self.rows.get(uid, ()):
+                    told[sibling] = LeftOut(own_uid=False, keeps=False)
+        return told
 
 
 def leave_out(out: DataProto, left_out: list[LeftOut | None], last: torch.Tensor) -> None:

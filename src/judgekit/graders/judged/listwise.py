@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -114,19 +114,7 @@ class Listwise:
             )
 
         usage = [Usage()] * len(texts)
-        rankings = await ask_about(chunks, rank, usage)
-        out = await failing_alone(chunks, rankings, rank, usage)
-        broken = [
-            (chunk, ranking) for chunk, ranking in zip(chunks, rankings, strict=True) if suspicious(ranking)
-        ]
-        if broken and not out:  # one chunk, so that a judge which fails for everybody is asked little more
-            out = await blocking(*broken[0], rank, usage)
-        if out:  # rank the others without them
-            rest = [[member for member in chunk if member not in out] for chunk, _ in broken]
-            rest = [chunk for chunk in rest if len(chunk) > 1]
-            chunks += rest
-            rankings += await ask_about(rest, rank, usage)
-        standings = _standings(chunks, rankings, out, usage)
+        standings = await _ranked(chunks, rank, usage)
         return _per_member([place_of[r.response] for r in rollouts], standings)
 
     def _asking(self, members: int) -> Asking:
@@ -134,6 +122,25 @@ class Listwise:
             verdict = _Ranking(members, nonce=self._nonce, max_tokens=self._reply_tokens)
             self._askings[members] = Asking(verdict=verdict, **self._settings)
         return self._askings[members]
+
+
+async def _ranked(
+    chunks: list[list[int]], rank: Callable[[Sequence[int]], Awaitable[Grade]], usage: list[Usage]
+) -> list[Grade]:
+    """Have the chunks ranked, and ranked again without the members that no ranking can be had of."""
+    rankings = await ask_about(chunks, rank, usage)
+    out = await failing_alone(chunks, rankings, rank, usage)
+    broken = [
+        (chunk, ranking) for chunk, ranking in zip(chunks, rankings, strict=True) if suspicious(ranking)
+    ]
+    if broken and not out:  # one chunk, so that a judge which fails for everybody is asked little more
+        out = await blocking(*broken[0], rank, usage)
+    if out:  # rank the others without them
+        rest = [[member for member in chunk if member not in out] for chunk, _ in broken]
+        rest = [chunk for chunk in rest if len(chunk) > 1]
+        chunks += rest
+        rankings += await ask_about(rest, rank, usage)
+    return _standings(chunks, rankings, out, usage)
 
 
 def _names(count: int) -> list[str]:

@@ -154,6 +154,17 @@ def schedule(size: int, opponents: int | None, seed: int) -> list[tuple[int, int
     return sorted(pairs)
 
 
+def _shares(there: Grade | None, back: Grade | None, both_orders: bool) -> list[float]:
+    """Return the first member's share of a comparison, in each order that was decided; none if it does not count."""
+    if there is None:  # equal texts
+        return [0.5]
+    shares = [there.score] if isinstance(there, Graded) else []
+    if isinstance(back, Graded):
+        shares.append(1.0 - back.score)
+    # one order alone would bring the position bias back
+    return [] if both_orders and len(shares) < 2 else shares
+
+
 def _standings(
     size: int, pairs: Sequence[tuple[int, int]], found: dict[tuple[int, int], Grade], both_orders: bool
 ) -> list[Grade]:
@@ -163,28 +174,18 @@ def _standings(
     lost: list[list[Failed]] = [[] for _ in range(size)]
     bias: list[float] = []
     for i, j in pairs:
-        planned[i] += 1
-        planned[j] += 1
-        there, back = found.get((i, j)), found.get((j, i))
-        if there is None:  # equal texts
-            shares: list[float] = [0.5]
-        else:
-            played = [there] if not both_orders or back is None else [there, back]
-            for grade in played:
-                if isinstance(grade, Failed):
-                    lost[i].append(grade)
-                    lost[j].append(grade)
-            shares = [there.score] if isinstance(there, Graded) else []
-            if both_orders and isinstance(back, Graded):
-                shares.append(1.0 - back.score)
-                if isinstance(there, Graded):
-                    bias.append((there.score + back.score - 1.0) / 2)
-            if both_orders and len(shares) < 2:
-                continue  # one order alone would bring the position bias back
+        there, back = found.get((i, j)), found.get((j, i)) if both_orders else None
+        failed = [grade for grade in (there, back) if isinstance(grade, Failed)]
+        for member in (i, j):
+            planned[member] += 1
+            lost[member] += failed
+        shares = _shares(there, back, both_orders)
         if shares:
             share = math.fsum(shares) / len(shares)
             taken[i].append(share)
             taken[j].append(1.0 - share)
+        if isinstance(there, Graded) and isinstance(back, Graded):
+            bias.append((there.score + back.score - 1.0) / 2)
     metadata: dict[str, Any] = {"comparisons": len(found)}
     if bias:
         metadata["position_bias"] = math.fsum(bias) / len(bias)

@@ -201,6 +201,37 @@ class Prepared(msgspec.Struct, frozen=True):
     data: Mapping[str, Material]
 
 
+def _paths(template: Template, fields: Mapping[str, str], given: Sequence[str]) -> dict[str, str]:
+    """Return where in a rollout each field of *template* stands, but for those that the grader fills itself."""
+    known = {**FIELDS, **fields}
+    found: dict[str, str] = {}
+    for field in template.fields - {*Template.TRUSTED, *given}:
+        if field not in known:
+            if field in ("RESPONSE_A", "RESPONSE_B"):
+                raise ConfigError(f"template {template.name!r} compares two responses: take use: pairwise")
+            raise ConfigError(
+                f"template {template.name!r} has a field {{{field}}}: set its path in a rollout with "
+                f"fields={{{field!r}: 'extra.…'}}"
+            )
+        found[field] = known[field]
+    return found
+
+
+def _check_fields(template: Template, fields: Mapping[str, str], verdict: VerdictFormat, rubric: str) -> None:
+    """Raise ConfigError if the template lacks a field that is needed, or something is given for one that it lacks."""
+    if verdict.uses_nonce and "REMINDER" not in template.fields:
+        raise ConfigError(
+            f"template {template.name!r} has no {{REMINDER}}, which tells the judge the code that its verdict "
+            "must contain: add it at the end, or use a verdict with nonce=False"
+        )
+    if unused := set(fields) - template.fields:
+        raise ConfigError(f"template {template.name!r} has no field {{{sorted(unused)[0]}}}")
+    if rubric and "RUBRIC" not in template.fields:
+        raise ConfigError(f"template {template.name!r} has no field for the rubric: add {{RUBRIC}} to it")
+    if "RUBRIC" in template.fields and not rubric:
+        raise ConfigError(f"template {template.name!r} needs a rubric: give one with rubric='…'")
+
+
 class Asking:
     """Builds requests from a template, a verdict format and sampling, and reads the verdicts."""
 
@@ -241,36 +272,14 @@ class Asking:
         self.trust_rubric = trust_rubric
         self.forms: list[tuple[Any, VerdictFormat]] = []
         """Formats that `form` has chosen, with their judges."""
-        paths = {**FIELDS, **fields}
-        self._paths: dict[str, str] = {}
-        for field in template.fields - {*Template.TRUSTED, *given}:
-            if field not in paths:
-                if field in ("RESPONSE_A", "RESPONSE_B"):
-                    raise ConfigError(
-                        f"template {template.name!r} compares two responses: take use: pairwise"
-                    )
-                raise ConfigError(
-                    f"template {template.name!r} has a field {{{field}}}: set its path in a rollout with "
-                    f"fields={{{field!r}: 'extra.…'}}"
-                )
-            self._paths[field] = paths[field]
+        self._paths = _paths(template, fields, given)
         # what rollouts wrote is cut first, whatever a template calls it; what a group shares stays whole
         own = {field for field, path in self._paths.items() if path.split(".")[0] in ("response", "messages")}
         self._pools = {
             field: number if self._paths.get(field) == "messages" else 0
             for number, field in enumerate((*sorted(own), *given), 1)
         }
-        if verdict.uses_nonce and "REMINDER" not in template.fields:
-            raise ConfigError(
-                f"template {template.name!r} has no {{REMINDER}}, which tells the judge the code that its verdict "
-                "must contain: add it at the end, or use a verdict with nonce=False"
-            )
-        if unused := set(fields) - template.fields:
-            raise ConfigError(f"template {template.name!r} has no field {{{sorted(unused)[0]}}}")
-        if rubric and "RUBRIC" not in template.fields:
-            raise ConfigError(f"template {template.name!r} has no field for the rubric: add {{RUBRIC}} to it")
-        if "RUBRIC" in template.fields and not rubric:
-            raise ConfigError(f"template {template.name!r} needs a rubric: give one with rubric='…'")
+        _check_fields(template, fields, verdict, rubric)
 
     def prepare(self, rollout: Rollout, images: Images = "none") -> Prepared | Abstained:
         """Return the template's data from a rollout, or Abstained if a field is missing.

@@ -8,7 +8,7 @@ from typing import Any
 from judgekit.errors import JudgeRejected, RolloutError
 from judgekit.judges.asking.control import disarm, is_control, template_strings
 from judgekit.judges.asking.cutting import LEAST, level, shortened
-from judgekit.judges.base import Turn
+from judgekit.judges.base import Piece, Turn
 
 _CHARS_PER_TOKEN = 3
 """Without a tokenizer, token budgets are converted to characters at this rate."""
@@ -32,38 +32,53 @@ def text_messages(
     texts = [piece.text for piece in pieces]
     cuttable = [i for i, piece in enumerate(pieces) if not piece.trusted and piece.max_tokens is not None]
     shared = [i for i, piece in enumerate(pieces) if not piece.trusted and piece.max_tokens is None]
-    limits = [len(text) for text in texts]
+    limits = _budgets(pieces, cuttable)
+    for i in (*cuttable, *shared):
+        limit = limits[i] if max_chars is None else min(limits[i], max(max_chars, LEAST))
+        texts[i] = disarm(shortened(texts[i], limit), control_strings)
+    if max_chars is not None:
+        lengths = _fitted(pieces, [len(text) for text in texts], cuttable, shared, max_chars)
+        # what is cut here was disarmed before, and a mark begins and ends with a space: nothing grows together
+        texts = [shortened(text, length) for text, length in zip(texts, lengths, strict=True)]
+    return messages_of(turns, texts)
+
+
+def _budgets(pieces: Sequence[Piece], cuttable: Sequence[int]) -> list[int]:
+    """Return how many characters of each piece its token budget allows, and its pool's."""
+    limits = [len(piece.text) for piece in pieces]
     for i in cuttable:
         limits[i] = min(limits[i], max((pieces[i].max_tokens or 0) * _CHARS_PER_TOKEN, LEAST))
     for pool in {pieces[i].pool for i in cuttable} - {0}:
         sharers = [i for i in cuttable if pieces[i].pool == pool]
         most = max((pieces[i].max_tokens or 0) * _CHARS_PER_TOKEN for i in sharers)
         level(limits, sharers, sum(limits[i] for i in sharers) - most, LEAST)
-    for i in (*cuttable, *shared):
-        limit = limits[i] if max_chars is None else min(limits[i], max(max_chars, LEAST))
-        texts[i] = disarm(shortened(texts[i], limit), control_strings)
-    if max_chars is not None:
-        lengths = [len(text) for text in texts]
-        over = sum(lengths) - max_chars
-        for group, least in ((cuttable, _KEPT), (shared, _KEPT), (cuttable, LEAST), (shared, LEAST)):
-            if over > 0:
-                over -= level(lengths, group, over, least)
-        more_messages = sum(
-            lengths[i + 1] + lengths[i + 2]
-            for i in range(len(pieces) - 2)
-            if pieces[i].pool and pieces[i].pool == pieces[i + 2].pool
-        )
-        if 0 < over <= more_messages:
-            raise RolloutError(
-                f"the rollout has too many messages for the {max_chars} characters that fit the judge"
-            )
+    return limits
+
+
+def _fitted(
+    pieces: Sequence[Piece],
+    lengths: list[int],
+    cuttable: Sequence[int],
+    shared: Sequence[int],
+    max_chars: int,
+) -> list[int]:
+    """Return the lengths to which the pieces are cut, so that they have *max_chars* together."""
+    over = sum(lengths) - max_chars
+    for group, least in ((cuttable, _KEPT), (shared, _KEPT), (cuttable, LEAST), (shared, LEAST)):
         if over > 0:
-            raise JudgeRejected(
-                f"the prompt is {over} characters longer than the {max_chars} that fit the judge"
-            )
-        # what is cut here was disarmed before, and a mark begins and ends with a space: nothing grows together
-        texts = [shortened(text, length) for text, length in zip(texts, lengths, strict=True)]
-    return messages_of(turns, texts)
+            over -= level(lengths, group, over, least)
+    more_messages = sum(
+        lengths[i + 1] + lengths[i + 2]
+        for i in range(len(pieces) - 2)
+        if pieces[i].pool and pieces[i].pool == pieces[i + 2].pool
+    )
+    if 0 < over <= more_messages:
+        raise RolloutError(
+            f"the rollout has too many messages for the {max_chars} characters that fit the judge"
+        )
+    if over > 0:
+        raise JudgeRejected(f"the prompt is {over} characters longer than the {max_chars} that fit the judge")
+    return lengths
 
 
 def messages_of(turns: Sequence[Turn], texts: Sequence[str]) -> list[dict[str, Any]]:
@@ -78,15 +93,7 @@ def messages_of(turns: Sequence[Turn], texts: Sequence[str]) -> list[dict[str, A
     messages: list[dict[str, Any]] = []
     moved = False
     for turn in turns:
-        parts: list[dict[str, Any]] = []
-        for piece in turn.pieces:
-            text = next(filled)
-            if piece.image:
-                parts.append({"type": "image_url", "image_url": {"url": piece.image}})
-            elif parts and parts[-1]["type"] == "text":
-                parts[-1]["text"] += text
-            elif text:
-                parts.append({"type": "text", "text": text})
+        parts = _parts(turn, filled)
         if moved and turn.role == "user":  # one user turn behind another: templates want them to alternate
             if parts and parts[0]["type"] == "text" == messages[-1]["content"][-1]["type"]:
                 messages[-1]["content"][-1]["text"] += f"\n\n{parts.pop(0)['text']}"
@@ -98,6 +105,20 @@ def messages_of(turns: Sequence[Turn], texts: Sequence[str]) -> list[dict[str, A
         content = parts if seen else "".join(part["text"] for part in parts)
         messages.append({"role": "user" if moved else turn.role, "content": content})
     return messages
+
+
+def _parts(turn: Turn, filled: Iterator[str]) -> list[dict[str, Any]]:
+    """Return a turn's texts and images in their order; texts beside each other are one."""
+    parts: list[dict[str, Any]] = []
+    for piece in turn.pieces:
+        text = next(filled)
+        if piece.image:
+            parts.append({"type": "image_url", "image_url": {"url": piece.image}})
+        elif parts and parts[-1]["type"] == "text":
+            parts[-1]["text"] += text
+        elif text:
+            parts.append({"type": "text", "text": text})
+    return parts
 
 
 def text_of(message: Mapping[str, Any]) -> str:
