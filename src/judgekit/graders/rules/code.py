@@ -171,13 +171,13 @@ class Code(Rule):
             except Exception as error:  # the program has run: whatever is odd about its answer is its doing
                 problem = f"what it gave cannot be compared ({type(error).__name__})"
             ran = ran_in(finished)
-            checks += ran
             if problem is None and not ran:
                 if not case["certain"]:
                     return Abstained(f"case {number}: none of its checks ran")
                 problem = "none of its checks ran"
             if problem is None:
                 passed += 1
+                checks += ran
                 continue
             failed += 1
             first = first or f"case {number}: {problem}"

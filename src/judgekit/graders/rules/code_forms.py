@@ -154,7 +154,7 @@ def _first(value: Mapping[str, Any], *keys: str) -> Any:
 
 
 def _tests(text: str, entry: str | None) -> dict[str, Any]:
-    found = tests_in(text, entry is not None)
+    found = recognise(text, entry is not None)
     if found.form is None:
         return {"why": found.why}
     return {
@@ -180,7 +180,7 @@ class Tests(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def tests_in(text: str, has_entry: bool) -> Tests:
+def recognise(text: str, has_entry: bool) -> Tests:
     """Recognise the form of a text of tests, without running it. *has_entry*: whether it is known what to check."""
     try:
         tree = ast.parse(text)
@@ -198,6 +198,10 @@ def tests_in(text: str, has_entry: bool) -> Tests:
     methods = [m for case in cases for m in _methods(case)]
     if methods and not any(map(_does_something, methods)):
         return Tests(None, why="no test of its classes checks anything")
+    skipped = [case for case in cases if _skips(case)]
+    sure = any(
+        _does_something(m) and not _skips(m) for case in cases if case not in skipped for m in _methods(case)
+    )
     alone = [f for name, f in functions.items() if name.startswith("test") and name not in called]
     alone += [m for c in classes if c not in cases and c.name.startswith("Test") for m in _methods(c)]
     if alone:
@@ -207,10 +211,10 @@ def tests_in(text: str, has_entry: bool) -> Tests:
         if wants is not None:
             return Tests(None, why=f"fixtures are not made: {wants}")
         if methods or any(map(_does_something, alone)):
-            return Tests("pytest", True)
+            return Tests("pytest", sure or any(_does_something(f) and not _skips(f) for f in alone))
         return Tests(None, why="no test function checks anything")
     if methods:
-        return Tests("unittest", True)
+        return Tests("unittest", sure)
     check = functions.get("check")
     if check is not None and check.args.args and "check" not in called:
         if not has_entry:
@@ -290,6 +294,11 @@ def _test_cases(classes: Sequence[ast.ClassDef]) -> list[ast.ClassDef]:
 
 def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
     return [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name.startswith("test")]
+
+
+def _skips(node: ast.ClassDef | ast.FunctionDef) -> bool:
+    """Whether a test has a decorator by which it may not run."""
+    return any("skip" in (name := ast.unparse(mark)) or "xfail" in name for mark in node.decorator_list)
 
 
 def _does_something(function: ast.FunctionDef) -> bool:

@@ -144,20 +144,17 @@ class Checks:
         return {"checks": self.count}
 
     def _python(self, space: dict[str, Any], entry: str | None) -> None:
-        counter, equal = (f"_{secrets.token_hex(8)}" for _ in range(2))
-        space[counter], space[equal] = self._counted, self._equal
-        self.unittest.main = lambda *args, **options: None  # type: ignore[assignment, misc]
+        self.unittest.main = lambda *args, **options: None  # type: ignore[assignment]
         kept = self.unittest.TestCase.assertEqual
 
         def assert_equal(case: Any, first: Any, second: Any, msg: Any = None) -> None:
             kept(case, first, second, msg)
             self._equal(first, second)
 
-        self.unittest.TestCase.assertEqual = assert_equal  # type: ignore[method-assign]
+        self.unittest.TestCase.assertEqual = assert_equal  # type: ignore[assignment, method-assign]
         space["__name__"] = "__main__"
         sys.modules["__main__"] = sys.modules["solution"]
-        tree = _Counting(counter, equal).visit(ast.parse(self.tests))
-        exec(compile(ast.fix_missing_locations(tree), "tests.py", "exec"), space)
+        tree = self._executed(space)
         defined = [n.name for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef)]
         if self.form == "check":
             space["check"](function_of(space, entry or ""))
@@ -168,6 +165,14 @@ class Checks:
                     self._unittest(thing)
                 elif self.form == "pytest":
                     self._pytest(thing)
+
+    def _executed(self, space: dict[str, Any]) -> ast.Module:
+        """Execute the tests' text, whose assertions are counted."""
+        counter, equal = (f"_{secrets.token_hex(8)}" for _ in range(2))
+        space[counter], space[equal] = self._counted, self._equal
+        tree: ast.Module = _Counting(counter, equal).visit(ast.parse(self.tests))
+        exec(compile(ast.fix_missing_locations(tree), "tests.py", "exec"), space)
+        return tree
 
     def _counted(self) -> None:
         self.count += 1
@@ -236,7 +241,7 @@ class Checks:
         with open("code.py", encoding="utf-8", errors="surrogatepass") as file:
             source = file.read()
         own: dict[str, Any] = {"__name__": "tests", "__builtins__": __builtins__}
-        exec(compile(self.tests, "tests.py", "exec"), own)
+        self._executed(own)
         for name in ("test_execution", "test_string"):
             if callable(own.get(name)):
                 own[name](source)
