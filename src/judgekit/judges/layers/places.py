@@ -12,8 +12,8 @@ import anyio
 
 from judgekit.errors import JudgekitError, JudgeTimeout, JudgeUnavailable
 from judgekit.execution.limits import Limit, check_limit
+from judgekit.execution.stopwatch import off_the_clock
 from judgekit.judges.layers.pressure import Call, overloads
-from judgekit.judges.layers.recovery import not_asking
 
 _FIRST = 16
 """Calls that are sent at once to an endpoint of which nothing is known yet."""
@@ -105,7 +105,7 @@ class Places:
         try:
             self._limiter.acquire_on_behalf_of_nowait(call)
         except anyio.WouldBlock:
-            with not_asking():
+            with off_the_clock():
                 await self._limiter.acquire_on_behalf_of(call)
         self._entered()
 
