@@ -5,7 +5,9 @@
 The limit is vLLM's `LLM.generate` on token ids that are ready, in this process. Random models, so that the engine is real and
 light: m4 (5 M parameters, the engine is the bottleneck) and m1 (0.5 M, the transport shows: naive ways to ask stand beside
 ours). 384 rollouts with prompts of about 330 tokens, in groups of 8. `inprocess_…`, `ray_…` and `http_…` are the whole path: a
-reward.yaml, its runner, the grader, the layers, the engine, one token a verdict; `…_16` the engine alone, 16 tokens a reply.
+reward.yaml that says nothing of concurrency, its runner, the grader, the layers, the engine, one token a verdict. `auto_over_best_…`: what
+that gives on engines of 16 and of 128 sequences over the best of several numbers, in process, m1; five rounds, in each of which every number
+has its turn, and the best one is chosen on the other rounds; `…_16` the engine alone, 16 tokens a reply.
 `chat_…`: vLLM's `LLM.chat`, which makes the prompts, too. `client_cpu_ms`: this process's CPU per verdict over HTTP, through the
 layers; `layers_cost_ms`: what the layers take of it; `inprocess_cpu_ms`: this process's CPU from rollout to reward where the engine
 is its own. Each way is measured by itself: `generate` and the way in turn, after a batch of each that does not count, so that both
@@ -38,7 +40,7 @@ from typing import Any
 
 from common import FIGURES, finish, machine, quarters, reported
 
-from judgekit import Rollout
+from judgekit import GradingRunner, Rollout
 from judgekit.config import load_runner
 from judgekit.execution.heap import freeze_heap
 from judgekit.graders import JudgeGrader
@@ -56,6 +58,8 @@ from judgekit.judges import (
 from judgekit.judges.asking.tokens import PromptEncoder
 
 GOALS = {
+    "auto_over_best_16": (">=", 0.95),
+    "auto_over_best_128": (">=", 0.95),
     "inprocess_m4": (">=", 0.95),
     "ray_m4": (">=", 0.95),
     "http_m4": (">=", 0.95),
@@ -75,7 +79,10 @@ BLOCK = 32
 ENGINE = {"max_model_len": 1024}
 MAX_SEQS = 128
 IN_FLIGHT = 2 * MAX_SEQS
-"""More than the engine runs at once, so that its queue is not empty while an answer travels; offline has all at once."""
+"""More than the engine runs at once, so that its queue is not empty while an answer travels; offline has all at once. The runners find
+theirs out."""
+NUMBERS = (16, 32, 64, 128, 256)
+"""What "auto" is compared with."""
 EXTRA = {"max_num_seqs": MAX_SEQS, "max_num_batched_tokens": 4096, "block_size": BLOCK}
 
 
@@ -144,7 +151,6 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
     flags = [
         "--enforce-eager",
         "--disable-uvicorn-access-log",
-        "--disable-log-stats",
         "--enable-prompt-tokens-details",
     ]
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags]
@@ -306,6 +312,43 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
         server.wait()
 
 
+async def measure_auto(folder: Path, sequences: int, rounds: int = 5) -> float:
+    """How fast "auto" is over the best number, on an engine that runs so many requests at once."""
+    engine = VLLMJudge(folder, **ENGINE, engine_args={**EXTRA, "max_num_seqs": sequences})
+    await engine.start()
+    limits: tuple[Any, ...] = ("auto", *NUMBERS)
+    runners = {}
+    for limit in limits:
+        judge = stacked(engine, LayerOptions(max_concurrency=limit))
+        grader = JudgeGrader(judge, verdict=ChoiceVerdict(min_mass=0.0))
+        runners[limit] = GradingRunner({"judge": grader}, timeout_s=600)
+    seconds: dict[Any, list[float]] = {limit: [] for limit in limits}
+    order = random.Random(sequences)
+    freeze_heap()
+    for round_ in range(-1, rounds):
+        for limit in order.sample(limits, len(limits)):
+            given = rollouts(f"auto {sequences} {round_} {limit}")
+            await asyncio.sleep(1.5)  # vLLM's workers poll for a second after their last step
+            start = time.perf_counter()
+            results = await runners[limit].run(given)
+            if any(result.reward is None for result in results):
+                raise SystemExit(f"auto: {next(r.grades for r in results if r.reward is None)}")
+            if round_ >= 0:  # the first one warms up
+                seconds[limit].append(time.perf_counter() - start)
+    await engine.close()
+    ratios = []
+    for round_ in range(rounds):
+        others = {n: statistics.median(t for i, t in enumerate(seconds[n]) if i != round_) for n in NUMBERS}
+        best = min(others, key=others.__getitem__)
+        ratios.append(seconds[best][round_] / seconds["auto"][round_])
+    found = ", ".join(f"{n}: {PROMPTS / statistics.median(t):.0f}" for n, t in seconds.items())
+    print(
+        f"\n{sequences} sequences, per s: {found}; over the best: {', '.join(f'{r:.2f}' for r in ratios)}",
+        flush=True,
+    )
+    return statistics.median(ratios)
+
+
 def _runner(kind: str, judge: dict[str, Any], folder: Path) -> Any:
     """The runner of a reward.yaml. A random model's labels hold little of its probability."""
     path = folder / f"{kind}.yaml"
@@ -314,7 +357,6 @@ def _runner(kind: str, judge: dict[str, Any], folder: Path) -> Any:
         "graders": {
             "judge": {"use": "judge", "judge": "local", "verdict": {"format": "choice", "min_mass": 0}}
         },
-        "runner": {"max_concurrency": IN_FLIGHT, "timeout_s": 600},
     }
     path.write_text(json.dumps(config))
     return load_runner(path)
@@ -394,7 +436,7 @@ async def prefix_hits(judge: VLLMJudge) -> float:
 
 async def calls() -> int:
     """64 rollouts of which 16 pass the gate, these being 8 distinct texts twice each."""
-    from judgekit import Gate, GradingRunner, Score, grader
+    from judgekit import Gate, Score, grader
     from judgekit.testing import ScriptedJudge
 
     @grader
@@ -422,7 +464,7 @@ def _free_port() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", choices=["m1", "m4"])
+    parser.add_argument("--only", choices=["m1", "m4", "auto"])
     parser.add_argument(
         "--quick", action="store_true", help="only replies of one token, for which there are goals"
     )
@@ -453,6 +495,11 @@ def main() -> None:
                     figures |= {f"{k}_16": value for k, value in sixteen.items() if k.endswith(model)}
                     hits = sixteen["prefix_hit_rate"]
                     figures["prefix_hit_rate"] = min(figures.get("prefix_hit_rate", 1.0), hits)
+    with tempfile.TemporaryDirectory() as folder:
+        if chosen.only in (None, "auto"):
+            path = make_model(Path(folder) / "m1", layers=1, hidden=64)
+            for sequences in (16, 128):
+                figures[f"auto_over_best_{sequences}"] = asyncio.run(measure_auto(path, sequences))
     figures["calls"] = asyncio.run(calls())
     ray.shutdown()
     asked = {name: goal for name, goal in GOALS.items() if _asked(name, chosen)}
@@ -461,10 +508,12 @@ def main() -> None:
 
 def _asked(name: str, chosen: argparse.Namespace) -> bool:
     """Whether a run with these options measures a figure."""
+    if name.startswith("auto"):
+        return chosen.only in (None, "auto")
     if name.endswith(("_m1", "_m4")):
         return chosen.only in (None, name[-2:])
     if name == "prefix_hit_rate":
-        return not chosen.quick
+        return not chosen.quick and chosen.only != "auto"
     return chosen.only in (None, "m1")
 
 

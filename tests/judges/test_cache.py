@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from judgekit import JudgeUnavailable
@@ -21,7 +22,6 @@ from judgekit.judges import (
     stacked,
 )
 from judgekit.judges.layers.cache import Cached, DiskCache
-from judgekit.types import CURRENT_RUN
 
 from .fake_server import FakeServer
 
@@ -187,14 +187,13 @@ async def test_what_is_behind_an_address_is_looked_at_in_each_run(
     request = JudgeRequest(turns=turns, choices=("0", "1"), accept=lambda reply: None)
 
     async def run(name: str) -> None:
-        CURRENT_RUN.set(name)
         for _ in range(2):
-            await judge.complete(request)
+            await judge.complete(msgspec.structs.replace(request, run=name))
 
     for names in (("first", "second"), ("third",)):  # two processes, one file
         judge = Cached(engine, disk=DiskCache(tmp_path / "cache.sqlite"))
         for name in names:
-            await asyncio.create_task(run(name))
+            await run(name)
         await asyncio.to_thread(judge.disk.close)
     assert engine.calls == calls
 

@@ -27,7 +27,7 @@ class Engine:
     sequences = 8
 
     def __init__(self) -> None:
-        self.dead = self.hung = self.killed = False
+        self.dead = self.hung = self.killed = self.given_up = False
         self.busy = True
         """Whether its processes do anything while it hangs."""
         self.model = ""
@@ -60,6 +60,9 @@ class Engine:
     async def ping(self) -> None:
         while self.hung and not self.dead:
             await asyncio.sleep(0.01)
+
+    def give_up(self) -> None:
+        self.given_up = True
 
     def kill(self) -> None:
         self.dead = self.killed = True
@@ -201,6 +204,14 @@ async def test_an_engine_that_has_requests_and_does_nothing_is_ended_unasked(
         assert engine.killed
         assert await outcomes(judge, 3) == {"JudgeReply"}
     await judge.close()
+
+
+async def test_an_engine_that_is_closed_fails_what_it_still_has(loader: Loader) -> None:
+    judge = VLLMJudge()
+    await judge.start()
+    (engine,) = loader.engines
+    await judge.close()
+    assert engine.given_up
 
 
 async def test_an_engine_without_requests_is_left_alone(

@@ -150,3 +150,40 @@ async def test_the_kinds_remembered_are_bounded() -> None:
     assert len(requests._kinds) == 256
     await asked(requests, "0", 0)
     assert llm.made == 301
+
+
+async def test_an_engine_that_is_ended_leaves_nobody_waiting() -> None:
+    """vLLM forgets its requests when it is shut down."""
+
+    class Waits(LLM):
+        async def generate(self, prompt: Any, *args: Any, **options: Any) -> AsyncIterator[Any]:
+            if prompt["prompt_token_ids"] == [7]:
+                await asyncio.sleep(600)
+            yield prompt["prompt_token_ids"]
+
+    requests = Requests(Waits(), Dead)
+    assert await asked(requests, "a", 1) == [1]
+    calls = [asyncio.create_task(asked(requests, kind, 7)) for kind in ("a", "b")]
+    await asyncio.sleep(0.01)
+    requests.give_up()
+    found = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 10)
+    assert [type(error) for error in found] == [Dead, Dead]
+
+
+async def test_a_caller_that_leaves_ends_vllm_s_own_request() -> None:
+    ended = asyncio.Event()
+
+    class Waits(LLM):
+        async def generate(self, prompt: Any, *args: Any, **options: Any) -> AsyncIterator[Any]:
+            try:
+                await asyncio.sleep(600)
+            finally:
+                ended.set()
+            yield prompt
+
+    call = asyncio.create_task(asked(Requests(Waits(), Dead), "a", 1))
+    await asyncio.sleep(0.01)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await asyncio.wait_for(ended.wait(), 10)

@@ -91,6 +91,8 @@ class JudgeRequest(Struct, frozen=True, omit_defaults=True):
     nonce: str = ""
     """A random code in the prompt that the verdict must repeat, so that no text written earlier can be a
     verdict. Not part of the cache key."""
+    run: str = ""
+    """The run that asks. Part of the cache key of what another run would not get again."""
     accept: Callable[[JudgeReply], object] | None = None
     """Raises VerdictError if a reply contains no verdict; a cache stores only replies that pass. Not sent to
     other processes."""

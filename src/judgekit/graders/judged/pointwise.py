@@ -27,7 +27,17 @@ from judgekit.judges.asking.verdict import ChoiceVerdict, Verdict, VerdictFormat
 from judgekit.judges.base import WRAPPER, Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
 from judgekit.judges.home import at_home
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
-from judgekit.types import KEEP_PROMPTS, Abstained, Grade, Graded, Message, Rollout, Usage, look_up
+from judgekit.types import (
+    CURRENT_RUN,
+    KEEP_PROMPTS,
+    Abstained,
+    Grade,
+    Graded,
+    Message,
+    Rollout,
+    Usage,
+    look_up,
+)
 
 Unreadable = Literal["failure", "low"]
 
@@ -395,6 +405,7 @@ class Asking:
             vote=vote,
             asker=self.asker,
             nonce=nonce,
+            run=CURRENT_RUN.get(),
             accept=lambda reply: form.read(reply, reply.nonce or nonce),
         )
         return request, form

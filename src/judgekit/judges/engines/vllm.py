@@ -405,6 +405,7 @@ class _InProcess:
                 task.cancel()
                 await asyncio.wait([task])
         if engine is not None:
+            engine.give_up()
             await in_own_thread(engine.shutdown)
 
 

@@ -111,6 +111,10 @@ class Engine:
 
         self._requests.lora = LoRARequest("judge", 1, adapter)
 
+    def give_up(self) -> None:
+        """Fail all requests that it has: it is being ended."""
+        self._requests.give_up()
+
     def kill(self) -> None:
         """End the engine's processes at once, for they do not answer."""
         self._died = True
@@ -204,10 +208,10 @@ class Engine:
 
         prompt = self.encoder.encode(turns, reply_tokens=0, generation_prompt=False)
         params = PoolingParams(task="classify", use_activation=False)
-        out: Any = None
         try:
-            async for item in self.llm.encode(self._tokens_input(prompt.ids), params, self._requests.name()):
-                out = item
+            out = await self._requests.last(
+                self.llm.encode(self._tokens_input(prompt.ids), params, self._requests.name())
+            )
         except self._dead_errors as error:
             self._died = True
             raise JudgeUnavailable(f"the engine of {self.model} has died") from error

@@ -14,7 +14,7 @@ import itertools
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from copy import copy
 from inspect import signature
 from typing import Any
@@ -40,6 +40,7 @@ class Requests:
         """vLLM's LoRARequest of the adapter that answers."""
         self._context = int(llm.model_config.max_model_len)
         self._numbers = itertools.count()
+        self._unanswered: set[asyncio.Future[Any]] = set()
         self._kinds: OrderedDict[Hashable, Any] = OrderedDict()
         """What vLLM made of a request of each kind, without its tokens."""
         queue = llm.vllm_config.scheduler_config
@@ -61,14 +62,48 @@ class Requests:
         if pattern is not None and not self._llm.errored and 0 < len(ids) < self._context:
             self._kinds.move_to_end(kind)
             return await self._copied(pattern, ids)
-        made, out = params(), None
-        async for item in self._llm.generate(
-            prompt, made, self.name(), lora_request=self.lora, priority=priority
-        ):
-            out = item
+        made = params()
+        out = await self.last(
+            self._llm.generate(prompt, made, self.name(), lora_request=self.lora, priority=priority)
+        )
         if plain and self._copies and kind not in self._kinds:
             await self._remember(kind, prompt, made, priority)
         return out
+
+    async def last(self, items: AsyncIterator[Any]) -> Any:
+        """Return the last item that vLLM makes for a request."""
+        answer = self._asked()
+
+        async def read() -> None:
+            found = None
+            try:
+                async for item in items:
+                    found = item
+            except Exception as error:
+                if not answer.done():
+                    answer.set_exception(error)
+            else:
+                if not answer.done():
+                    answer.set_result(found)
+
+        reading = asyncio.ensure_future(read())
+        try:
+            return await answer
+        finally:
+            reading.cancel()
+
+    def _asked(self) -> asyncio.Future[Any]:
+        """Return the future of a request's output."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._unanswered.add(answer)
+        answer.add_done_callback(self._unanswered.discard)
+        return answer
+
+    def give_up(self) -> None:
+        """Fail all requests that have no output yet: the engine is being ended, and then vLLM tells nobody."""
+        for answer in list(self._unanswered):
+            if not answer.done():
+                answer.set_exception(self._dead("the engine was ended"))
 
     def close(self) -> None:
         """Let go of the engine."""
@@ -107,7 +142,7 @@ class Requests:
         request.request_id = request.external_req_id = name
         request.prompt_token_ids = ids
         request.arrival_time = time.time()
-        output: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        output = self._asked()
         try:
             llm.output_processor.add_request(request, None, queue=_Output(output, name, self._dead))
             await llm.engine_core.add_request_async(request)

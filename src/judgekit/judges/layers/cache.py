@@ -33,7 +33,7 @@ from judgekit.execution.within import OutOfTime, within
 from judgekit.fork import in_child, leave_to_parent
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Sampling
 from judgekit.judges.layers.retrying import Retrying, beside
-from judgekit.types import CURRENT_RUN, Usage
+from judgekit.types import Usage
 
 logger = logging.getLogger("judgekit")
 
@@ -246,7 +246,7 @@ def request_key(request: JudgeRequest, identity: str) -> bytes:
         [sampling.temperature, sampling.top_p, sampling.seed, sampling.max_tokens, _thinking(sampling)],
         request.vote,
         request.asker,
-        "" if _lasts(request) else CURRENT_RUN.get(),
+        "" if _lasts(request) else request.run,
         *request.stop,
     ]
     data = msgspec.json.encode(parts)

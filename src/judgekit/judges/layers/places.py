@@ -12,8 +12,8 @@ import anyio
 
 from judgekit.errors import JudgekitError, JudgeTimeout, JudgeUnavailable
 from judgekit.execution.limits import Limit, check_limit
+from judgekit.execution.stopwatch import off_the_clock
 from judgekit.judges.layers.pressure import Call, overloads
-from judgekit.judges.layers.recovery import not_asking
 
 _FIRST = 16
 """Calls that are sent at once to an endpoint of which nothing is known yet."""
@@ -22,9 +22,15 @@ _MOST, _MOST_TOLD = 256, 1024
 _ROUND_S = 0.1
 """Shortest time over which answers are counted, and between two looks at an engine's queue."""
 _LOOK_S = 1.0
-"""Time between two looks while places are free, for figures alone."""
+"""Time between two looks for figures alone."""
+_IDLE_S = 0.5
+"""A round in which nobody asked for so long says nothing of the endpoint."""
 _CAREFUL_S = 60.0
 """After an overload, the calls in flight grow slowly for so long."""
+_SOON_S = 5.0
+"""Answers that come within so many seconds come soon enough: an evaluation's timeout includes them."""
+_LATE_S = 10.0
+"""A call that is given up after so many seconds was late."""
 _PAYS = 1.1
 """More calls at once must bring at least so many times as many answers a second."""
 _REST = 8
@@ -34,14 +40,14 @@ _REST = 8
 class Places:
     """At most so many calls in flight: a number, or what keeps the engine busy ("auto").
 
-    "auto" is twice as many calls as *engine* says that it runs at once (`sequences`), so that the next ones wait in its queue while
-    an answer travels. Of an engine that does not say, this is found out while callers wait. It begins with few. If the engine
-    tells its load (`load`), there are more until half of them wait in its queue; otherwise they are doubled as long as that
-    brings more answers a second.
+    "auto" begins with few calls, and doubles them with each round of answers while callers wait, up to twice as many as *engine*
+    says that it runs at once (`sequences`), or until half of them wait in its queue, where it tells its load (`load`). So the next
+    ones are there while an answer travels. Where answers are slow already, and where an engine tells nothing, more calls must bring
+    more answers a second.
 
-    An overload halves the calls in flight, once for all calls that were sent before: a refusal that may be tried again and, where
-    nothing is known, other failures that may pass and timeouts. What was cut grows back by one with each answer; where nothing is
-    known, by one with each round of answers (AIMD, as TCP's congestion window), for a minute.
+    An overload halves the calls in flight, once for all calls that were sent before: a refusal that may be tried again and, with
+    "auto", other failures that may pass and timeouts. A number that was cut grows back by one with each answer; with "auto", the calls
+    grow by one with each round of answers (AIMD, as TCP's congestion window), for a minute.
     """
 
     def __init__(self, limit: Limit = "auto", engine: Any = None) -> None:
@@ -53,10 +59,12 @@ class Places:
         self._overloaded_at = -math.inf
         self._cut_at = -math.inf
         self._answers = 0
-        """Answers of this round, in which all places were taken."""
-        self._round_began = 0.0
+        """Answers of this round."""
+        self._answered_at = 0.0
+        self._round_began: float | None = None
+        """When all places were taken; None: not yet."""
         self._paid_size = self._paid_rate = 0.0
-        """The last number of calls at once that brought more answers than fewer calls, and how many a second."""
+        """The last number of calls at once that was found to be good, and how many answers a second it brought."""
         self._rest = 0
         self._share = math.inf
         """What is left by other clients of an engine that says what it runs."""
@@ -80,8 +88,7 @@ class Places:
     @property
     def total(self) -> int:
         """Calls that may be in flight now. May be read from any thread."""
-        told = self._sequences()
-        return int(self.size) if told is None or told == self._told else 2 * told
+        return int(self.size)
 
     @property
     def starved(self) -> bool | None:
@@ -98,8 +105,9 @@ class Places:
         try:
             self._limiter.acquire_on_behalf_of_nowait(call)
         except anyio.WouldBlock:
-            with not_asking():
+            with off_the_clock():
                 await self._limiter.acquire_on_behalf_of(call)
+        self._entered()
 
     def leave(self, call: Call, /) -> None:
         assert self._limiter is not None
@@ -108,8 +116,8 @@ class Places:
         self._limiter.release_on_behalf_of(call)
         outcome = call.outcome
         if not isinstance(outcome, BaseException):
-            self._answered(full=in_flight >= int(self.size))
-        elif call.sent < math.inf and self._is_overload(outcome):
+            self._answered()
+        elif call.sent < math.inf and self._is_overload(call, outcome):
             self._overloaded_at = time.monotonic()
             if call.sent > self._cut_at:
                 self._cut_at = self._overloaded_at
@@ -120,20 +128,12 @@ class Places:
         if self._looking is not None:
             self._looking.cancel()
 
-    def _sequences(self) -> int | None:
-        return getattr(self._engine, "sequences", None) if self.limit == "auto" else None
-
     def _listen(self) -> None:
         """Take note of how many sequences the engine runs: once it is loaded, or has another number of replicas."""
-        told = self._sequences()
+        told = getattr(self._engine, "sequences", None)
         if told != self._told:
             self._told, self._share = told, math.inf
-            if told is not None:
-                self._resize(2 * told)
-
-    @property
-    def _is_known(self) -> bool:
-        return self.limit != "auto" or self._told is not None
+            self._resize(self.size)
 
     @property
     def _overloaded(self) -> bool:
@@ -144,38 +144,46 @@ class Places:
         if self.limit != "auto":
             return self.limit
         if self._told is not None:
-            return min(2 * self._told, self._share)
+            return max(1.0, min(2 * self._told, self._share))
         return _MOST if self._idle is None else _MOST_TOLD
 
-    def _is_overload(self, outcome: BaseException) -> bool:
+    def _is_overload(self, call: Call, outcome: BaseException) -> bool:
         if overloads(outcome):
             return True
+        if self.limit != "auto":
+            return False
+        if isinstance(outcome, asyncio.CancelledError):  # its caller had no time left
+            return time.monotonic() - call.sent > _LATE_S
         lost = isinstance(outcome, JudgeUnavailable) and outcome.lost
-        return not self._is_known and not lost and isinstance(outcome, JudgeUnavailable | JudgeTimeout)
+        return not lost and isinstance(outcome, JudgeUnavailable | JudgeTimeout)
 
-    def _answered(self, *, full: bool) -> None:
-        if self._is_known:
+    def _answered(self) -> None:
+        if self.limit != "auto":
             self._resize(self.size + 1)
         elif self._overloaded:
             self._resize(self.size + 1 / self.size)
-        now = time.monotonic()
-        if not full:  # nobody waits here: how many calls the engine would take does not show
-            self._answers = 0
-            if now - self._looked_at >= _LOOK_S:
-                self._begin_look(None)
-            return
-        if not self._answers:
-            self._round_began = now
         self._answers += 1
-        seconds = now - self._round_began
-        if self._answers <= self.size or seconds < _ROUND_S:
+        self._answered_at = time.monotonic()
+        if self._answered_at - self._looked_at >= _LOOK_S:
+            self._begin_look(None)
+
+    def _entered(self) -> None:
+        """Take note of a call that has its place. A round lasts until as many answers have come, and all places are taken again."""
+        taken, now = self.taken, time.monotonic()
+        if taken == 1 and now - self._answered_at > _IDLE_S:
+            self._round_began = None  # nobody asked for a while
+        if taken < int(self.size):
             return
-        rate = (self._answers - 1) / seconds
-        self._answers = 0
-        if hasattr(self._engine, "load"):
-            self._begin_look(rate)
-        else:
-            self._try_more(rate)
+        if self._round_began is not None:
+            seconds = now - self._round_began
+            if self._answers < self.size or seconds < _ROUND_S:
+                return
+            rate = self._answers / seconds
+            if hasattr(self._engine, "load"):
+                self._begin_look(rate)
+            else:
+                self._try_more(rate, None if self._told is None else self._most)
+        self._round_began, self._answers = now, 0
 
     def _begin_look(self, rate: float | None) -> None:
         if hasattr(self._engine, "load") and (self._looking is None or self._looking.done()):
@@ -192,21 +200,28 @@ class Places:
             self._idle = not load.waiting
         if rate is None:
             return
-        if load is None:
-            self._try_more(rate)
-        elif self._told is not None:
-            # others have calls in flight, too: all clients together have twice what it runs
-            others = (load.running + load.waiting) / (2 * self._told)
-            self._share = max(1.0, self.size / others) if others > _PAYS else math.inf
-            self._resize(2 * self._told)
-        elif self.limit == "auto" and not self._overloaded and load.waiting < self.size / 2:
-            self._resize(2 * (self.size - load.waiting))
+        most: float | None = None
+        if self._told is not None:
+            if load is not None:
+                # others have calls in flight, too: all clients together have twice what it runs
+                others = (load.running + load.waiting) / (2 * self._told)
+                self._share = max(1.0, self.size / others) if others > _PAYS else math.inf
+                self._resize(self.size)
+            most = self._most
+        elif load is not None:
+            most = max(2 * (self.size - load.waiting), self.size)
+        self._try_more(rate, most)
 
-    def _try_more(self, rate: float) -> None:
-        """Try twice as many calls at once, keep them if they pay, and go back otherwise."""
-        if self._is_known or self._overloaded:
+    def _try_more(self, rate: float, most: float | None) -> None:
+        """Try twice as many calls at once, up to *most*; keep them if they are good, and go back otherwise.
+
+        They are good if they bring more answers a second, or are answered soon by an engine that says how many it can use; None:
+        it does not say.
+        """
+        if self.limit != "auto" or self._overloaded:
             return
-        if self.size > self._paid_size and rate < _PAYS * self._paid_rate:
+        soon = most is not None and self.size <= _SOON_S * rate
+        if self.size > self._paid_size and not (soon or rate >= _PAYS * self._paid_rate):
             self._resize(self._paid_size)
             self._rest = _REST
             return
@@ -214,10 +229,10 @@ class Places:
         if self._rest:
             self._rest -= 1
         else:
-            self._resize(2 * self.size)
+            self._resize(min(2 * self.size, math.inf if most is None else most))
 
     def _resize(self, size: float) -> None:
         self.size = min(max(size, 1.0), self._most)
         if self._limiter is not None and self._limiter.total_tokens != int(self.size):
             self._limiter.total_tokens = int(self.size)
-            self._answers = 0
+            self._round_began = None

@@ -19,8 +19,7 @@ from judgekit.errors import (
     JudgeError,
     JudgeUnavailable,
 )
-from judgekit.execution.stopwatch import STOPWATCH
-from judgekit.judges.layers.recovery import not_asking
+from judgekit.execution.stopwatch import STOPWATCH, off_the_clock
 
 
 class Call:
@@ -70,7 +69,7 @@ class Pause:
 
     async def enter(self, call: Call, /) -> None:
         while (wait := self._until - time.monotonic()) > 0:
-            with not_asking():
+            with off_the_clock():
                 await asyncio.sleep(wait)
 
     def leave(self, call: Call, /) -> None:
@@ -101,7 +100,7 @@ class Line:
 
     async def start(self, seconds: Callable[[], float]) -> None:
         """Wait for the next start; the one after it comes so many *seconds* later. Whoever gives up takes none."""
-        with not_asking():
+        with off_the_clock():
             async with self._turn:
                 if (wait := self.free_at - time.monotonic()) > 0:
                     await asyncio.sleep(wait)

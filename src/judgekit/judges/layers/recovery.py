@@ -12,9 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import Context, ContextVar
+from contextvars import Context
 from typing import Any
 
 from judgekit.errors import ConfigError, JudgekitError, JudgeLoading, JudgeUnavailable
@@ -145,13 +143,11 @@ class HangGuard:
         try:
             async with asyncio.timeout(None) as scope:
                 call = calls.add(scope)
-                token = _ASKING.set((calls, call))
                 try:
                     reply = await inner.complete(request)
                     calls.alive()
                     return reply
                 finally:
-                    _ASKING.reset(token)
                     calls.remove(call)
         except TimeoutError:
             if not scope.expired():
@@ -159,25 +155,6 @@ class HangGuard:
             raise JudgeUnavailable(
                 f"{self.engine!r} hangs: it answers neither calls nor health checks"
             ) from None
-
-
-_ASKING: ContextVar[tuple[_Calls, _Call] | None] = ContextVar("judgekit_asking", default=None)
-
-
-@contextmanager
-def not_asking() -> Iterator[None]:
-    """A call waits here before it asks the engine: that the engine is silent is no sign, and the time is not the evaluation's."""
-    asking = _ASKING.get()
-    with off_the_clock():
-        if asking is None:
-            yield
-            return
-        calls, call = asking
-        calls.remove(call)
-        try:
-            yield
-        finally:
-            calls.put_back(call)
 
 
 class _Call:
@@ -218,11 +195,9 @@ class _Calls:
         """What the engine had done when it was last asked, since the last sign."""
 
     def add(self, scope: asyncio.Timeout) -> _Call:
-        return self.put_back(_Call(scope, 0.0))
-
-    def put_back(self, call: _Call) -> _Call:
         """Watch a call that asks from now on."""
-        call.start = now = time.monotonic()
+        now = time.monotonic()
+        call = _Call(scope, now)
         if not self._calls:
             self._last_sign = now  # while nobody asks there are no answers
             self._misses, self._progress = 0, None

@@ -14,7 +14,7 @@ from judgekit.execution.limits import Retry, RetryBudget
 from judgekit.execution.stopwatch import off_the_clock
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
 from judgekit.judges.layers.pressure import Breaker, Pause, overloads
-from judgekit.judges.layers.recovery import HangGuard, Recovery
+from judgekit.judges.layers.recovery import Recovery
 
 logger = logging.getLogger("judgekit")
 
@@ -53,7 +53,6 @@ class Retrying:
         able = hasattr(engine, "ready")
         self.recovery = Recovery(engine, restart_wait_s) if able and restart_wait_s > 0 else None
         self.restart_wait_s = restart_wait_s
-        self._guard = HangGuard(engine)
         self._engine = engine
         self._say_at = 0.0
         self._breaker = breaker
@@ -63,7 +62,7 @@ class Retrying:
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         self.budget.call()
         reply: JudgeReply = await self._tried(
-            partial(self._guard.complete, self.inner, request), self.budget.allow, paced=self._paces
+            partial(self.inner.complete, request), self.budget.allow, paced=self._paces
         )
         self.answered()
         return reply

@@ -28,24 +28,32 @@ from judgekit.judges.home import at_home
 from judgekit.judges.layers.cache import Cached, DiskCache
 from judgekit.judges.layers.places import Places
 from judgekit.judges.layers.pressure import Breaker, Call, Gate, Pause, RateLimit
+from judgekit.judges.layers.recovery import HangGuard
 from judgekit.judges.layers.retrying import Retrying, beside
 from judgekit.judges.layers.spending import Budget, Spending, TokenRate
 from judgekit.types import Price, Usage
 
 
 class Limited:
-    """Sends calls to *inner* through *gates*, in their order; *attempt_timeout_s* starts when a call is sent.
+    """Sends calls to *inner* through *gates*, in their order; *attempt_timeout_s* starts when a call is sent. *guard*: cuts it off
+    where the engine hangs.
 
     The gates apply to all runners, event loops and threads of the process together.
     """
 
     def __init__(
-        self, inner: Judge, gates: Sequence[Gate] = (), *, attempt_timeout_s: float | None = None
+        self,
+        inner: Judge,
+        gates: Sequence[Gate] = (),
+        *,
+        attempt_timeout_s: float | None = None,
+        guard: HangGuard | None = None,
     ) -> None:
         if attempt_timeout_s is not None and not attempt_timeout_s > 0:
             raise ConfigError(f"attempt_timeout_s is a number of seconds above 0, not {attempt_timeout_s!r}")
         self.inner = inner
         self.gates = tuple(gates)
+        self._ask = inner.complete if guard is None else partial(guard.complete, inner)
         self.attempt_timeout_s = attempt_timeout_s
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
@@ -65,10 +73,10 @@ class Limited:
 
     async def _timed(self, request: JudgeRequest) -> JudgeReply:
         if self.attempt_timeout_s is None:
-            return await self.inner.complete(request)
+            return await self._ask(request)
         try:
             async with asyncio.timeout(self.attempt_timeout_s) as scope:
-                return await self.inner.complete(request)
+                return await self._ask(request)
         except TimeoutError:
             if not scope.expired():
                 raise
@@ -147,7 +155,9 @@ class _Layers:
             gates.append(TokenRate(options.tokens_per_minute, who))
         if options.budget is not None:  # last: what is never sent costs nothing
             gates.append(Spending(options.budget, options.price, who))
-        self.outer: Any = Limited(asked, gates, attempt_timeout_s=options.attempt_timeout_s)
+        self.outer: Any = Limited(
+            asked, gates, attempt_timeout_s=options.attempt_timeout_s, guard=HangGuard(engine)
+        )
         self.retrying: Retrying | None = None
         if options.retry is not None and options.retry.attempts > 1:
             self.outer = self.retrying = Retrying(
