@@ -79,6 +79,11 @@ async def served(server: Server, model: str | None, *, lists: bool = True) -> Ab
         if model is None:
             raise ConfigError(f"{server.url} lists no models: name the judge with model=")
         return Abilities(model=model, root=model)
+    return _listed(server, entries, model)
+
+
+def _listed(server: Server, entries: Mapping[str, Any], model: str | None) -> Abilities:
+    """Return what the entries of a server's list say of *model*, or of the only one."""
     identities = {
         name: tail
         for entry in entries

@@ -457,6 +457,30 @@ class OpenAIJudge:
         *like*: a router sends it where it sends this request.
         """
         start = time.perf_counter()
+        first_token = await self._first_token(asked[0][0], abilities)
+        answer = await self._answer(asked, abilities, first_token, like)
+        self._heard_at = time.monotonic()
+        ordered = self._in_order(answer, len(asked))
+        seconds = time.perf_counter() - start
+        shares = usage_shares(answer.get("usage"), len(asked))
+        replies: list[JudgeReply | Exception] = []
+        for choice, (_, prompt), share in zip(ordered, asked, shares, strict=True):
+            if abilities.by_ids:
+                share = msgspec.structs.replace(share, prompt_tokens=len(prompt))
+            try:
+                replies.append(self._reply(choice, first_token, share, abilities, seconds))
+            except JudgekitError as error:
+                replies.append(error)
+        return replies
+
+    async def _answer(
+        self,
+        asked: Sequence[tuple[JudgeRequest, _Prompt]],
+        abilities: Abilities,
+        first_token: FirstToken | None,
+        like: JudgeRequest | None,
+    ) -> Mapping[str, Any]:
+        """Send one POST; returns the server's answer."""
         request, prompt = asked[0]
         several = len(asked) > 1
         body = self._body(request, abilities)
@@ -469,40 +493,28 @@ class OpenAIJudge:
             if abilities.version or self._template_kwargs or request.sampling.thinking:
                 body["chat_template_kwargs"] = self._for_template(request)
             path = "/chat/completions/batch" if several else "/chat/completions"
-        first_token = await self._first_token(request, abilities)
         if first_token is not None:
             body |= first_token.fields(by_ids=abilities.by_ids)
         if self._terms != _DEFAULT_TERMS:
             body = self._terms.applied(body)
         headers = self.routing.headers(like or request)
-        if abilities.native:
-            wanted = [i for ids in first_token.ids.values() for i in ids] if first_token is not None else []
-            completion = self._terms.applied(self._body(request, abilities))
-            body = sglang.generate_body(
-                completion, prompts, wanted, abilities.model if abilities.adapter else None
-            )
-            answer = sglang.as_completion(
-                await self.server.post(sglang.PATH, body, root=True, headers=headers)
-            )
-        else:
-            answer = await self.server.post(path, body, headers=headers)
-        self._heard_at = time.monotonic()
+        if not abilities.native:
+            return await self.server.post(path, body, headers=headers)
+        wanted = [i for ids in first_token.ids.values() for i in ids] if first_token is not None else []
+        completion = self._terms.applied(self._body(request, abilities))
+        body = sglang.generate_body(
+            completion, prompts, wanted, abilities.model if abilities.adapter else None
+        )
+        return sglang.as_completion(await self.server.post(sglang.PATH, body, root=True, headers=headers))
+
+    def _in_order(self, answer: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+        """Return an answer's choices in the order of the prompts. Raises _OtherCount unless there is one for each."""
         choices = self._choices(answer)
-        numbers = [c.get("index") for c in choices] if several else range(len(choices))
+        numbers = [c.get("index") for c in choices] if count > 1 else range(len(choices))
         order = {n: c for n, c in zip(numbers, choices, strict=True) if isinstance(n, int | float)}
-        if len(choices) != len(asked) or set(order) != set(range(len(asked))):
-            raise _OtherCount(f"{self} sent {len(choices)} choices for {len(asked)} prompt(s)")
-        seconds = time.perf_counter() - start
-        shares = usage_shares(answer.get("usage"), len(asked))
-        replies: list[JudgeReply | Exception] = []
-        for number, ((_, prompt), share) in enumerate(zip(asked, shares, strict=True)):
-            if abilities.by_ids:
-                share = msgspec.structs.replace(share, prompt_tokens=len(prompt))
-            try:
-                replies.append(self._reply(order[number], first_token, share, abilities, seconds))
-            except JudgekitError as error:
-                replies.append(error)
-        return replies
+        if len(choices) != count or set(order) != set(range(count)):
+            raise _OtherCount(f"{self} sent {len(choices)} choices for {count} prompt(s)")
+        return [order[number] for number in range(count)]
 
     def _choices(self, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return an answer's choices. Raises JudgeUnavailable where it is none, such as an error that came as HTTP 200."""
@@ -552,14 +564,7 @@ class OpenAIJudge:
             and isinstance(prompt[0], dict)
             and TOO_LONG.search(str(error))
         ):
-            try:
-                less = shorter(request.turns, abilities.control_strings, prompt, 0.6)
-            except JudgeRejected:
-                if any(p.image and p.max_tokens is not None for turn in request.turns for p in turn.pieces):
-                    return RolloutError(f"the rollout has too many images for the judge: {error}")
-                return error
-            (reply,) = await self._post([(request, less)], abilities)
-            return reply
+            return await self._cut_and_sent(request, prompt, abilities, error)
         if error.status == 404:
             self._stale = True  # the server may have another model now
         if error.status in _PROMPT_REFUSED and not abilities.version:
@@ -575,13 +580,36 @@ class OpenAIJudge:
         again = self._encode(known) if self._encoder is not None else await self._fitting(known, abilities)
         if isinstance(again, Exception):
             return error
+        return await self._compared((request, prompt), (known, again), abilities, error)
+
+    async def _cut_and_sent(
+        self, request: JudgeRequest, prompt: list[Any], abilities: Abilities, error: JudgeRejected
+    ) -> JudgeReply | Exception:
+        """Send a prompt again that was refused as too long, with less of its data."""
+        try:
+            less = shorter(request.turns, abilities.control_strings, prompt, 0.6)
+        except JudgeRejected:
+            if any(p.image and p.max_tokens is not None for turn in request.turns for p in turn.pieces):
+                return RolloutError(f"the rollout has too many images for the judge: {error}")
+            return error
+        (reply,) = await self._post([(request, less)], abilities)
+        return reply
+
+    async def _compared(
+        self,
+        refused: tuple[JudgeRequest, _Prompt],
+        accepted: tuple[JudgeRequest, _Prompt],
+        abilities: Abilities,
+        error: JudgeRejected,
+    ) -> JudgeReply | Exception:
+        """Send a refused prompt again and again, beside one that was accepted before, to say whose fault the refusal is."""
         for _ in range(_COMPARISONS):
             try:
-                await self._send([(known, again)], abilities, like=request)
+                await self._send([accepted], abilities, like=refused[0])
             except (JudgekitError, _OtherCount):
                 return error  # it refuses everything now
             try:
-                (reply,) = await self._send([(request, prompt)], abilities)
+                (reply,) = await self._send([refused], abilities)
             except JudgeRejected as second:
                 if second.status not in _PROMPT_REFUSED:
                     return second

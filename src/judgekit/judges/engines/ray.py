@@ -27,7 +27,7 @@ from judgekit.execution.threads import in_own_thread
 from judgekit.judges.asking.images import SHOWN, ImageData, checked_data
 from judgekit.judges.base import JudgeReply, JudgeRequest
 from judgekit.judges.engines.load import EngineLoad
-from judgekit.judges.engines.ray_plan import replica_plan
+from judgekit.judges.engines.ray_plan import ReplicaPlan, replica_plan
 from judgekit.judges.engines.wire import pack_requests, unpack_answers
 from judgekit.judges.layers.routed import Routed
 
@@ -227,7 +227,7 @@ def start_ray_judge(
         raise ConfigError(f"ray: a judge's name is text without a colon, not {name!r}")
     if lifetime not in ("starter", "detached"):
         raise ConfigError(f"ray: lifetime is 'starter' or 'detached', not {lifetime!r}")
-    arguments: dict[str, Any] = dict(options or {})
+    given = dict(options or {})
     plan = replica_plan(
         replicas,
         tensor=tensor_parallel_size,
@@ -235,14 +235,9 @@ def start_ray_judge(
         gpus=gpus,
         cpus=cpus,
         has_gpus=bool(ray.cluster_resources().get("GPU", 0)),
-        engine_args=arguments.get("engine_args") or {},
+        engine_args=given.get("engine_args") or {},
     )
-    if factory == VLLM:
-        arguments = {"model": os.fspath(model), "tensor_parallel_size": tensor_parallel_size, **arguments}
-        if plan.memory_share is not None:
-            arguments.setdefault("gpu_memory_utilization", plan.memory_share)
-        if plan.engine_args:
-            arguments["engine_args"] = {**plan.engine_args, **(arguments.get("engine_args") or {})}
+    arguments = _engine_arguments(model, tensor_parallel_size, given, plan) if factory == VLLM else given
     environment = {**(runtime_env or {}), **({"py_executable": python} if python else {})}
     config = {"factory": factory, "options": arguments, "gpus": plan.gpus, "replicas": replicas}
     # config is shown to users; keep the environment out of it, because its variables may be secret
@@ -262,20 +257,7 @@ def start_ray_judge(
     from judgekit.judges.engines.ray_actor import JudgeActor
 
     detached = "detached" if lifetime == "detached" else None
-    groups = [
-        ray.util.placement_group(
-            bundles, strategy="PACK", name=_group_name(name) + (f":{i}" if i else ""), lifetime=detached
-        )
-        for i, bundles in enumerate(plan.groups)
-    ]
-    if not all(group.wait(place_s) for group in groups):
-        for group in groups:
-            ray.util.remove_placement_group(group)
-        bundles = plan.groups[0][0]
-        count = f"{len(plan.groups[0])} × " if plan.spans else ""
-        raise ConfigError(
-            f"ray: the cluster has no room for {replicas} × {count}{bundles}: it has {_total(ray)}, of which {_free(ray)} are free"
-        )
+    groups = _placed(plan, name, replicas, detached, place_s)
     actor_class = ray.remote(JudgeActor)
     place = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
     handles = [
@@ -300,6 +282,38 @@ def start_ray_judge(
     if detached is None:
         judge._kept = [*groups, *handles]
     return judge
+
+
+def _engine_arguments(
+    model: str, tensor_parallel_size: int, given: Mapping[str, Any], plan: ReplicaPlan
+) -> dict[str, Any]:
+    """Return the arguments of a replica's VLLMJudge: what the plan needs, unless *given* says otherwise."""
+    arguments = {"model": os.fspath(model), "tensor_parallel_size": tensor_parallel_size, **given}
+    if plan.memory_share is not None:
+        arguments.setdefault("gpu_memory_utilization", plan.memory_share)
+    if plan.engine_args:
+        arguments["engine_args"] = {**plan.engine_args, **(arguments.get("engine_args") or {})}
+    return arguments
+
+
+def _placed(plan: ReplicaPlan, name: str, replicas: int, detached: str | None, place_s: float) -> list[Any]:
+    """Reserve the cluster's resources for the replicas. Raises ConfigError if it has none free within *place_s*."""
+    ray = _ray()
+    groups = [
+        ray.util.placement_group(
+            bundles, strategy="PACK", name=_group_name(name) + (f":{i}" if i else ""), lifetime=detached
+        )
+        for i, bundles in enumerate(plan.groups)
+    ]
+    if not all(group.wait(place_s) for group in groups):
+        for group in groups:
+            ray.util.remove_placement_group(group)
+        bundles = plan.groups[0][0]
+        count = f"{len(plan.groups[0])} × " if plan.spans else ""
+        raise ConfigError(
+            f"ray: the cluster has no room for {replicas} × {count}{bundles}: it has {_total(ray)}, of which {_free(ray)} are free"
+        )
+    return groups
 
 
 class _Replica:

@@ -250,6 +250,12 @@ class Routed:
             for task in asking:
                 task.cancel()
             outcomes = await asyncio.gather(*asking, return_exceptions=True)
+        self._take_identities(asked, outcomes)
+
+    def _take_identities(
+        self, asked: Sequence[_Replica], outcomes: Sequence[str | BaseException | None]
+    ) -> None:
+        """Keep what each replica said that it is. Raises an error of theirs if none said it."""
         for replica in self.replicas:
             replica.identity = None
         for replica, outcome in zip(asked, outcomes, strict=True):
