@@ -72,7 +72,7 @@ format: env-core
 	.venv/core/bin/ruff format .
 	.venv/core/bin/ruff check --fix .
 
-bench: bench-runner bench-faults bench-threads bench-gsm8k bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-graders bench-advantages bench-ledger bench-resume bench-scale bench-service bench-everywhere bench-report
+bench: bench-runner bench-faults bench-threads bench-gsm8k bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-graders bench-code bench-advantages bench-ledger bench-resume bench-scale bench-service bench-everywhere bench-report
 
 bench-runner: env-bench
 	$(BENCH) benchmarks/bench_runner.py
@@ -97,6 +97,10 @@ screenshots: env-core
 .PHONY: bench-graders
 bench-graders: env-core
 	$(CORE) benchmarks/bench_graders.py
+
+.PHONY: bench-code
+bench-code: env-core
+	$(CORE) benchmarks/bench_code.py
 
 bench-gsm8k: env-vllm
 	$(VLLM) benchmarks/bench_gsm8k.py $(DATA)

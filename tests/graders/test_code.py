@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from judgekit.graders.rules import sandbox
 from judgekit.graders.rules.code import _equal, _same, program_of
 from judgekit.graders.rules.code_forms import read_cases
 from judgekit.graders.rules.sandbox import OWN, Limits, SandboxError, Way, best_way, read_answer, run_program
+from judgekit.graders.rules.sandboxes import LocalSandbox
 
 SUM = [{"input": "1 2", "output": "3"}]
 SUMS = [*SUM, {"input": "2 2\n", "output": "4\n"}]
@@ -184,7 +186,7 @@ def test_the_network_is_gone_where_that_is_said() -> None:
         with pytest.raises(ConfigError, match="cannot block a program.s network"):
             Code(network="forbidden")
     if isolation["files"].startswith("read-only"):
-        assert "Read-only" in grade("open('/var/tmp/judgekit-x', 'w')", SUM).reason
+        assert "Read-only" in grade("open('/usr/judgekit-x', 'w')", SUM, time_s=5).reason or os.geteuid() == 0
     assert grade(ADD, SUM, network="on").metadata["network"] == "open"
 
 
@@ -254,12 +256,36 @@ def test_a_sandbox_that_does_not_start_is_a_failure_of_the_machine(monkeypatch: 
         best_way("/nowhere/python", True)
     with pytest.raises(ConfigError, match="cannot be started"):
         Code(python="/nowhere/python", network="forbidden")
-    (result,) = GradingRunner([Code(python="/nowhere/python")]).run_sync(
-        [Rollout(response="x", ground_truth=SUM)]
-    )
+    rollout = Rollout(response="x", ground_truth=SUM)
+    with pytest.raises(ConfigError, match="code: /nowhere/python cannot be started"):
+        GradingRunner([Code(python="/nowhere/python")]).run_sync([rollout])
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            LocalSandbox,
+            "run",
+            lambda *_, **__: run_program("", way=Way("odd", ("false",), True), limits=Limits()),
+        )
+        (result,) = GradingRunner([Code()]).run_sync([rollout])
     failed = result.grades["code"]
     assert isinstance(failed, Failed)
     assert failed.cause == "infrastructure"
+
+
+def test_a_plain_process_is_used_only_where_that_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in most containers, which have neither bubblewrap nor the right to namespaces."""
+    best_way.cache_clear()
+    monkeypatch.setattr(
+        sandbox.shutil, "which", lambda name, **_: None if name in ("bwrap", "unshare") else name
+    )
+    rollout = Rollout(response=f"```python\n{ADD}\n```", ground_truth=SUM)
+    try:
+        with pytest.raises(ConfigError, match="bubblewrap.*sandbox service.*isolation: none"):
+            GradingRunner([Code()]).run_sync([rollout])
+        plain = Code(isolation="none")
+        assert plain.isolation()["by"] == "a plain process"
+        assert plain.grade(rollout).score == 1.0  # type: ignore[union-attr]
+    finally:
+        best_way.cache_clear()
 
 
 BREAKS = {
@@ -403,7 +429,7 @@ print(os.listdir(home))
 
 def test_deleting_ends_before_the_grader_s_time_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = Code(max_cases=5, wall_s=30.0)
-    assert rule.timeout_s > 5 * (30.0 + sandbox.DELETING_S)
+    assert rule.timeout_s > rule.budget_s + 5 * sandbox.DELETING_S
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sandbox, "DELETING_S", -1.0)
     found = grade("open('x', 'w').close()\nprint(3)", SUM)
@@ -438,3 +464,52 @@ def grade_output(code: str) -> list[str]:
 def test_wrong_settings_are_said(options: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Code(**options)
+
+
+def test_all_tests_of_a_rollout_share_one_budget() -> None:
+    """Twenty programs that sleep would take twenty times their limit of wall time."""
+    found = grade("import time\ntime.sleep(100)", SUM * 20, time_s=1.0, wall_s=1.0, budget_s=2.0)
+    assert found.score == 0
+    rule = Code(time_s=1.0, wall_s=1.0, budget_s=2.0)
+    asked: list[float] = []
+
+    class Asked:
+        def run(self, code: str, *, limits: Limits, **_: Any) -> Any:
+            asked.append(limits.wall_s)
+            time.sleep(limits.wall_s)
+            return sandbox.Finished("time", 0, "", "")
+
+        def isolation(self) -> dict[str, str]:
+            return {"network": "none"}
+
+    rule.sandbox = Asked()
+    rule.grade(Rollout(response="```python\nx\n```", ground_truth=SUM * 20))
+    assert 2 <= len(asked) <= 3
+    assert sum(asked) <= 2.0
+
+
+TOGETHER = {
+    "memory": "import os, time\nfor i in range(6):\n    if os.fork() == 0:\n        b = bytearray(100 << 20); b[::4096] = b'x' * len(b[::4096]); time.sleep(20); os._exit(0)\ntime.sleep(20)",
+    "memory in files of memory": "import os, time\nfor i in range(20):\n    os.write(os.memfd_create('a'), b'x' * (15 << 20))\ntime.sleep(20)",
+    "CPU time": "import os\nfor i in range(4):\n    if os.fork() == 0:\n        while True: pass\nfor i in range(4): os.wait()",
+    "processes": "import os, time\nfor i in range(100):\n    try:\n        if os.fork() == 0:\n            time.sleep(20); os._exit(0)\n    except OSError: pass\ntime.sleep(20)\n",
+}
+SAYS = {
+    "memory": "more than 128 MiB of memory, all its processes together",
+    "memory in files of memory": "more than 128 MiB of memory, all its processes together",
+    "CPU time": "no end within",
+    "processes": "",
+}
+
+
+@pytest.mark.parametrize("what", TOGETHER)
+def test_processes_of_a_program_share_its_limits(what: str) -> None:
+    """Each has its own limits, and may start others: 20 seconds are never waited for."""
+    limits = Limits(time_s=2, wall_s=60, memory_mb=128)
+    finished = run_program(TOGETHER[what], way=best_way(sys.executable, False), limits=limits)
+    assert (
+        finished.how == {"CPU time": "time", "processes": "ended"}.get(what, "memory") or what == "processes"
+    )
+    found = grade(TOGETHER[what], SUM, time_s=2, wall_s=60, memory_mb=128)
+    assert found.score == 0
+    assert SAYS[what] in found.reason

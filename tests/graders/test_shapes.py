@@ -17,7 +17,7 @@ from judgekit.graders.rules.ifbench.form import emoji, parentheses, quotes, sub_
 from judgekit.graders.rules.literals import literal
 from judgekit.graders.rules.markup import Script
 from judgekit.graders.rules.mathtext import readable, same_words, wordy
-from judgekit.graders.rules.numbers import final_answer
+from judgekit.graders.rules.numbers import final_answer, read_quantity
 from judgekit.graders.rules.text import code_blocks
 from judgekit.graders.rules.trajectory import read_trajectory
 
@@ -64,6 +64,7 @@ SHAPES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "ands": (lambda text: same_words(text, text), "a and " * 100_000),
     "wide data": (shallow, [[0] * 1000] * 1000),
     "an answer and spaces": (final_answer, "#### 1 " * 500 + " " * 60_000),
+    "a reference of blank lines": (read_quantity, "\n" * 200_000),
     "answers and full stops": (final_answer, "answer is " * 3_000 + ". " * 15_000),
     "answers and dashes": (final_answer, "answer: " * 3_000 + "- " * 15_000),
     "answers and options": (choice_of, "#### 1 " * 3_000 + "(A) " * 10_000),

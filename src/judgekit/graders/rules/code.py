@@ -8,6 +8,7 @@ import os
 import re
 import reprlib
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -85,7 +86,9 @@ class Code(Rule):
         network: Literal["off", "forbidden", "on"] = "off",
         max_cases: int = 20,
         stop_after: int | None = None,
+        budget_s: float = 60.0,
         sandbox: str | Sandbox | None = None,
+        isolation: Literal["full", "none"] = "full",
         max_concurrency: int | None = None,
         python: str = sys.executable,
         name: str = "code",
@@ -95,6 +98,8 @@ class Code(Rule):
         if form is not None:
             one_of(name, "form", form, FORMS)
         one_of(name, "network", network, ("off", "forbidden", "on"))
+        one_of(name, "isolation", isolation, ("full", "none"))
+        at_least(name, "budget_s", budget_s, 1.0)
         at_least(name, "time_s", time_s, 0.1)
         wall_s = 3 * time_s if wall_s is None else wall_s
         at_least(name, "wall_s", wall_s, time_s)
@@ -121,13 +126,16 @@ class Code(Rule):
         self.whole = whole
         self.prefix = prefix
         self.limits = Limits(time_s, wall_s, memory_mb, output_kb, processes=processes)
+        self.budget_s = budget_s
         self.network = network
         self.max_cases = max_cases
         self.stop_after = 1 if score == "all" else stop_after
-        self.sandbox: Sandbox = LocalSandbox(python, network == "on") if sandbox is None else sandbox
+        self.sandbox: Sandbox = (
+            LocalSandbox(python, network == "on", isolation == "full") if sandbox is None else sandbox
+        )
         self.max_concurrency = max_concurrency or max(1, os.cpu_count() or 1)
         # longer than programs can make it take: a timeout would be the infrastructure's failure
-        self.timeout_s = max_cases * (wall_s + DELETING_S + 2.0) + 10.0
+        self.timeout_s = budget_s + max_cases * (DELETING_S + 2.0) + 10.0
         if network == "forbidden" and self.isolation()["network"] != "none":
             raise ConfigError(
                 f"{name}: this system cannot block a program's network: install bubblewrap, allow user namespaces, "
@@ -140,6 +148,10 @@ class Code(Rule):
             return self.sandbox.isolation()
         except SandboxError as error:
             raise ConfigError(f"{self.name}: {error}") from None
+
+    def warm_up(self) -> None:
+        """Find out how programs can be isolated. Raises ConfigError if they cannot."""
+        self.isolation()
 
     def grade(self, rollout: Rollout, /) -> Grade:
         try:
@@ -159,10 +171,15 @@ class Code(Rule):
             code = f"{look_up(rollout, self.prefix, '')}\n{code}"
         cases = cases[: self.max_cases]
         network = self.sandbox.isolation()["network"]
+        ends = time.monotonic() + self.budget_s
         passed = failed = checks = 0
         first: str | None = None
         for number, case in enumerate(cases, 1):
             limits = limits_of(case, self.limits)
+            if (left := ends - time.monotonic()) <= 0:
+                first = first or f"case {number}: the time for all cases, {self.budget_s:g} s, is used up"
+                break
+            limits = replace(limits, wall_s=min(limits.wall_s, left))
             finished = self.sandbox.run(code, limits=limits, stdin=case.get("input", ""), job=case.get("job"))
             try:
                 problem = self._problem(finished, case, limits)
@@ -191,6 +208,13 @@ class Code(Rule):
         """Return why a case is not passed; None if it is."""
         if finished.how == "time":
             return f"no end within {limits.wall_s:g} s"
+        if finished.how in ("memory", "processes"):
+            most = (
+                f"{limits.memory_mb} MiB of memory"
+                if finished.how == "memory"
+                else f"{limits.processes} processes"
+            )
+            return f"more than {most}, all its processes together"
         if finished.how == "output":
             return f"more than {self.limits.output_kb} KiB of output"
         job = case.get("job")

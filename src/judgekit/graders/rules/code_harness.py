@@ -64,7 +64,7 @@ def main() -> None:
         exec(PRELUDE, given)
         space.update({name: value for name, value in given.items() if name != "__builtins__"})
     answer: Any = None
-    checks = Checks(job["tests"], job["form"]) if job["kind"] == "tests" else None
+    checks = Checks(job["tests"], job.get("form", "asserts")) if job["kind"] == "tests" else None
     if checks is None or not (answer := checks.missing()):
         if job.get("form") != "insert":
             exec(compile(source, "code.py", "exec"), space)

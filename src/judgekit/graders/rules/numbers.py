@@ -596,7 +596,7 @@ def _only(text: str) -> Quantity | None:
     return _judged(bare, found[0], value).quantity
 
 
-_NAMED = re.compile(r"^[\s$]*([A-Za-z])\s*=\s*[-−]?[\d.,/]+[\s$.]*$", re.MULTILINE)
+_NAMED = re.compile(r"^[ \t$]*+([A-Za-z])[ \t]*+=[ \t]*+[-−]?[\d.,/]++[ \t$]*+$", re.MULTILINE)
 """A line that gives a variable its value."""
 
 

@@ -1,13 +1,10 @@
 """Runs untrusted Python in a separate process, with limits.
 
-Wall time, CPU time, memory, output and the size of each file are always limited; the number of files is not. Further
-isolation depends on the system; it is probed once, and `isolation()` describes it:
-
-- with `bwrap` (bubblewrap): no network, separate process and file trees, everything read-only except the program's
-  folder;
-- else with `unshare`, if user namespaces are allowed: no network, and a separate process tree that ends with the
-  program; with `mount` and `setpriv` everything except its folder is read-only, too;
-- else nothing: the network is open and the program is an ordinary process of the user.
+Wall time, CPU time, memory, processes and output are limited for all processes of a program together, and the size of each
+file; the number of files is not. A program sees a file system of its own: the system and its interpreter, read-only, its
+folder, and an empty /tmp, /dev/shm and /dev. It has no network, and no way to the sockets, processes and folders of the
+machine or of another program. This is done with `bwrap` (bubblewrap) where it is installed, else with `unshare`, `mount`
+and `setpriv`, where the system allows namespaces. Elsewhere there is an error, unless the user asks for plain processes.
 
 If the user is root, each program runs as a user of its own, or else as `nobody`, provided that such a user can run the
 interpreter: it cannot stop, read or change another program, or count among its processes. This contains the bugs of honest
@@ -24,6 +21,7 @@ import json
 import os
 import secrets
 import selectors
+import shlex
 import shutil
 import signal
 import socket
@@ -68,11 +66,15 @@ class Limits:
     """Enforced if the program has its own user or user namespace."""
 
 
+How = Literal["ended", "time", "output", "memory", "processes"]
+"""How a program ended, or which of its limits it broke."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
     """How a program ended."""
 
-    how: Literal["ended", "time", "output"]
+    how: How
     code: int
     output: str
     errors: str
@@ -106,51 +108,124 @@ class Way:
         }
 
 
-_BWRAP = (
-    "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/", "--dev", "/dev",
-    "--proc", "/proc", "--tmpfs", "/tmp", "--bind", "{work}", "{work}", "--chdir", "{work}", "--",
-)  # fmt: skip
-_UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--ipc", "--pid", "--fork", "--kill-child")
-_MOUNTED = """
-set -e
-mount --make-rprivate /
-mount --bind "$0" "$0"
-while read -r _ _ _ _ at _; do
-    case "$at" in "$0"|/proc|/proc/*) ;; *) mount -o remount,bind,ro "$at" 2>/dev/null || test "$at" != / ;; esac
-done < /proc/self/mountinfo
-cd "$0"
-exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs "$@"
-"""
-"""Makes everything except the program's folder read-only, and drops the right to undo it."""
-
-
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc")
+"""What a program sees of the machine, read-only, besides its interpreter."""
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_TMP_MB = 64
+"""Size of a program's own /tmp, and of its /dev/shm."""
+_SPACES = ("--mount", "--ipc", "--pid", "--uts", "--fork", "--kill-child")
 _KILLED = "unshare: sigprocmask unblock failed: Invalid argument\n"
 
 
 @functools.cache
-def best_way(python: str, network: bool) -> Way:
-    """Find the best isolation that works here, by trying each with an empty program."""
+def _kept(python: str) -> tuple[str, ...]:
+    """Return the folders that a program needs to see: the system's, and those of its interpreter."""
+    asked = [python, "-I", "-c", "import sys; print(sys.prefix, sys.base_prefix, sys.exec_prefix, sep='\\n')"]
+    try:
+        folders = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout.split(
+            "\n"
+        )
+    except (OSError, subprocess.SubprocessError):
+        folders = []
+    link = shutil.which(python) or python
+    while link not in folders:  # each link on the way to it
+        folders += [link, os.path.dirname(os.path.dirname(os.path.abspath(link)))]
+        if os.path.islink(link):
+            link = os.path.normpath(os.path.join(os.path.dirname(link), os.readlink(link)))
+    own = {os.path.abspath(folder) for folder in folders if os.path.isdir(folder)} - {"/"}
+    inside = [
+        folder for folder in sorted(own) if not any(folder.startswith(f"{o}/") for o in (*own, *_SYSTEM))
+    ]
+    return (*(folder for folder in _SYSTEM if os.path.lexists(folder)), *inside)
+
+
+def _bubblewrap(python: str, network: bool) -> tuple[str, ...]:
+    shown: list[str] = []
+    for folder in _kept(python):
+        shown += (
+            ("--symlink", os.readlink(folder), folder)
+            if os.path.islink(folder)
+            else ("--ro-bind", folder, folder)
+        )
+    return (
+        "bwrap", "--unshare-all", *(("--share-net",) if network else ()), "--die-with-parent", "--new-session", *shown,
+        "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--bind", "{work}", "{work}", "--chdir", "{work}", "--",
+    )  # fmt: skip
+
+
+def _namespaces(python: str, network: bool, own_user: bool) -> tuple[str, ...]:
+    """Return a command that builds a file system of its own for a program, with `unshare` and `mount`."""
+    root = next(
+        (folder for folder in ("/mnt", "/media", "/srv", "/dev/shm") if os.path.isdir(folder)), "/mnt"
+    )
+    lines = [
+        "set -e; umask 022; PATH=$PATH:/usr/sbin:/sbin; mount --make-rprivate /",
+        f"mount -t tmpfs -o size=1m,mode=755 none {root}; mkdir {root}/dev {root}/proc {root}/tmp {root}/.old",
+    ]
+    for folder in _kept(python):
+        here, there = shlex.quote(folder), shlex.quote(root + folder)
+        if os.path.islink(folder):
+            lines.append(f"ln -s {shlex.quote(os.readlink(folder))} {there}")
+        else:
+            lines.append(f"mkdir -p {there}; mount --rbind {here} {there}")
+    lines += [f"touch {root}/dev/{name}; mount --bind /dev/{name} {root}/dev/{name}" for name in _DEVICES]
+    lines += [
+        f"ln -s /proc/self/fd {root}/dev/fd; mkdir {root}/dev/shm; mount -t proc none {root}/proc",
+        'while read -r _ _ _ _ at _; do case "$at" in'
+        f' {root}|{root}/proc|{root}/dev/*) ;; {root}/*) test ! -e "$at" || mount -o remount,bind,ro "$at" ;; esac; done < /proc/self/mountinfo',
+        *(f"mount -t tmpfs -o size={_TMP_MB}m,mode=1777 none {root}/{name}" for name in ("tmp", "dev/shm")),
+        f'mkdir -p {root}"$0"; mount --bind "$0" {root}"$0"; mount -o remount,ro {root}',
+        f"cd {root}; pivot_root . .old; umount -l .old; cd \"$0\"",
+        "exec setpriv" + (" --reuid {user} --regid {user} --clear-groups" if own_user else "")
+        + ' --bounding-set=-all --inh-caps=-all --no-new-privs "$@"',
+    ]  # fmt: skip
+    user = () if own_user else ("--user", "--map-root-user")
+    net = () if network else ("--net",)
+    return ("unshare", *user, *net, *_SPACES, "--", "sh", "-c", "\n".join(lines), "{work}")
+
+
+@functools.cache
+def best_way(python: str, network: bool, isolated: bool = True) -> Way:
+    """Find the best isolation that works here, by trying each with an empty program.
+
+    *isolated*: raise SandboxError where there is none, instead of starting a plain process.
+    """
     root = os.geteuid() == 0
-    users = [OWN, NOBODY, None] if root else [None]
-    ways: list[Way] = []
-    for user in users:
-        counts = user is not None or not root  # the system does not limit root's processes
-        if not network:
-            mounted = (*_UNSHARE, "--mount", "--mount-proc", "--", "sh", "-c", _MOUNTED, "{work}")
-            ways.append(Way("bwrap", _BWRAP, False, user, counts, True))
-            ways.append(Way("unshare", mounted, False, user, counts, True))
-            ways.append(Way("unshare", (*_UNSHARE, "--mount-proc", "--"), False, user, counts))
-            ways.append(Way("unshare", (*_UNSHARE, "--"), False, user, counts))
-    ways.sort(key=lambda way: not way.read_only)
-    # blocking the network matters more than another user
-    ways += [Way("a plain process", (), True, user, user is not None) for user in users]
+    if isolated:
+        users = [OWN, None] if root else [None]
+        ways = [
+            Way("bwrap", _bubblewrap(python, network), network, user, user is not None or not root, True)
+            for user in users
+        ]
+        if root:
+            ways.append(Way("namespaces", _namespaces(python, network, True), network, OWN, True, True))
+        ways.append(Way("namespaces", _namespaces(python, network, False), network, None, not root, True))
+        ways.sort(key=lambda way: way.user is None)
+    else:
+        users = [OWN, NOBODY, None] if root else [None]
+        ways = [Way("a plain process", (), True, user, user is not None or not root) for user in users]
     for way in ways:
         if way.command and shutil.which(way.command[0]) is None:
             continue
         with contextlib.suppress(SandboxError, OSError, subprocess.SubprocessError):
             if run_program("print('up')", way=way, python=python, limits=Limits()).output == "up\n":
                 return way
+    if isolated and _starts(python):
+        raise SandboxError(NO_ISOLATION)
     raise SandboxError(f"{python} cannot be started")
+
+
+NO_ISOLATION = (
+    "this system lets no program be isolated, as most containers do not: install bubblewrap and allow user namespaces, "
+    "or give sandbox: the URL of a sandbox service, or write isolation: none to run the policy's code as plain processes, "
+    "which can read and stop what their user can"
+)
+
+
+def _starts(python: str) -> bool:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run([python, "-I", "-c", ""], timeout=60, capture_output=True).returncode == 0
+    return False
 
 
 def isolation(python: str = sys.executable, *, network: bool = False) -> dict[str, str]:
@@ -193,9 +268,15 @@ def run_program(
                 os.chown(path, user, user)
         os.chmod(work, 0o777 if user == NOBODY else 0o700)
         finished = _run(
-            [*(part.replace("{work}", str(work)) for part in way.command), python, "-I", "harness.py"],
+            [
+                *(part.replace("{work}", str(work)).replace("{user}", str(user)) for part in way.command),
+                python,
+                "-I",
+                "harness.py",
+            ],
             work,
-            user,
+            # namespaces are made by root, and their last command becomes the user
+            None if any("{user}" in part for part in way.command) else user,
             limits,
             its,
         )
@@ -352,6 +433,9 @@ def _run(
     try:
         how, output, errors = _read(process, limits)
     finally:
+        for child in _children(process.pid):  # the first process of a namespace, without which no other is
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
@@ -364,10 +448,9 @@ def _run(
     return Finished(how, code, output.decode("utf-8", "replace"), said)
 
 
-def _read(
-    process: subprocess.Popen[bytes], limits: Limits
-) -> tuple[Literal["ended", "time", "output"], bytes, bytes]:
-    """Collect the program's output until it ends, times out, or writes too much."""
+def _read(process: subprocess.Popen[bytes], limits: Limits) -> tuple[How, bytes, bytes]:
+    """Collect the program's output until it ends, times out, writes too much, or its processes use too much."""
+    watch = Watch(process.pid, limits)
     deadline = time.monotonic() + limits.wall_s
     most = limits.output_kb << 10
     parts: dict[int, bytearray] = {}
@@ -380,6 +463,8 @@ def _read(
             left = deadline - time.monotonic()
             if left <= 0:
                 return "time", bytes(parts[0]), bytes(parts[1])
+            if (broken := watch.look()) is not None:
+                return broken, bytes(parts[0]), bytes(parts[1])
             ready = selector.select(min(left, 0.1))
             for key, _ in ready:
                 chunk = os.read(key.fd, 65_536)
@@ -394,8 +479,97 @@ def _read(
     while process.poll() is None:
         if time.monotonic() > deadline:
             return "time", bytes(parts[0]), bytes(parts[1])
+        if (broken := watch.look()) is not None:
+            return broken, bytes(parts[0]), bytes(parts[1])
         time.sleep(0.005)
     return "ended", bytes(parts[0]), bytes(parts[1])
+
+
+class Watch:
+    """Sums up what a program's processes use together: each one has its own limits, but may start others."""
+
+    def __init__(self, pid: int, limits: Limits) -> None:
+        self.pid, self.limits = pid, limits
+        self._next = time.monotonic() + WATCH_S
+
+    def look(self) -> How | None:
+        """Return the limit that they have broken together, if it is time to look again."""
+        now = time.monotonic()
+        if now < self._next:
+            return None
+        found = self._broken()
+        # looking takes a tenth of the time, at most
+        self._next = time.monotonic() + max(WATCH_S, 10 * (time.monotonic() - now))
+        return found
+
+    def _broken(self) -> How | None:
+        pids = _family(self.pid)
+        if len(pids) > self.limits.processes + len(_LAUNCHERS):
+            return "processes"
+        seconds = 0.0
+        resident = 0
+        for pid in pids:
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+                seconds += sum(map(int, fields[11:15])) / _TICKS
+                resident += int(fields[21]) * _PAGE
+        if seconds > max(1, int(self.limits.time_s + 0.999)) + 0.5:
+            return "time"
+        most = self.limits.memory_mb << 20
+        memory = _memory_files(pids)
+        # what processes share counts once, which takes longer to find out
+        if resident + memory > most and sum(map(_own_memory, pids)) + memory > most:
+            return "memory"
+        return None
+
+
+WATCH_S = 0.2
+"""Seconds between two looks at a program's processes."""
+_LAUNCHERS = ("unshare", "bwrap")
+_TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (OSError, ValueError):
+        return []
+
+
+def _family(pid: int) -> list[int]:
+    """Return a process and all that descend from it."""
+    parents: dict[int, list[int]] = {}
+    with contextlib.suppress(OSError):
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                stat_ = Path(f"/proc/{name}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+                parents.setdefault(int(stat_[1]), []).append(int(name))
+    found = [pid]
+    for one in found:
+        found.extend(parents.get(one, ()))
+    return found
+
+
+def _own_memory(pid: int) -> int:
+    """Return a process's share of what it and others hold in memory, in bytes."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss_Anon:"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
+def _memory_files(pids: Sequence[int]) -> int:
+    """Return the bytes of the memory files that processes have open, each file once."""
+    files: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(f"/proc/{pid}/fd/{name}").startswith("/memfd:"):
+                        found = os.stat(f"/proc/{pid}/fd/{name}")
+                        files[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return sum(files.values())
 
 
 def _answer(folder: int, secret: str, limits: Limits) -> tuple[Any, bool]:

@@ -15,13 +15,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from judgekit.errors import ConfigError
 from judgekit.graders.rules.sandbox import (
     ENVELOPE,
     Finished,
+    How,
     Limits,
     SandboxError,
     best_way,
@@ -56,15 +57,17 @@ class LocalSandbox:
     python: str = sys.executable
     network: bool = False
     """Whether programs may use the network."""
+    isolated: bool = True
+    """Whether to refuse to run them as plain processes."""
 
     def run(
         self, code: str, *, limits: Limits, stdin: str = "", job: Mapping[str, Any] | None = None
     ) -> Finished:
-        way = best_way(self.python, self.network)
+        way = best_way(self.python, self.network, self.isolated)
         return run_program(code, way=way, python=self.python, limits=limits, stdin=stdin, job=job)
 
     def isolation(self) -> dict[str, str]:
-        return best_way(self.python, self.network).isolation()
+        return best_way(self.python, self.network, self.isolated).isolation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class RemoteSandbox:
             raise SandboxError(f"the sandbox at {self.url} failed: {str(reply.get('message'))[:200]}")
         files = files if isinstance(files, Mapping) else {}
         output = str(result.get("stdout") or "")
-        how: Literal["ended", "time", "output"] = "ended"
+        how: How = "ended"
         if result.get("status") == "TimeLimitExceeded":
             how = "time"
         elif len(output.encode("utf-8", "replace")) > limits.output_kb << 10:

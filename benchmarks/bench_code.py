@@ -1,0 +1,137 @@
+"""Is only the right program paid, does the sandbox hold what the docs say, and what does a bad rollout cost at most?
+
+    make bench-code
+
+`wrong_paid`, `right_refused`, `nothing_ran_paid`: programs of `code_rows`, in the forms of public data sets.
+`differs`: ways out of the sandbox of which a level of isolation holds more or less than docs/security.md says.
+`worst_over_budget`: the longest time of a rollout that sleeps, forks or fills memory, over its budget.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from code_escapes import KINDS, LEVELS, attempts, holds, scene, ways
+from code_rows import FORMS, NOTHING, Form, programs
+from common import finish, machine, reported
+
+from judgekit import Abstained, Graded, Rollout
+from judgekit.graders import Code
+
+SECURITY = Path(__file__).parents[1] / "docs" / "security.md"
+BUDGET_S = 6.0
+COSTLY = {
+    "sleeps": "import time\ntime.sleep(1000)\n",
+    "forks": "import os, time\nfor _ in range(500):\n    try:\n        if os.fork() == 0: time.sleep(1000)\n    except OSError: pass\ntime.sleep(1000)\n",
+    "fills memory": "import os, time\nfor _ in range(20):\n    if os.fork() == 0:\n        b = bytearray(100 << 20); b[::4096] = b'x' * len(b[::4096]); time.sleep(1000)\ntime.sleep(1000)\n",
+}
+
+
+def graded(code: Code, form: Form, program: str) -> Any:
+    return code.grade(Rollout(response=f"```python\n{program}```", ground_truth=form.truth, extra=form.extra))
+
+
+def documented() -> dict[str, list[bool]]:
+    """Read the table of docs/security.md: for each kind, what each level holds."""
+    rows = [
+        line.strip("| \n").split("|")
+        for line in SECURITY.read_text("utf-8").splitlines()
+        if line.startswith("| ")
+    ]
+    return {cells[0].strip(): [cell.strip() == "held" for cell in cells[1:]] for cells in rows if cells[0].strip() in KINDS}  # fmt: skip
+
+
+def forms() -> dict[str, Any]:
+    code, short = Code(time_s=10.0, wall_s=60.0), Code(time_s=1.0, wall_s=1.5)
+    jobs = [(name, "right", form.right, code) for name, form in FORMS.items()]
+    for name, form in FORMS.items():
+        jobs += [
+            (name, kind, text, short if kind == "sleeping" else code) for kind, text in programs(form).items()
+        ]
+    with ThreadPoolExecutor(2) as threads:
+        grades = list(threads.map(lambda job: graded(job[3], FORMS[job[0]], job[2]), jobs))
+        nothing = [
+            (what, threads.submit(graded, code, Form("", truth), program))
+            for what, truth in NOTHING.items()
+            for program in (FORMS["HumanEval"].right, "x = 1\n")
+        ]
+        ran = [(what, job.result()) for what, job in nothing]
+    refused = [j[:2] for j, g in zip(jobs, grades, strict=True) if j[1] == "right" and not (isinstance(g, Graded) and g.score == 1.0)]  # fmt: skip
+    paid = [j[:2] for j, g in zip(jobs, grades, strict=True) if j[1] != "right" and not (isinstance(g, Graded) and g.score == 0.0)]  # fmt: skip
+    unpaid = [what for what, grade in ran if not isinstance(grade, Abstained)]
+    for name, problems in (("refused", refused), ("paid", paid), ("paid though nothing ran", unpaid)):
+        for problem in problems:
+            print(f"{name}: {problem}")
+    return {
+        "forms": len(FORMS),
+        "kinds_of_programs": 6,
+        "programs": len(jobs),
+        "wrong_paid": len(paid),
+        "right_refused": len(refused),
+        "nothing_ran_paid": len(unpaid),
+    }
+
+
+def escapes() -> dict[str, Any]:
+    told = documented()
+    tried = differs = 0
+    found = ways()
+    with scene() as at:
+        every = attempts(at)
+        for level, way in found.items():
+            for name, (kind, code) in every.items():
+                tried += 1
+                held = holds(way, kind, code, at)
+                # where nothing is held for sure, an attempt may fail for reasons of its own
+                expected = told[kind][LEVELS.index(level)] if kind in told else None
+                if expected is None or (expected and not held):
+                    differs += 1
+                    print(f"{level}: {name}: {'held' if held else 'not held'}, the docs say otherwise")
+            for kind in KINDS:
+                if not told.get(kind, [True] * 4)[LEVELS.index(level)]:
+                    mine = [code for k, code in every.values() if k == kind]
+                    if all(holds(way, kind, code, at) for code in mine):
+                        differs += 1
+                        print(f"{level}: {kind}: held, the docs say that it is not")
+    return {"escapes": len(every), "levels": list(found), "tried": tried, "differs": differs}
+
+
+def costs() -> float:
+    """Return the longest time of a bad rollout over its budget."""
+    code = Code(time_s=3.0, wall_s=5.0, memory_mb=256, budget_s=BUDGET_S)
+    code.warm_up()
+    worst = 0.0
+    for name, program in COSTLY.items():
+        start = time.monotonic()
+        form = Form("", {"inputs": ["1"] * 20, "outputs": ["1"] * 20})
+        grade = graded(code, form, program)
+        share = (time.monotonic() - start) / BUDGET_S
+        worst = max(worst, share)
+        print(f"a rollout that {name}: {share * BUDGET_S:.1f} s of {BUDGET_S:g}, {grade.reason}")
+    return worst
+
+
+def main() -> None:
+    print(machine())
+    print(Code().isolation())
+    figures: dict[str, Any] = {**forms(), **escapes(), "worst_over_budget": costs()}
+    figures["isolation"] = Code().isolation()
+    finish(
+        figures,
+        {
+            "forms": (">=", 18),
+            "wrong_paid": ("==", 0),
+            "right_refused": ("==", 0),
+            "nothing_ran_paid": ("==", 0),
+            "escapes": (">=", 60),
+            "differs": ("==", 0),
+            "worst_over_budget": ("<=", 1.2),
+        },
+    )
+
+
+if __name__ == "__main__":
+    reported(main)
