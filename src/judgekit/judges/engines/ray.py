@@ -18,7 +18,6 @@ import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import Context
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -325,7 +324,7 @@ class _Replica:
         self._namespace = namespace
         self._gone = False
         """Whether the actor has ended for good; another may have its name by now."""
-        self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, _Link] = WeakKeyDictionary()
+        self._link: _Link | None = None
         self._looking: asyncio.Task[None] | None = None
         self.sequences: int | None = None
         """Requests that its engine runs at once, as far as it was asked."""
@@ -333,10 +332,9 @@ class _Replica:
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         if self._gone:
             await self._look_up()
-        loop = asyncio.get_running_loop()
-        link = self._links.get(loop)
-        if link is None or link.handle is not self._handle:
-            link = self._links[loop] = _Link(self._handle, self.name, self._lost)
+        link = self._link
+        if link is None or link.handle is not self._handle or link.loop is not asyncio.get_running_loop():
+            link = self._link = _Link(self._handle, self.name, self._lost)
         return await link.ask(request)
 
     async def start(self) -> None:
@@ -401,8 +399,8 @@ class _Replica:
     async def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
-        link = self._links.pop(asyncio.get_running_loop(), None)
-        if link is not None:
+        link, self._link = self._link, None
+        if link is not None and link.loop is asyncio.get_running_loop():
             await link.close()
 
     async def _call(self, ref: Any) -> Any:
@@ -435,10 +433,11 @@ class _Replica:
 
 
 class _Link:
-    """Connects one event loop with one actor; batches requests and answers."""
+    """Connects the running event loop with one actor; batches requests and answers."""
 
     def __init__(self, handle: Any, name: str, lost: Callable[[Exception], None]) -> None:
         self.handle = handle
+        self.loop = asyncio.get_running_loop()
         self._name = name
         self._lost = lost
         """Is told every error of the actor's."""
