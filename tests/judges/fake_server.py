@@ -171,7 +171,8 @@ class FakeServer:
             "completion_tokens": 1,
             "prompt_tokens_details": {"cached_tokens": 4},
         }
-        return web.json_response({"choices": make(body), "usage": usage})
+        named = {"id": f"cmpl-{request.headers['X-Request-Id']}"} if "vllm" in self.kind else {}
+        return web.json_response({**named, "choices": make(body), "usage": usage})
 
     def hold(self) -> tuple[asyncio.Event, asyncio.Event]:
         """Let requests wait; returns what tells that one has arrived, and what lets them go on."""

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from judgekit.errors import JudgeUnavailable
 from judgekit.judges.engines.http import Server
@@ -159,3 +160,32 @@ async def test_a_name_that_is_none_is_an_error_of_ours() -> None:
         await server.post("/chat/completions", {})
     assert (await server.healthy(), await server.page("/metrics")) == (False, None)
     await server.close()
+
+
+async def test_the_reply_to_another_request_is_no_reply() -> None:
+    """A proxy that mixes replies up: with the retries that users have, every verdict is that of its own rollout."""
+    waiting: list[tuple[asyncio.Future[web.StreamResponse], web.StreamResponse]] = []
+
+    async def swapped(request: web.Request) -> web.StreamResponse:
+        own = await server.well(request)
+        waiting.append((asyncio.get_running_loop().create_future(), own))
+        mine = waiting[-1][0]
+        if len(waiting) == 2:
+            (first, one), (second, other) = waiting
+            first.set_result(other)
+            second.set_result(one)
+            server.fault = None
+        return await mine
+
+    async with FakeServer("vllm") as server:
+        api = Server(server.url)
+        body = {"max_tokens": 1, "messages": [{"role": "user", "content": "a candidate"}]}
+        assert (await api.post("/chat/completions", body))["choices"]
+        server.fault = swapped
+        outcomes = await asyncio.gather(
+            *(api.post("/chat/completions", body) for _ in range(2)), return_exceptions=True
+        )
+        assert [type(outcome) for outcome in outcomes] == [JudgeUnavailable] * 2
+        assert "another request" in str(outcomes[0])
+        assert (await api.post("/chat/completions", body))["choices"]
+        await api.close()

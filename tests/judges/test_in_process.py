@@ -270,9 +270,9 @@ async def test_a_warm_up_that_fails_is_no_failure_of_the_model(
 
 async def test_loading_counts_against_no_evaluation(loader: Loader) -> None:
     """Where nothing was started before; and where the engine dies between two evaluations, without layers."""
-    loader.seconds = 0.6
+    loader.seconds = 2.0
     judge = VLLMJudge()
-    runner = GradingRunner({"judge": JudgeGrader(judge)}, timeout_s=0.2)
+    runner = GradingRunner({"judge": JudgeGrader(judge)}, timeout_s=1.0)
     rollouts = [Rollout(prompt="p", ground_truth="1", response=f"text {i}") for i in range(4)]
     assert [r.reward for r in await runner.run(rollouts)] == [1.0] * 4
     loader.engines[0].dead = True

@@ -86,6 +86,23 @@ async def test_http_reads_what_the_engine_in_process_reads(
                     assert b.label_mass == pytest.approx(a.label_mass, rel=1e-3)
 
 
+async def test_the_server_says_which_request_it_answers(replica: Replica) -> None:
+    """By this, the reply to another request is known: see `Server.post`."""
+    async with judge_for(replica) as judge:
+        (model,) = [entry["id"] for entry in await judge.server.models() if "-judgekit" not in entry["id"]][
+            :1
+        ]
+        turn = [{"role": "user", "content": "a"}]
+        for path, asked in (
+            ("/completions", {"prompt": "a"}),
+            ("/chat/completions", {"messages": turn}),
+            ("/chat/completions/batch", {"messages": [turn, turn]}),
+        ):
+            body = {"model": model, "max_tokens": 1, **asked}
+            answer = await judge.server.post(path, body, headers={"X-Request-Id": "mine"})
+            assert "mine" in answer["id"], path
+
+
 async def test_short_texts_that_travel_together_are_as_when_they_travel_alone(
     replica: Replica, random_model: Path
 ) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime
@@ -46,6 +47,8 @@ _MOST_BYTES = 64 << 20
 """Longest body that is read, uncompressed."""
 
 _MOST_CONNECTIONS = 1024
+_SENT = re.compile("judgekit-[0-9a-f]{32}")
+"""What our requests are called."""
 _MUTE = 3
 """A server that has not told its load so many times in a row has no such page."""
 _COUNTERS = (
@@ -110,8 +113,18 @@ class Server:
         root: bool = False,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """POST *body*; returns the server's JSON object."""
-        return await self._exchange("POST", path, body, root, headers)
+        """POST *body*; returns the server's JSON object. Raises JudgeUnavailable if it answers another of our requests.
+
+        vLLM repeats the header in the answer's `id`, so that a proxy which mixes replies up is found.
+        """
+        sent = f"judgekit-{secrets.token_hex(16)}"
+        answer = await self._exchange("POST", path, body, root, {"X-Request-Id": sent, **(headers or {})})
+        answered = _SENT.search(str(answer.get("id", "")))
+        if answered is not None and answered[0] != sent:
+            raise JudgeUnavailable(
+                f"{self} sent the reply to another request: does a proxy before it mix replies up?"
+            )
+        return answer
 
     async def call(self, path: str) -> None:
         """POST to *path* below the server's root, and read nothing. Raises as `post` does."""
