@@ -149,7 +149,8 @@ def _bubblewrap(python: str, network: bool) -> tuple[str, ...]:
         )
     return (
         "bwrap", "--unshare-all", *(("--share-net",) if network else ()), "--die-with-parent", "--new-session", *shown,
-        "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--bind", "{work}", "{work}", "--chdir", "{work}", "--",
+        "--dev", "/dev", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--tmpfs", "/tmp",
+        "--bind", "{work}", "{work}", "--chdir", "{work}", "--remount-ro", "/", "--cap-drop", "ALL", "--",
     )  # fmt: skip
 
 
@@ -171,10 +172,12 @@ def _namespaces(python: str, network: bool, own_user: bool) -> tuple[str, ...]:
     lines += [f"touch {root}/dev/{name}; mount --bind /dev/{name} {root}/dev/{name}" for name in _DEVICES]
     lines += [
         f"ln -s /proc/self/fd {root}/dev/fd; mkdir {root}/dev/shm; mount -t proc none {root}/proc",
+        f"for name in sys sysrq-trigger irq bus fs; do at={root}/proc/$name; test ! -e $at ||"
+        " { mount --bind $at $at; mount -o remount,bind,ro $at; }; done",
         'while read -r _ _ _ _ at _; do case "$at" in'
         f' {root}|{root}/proc|{root}/dev/*) ;; {root}/*) test ! -e "$at" || mount -o remount,bind,ro "$at" ;; esac; done < /proc/self/mountinfo',
         *(f"mount -t tmpfs -o size={_TMP_MB}m,mode=1777 none {root}/{name}" for name in ("tmp", "dev/shm")),
-        f'mkdir -p {root}"$0"; mount --bind "$0" {root}"$0"; mount -o remount,ro {root}',
+        f'mkdir -p {root}"$0"; mount --bind "$0" {root}"$0"; mount -o remount,bind,ro {root}',
         f"cd {root}; pivot_root . .old; umount -l .old; cd \"$0\"",
         "exec setpriv" + (" --reuid {user} --regid {user} --clear-groups" if own_user else "")
         + ' --bounding-set=-all --inh-caps=-all --no-new-privs "$@"',
