@@ -35,8 +35,13 @@ class Code(Rule):
       TACO), or groups of these (CodeContests' `public_tests`, …; Codeforces' `official_tests`); with `"fn_name"` the function of that name, or the method of `Solution`, is called instead (the
       input is the list of its arguments, or one JSON value per line as in LiveCodeBench, whose packed
       `private_test_cases` are read as plain data: nothing in them is run);
-    - tests: `["assert f(1) == 2", …]`, `{"test_list": […], "test_setup_code": …}` (MBPP), or
-      `{"test": "def check(candidate): …", "entry_point": "f"}` (HumanEval).
+    - tests: `["assert f(1) == 2", …]`, `{"test_list": […], "test_setup_code": …}` (MBPP),
+      `{"test": "def check(candidate): …", "entry_point": "f"}` (HumanEval; the entry point is an expression, or at
+      `extra.entry_point`), unittest classes, pytest functions without fixtures, doctests, DS-1000's `code_context`. They
+      may import the program as `solution`.
+
+    A test counts only if it ran: tests in which nothing runs are an abstention with the reason. *form*: the form that the
+    cases must have (stdio, calls, asserts, check, unittest, pytest, doctest, insert); the metadata say which it is.
 
     Every case runs in a separate process with limits on CPU time (*time_s*, rounded up to whole seconds), wall time
     (*wall_s*, by default three times that), memory, output, file size and, if the system can count them,
@@ -50,6 +55,9 @@ class Code(Rule):
     all of them may have limits of their own, `time_limit` (seconds, or text such as "2 seconds") and `memory_limit`
     (megabytes, or bytes if above 100,000); they hold where they are lower than the grader's. *prefix*: dotted path of code to put before the response's (starter
     code). Abstains without cases.
+
+    *budget_s*: wall time of all cases of a rollout together. *isolation*: "none" runs programs as plain processes, where
+    the system isolates none.
 
     *sandbox*: the URL of a service that speaks SandboxFusion's `run_code`, or an object with the methods of
     `judgekit.graders.rules.sandboxes.Sandbox`; by default programs run on this machine. A service that fails is an
