@@ -249,6 +249,13 @@ with contextlib.suppress(ProcessLookupError):
     assert best_way(PUBLIC_PYTHON, False).isolation()["user"] == "its own"
 
 
+def test_an_interpreter_in_tmp_and_behind_a_link_is_seen(tmp_path: Path) -> None:
+    """A program has a /tmp of its own; a clone with its environment may stand in the machine's."""
+    (tmp_path / "env").symlink_to(sys.prefix)
+    assert str(tmp_path).startswith(tempfile.gettempdir())
+    assert best_way(str(tmp_path / "env" / "bin" / "python"), False).read_only
+
+
 def test_a_sandbox_that_does_not_start_is_a_failure_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SandboxError, match="did not start"):
         run_program("", way=Way("odd", ("sh", "-c", "echo odd >&2; exit 1"), True), limits=Limits())

@@ -144,12 +144,13 @@ def _bubblewrap(python: str, network: bool) -> tuple[str, ...]:
     for folder in _kept(python):
         shown += (
             ("--symlink", os.readlink(folder), folder)
-            if os.path.islink(folder)
+            if folder in _SYSTEM and os.path.islink(folder)
             else ("--ro-bind", folder, folder)
         )
     return (
-        "bwrap", "--unshare-all", *(("--share-net",) if network else ()), "--die-with-parent", "--new-session", *shown,
-        "--dev", "/dev", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--tmpfs", "/tmp",
+        "bwrap", "--unshare-all", *(("--share-net",) if network else ()), "--die-with-parent", "--new-session",
+        "--tmpfs", "/tmp", *shown,  # in this order: an interpreter may stand in /tmp
+        "--dev", "/dev", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys",
         "--bind", "{work}", "{work}", "--chdir", "{work}", "--remount-ro", "/", "--cap-drop", "ALL", "--",
     )  # fmt: skip
 
@@ -161,22 +162,23 @@ def _namespaces(python: str, network: bool, own_user: bool) -> tuple[str, ...]:
     )
     lines = [
         "set -e; umask 022; PATH=$PATH:/usr/sbin:/sbin; mount --make-rprivate /",
-        f"mount -t tmpfs -o size=1m,mode=755 none {root}; mkdir {root}/dev {root}/proc {root}/tmp {root}/.old",
+        f"mount -t tmpfs -o size=1m,mode=755 none {root}; mkdir -p {root}/dev/shm {root}/proc {root}/tmp {root}/.old",
+        # before the interpreter, which may stand in one of them
+        *(f"mount -t tmpfs -o size={_TMP_MB}m,mode=1777 none {root}/{name}" for name in ("tmp", "dev/shm")),
     ]
     for folder in _kept(python):
         here, there = shlex.quote(folder), shlex.quote(root + folder)
-        if os.path.islink(folder):
+        if folder in _SYSTEM and os.path.islink(folder):
             lines.append(f"ln -s {shlex.quote(os.readlink(folder))} {there}")
         else:
             lines.append(f"mkdir -p {there}; mount --rbind {here} {there}")
     lines += [f"touch {root}/dev/{name}; mount --bind /dev/{name} {root}/dev/{name}" for name in _DEVICES]
     lines += [
-        f"ln -s /proc/self/fd {root}/dev/fd; mkdir {root}/dev/shm; mount -t proc none {root}/proc",
+        f"ln -s /proc/self/fd {root}/dev/fd; mount -t proc none {root}/proc",
         f"for name in sys sysrq-trigger irq bus fs; do at={root}/proc/$name; test ! -e $at ||"
         " { mount --bind $at $at; mount -o remount,bind,ro $at; }; done",
         'while read -r _ _ _ _ at _; do case "$at" in'
-        f' {root}|{root}/proc|{root}/dev/*) ;; {root}/*) test ! -e "$at" || mount -o remount,bind,ro "$at" ;; esac; done < /proc/self/mountinfo',
-        *(f"mount -t tmpfs -o size={_TMP_MB}m,mode=1777 none {root}/{name}" for name in ("tmp", "dev/shm")),
+        f' {root}|{root}/proc|{root}/tmp|{root}/dev/*) ;; {root}/*) test ! -e "$at" || mount -o remount,bind,ro "$at" ;; esac; done < /proc/self/mountinfo',
         f'mkdir -p {root}"$0"; mount --bind "$0" {root}"$0"; mount -o remount,bind,ro {root}',
         f"cd {root}; pivot_root . .old; umount -l .old; cd \"$0\"",
         "exec setpriv" + (" --reuid {user} --regid {user} --clear-groups" if own_user else "")
