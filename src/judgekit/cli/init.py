@@ -49,7 +49,8 @@ TASKS = {
     "code": Task(
         "a program to write; `ground_truth` holds the test cases",
         """\
-  # the share of test cases that the program passes, in a process of its own
+  # the share of test cases that the program passes, in a sandbox. Ordinary containers forbid it: install bubblewrap and allow
+  # user namespaces, give sandbox: the URL of a sandbox service, or write isolation: none (plain processes of your user)
   passes: {use: code}
   format: {use: code_block}
 """,
