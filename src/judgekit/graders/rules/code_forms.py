@@ -207,35 +207,46 @@ def recognise(text: str, has_entry: bool) -> Tests:
     if alone:
         if any(isinstance(n, ast.AsyncFunctionDef) for n in tree.body):
             return Tests(None, why="the tests are asynchronous")
-        wants = next((f"{f.name} takes {name}" for f in alone for name in _fixtures(f)), None)
-        if wants is not None:
-            return Tests(None, why=f"fixtures are not made: {wants}")
-        if methods or any(map(_does_something, alone)):
-            return Tests("pytest", sure or any(_does_something(f) and not _skips(f) for f in alone))
-        return Tests(None, why="no test function checks anything")
+        return _pytest(alone, methods, sure)
     if methods:
         return Tests("unittest", sure)
     check = functions.get("check")
     if check is not None and check.args.args and "check" not in called:
-        if not has_entry:
-            return Tests(None, why="check(candidate) needs an entry point: the reference has no entry_point")
-        if not any(isinstance(n, ast.Name) and n.id == check.args.args[0].arg for n in ast.walk(check)):
-            return Tests(None, why="check does nothing with its candidate")
-        return Tests("check", True)
+        return _check(check, has_entry)
+    return _asserts(tree, functions)
+
+
+def _pytest(alone: Sequence[ast.FunctionDef], methods: Sequence[ast.FunctionDef], sure: bool) -> Tests:
+    """Of test functions, and methods of test classes beside them. *sure*: whether one of the methods runs in any case."""
+    wants = next((f"{f.name} takes {name}" for f in alone for name in _fixtures(f)), None)
+    if wants is not None:
+        return Tests(None, why=f"fixtures are not made: {wants}")
+    if methods or any(map(_does_something, alone)):
+        return Tests("pytest", sure or any(_does_something(f) and not _skips(f) for f in alone))
+    return Tests(None, why="no test function checks anything")
+
+
+def _check(check: ast.FunctionDef, has_entry: bool) -> Tests:
+    if not has_entry:
+        return Tests(None, why="check(candidate) needs an entry point: the reference has no entry_point")
+    if not any(isinstance(n, ast.Name) and n.id == check.args.args[0].arg for n in ast.walk(check)):
+        return Tests(None, why="check does nothing with its candidate")
+    return Tests("check", True)
+
+
+def _asserts(tree: ast.Module, functions: Mapping[str, ast.FunctionDef]) -> Tests:
     if any(isinstance(node, ast.Assert) for node in tree.body):
         return Tests("asserts", True)
-    runs = any(
-        isinstance(node, ast.Assert)
-        or (
-            isinstance(node, ast.Call)
-            and (
-                "assert" in (name := _called(node)).lower()
-                or (name in functions and _does_something(functions[name]))
-            )
-        )
-        for node in _outside(tree.body)
-    )
-    return Tests("asserts") if runs else Tests(None, why="nothing in the tests runs: they only define")
+
+    def checks(node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return isinstance(node, ast.Assert)
+        name = _called(node)
+        return "assert" in name.lower() or (name in functions and _does_something(functions[name]))
+
+    if any(map(checks, _outside(tree.body))):
+        return Tests("asserts")
+    return Tests(None, why="nothing in the tests runs: they only define")
 
 
 def _doctest(text: str) -> Tests:
