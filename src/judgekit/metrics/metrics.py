@@ -85,7 +85,9 @@ class Metrics:
     def timings(self, name: str) -> Timings:
         """Return what was measured of a grader's latest evaluations."""
         timings = self._since.timings
-        return timings.get(name) or timings.setdefault(name, Timings(*(deque(maxlen=_KEPT) for _ in "123")))
+        return timings.get(name) or timings.setdefault(
+            name, Timings(deque(maxlen=_KEPT), deque(maxlen=_KEPT), deque(maxlen=_KEPT))
+        )
 
     def add(self, result: RewardResult, rollout: Rollout, number: int | None = None) -> None:
         """Count a result. *number*: its rollout's, see `begin`."""
