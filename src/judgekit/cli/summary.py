@@ -111,8 +111,9 @@ def print_summary(
     for name in counts.graders:
         if (share := metrics.starved(name)) > _STARVED:
             say(
-                f"{name}: its engine would have run more requests while rollouts waited, {100 * share:.0f} % of the time: leave "
-                "max_concurrency out, of the runner and of the judge's layers, or raise it"
+                f"{name}: its engine would have run more requests while rollouts waited, {100 * share:.0f} % of the time: a number "
+                "for max_concurrency, of the runner or in the judge's layers, is too low; without one, a short run ends before "
+                "the right one is found out"
             )
     for line in problems(results):
         say(line)
