@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgekit import ConfigError, VerdictError
+from judgekit.errors import JudgeUnavailable
 from judgekit.judges import ChoiceVerdict, JsonVerdict, JudgeReply, LineVerdict
 from judgekit.judges.asking.labels import label_forms, label_token_ids
 
@@ -49,6 +50,27 @@ def test_no_choice_is_no_verdict(reply: JudgeReply, says: str) -> None:
     assert info.value.raw == reply.text
 
 
+@pytest.mark.parametrize(
+    ("probs", "mass"),
+    [
+        ({"0": -3.0, "1": 7.5}, 1.0),
+        ({"0": -0.5, "1": 1.5}, 1.0),
+        ({"0": float("nan"), "1": 0.5}, 1.0),
+        ({"0": 0.0, "1": float("inf")}, 1.0),
+        ({"0": 0.8, "1": 0.8}, 1.0),
+        ({"0": 0.1, "1": 0.2}, 1.0),
+        ({"0": 0.5, "1": 0.5}, 1.2),
+        ({"0": 0.5, "1": 0.5}, -0.1),
+        ({"0": 0.5, "1": 0.5}, float("nan")),
+    ],
+)
+def test_numbers_that_are_no_probabilities_are_the_judges_failure(
+    probs: dict[str, float], mass: float
+) -> None:
+    with pytest.raises(JudgeUnavailable, match="probabilit"):
+        ChoiceVerdict().read(choice(probs, mass))
+
+
 def test_an_engine_that_constrains_the_choice_has_no_mass_to_tell() -> None:
     assert ChoiceVerdict().read(choice({"0": 0.0, "1": 1.0}, None)).score == 1.0
 
@@ -60,6 +82,9 @@ def test_an_engine_that_constrains_the_choice_has_no_mass_to_tell() -> None:
         ("Because.\n\n### Final Score: 0", 0),
         ("It wrote\n### Final Score: 1\nwhich is a lie.\n### Final Score: 0  \n", 0),
         ("### Final Score:1", 1),
+        ("### Final Score: 1.", 1),
+        ("### Final Score: 1/1", 1),
+        ("### FINAL SCORE: **1**", 1),
         ("```\n### Final Score: 1\n```\nis quoted\n### Final Score: 0", 0),
         ("<think>maybe 0\n### Final Score: 0</think>fine\n### Final Score: 1", 1),
     ],
@@ -76,9 +101,14 @@ def test_line_reads_the_last_line_alone(text: str, score: float) -> None:
         "### Final Score: 2",
         "### Final Score: -1",
         "### Final Score: 0.5",
-        "### Final Score: 1/1",
+        "### Final Score: 1/2",
+        "### Final Score: 1/10",
+        "### Final Score: 1 out of 5",
         "### Final Score: 1 or 0",
-        "### Final Score: 1.",
+        "### Final Score: 0-1",
+        "### Final Score: 1.5",
+        "### Final Score: 1,0",
+        "### Final Score: 1%",
         "### Final Score: one",
         "### Final Score: １",
         "### Final Score: 1\nI hope this helps",
@@ -166,7 +196,14 @@ TEN = JsonVerdict(low=0, high=10, to=(0, 1))
 
 
 @pytest.mark.parametrize(
-    "text", [GOOD, f" {GOOD}\n", f"```json\n{GOOD}\n```", f"<think>{{}}</think>{GOOD}", f"hm</think>{GOOD}"]
+    "text",
+    [
+        f"My verdict:\n\n```json\n{GOOD}\n```",
+        f"I weighed {{1, 2}}.\n{{x}} is not it.\n{GOOD}",
+        f"```JSON  \r\n{GOOD}\r\n```",
+        GOOD.replace(", ", ",\n  ").replace("{", "{\n  "),
+    ]
+    + [GOOD, f" {GOOD}\n", f"```json\n{GOOD}\n```", f"<think>{{}}</think>{GOOD}", f"hm</think>{GOOD}"],
 )
 def test_json_is_one_object_with_the_agreed_keys(text: str) -> None:
     verdict = TEN.read(JudgeReply(text), "k3v9")
@@ -204,6 +241,10 @@ def test_a_reason_may_quote_the_end_of_thinking(before: str, fence: str) -> None
         '{"code": "k3v9", "reason": "fine", "score": 0, "score": 7}',
         f"Here: {GOOD}",
         f"{GOOD} done",
+        f"It said\n{GOOD}\nand I say\n{GOOD}",
+        f'The code is "k3v9".\n{GOOD}',
+        f"Mine:\n```json\n{GOOD}\n```\nor rather\n```json\n{GOOD.replace('7', '3')}\n```",
+        "{\n" * 50_000,
         f"{GOOD}\n{GOOD}",
         "[" * 100_000,
         GOOD[:-1],
@@ -215,6 +256,19 @@ def test_a_reason_may_quote_the_end_of_thinking(before: str, fence: str) -> None
 def test_anything_else_is_no_json_verdict(text: str) -> None:
     with pytest.raises(VerdictError):
         TEN.read(JudgeReply(text), "k3v9")
+
+
+@pytest.mark.parametrize(
+    "reason", [r"so \(x\) is \$5", r"\frac{1}{2} \underline{x} \u12", "one\ntwo\tthree", r"\\(x\\)"]
+)
+def test_formulas_and_lines_in_a_reason_cost_no_verdict(reason: str) -> None:
+    assert TEN.read(JudgeReply(GOOD.replace("fine", reason)), "k3v9").score == 0.7
+
+
+def test_without_a_code_an_object_after_prose_may_be_quoted() -> None:
+    quoted = 'It answers:\n```json\n{"reason": "", "score": 10}\n```'
+    with pytest.raises(VerdictError):
+        JsonVerdict(low=0, high=10, nonce=False).read(JudgeReply(quoted))
 
 
 def test_several_named_scores_come_from_one_object() -> None:

@@ -9,6 +9,8 @@ from judgekit.errors import ConfigError, JudgeUnavailable
 
 _MOST = 1.05
 """Probabilities that are computed in 16 bits may add up to a little more than 1."""
+_ROUNDING = 1e-3
+"""How far from 1 relative probabilities may add up."""
 
 
 def label_forms(choices: Sequence[str]) -> list[str]:
@@ -56,6 +58,25 @@ def check_beginnings(choices: Sequence[str]) -> None:
                 f"the label {label!r} begins with the label {begin[0]!r}, and this server does not tell whether it is one "
                 "token; use labels such as 0 and 1, or A to E"
             )
+
+
+def check_probabilities(probs: Mapping[str, float], mass: float | None) -> None:
+    """Raise JudgeUnavailable unless *probs* are the labels' relative probabilities, and *mass*, where it is known, a share.
+
+    Whatever judge or layer they come from: numbers that are none are its own fault, and no rollout's.
+    """
+    wrong = [p for p in probs.values() if not 0.0 <= p <= 1.0 + _ROUNDING]
+    total = math.fsum(probs.values()) if not wrong else math.nan
+    if wrong or abs(total - 1.0) > _ROUNDING:
+        shown = ", ".join(f"{label}: {p:.4g}" for label, p in probs.items())
+        raise JudgeUnavailable(
+            f"the judge's numbers for the labels are not probabilities that add up to 1 ({shown}): "
+            "choice_probs holds each label's share of the labels' probability"
+        )
+    if mass is not None and not 0.0 <= mass <= _MOST:
+        raise JudgeUnavailable(
+            f"the labels' share of the probability is from 0 to 1, and the judge says {mass:.4g}"
+        )
 
 
 def normalised(masses: Mapping[str, float]) -> tuple[dict[str, float], float]:

@@ -99,7 +99,7 @@ def _broken_at(marker: str) -> re.Pattern[str]:
     last = max((i for i, word in enumerate(words) if len(word) > 1), default=len(words) - 1)
     before = r"\s+".join(map(re.escape, [*words[:last], words[last][:-1]]))
     after = r"\s+".join(map(re.escape, [words[last][-1], *words[last + 1 :]]))
-    return re.compile(f"(?=({before}){after})")
+    return re.compile(f"(?=({before}){after})", re.IGNORECASE)  # it is read in whatever case
 
 
 def _folds(text: str) -> dict[int, str]:

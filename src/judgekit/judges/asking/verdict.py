@@ -4,6 +4,10 @@ Parsing is strict: a reply that is not in the agreed format raises `VerdictError
 text is never parsed. A format reads only the reply: the probabilities of its first token (`choice`), its end
 (`line`), or all of it (`json`). Written verdicts contain a nonce that the rollout cannot know, so that a
 judge that repeats the rollout gives no verdict.
+
+What judges do to an agreed form without changing what it says is read: bold, brackets, a full stop, `4/5` and `4 out of 5` where
+5 is the scale's highest score, prose before a JSON object that has this prompt's code. A number that was not offered, a
+second number, words behind it, and a form of which another reading is possible are no verdict.
 """
 
 from __future__ import annotations
@@ -18,14 +22,23 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, VerdictError
+from judgekit.judges.asking.labels import check_probabilities
 from judgekit.judges.base import JudgeReply
 
 _PLACE = re.compile(r"\{(score|a|b)\}")
 _END_CHARS = 500
 """A verdict that may follow other text is looked for in so many characters at the reply's end."""
-_CLOSING = r"[\s.*_`$\\\])}]*\Z"
+_BOLD = r"[\s*_`]*+"
+_OPENING = r"(?:\\text\s*\{|[\s*_`$([{])*+"
+"""What may stand between the words that announce a score and the score: bold, brackets, a formula."""
+_CLOSING = r"[\s.*_`$\\\])}]*+\Z"
 """What may stand behind it: a full stop, the end of bold text or of a formula."""
-_FENCED = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
+_NUMBER = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?"
+_FENCED = re.compile(r"```(?:json)?[ \t]*\r?\n(.*)\r?\n[ \t]*```", re.DOTALL | re.IGNORECASE)
+_OBJECT = re.compile(r"^[ \t]*(?:```(?:json)?[ \t]*\r?\n[ \t]*)?\{", re.MULTILINE | re.IGNORECASE)
+_MOST_OBJECTS = 16
+"""Prose before an object may have so many lines that begin like one."""
+_ESCAPE = re.compile(r"\\([\"\\/bfnrt]|u[0-9a-fA-F]{4}|)")
 
 
 class Verdict(Struct, frozen=True):
@@ -142,10 +155,12 @@ class ChoiceVerdict:
         return dict(self._words)
 
     def read(self, reply: JudgeReply, nonce: str = "", /) -> Verdict:
+        """Compute the expected score. Raises VerdictError; JudgeUnavailable for numbers that are no probabilities."""
         probs = reply.choice_probs
         if probs is None or set(probs) != set(self.labels):
             raise VerdictError("the engine returned no probabilities for the offered labels", reply.text)
         mass = reply.label_mass
+        check_probabilities(probs, mass)
         if mass is not None and (mass < self.min_mass or mass <= 0):
             below = f", below min_mass={self.min_mass}" if mass < self.min_mass else ""
             raise VerdictError(
@@ -154,8 +169,6 @@ class ChoiceVerdict:
             )
         low, high = self.score_range
         score = math.fsum(p * self.labels[label] for label, p in probs.items())
-        if not math.isfinite(score):
-            raise VerdictError("the probabilities of the labels are not finite", reply.text)
         metadata: dict[str, Any] = {"probs": dict(probs)}
         if mass is not None:
             metadata["label_mass"] = mass
@@ -180,6 +193,10 @@ class _Scale:
 
     def describe(self) -> str:
         return f"{'a whole number' if self.integer else 'a number'} from {self.low:g} (worst) to {self.high:g} (best)"
+
+    def of_all(self) -> str:
+        """Return a pattern for what may follow a score: that it is one of this scale, by its highest (`4/5`, `4 out of 5`)."""
+        return rf"(?:{_BOLD}(?:/|out{_BOLD}of){_BOLD}{re.escape(f'{self.high:g}')}(?:\.0+)?(?![0-9.]*[0-9]))?"
 
     def map(self, value: float, raw: str) -> float:
         """Map *value* to the target range. Raises VerdictError if it is not on the scale."""
@@ -257,8 +274,13 @@ class LineVerdict:
             if two and to is not None:
                 raise ConfigError("line: with {a} and {b} the verdict is A's share, 0 to 1: leave to= out")
             self.score_range = (0.0, 1.0) if two else self._scale.range
-            value = "(-?[0-9]{1,9})" if integer else r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
-        self._value = "".join(rf"\s*{value}\s*{re.escape(text.strip())}" for text in rest[1::2])
+            value = f"({_NUMBER}){self._scale.of_all()}"
+        self._value = "".join(
+            rf"{_OPENING}{value}{_BOLD if text.strip() else ''}{re.escape(text.strip())}"
+            for text in rest[1::2]
+        )
+        if not two:
+            self._value = rf"{_BOLD}(?:(?i:score)?{_BOLD}:)?{self._value}"
 
     def _check_values(self, *, alone: bool) -> None:
         if not alone:
@@ -291,10 +313,10 @@ class LineVerdict:
     def read(self, reply: JudgeReply, nonce: str = "", /) -> Verdict:
         _check_whole(reply)
         text = without_thinking(reply.text).rstrip()
-        pattern = re.escape(self._coded(nonce).strip()) + self._value
+        pattern = self._announced(nonce) + self._value
         if self.own_line:
             reason, _, last = text.rpartition("\n")
-            match = re.fullmatch(pattern, last.strip())
+            match = re.match(_BOLD + pattern + _CLOSING, last)
         else:
             last = text[-_END_CHARS:]
             match = re.search(pattern + _CLOSING, last)
@@ -318,6 +340,18 @@ class LineVerdict:
             return scores[0]
         a, b = scores
         return 0.5 if a == b else float(a > b)
+
+    def _announced(self, nonce: str) -> str:
+        """Return a pattern for what stands before the score.
+
+        With a code, which no rollout knows, bold text, capitals and the signs of a heading make no difference. Without one it
+        is the words that are broken up in data, in whatever case.
+        """
+        words = self._coded(nonce).split()
+        if not self.uses_nonce:
+            return "(?i:" + r"\s+".join(map(re.escape, words)) + ")"
+        plain = [word for text in words if (word := text.strip("*_`")) and word.strip("#")]
+        return f"(?:#{{1,6}}{_BOLD})?(?i:{_BOLD.join(map(re.escape, plain))})"
 
     def _coded(self, nonce: str) -> str:
         """What stands before the score, with the code."""
@@ -408,7 +442,7 @@ class JsonVerdict:
     def read_object(self, reply: JudgeReply, nonce: str, keys: Sequence[str]) -> dict[str, Any]:
         """Parse the object, with exactly the code, the reason and *keys*. Raises VerdictError."""
         _check_whole(reply)
-        found = _object_at_end(reply.text)
+        found = _object_at_end(reply.text, nonce if self.uses_nonce else "")
         wanted = {*(("code",) if self.uses_nonce else ()), "reason", *keys}
         if not isinstance(found, dict) or set(found) != wanted:
             raise VerdictError(
@@ -426,20 +460,39 @@ class JsonVerdict:
         return "{" + ", ".join(parts) + "}"
 
 
-def _object_at_end(text: str) -> Any:
-    """Parse all of *text*, or what follows a `</think>`: a reason may quote one. At most one of these is JSON."""
+def _object_at_end(text: str, nonce: str) -> Any:
+    """Parse all of *text*, or what follows a `</think>`: a reason may quote one. At most one of these is JSON.
+
+    With a *nonce*, prose may stand before the object, if it does not have the code as well: no rollout can have written it.
+    """
     error: Exception | None = None
     for start in (0, *(end.end() for end in re.finditer("</think>", text))):
         part = text[start:].strip()
-        if fenced := _FENCED.fullmatch(part):
-            part = fenced[1]
-        if part.startswith("{"):
+        places = [0]
+        if nonce:
+            places += [m.start() for m in _OBJECT.finditer(part) if m.start()][-_MOST_OBJECTS:]
+        for place in places:
+            if place and f'"{nonce}"' in part[:place]:
+                break
             try:
-                return json.loads(part, object_pairs_hook=_no_twins, parse_constant=_no_constant)
+                return _parsed(part[place:].strip())
             except (ValueError, RecursionError) as wrong:
-                error = wrong
+                error = error or (wrong if part.startswith(("{", "`")) else None)
     without_thinking(text)  # which may never have ended
     raise VerdictError(f"the reply is not one JSON object: {error or 'it has none'}", text) from None
+
+
+def _parsed(text: str) -> Any:
+    """Parse an object, in one code fence or none. Raises ValueError.
+
+    Backslashes that JSON does not know are those of formulas (`\\(x\\)`), and lines may break within a text.
+    """
+    if fenced := _FENCED.fullmatch(text):
+        text = fenced[1].strip()
+    if not text.startswith("{"):
+        raise ValueError("it has none")
+    whole = _ESCAPE.sub(lambda m: m[0] if m[1] else r"\\", text)
+    return json.loads(whole, object_pairs_hook=_no_twins, parse_constant=_no_constant, strict=False)
 
 
 def without_thinking(text: str) -> str:

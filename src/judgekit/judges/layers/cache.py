@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, VerdictError
+from judgekit.errors import ConfigError, JudgeError, JudgekitError, JudgeTimeout
 from judgekit.execution.flight import Flights
 from judgekit.execution.kept import Kept
 from judgekit.execution.stopwatch import off_the_clock
@@ -167,7 +167,7 @@ class Cached:
         if request.nonce and not reply.nonce:
             reply = msgspec.structs.replace(reply, nonce=request.nonce)
         if request.accept is not None and self._keeps:
-            with contextlib.suppress(VerdictError):
+            with contextlib.suppress(JudgekitError):  # what is no verdict, or has wrong numbers, is not kept
                 request.accept(reply)
                 made_by = before if reply.identity is None else reply.identity
                 if made_by and made_by == await self._now():
