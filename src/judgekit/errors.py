@@ -117,8 +117,11 @@ class JudgeTimeout(JudgeError):
 class JudgeRejected(JudgeError):
     """The engine refuses this request (too long, unknown model, bad key), and would refuse it again.
 
-    `status`: a server's HTTP status. `field`: the field of the request that it names.
+    `status`: a server's HTTP status. `field`: the field of the request that it names. `own`: whether it says itself that the
+    reason is no prompt, such as a bill that is not paid.
     """
+
+    own: bool = False
 
     def __init__(self, message: str, status: int | None = None, field: str = "") -> None:
         super().__init__(message, status, field)

@@ -474,7 +474,7 @@ async def test_members_that_no_verdict_is_given_on_do_not_fail_their_group(unrea
 async def test_a_member_that_only_blocks_the_others_is_left_out_and_they_are_ranked(error: Any) -> None:
     judge = ScriptedJudge(blocks(ranks_by(len), error=error))
     found = await grades(Listwise(judge, unreadable="low"), group("xx", "xxxx", "wrong", "xxx"))
-    assert found[2].cause == "infrastructure"
+    assert found[2].cause == "rollout"
     assert [found[i].score for i in (0, 1, 3)] == [0.0, 1.0, 0.5]
     two = await grades(Listwise(judge, unreadable="low"), group("xx", "wrong"))
     assert {g.cause for g in two} == {"infrastructure"}

@@ -19,6 +19,7 @@ from judgekit import (
     Usage,
 )
 from judgekit.graders import JudgeGrader, Listwise, Pairwise, RubricGrader
+from judgekit.graders.judged.pointwise import HARMLESS
 from judgekit.judges import (
     ChoiceVerdict,
     JsonVerdict,
@@ -443,13 +444,19 @@ async def test_a_vocabulary_without_digits_is_asked_for_letters() -> None:
 
 
 async def test_an_unreadable_verdict_is_the_rollouts_fault_only_if_the_user_says_so() -> None:
-    for options in ({"verdict": LineVerdict()}, {}):
-        said = "hm" if options else {"0": 0.5, "1": 0.5}
-        judge = ScriptedJudge(said, label_mass=0.001)
-        failed = await grade(judge, **options, unreadable="low")
-        assert isinstance(failed, Failed)
-        assert (failed.error, failed.cause) == ("VerdictError", "rollout")
-        assert len(judge.requests) == 2
+    """And only if the judge has a verdict on a harmless text in its place."""
+    for on_others in ("hm", "### Final Score [{}]: 1"):
+
+        def script(request: JudgeRequest, on_others: str = on_others) -> str:
+            return on_others.format(request.nonce) if HARMLESS in prompt_text(request) else "hm"
+
+        for unreadable in ("failure", "low"):
+            judge = ScriptedJudge(script)
+            failed = await grade(judge, verdict=LineVerdict(), unreadable=unreadable)
+            assert isinstance(failed, Failed)
+            own = unreadable == "low" and on_others != "hm"
+            assert (failed.error, failed.cause) == ("VerdictError", "rollout" if own else "infrastructure")
+            assert len(judge.requests) == 2 + (unreadable == "low") * (1 if own else 2)
     with pytest.raises(ConfigError, match="unreadable is 'failure' or 'low'"):
         JudgeGrader(judge, unreadable="zero")  # type: ignore[arg-type]
 

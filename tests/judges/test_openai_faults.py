@@ -375,8 +375,8 @@ async def test_one_refused_prompt_of_a_batch_is_found_in_few_posts() -> None:
         server.fault = picky
         texts = [f"candidate {i}" for i in range(31)] + ["candidate hostile"]
         found = await asyncio.gather(*(judge.complete(ask(t)) for t in texts), return_exceptions=True)
-        assert [type(f).__name__ for f in found] == ["JudgeReply"] * 31 + ["RolloutError"]
-        assert posts <= 17  # 11 to find it, 6 to compare it with another
+        assert [type(f).__name__ for f in found] == ["JudgeReply"] * 31 + ["JudgeRejected"]
+        assert posts <= 11
         await judge.close()
 
 
@@ -417,56 +417,6 @@ async def test_numbers_of_choices_that_are_none_are_errors_of_ours() -> None:
         await judge.close()
 
 
-# ---- whose fault a refusal is
-
-
-@pytest.mark.parametrize("everybody", [False, True])
-async def test_a_refusal_is_the_rollout_s_only_if_others_are_accepted(everybody: bool) -> None:
-    async with FakeServer("vllm") as server:
-        judge = OpenAIJudge(server.url)
-        await judge.complete(ask("candidate"))
-
-        async def picky(request: Any) -> Any:
-            body = await request.json()
-            if everybody or "hostile" in json.dumps(body["messages"]):
-                return await says('{"error": {"message": "no"}}', status=400)(request)
-            return await server.well(request)
-
-        server.fault = picky
-        with pytest.raises(JudgeRejected if everybody else RolloutError, match="HTTP 400"):
-            await judge.complete(ask("candidate hostile"))
-        await judge.close()
-
-
-@pytest.mark.parametrize("refused", [1, 2, 3])
-async def test_a_server_of_many_that_refuses_is_not_the_rollout_s_fault(
-    refused: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with FakeServer("vllm") as server:
-        judge = OpenAIJudge(server.url)
-        await judge.complete(ask("candidate"))
-        times = 0
-
-        async def routed_badly(request: Any) -> Any:
-            nonlocal times
-            body = await request.json()
-            if "innocent" in json.dumps(body["messages"]):
-                times += 1
-                if times <= refused:
-                    return await says('{"error": {"message": "no such field"}}', status=400)(request)
-            return await server.well(request)
-
-        server.fault = routed_badly
-        reply = await judge.complete(ask("candidate innocent"))
-        assert reply.choice_probs == pytest.approx({"0": 0.25, "1": 0.75})
-        assert "do all servers behind it have the same settings" in caplog.text
-        times = -(10**6)
-        server.fault = NO_SUCH_FIELD
-        with pytest.raises(JudgeRejected):
-            await judge.complete(ask("candidate innocent"))
-        await judge.close()
-
-
 async def test_a_server_looked_at_again_meanwhile_changes_no_reply_that_is_on_its_way() -> None:
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url)
@@ -480,16 +430,6 @@ async def test_a_server_looked_at_again_meanwhile_changes_no_reply_that_is_on_it
         await judge.check_request(ask(choices=("A", "B")))
         go_on.set()
         assert (await call).choice_probs == pytest.approx({"0": 0.25, "1": 0.75})
-        await judge.close()
-
-
-async def test_a_refusal_with_nothing_to_compare_with_is_the_judge_s() -> None:
-    async with FakeServer("vllm") as server:
-        judge = OpenAIJudge(server.url)
-        await judge.start()
-        server.fault = NO_SUCH_FIELD
-        with pytest.raises(JudgeRejected):
-            await judge.complete(ask())
         await judge.close()
 
 
@@ -621,7 +561,6 @@ async def test_a_reply_without_a_text_is_not_the_rollout_s_fault(
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        ({"content": None, "refusal": "I cannot say."}, "stop"),
         ({"content": None, "reasoning_content": "It may be 4, or"}, "length"),
         ({"content": ""}, "stop"),
     ],
@@ -636,7 +575,7 @@ async def test_what_the_judge_said_without_a_verdict_is_unreadable(message: Any,
         (result,) = await GradingRunner({"judged": grader}).run(rollouts(1))
         grade = result.grades["judged"]
         assert isinstance(grade, Failed)
-        assert (grade.error, grade.metadata) == ("VerdictError", {"raw": message.get("refusal") or ""})
+        assert (grade.error, grade.metadata) == ("VerdictError", {"raw": ""})
         await judge.close()
 
 

@@ -202,8 +202,12 @@ TEN = JsonVerdict(low=0, high=10, to=(0, 1))
         f"I weighed {{1, 2}}.\n{{x}} is not it.\n{GOOD}",
         f"```JSON  \r\n{GOOD}\r\n```",
         GOOD.replace(", ", ",\n  ").replace("{", "{\n  "),
-    ]
-    + [GOOD, f" {GOOD}\n", f"```json\n{GOOD}\n```", f"<think>{{}}</think>{GOOD}", f"hm</think>{GOOD}"],
+        GOOD,
+        f" {GOOD}\n",
+        f"```json\n{GOOD}\n```",
+        f"<think>{{}}</think>{GOOD}",
+        f"hm</think>{GOOD}",
+    ],
 )
 def test_json_is_one_object_with_the_agreed_keys(text: str) -> None:
     verdict = TEN.read(JudgeReply(text), "k3v9")

@@ -114,7 +114,7 @@ class Listwise:
             )
 
         usage = [Usage()] * len(texts)
-        standings = await _ranked(chunks, rank, usage)
+        standings = await _ranked(chunks, rank, usage, low=self._settings["unreadable"] == "low")
         return _per_member([place_of[r.response] for r in rollouts], standings)
 
     def _asking(self, members: int) -> Asking:
@@ -125,7 +125,11 @@ class Listwise:
 
 
 async def _ranked(
-    chunks: list[list[int]], rank: Callable[[Sequence[int]], Awaitable[Grade]], usage: list[Usage]
+    chunks: list[list[int]],
+    rank: Callable[[Sequence[int]], Awaitable[Grade]],
+    usage: list[Usage],
+    *,
+    low: bool,
 ) -> list[Grade]:
     """Have the chunks ranked, and ranked again without the members that no ranking can be had of."""
     rankings = await ask_about(chunks, rank, usage)
@@ -134,7 +138,7 @@ async def _ranked(
         (chunk, ranking) for chunk, ranking in zip(chunks, rankings, strict=True) if suspicious(ranking)
     ]
     if broken and not out:  # one chunk, so that a judge which fails for everybody is asked little more
-        out = await blocking(*broken[0], rank, usage)
+        out = await blocking(*broken[0], rank, usage, low=low)
     if out:  # rank the others without them
         rest = [[member for member in chunk if member not in out] for chunk, _ in broken]
         rest = [chunk for chunk in rest if len(chunk) > 1]

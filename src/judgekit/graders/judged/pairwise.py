@@ -115,9 +115,11 @@ class Pairwise:
         alone = await failing_alone(orders, found, ask, usage)
         pairs = [pair for pair in pairs if alone.keys().isdisjoint(pair)]
         standings = _standings(len(rollouts), pairs, dict(zip(orders, found, strict=True)), self.both_orders)
+        standings = [alone.get(member, grade) for member, grade in enumerate(standings)]
+        if self._asking.unreadable == "low":
+            standings = _own(standings)
         return [
-            msgspec.structs.replace(alone.get(member, grade), usage=usage[member])
-            for member, grade in enumerate(standings)
+            msgspec.structs.replace(grade, usage=spent) for grade, spent in zip(standings, usage, strict=True)
         ]
 
 
@@ -163,6 +165,16 @@ def _shares(there: Grade | None, back: Grade | None, both_orders: bool) -> list[
         shares.append(1.0 - back.score)
     # one order alone would bring the position bias back
     return [] if both_orders and len(shares) < 2 else shares
+
+
+def _own(standings: Sequence[Grade]) -> list[Grade]:
+    """Blame the few members on whom a judge has no verdict that compares the others."""
+    lost = [g for g in standings if isinstance(g, Failed) and g.error == "VerdictError"]
+    if 2 * len(lost) >= len(standings):
+        return list(standings)
+    return [
+        msgspec.structs.replace(g, cause="rollout") if any(g is one for one in lost) else g for g in standings
+    ]
 
 
 def _standings(

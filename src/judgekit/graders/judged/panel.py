@@ -8,14 +8,15 @@ from typing import Any
 
 import msgspec
 
-from judgekit.errors import ConfigError
+from judgekit.errors import ConfigError, VerdictError
 from judgekit.graders.judged.pointwise import JudgeGrader, Unreadable
 from judgekit.graders.judged.voting import Combine, ask_all, combined
+from judgekit.graders.protocol import failure
 from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import start_judges
-from judgekit.types import Abstained, Grade, Rollout
+from judgekit.types import Abstained, Failed, Grade, Rollout, Usage
 
 
 class Panel:
@@ -23,7 +24,8 @@ class Panel:
 
     *judges*: a mapping of names, or a list. *combine*, *quorum* and *max_spread* as in `voting.combined` (a majority
     of one-token verdicts counts each judge's most likely label); the other
-    options as in `JudgeGrader`. The metadata has each judge's score by name. Panels of smaller judges:
+    options as in `JudgeGrader`. Judges that fail by themselves are left to *quorum*; but if the rollout silences one of them, which
+    has a verdict on others, the grade fails: it is not for the rollout to choose who grades it. The metadata has each judge's score by name. Panels of smaller judges:
     PoLL (Verga et al. 2024, arXiv:2404.18796).
     """
 
@@ -89,12 +91,24 @@ class Panel:
             await member.asking.check(member.judge)
 
     async def grade(self, rollout: Rollout, /) -> Grade:
+        silenced: list[Failed] = []
+
         async def one(member: JudgeGrader) -> Grade:
-            grade = await member.grade(rollout)
+            try:
+                grade = await member.grade(rollout)
+            except VerdictError as error:
+                if not await member.silenced(rollout, error):
+                    raise
+                silenced.append(failure(error))
+                return silenced[-1]
             assert not isinstance(grade, Mapping)
             return grade
 
         grades = await ask_all([partial(one, member) for member in self.members.values()])
+        if silenced:
+            detail = f"a judge has no verdict on this text, and has one on others: {silenced[0].detail}"
+            spent = sum((used for g in grades if (used := getattr(g, "usage", None)) is not None), Usage())
+            return msgspec.structs.replace(silenced[0], detail=detail, usage=spent)
         if all(isinstance(grade, Abstained) for grade in grades):
             return grades[0]
         found = self._combine(grades)

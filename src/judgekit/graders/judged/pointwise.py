@@ -6,13 +6,21 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
-from judgekit.errors import ConfigError, JudgekitError, VerdictError, reads_rollout
+from judgekit.errors import (
+    ConfigError,
+    JudgekitError,
+    JudgeRejected,
+    RolloutError,
+    VerdictError,
+    attribute,
+    reads_rollout,
+)
 from judgekit.graders.judged.voting import Combine, ask_all, combined
 from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.asking.material import (
@@ -25,6 +33,7 @@ from judgekit.judges.asking.material import (
 from judgekit.judges.asking.prompt import Material, Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, Verdict, VerdictFormat
 from judgekit.judges.base import WRAPPER, Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
+from judgekit.judges.blame import about_prompt
 from judgekit.judges.home import at_home
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
 from judgekit.types import (
@@ -63,7 +72,8 @@ class JudgeGrader:
 
     The grader abstains if the rollout lacks a field of the template. If a reply contains no verdict, the judge is
     asked once more; then the grade fails. *unreadable* says whose failure that is: "failure", the judge's, so that the
-    rollout gets what the reward says for a missing grade; or "low", the rollout's own, so that it gets the low end. If
+    rollout gets what the reward says for a missing grade; or "low", the rollout's own, so that it gets the low end, if the judge
+    has a verdict on a harmless text in its place. Whose failure a refusal is, that comparison says in any case (`judges/blame.py`). If
     there are several references, `extra.target_gt` and
     `extra.filter_gt_by_prompt_token` (with `extra.prompt`) select among them, see `material.select_references`.
     """
@@ -140,11 +150,12 @@ class JudgeGrader:
         prepared = self.asking.prepare(rollout, images_of(judge))
         if isinstance(prepared, Abstained):
             return prepared
+        harmless = partial(self.asking.harmless, rollout, images_of(judge))
         if self.votes > 1:
             return self._combine(
-                await ask_all([partial(self._ask, judge, prepared, v) for v in range(self.votes)])
+                await ask_all([partial(self._ask, judge, prepared, harmless, v) for v in range(self.votes)])
             )
-        verdict, reply, usage = await self.asking.ask(judge, prepared)
+        verdict, reply, usage = await self.asking.ask(judge, prepared, harmless=harmless)
         if verdict.scores is None:
             return _graded(verdict, reply, usage, self.verdict)
         grades: dict[str, Grade] = {}
@@ -153,8 +164,18 @@ class JudgeGrader:
             usage = Usage()
         return grades
 
-    async def _ask(self, judge: Judge, prepared: Prepared, vote: int) -> Grade:
-        return _graded(*await self.asking.ask(judge, prepared, vote), self.verdict)
+    async def silenced(self, rollout: Rollout, error: VerdictError) -> bool:
+        """Whether it is this rollout on which the judge has no verdict, and not any: *error* is how it failed."""
+        if self.asking.unreadable == "low":  # it was compared
+            return error.from_rollout
+        judge = self.judge.choose(rollout) if isinstance(self.judge, JudgeRoutes) else self.judge
+        assert not isinstance(judge, Abstained)
+        return await self.asking.answers(
+            judge, partial(self.asking.harmless, rollout, images_of(judge)), error
+        )
+
+    async def _ask(self, judge: Judge, prepared: Prepared, harmless: Harmless, vote: int) -> Grade:
+        return _graded(*await self.asking.ask(judge, prepared, vote, harmless), self.verdict)
 
 
 def _graded(verdict: Verdict, reply: JudgeReply, usage: Usage, form: VerdictFormat) -> Graded:
@@ -209,6 +230,14 @@ class Prepared(msgspec.Struct, frozen=True):
     """A template's data fields, as text."""
 
     data: Mapping[str, Material]
+
+
+Harmless = Callable[[], Prepared | Abstained]
+"""Makes the same data with a harmless text in the rollout's place."""
+
+HARMLESS = "I do not know. (This text stands in for another, to see whether the judge answers.)"
+_COMPARISONS = 3
+"""How often a prompt is refused, and the harmless one accepted in between, before the rollout is at fault."""
 
 
 def _paths(template: Template, fields: Mapping[str, str], given: Sequence[str]) -> dict[str, str]:
@@ -279,6 +308,8 @@ class Asking:
         self.asker = asker
         self._secret = secrets.token_bytes(16)
         self.unreadable = unreadable
+        self._fickle: list[Judge] = []
+        """Judges that have refused a request and then accepted it."""
         self.trust_rubric = trust_rubric
         self.forms: list[tuple[Any, VerdictFormat]] = []
         """Formats that `form` has chosen, with their judges."""
@@ -410,14 +441,105 @@ class Asking:
         )
         return request, form
 
-    async def ask(self, judge: Judge, prepared: Prepared, vote: int = 0) -> tuple[Verdict, JudgeReply, Usage]:
+    def harmless(self, rollout: Rollout, images: Images = "none") -> Prepared | Abstained:
+        """Return the same data with a harmless text in place of what the rollout wrote."""
+        messages = [{"role": "assistant", "content": HARMLESS}] if rollout.messages else []
+        return self.prepare(msgspec.structs.replace(rollout, response=HARMLESS, messages=messages), images)
+
+    async def ask(
+        self, judge: Judge, prepared: Prepared, vote: int = 0, harmless: Harmless | None = None
+    ) -> tuple[Verdict, JudgeReply, Usage]:
         """Ask for a verdict; returns it with the reply and the usage.
 
-        Raises VerdictError if the second reply contains no verdict either, and the judge's own errors.
+        Raises VerdictError if the second reply contains no verdict either, and the judge's own errors. *harmless*: what to
+        compare with where the rollout may be at fault (`judges/blame.py`): RolloutError if it is refused. Without it, whoever
+        asks compares.
         """
         request, form = self.request(prepared, vote, await self.form(judge))
-        if (wrapped := WRAPPER.get()) is not None:
-            judge = wrapped(judge)
+        wrapped = _wrapped(judge)
+        try:
+            return await self._verdict(wrapped, request, form)
+        except (JudgeRejected, VerdictError) as error:
+            low = isinstance(error, VerdictError) and self.unreadable == "low"
+            if harmless is not None and (low or about_prompt(error)):
+                other = harmless()
+                if isinstance(other, Prepared) and other != prepared:
+                    known = self.request(other, vote, form)[0]
+                    if low:
+                        low = await self._answers(wrapped, known, form, error)
+                    else:
+                        return await self._compared(judge, wrapped, request, known, form, error)
+                else:
+                    low = False  # a rollout that is as harmless as that is not at fault
+            if isinstance(error, VerdictError):
+                error.from_rollout = low
+            raise
+
+    async def answers(self, judge: Judge, harmless: Harmless, error: VerdictError) -> bool:
+        """Whether the judge has a verdict on a harmless text. What it costs is added to *error*'s usage."""
+        other = harmless()
+        if isinstance(other, Abstained):
+            return False
+        request, form = self.request(other, form=await self.form(judge))
+        return await self._answers(_wrapped(judge), request, form, error)
+
+    async def _answers(
+        self, judge: Judge, request: JudgeRequest, form: VerdictFormat, error: JudgekitError
+    ) -> bool:
+        try:
+            _, _, usage = await self._verdict(judge, _unkept(request), form)
+        except JudgekitError as other:
+            _spend(error, attribute(other, "usage"))
+            return False
+        _spend(error, usage)
+        return True
+
+    async def _compared(
+        self,
+        judge: Judge,
+        wrapped: Judge,
+        request: JudgeRequest,
+        harmless: JudgeRequest,
+        form: VerdictFormat,
+        error: JudgekitError,
+    ) -> tuple[Verdict, JudgeReply, Usage]:
+        """Send a refused prompt again and again, beside a harmless one, to say whose fault the refusal is.
+
+        The rollout is at fault only if it is refused every time, and the other accepted every time: behind a router one
+        server of many may refuse what the others accept.
+        """
+        for _ in range(_COMPARISONS):
+            try:
+                reply = await at_home(wrapped.complete, _unkept(harmless))
+            except JudgekitError:
+                raise error from None  # it refuses everything now
+            _spend(error, reply.usage)
+            try:
+                verdict, reply, usage = await self._verdict(wrapped, request, form)
+            except JudgeRejected as second:
+                if not about_prompt(second):
+                    raise
+                continue
+            if not any(known is judge for known in self._fickle):
+                self._fickle.append(judge)
+                logger.warning(
+                    "%s: %s refuses requests that it accepts when they are sent again (%s): do all servers behind it have the same "
+                    "settings? No refusal is taken as the rollout's fault",
+                    self.asker,
+                    judge,
+                    error,
+                )
+            return verdict, reply, usage + (attribute(error, "usage") or Usage())
+        if any(known is judge for known in self._fickle):
+            raise error
+        own = RolloutError(f"the judge refuses this text, and accepts others: {error}")
+        _spend(own, attribute(error, "usage"))
+        raise own
+
+    async def _verdict(
+        self, judge: Judge, request: JudgeRequest, form: VerdictFormat
+    ) -> tuple[Verdict, JudgeReply, Usage]:
+        """Ask, and once more with a hint if the reply contains no verdict."""
         reply = await at_home(judge.complete, request)
         usage = reply.usage
         try:
@@ -429,9 +551,8 @@ class Asking:
             usage += reply.usage
             return _with_prompt(form.read(reply, reply.nonce or request.nonce), request), reply, usage
         except (JudgekitError, asyncio.CancelledError) as error:
-            error.usage = usage  # type: ignore[union-attr]  # recorded whatever the second try ends with, a time-out too
-            if isinstance(error, VerdictError):
-                error.from_rollout = self.unreadable == "low"
+            # recorded whatever the second try ends with, a time-out too
+            _spend(error, usage)
             raise
 
     def _again(self, request: JudgeRequest, form: VerdictFormat) -> JudgeRequest:
@@ -449,6 +570,24 @@ class Asking:
             digest.update(f"{field}\0{prepared.data[field]!r}\0".encode("utf-8", "surrogatepass"))
         digest.update(str(vote).encode())
         return digest.hexdigest()
+
+
+def _wrapped(judge: Judge) -> Judge:
+    return wrap(judge) if (wrap := WRAPPER.get()) is not None else judge
+
+
+def _unkept(request: JudgeRequest) -> JudgeRequest:
+    """Return a request whose reply no cache keeps: a comparison asks the judge as it is now."""
+    return msgspec.structs.replace(request, accept=_keep_nothing)
+
+
+def _keep_nothing(reply: JudgeReply) -> None:
+    raise VerdictError("a comparison is not kept", reply.text)
+
+
+def _spend(error: BaseException, usage: Usage | None) -> None:
+    """Add what was consumed to what an error says of it."""
+    error.usage = (attribute(error, "usage") or Usage()) + (usage or Usage())  # type: ignore[attr-defined]
 
 
 def _references(rollout: Rollout, truth: Any) -> Any:

@@ -184,8 +184,10 @@ class RubricGrader:
         if isinstance(prepared, Abstained):
             return prepared
 
+        harmless = partial(asked[0].harmless, rollout, images_of(judge))
+
         async def mark(asking: Asking) -> Grade:
-            verdict, reply, usage = await asking.ask(judge, prepared)
+            verdict, reply, usage = await asking.ask(judge, prepared, harmless=harmless)
             return Graded(verdict.score, verdict.reason, {"model": reply.model}, usage)
 
         return self._weighed(criteria, await ask_all([partial(mark, asking) for asking in asked]))

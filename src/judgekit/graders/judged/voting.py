@@ -88,14 +88,19 @@ async def failing_alone(
     return alone if len(alone) < len(usage) else {}
 
 
-async def blocking(members: Members, failed: Failed, ask: Ask, usage: list[Usage]) -> dict[int, Failed]:
+async def blocking(
+    members: Members, failed: Failed, ask: Ask, usage: list[Usage], *, low: bool
+) -> dict[int, Failed]:
     """Find the few members without whom a judge has a verdict on the others; each is given the failure *failed*.
 
-    Asks once without each of them.
+    Asks once without each of them, so that the siblings are what it is compared with: a refusal is their own, and with *low*
+    (`unreadable: low`) a reply without a verdict, too.
     """
     others = [[other for other in members if other != member] for member in members]
     found = await ask_about(others, ask, usage)
     blockers = [member for member, grade in zip(members, found, strict=True) if isinstance(grade, Graded)]
+    if low or refused(failed):
+        failed = msgspec.structs.replace(failed, cause="rollout")
     return dict.fromkeys(blockers, failed) if 2 * len(blockers) < len(members) else {}
 
 
@@ -129,6 +134,10 @@ def combined(
     def combine(grades: Sequence[Grade]) -> Grade:
         usage = sum((spent for g in grades if (spent := getattr(g, "usage", None)) is not None), Usage())
         scores = [g.score for g in grades if isinstance(g, Graded)]
+        if own := next((g for g in grades if isinstance(g, Failed) and g.error == "RolloutError"), None):
+            return msgspec.structs.replace(
+                own, usage=usage
+            )  # no other verdict takes the place of what it silenced
         if len(scores) < needed:
             return _short(grades, len(scores), needed, usage)
         metadata = {"votes": scores}

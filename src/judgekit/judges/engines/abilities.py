@@ -259,7 +259,8 @@ def _counted(answer: Mapping[str, Any], count: int) -> bool:
 def first_logprobs(choice: Mapping[str, Any]) -> list[tuple[str, float]] | None:
     """Return the first token's candidates with their logprobs, from either API; None if there are none.
 
-    Two tokens may be shown as one text, such as a word with and without the space before it: each is an entry of its own.
+    Two tokens may be shown as one text, such as a word with and without the space before it: each is an entry of its own. The same
+    entry twice is one.
     Raises JudgeUnavailable if a logprob is none: the others are not believed either.
     """
     logprobs = choice.get("logprobs")
@@ -268,7 +269,11 @@ def first_logprobs(choice: Mapping[str, Any]) -> list[tuple[str, float]] | None:
     try:
         if logprobs.get("content"):
             first = logprobs["content"][0]
-            found = [(str(entry["token"]), entry["logprob"]) for entry in first.get("top_logprobs") or ()]
+            entries = [
+                (str(entry["token"]), entry["logprob"], str(entry.get("bytes")))
+                for entry in first.get("top_logprobs") or ()
+            ]
+            found = [(token, value) for token, value, _ in dict.fromkeys(entries)]
             sampled = str(first["token"])
             if all(token != sampled for token, _ in found):
                 found.append((sampled, first["logprob"]))

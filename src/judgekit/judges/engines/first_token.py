@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,21 @@ from judgekit.judges.engines.abilities import TOP, LogprobStyle, first_logprobs,
 
 _MASS_OF_CONSTRAINED = 0.99
 """Labels of a reply that was constrained to them hold all of the probability."""
+
+
+_NEGLIGIBLE = 0.02
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_SPACES = str.maketrans(dict.fromkeys("\u0120\u2581\u010a", " "))
+
+
+def _shown(token: str) -> str:
+    """Return a token's text without the spaces around it, also from servers that show the pieces of their vocabulary.
+
+    Byte-level vocabularies write a space as `\u0120` and a newline as `\u010a`, sentencepiece a space as `\u2581` and a byte as `<0x31>`.
+    """
+    if (byte := _BYTE.fullmatch(token)) is not None:
+        return chr(int(byte[1], 16)).strip()
+    return token.translate(_SPACES).strip()
 
 
 class FirstToken(Struct, frozen=True):
@@ -70,7 +86,7 @@ class FirstToken(Struct, frozen=True):
             by_id, tokens = dict(found), [f"token_id:{i}" for i in self.ids[label]]
             values = [by_id[token] for token in tokens if token in by_id]
             return math.fsum(map(math.exp, values)), len(values) == len(tokens) > 0
-        values = [value for token, value in found if token.strip() == label]
+        values = [value for token, value in found if _shown(token) == label]
         return math.fsum(map(math.exp, values)), bool(values)
 
     def _negligible(self, label: str, found: Sequence[tuple[str, float]]) -> bool:
@@ -81,5 +97,7 @@ class FirstToken(Struct, frozen=True):
         if self.style != "top":
             return False
         listed = math.fsum(math.exp(value) for _, value in found)
-        begun = math.fsum(math.exp(v) for token, v in found if (t := token.strip()) and label.startswith(t))
-        return (len(found) >= TOP or listed >= _MASS_OF_CONSTRAINED) and begun <= 1 - _MASS_OF_CONSTRAINED
+        begun = math.fsum(math.exp(v) for token, v in found if (t := _shown(token)) and label.startswith(t))
+        least = min(math.exp(value) for _, value in found)  # a token that is not listed has no more
+        listed_all = len(found) >= TOP and least <= _NEGLIGIBLE
+        return (listed_all or listed >= _MASS_OF_CONSTRAINED) and begun <= 1 - _MASS_OF_CONSTRAINED

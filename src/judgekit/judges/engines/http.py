@@ -20,6 +20,7 @@ import msgspec
 
 from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeTimeout, JudgeUnavailable
 from judgekit.judges.engines.load import EngineLoad, read_load
+from judgekit.judges.engines.replies import TOO_LONG
 
 if TYPE_CHECKING:
     import aiohttp
@@ -364,37 +365,70 @@ def _shown(location: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl() or "nowhere"
 
 
+class Words(msgspec.Struct, frozen=True):
+    """What a server says of an error, in its body."""
+
+    shown: str
+    """Its message, and its code where the message does not have it."""
+    field: str = ""
+    """The field of the request that it names."""
+    code: str = ""
+    """Its code and its type, in small letters."""
+
+
+def words_of(parsed: Any) -> Words:
+    """Read an error's body: `error.message`, `.code`, `.type` and `.param`, or the same beside it."""
+    if isinstance(parsed, list) and parsed:  # Gemini's
+        parsed = parsed[0]
+    if not isinstance(parsed, dict):
+        return Words("")
+    error = parsed.get("error") or parsed
+    if not isinstance(error, dict):
+        error = {"message": str(error), "type": parsed.get("error_type")}  # TGI's
+    said = str(error.get("message") or error.get("detail") or "")[:300]
+    codes = [str(error.get(key)) for key in ("code", "type", "error_type", "status") if error.get(key)]
+    code = next((c[:100] for c in codes if not c.isdigit()), "")
+    field = error.get("param")
+    shown = said if not code or code in said else f"{said} ({code})" if said else code
+    return Words(shown, field[:100] if isinstance(field, str) else "", " ".join(codes).lower())
+
+
+_BUSY = re.compile(r"rate_?limit|overload|capacity|unavailable")
+_UNPAID = re.compile(r"insufficient_quota|arrearage|billing|payment")
+_WROTE_NO_JSON = "json_validate_failed"
+_ENGINE = re.compile(
+    r"(?:\S+ )?(?:out of memory|(?:model|server|engine) is (?:currently )?overloaded)", re.IGNORECASE
+)
+"""What an engine that is at its end says first; further on, a message may quote the prompt."""
+
+
 def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> JudgeError:
-    """Map an HTTP error status to a judge error."""
-    detail, field, quota = "", "", ""
+    """Map an HTTP error to a judge error. What a server says of itself is no prompt's fault, whatever the status."""
+    words = Words("")
     with contextlib.suppress(ValueError, AttributeError, RecursionError):
-        parsed = json.loads(raw)
-        if isinstance(parsed, list) and parsed:  # Gemini's
-            parsed = parsed[0]
-        error = parsed.get("error", parsed)
-        detail = (
-            str(error.get("message") or error.get("detail") or "")[:300]
-            if isinstance(error, dict)
-            else str(error)[:300]
-        )
-        if isinstance(error, dict) and isinstance(error.get("param"), str):
-            field = error["param"][:100]
-        if isinstance(error, dict):
-            quota = str(error.get("code") or error.get("type") or "")
-    detail = detail or raw[:100].decode("utf-8", "replace")
+        words = words_of(json.loads(raw))
+    said = f"{who} answered HTTP {status}: {words.shown or raw[:100].decode('utf-8', 'replace')}"
     if status in (401, 403):
         return JudgeRejected(
             f"{who} refuses the API key (HTTP {status}): check api_key or LLM_JUDGE_SERVER_API_KEY", status
         )
-    if status == 429 and quota == "insufficient_quota":  # no wait will end it
-        return JudgeRejected(f"{who} answered HTTP 429: {detail}", status)
-    if status in (408, 409, 425, 429) or status >= 500:
+    if _UNPAID.search(words.code):  # no wait will end it
+        rejected = JudgeRejected(said, status)
+        rejected.own = True
+        return rejected
+    if status >= 500 and TOO_LONG.search(words.shown):
+        return JudgeRejected(said, status)
+    if _WROTE_NO_JSON in words.code:
+        return JudgeUnavailable(f"{said}: the judge's reply is no JSON")
+    busy = status < 500 and (_BUSY.search(words.code) or _ENGINE.match(words.shown))
+    if status in (408, 409, 424, 425, 429, 498) or status >= 500 or busy:
         wait = retry_after(headers)
         asks = "" if wait is None else f" (asks to wait {wait:g} s)"
-        unavailable = JudgeUnavailable(f"{who} answered HTTP {status}: {detail}{asks}", retry_after=wait)
+        unavailable = JudgeUnavailable(said + asks, retry_after=wait)
+        # with another status it may be about this request alone (more tokens than the limit of a minute): nobody else waits
         unavailable.refused = status in (429, 503)
         return unavailable
-    return JudgeRejected(f"{who} answered HTTP {status}: {detail}", status, field)
+    return JudgeRejected(said, status, words.field)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -39,6 +39,7 @@ from judgekit.judges.asking.marks import thinking_kwargs
 from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
 from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import JudgeReply, JudgeRequest
+from judgekit.judges.blame import about_prompt
 from judgekit.judges.engines import sglang
 from judgekit.judges.engines.abilities import (
     Abilities,
@@ -52,10 +53,16 @@ from judgekit.judges.engines.abilities import (
 from judgekit.judges.engines.encoders import load_encoder
 from judgekit.judges.engines.first_token import FirstToken
 from judgekit.judges.engines.fitting import Messages, fitting_messages, shorter
-from judgekit.judges.engines.http import KEEP_ALIVE_S, Server
+from judgekit.judges.engines.http import KEEP_ALIVE_S, Server, words_of
 from judgekit.judges.engines.load import EngineLoad
 from judgekit.judges.engines.providers import deployment, provider_of
-from judgekit.judges.engines.replies import TOO_LONG, checked_end, text_of_choice, usage_shares
+from judgekit.judges.engines.replies import (
+    TOO_LONG,
+    check_refusal,
+    checked_end,
+    text_of_choice,
+    usage_shares,
+)
 from judgekit.judges.engines.routing import routing_of
 from judgekit.judges.engines.server_sleep import ServerSleep
 from judgekit.judges.engines.terms import NO_LOGPROBS, SAY, LimitField, Terms, given_terms, settle
@@ -114,8 +121,8 @@ class OpenAIJudge:
     server can reach). They are sent with chat messages, so without *tokenizer*. *sleep*: the server sleeps between grading
     phases, see `judgekit.judges.awake`.
 
-    If the server refuses one request (HTTP 400, 413 or 422) again and again, and accepts an earlier one in between, the
-    prompt is at fault, and RolloutError is raised. Prompts that are too long for the server are cut before.
+    What the server refuses is JudgeRejected; whose failure that is, graders find out (`judges/blame.py`). Prompts that are too
+    long for the server are cut before.
 
     For several servers of the same weights see `openai_judge`.
     """
@@ -184,11 +191,7 @@ class OpenAIJudge:
         """Whether the server was lost since its abilities were found out: it may come back as another."""
         self._searches: Flights[Abilities] = Flights(lasting=True)
         self._labels: dict[tuple[str, ...], dict[str, list[int]]] = {}
-        self._accepted: dict[Any, JudgeRequest] = {}
-        """The last request of each kind that the server accepted."""
         self._hung = False
-        self._fickle = False
-        """Whether the server has refused a request that it then accepted."""
         # behind a router, a POST has one group's requests: more of them have as many in flight
         self._together = Coalescing(self, max_out=64 if self.routing.routed else 16, key=self._sharing)
 
@@ -428,9 +431,6 @@ class OpenAIJudge:
         except JudgekitError as error:
             self._note(error)
             return [error] * len(asked)
-        self._accepted[_all_but_the_prompt(asked[0][0])] = asked[0][0]
-        if len(self._accepted) > _KINDS_KEPT:
-            del self._accepted[next(iter(self._accepted))]
         return replies
 
     async def _posts(
@@ -449,16 +449,11 @@ class OpenAIJudge:
         self,
         asked: Sequence[tuple[JudgeRequest, _Prompt]],
         abilities: Abilities,
-        *,
-        like: JudgeRequest | None = None,
     ) -> list[JudgeReply | Exception]:
-        """Send one POST; returns one outcome for each prompt, in order. Raises if the POST as a whole failed.
-
-        *like*: a router sends it where it sends this request.
-        """
+        """Send one POST; returns one outcome for each prompt, in order. Raises if the POST as a whole failed."""
         start = time.perf_counter()
         first_token = await self._first_token(asked[0][0], abilities)
-        answer = await self._answer(asked, abilities, first_token, like)
+        answer = await self._answer(asked, abilities, first_token)
         self._heard_at = time.monotonic()
         ordered = self._in_order(answer, len(asked))
         seconds = time.perf_counter() - start
@@ -478,7 +473,6 @@ class OpenAIJudge:
         asked: Sequence[tuple[JudgeRequest, _Prompt]],
         abilities: Abilities,
         first_token: FirstToken | None,
-        like: JudgeRequest | None,
     ) -> Mapping[str, Any]:
         """Send one POST; returns the server's answer."""
         request, prompt = asked[0]
@@ -497,7 +491,7 @@ class OpenAIJudge:
             body |= first_token.fields(by_ids=abilities.by_ids)
         if self._terms != _DEFAULT_TERMS:
             body = self._terms.applied(body)
-        headers = self.routing.headers(like or request)
+        headers = self.routing.headers(request)
         if not abilities.native:
             return await self.server.post(path, body, headers=headers)
         wanted = [i for ids in first_token.ids.values() for i in ids] if first_token is not None else []
@@ -520,7 +514,8 @@ class OpenAIJudge:
         """Return an answer's choices. Raises JudgeUnavailable where it is none, such as an error that came as HTTP 200."""
         choices = answer.get("choices")
         if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
-            raise JudgeUnavailable(f"{self} answered without a choice")
+            said = words_of(answer).shown if "error" in answer else ""
+            raise JudgeUnavailable(f"{self} answered without a choice" + (f": {said}" if said else ""))
         return choices
 
     def _reply(
@@ -532,6 +527,7 @@ class OpenAIJudge:
         seconds: float,
     ) -> JudgeReply:
         probs, mass = None, None
+        check_refusal(choice, self)
         if first_token is not None:
             checked_end(choice.get("finish_reason") or "stop", self, written=False)
             probs, mass = first_token.read(choice, self)
@@ -553,11 +549,7 @@ class OpenAIJudge:
     async def _refused(
         self, request: JudgeRequest, prompt: _Prompt, abilities: Abilities, error: JudgeRejected
     ) -> JudgeReply | Exception:
-        """Say whose fault a refusal is: cut a prompt that is too long, and compare with a request that was accepted.
-
-        The prompt is at fault only if it is refused every time and the other is accepted every time. Behind a router
-        one server of many may refuse what the others accept.
-        """
+        """Say what a refusal is about: cut a prompt that is too long, and settle the fields that the server takes."""
         if (
             isinstance(prompt, list)
             and prompt
@@ -567,20 +559,14 @@ class OpenAIJudge:
             return await self._cut_and_sent(request, prompt, abilities, error)
         if error.status == 404:
             self._stale = True  # the server may have another model now
-        if error.status in _PROMPT_REFUSED and not abilities.version:
+        if about_prompt(error) and not abilities.version:
             try:
                 if await self._settle(request, abilities):
                     (reply,) = await self._post([(request, prompt)], abilities)
                     return reply
             except JudgekitError as second:
                 return second
-        known = self._accepted.get(_all_but_the_prompt(request))
-        if error.status not in _PROMPT_REFUSED or known is None or known is request:
-            return error
-        again = self._encode(known) if self._encoder is not None else await self._fitting(known, abilities)
-        if isinstance(again, Exception):
-            return error
-        return await self._compared((request, prompt), (known, again), abilities, error)
+        return error
 
     async def _cut_and_sent(
         self, request: JudgeRequest, prompt: list[Any], abilities: Abilities, error: JudgeRejected
@@ -594,43 +580,6 @@ class OpenAIJudge:
             return error
         (reply,) = await self._post([(request, less)], abilities)
         return reply
-
-    async def _compared(
-        self,
-        refused: tuple[JudgeRequest, _Prompt],
-        accepted: tuple[JudgeRequest, _Prompt],
-        abilities: Abilities,
-        error: JudgeRejected,
-    ) -> JudgeReply | Exception:
-        """Send a refused prompt again and again, beside one that was accepted before, to say whose fault the refusal is."""
-        for _ in range(_COMPARISONS):
-            try:
-                await self._send([accepted], abilities, like=refused[0])
-            except (JudgekitError, _OtherCount):
-                return error  # it refuses everything now
-            try:
-                (reply,) = await self._send([refused], abilities)
-            except JudgeRejected as second:
-                if second.status not in _PROMPT_REFUSED:
-                    return second
-                continue
-            except JudgekitError as second:
-                self._note(second)
-                return second
-            except _OtherCount as second:
-                return JudgeUnavailable(str(second))
-            if not self._fickle:
-                self._fickle = True
-                logger.warning(
-                    "%s refuses requests that it accepts when they are sent again (%s): do all servers behind it have the same "
-                    "settings? No refusal is taken as the rollout's fault",
-                    self,
-                    error,
-                )
-            return reply
-        if self._fickle:
-            return error
-        return RolloutError(f"the judge refuses this prompt, and accepts others: {error}")
 
     async def _settle(self, request: JudgeRequest, abilities: Abilities) -> bool:
         """Find out which fields of such requests the server takes; whether it now is known to take others. Raises ConfigError."""
@@ -738,9 +687,7 @@ class OpenAIJudge:
         self._abilities, self._entry, self._encoder, self._stale = found, entry, encoder, False
         self._terms, self._settled = self._given_terms, set()
         self._labels = {}  # not cleared: a request that is being made has the old ones
-        self._fickle = False
         if found != before:
-            self._accepted.clear()
             if before is not None:
                 logger.warning("%s has come back as another: %s, before %s", self, found, before)
             if self.logprobs is None and found.logprobs == "constrained":
@@ -777,11 +724,6 @@ _DEFAULT_TERMS = Terms()
 _CONTEXT = 32768
 """Context length in tokens where the server does not tell it."""
 _Prompt = list[int] | Messages
-_KINDS_KEPT = 64
-_PROMPT_REFUSED = (400, 413, 422)
-"""Statuses that may be about the prompt."""
-_COMPARISONS = 3
-"""How often a prompt is refused, and another accepted in between, before the prompt is at fault."""
 _judges: WeakSet[OpenAIJudge] = WeakSet()
 """Judges whose vLLM server is known."""
 
