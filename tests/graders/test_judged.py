@@ -19,7 +19,7 @@ from judgekit import (
     Usage,
 )
 from judgekit.graders import JudgeGrader, Listwise, Pairwise, RubricGrader
-from judgekit.graders.judged.pointwise import HARMLESS
+from judgekit.graders.judged.comparing import HARMLESS
 from judgekit.judges import (
     ChoiceVerdict,
     JsonVerdict,

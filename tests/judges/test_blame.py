@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,9 +12,9 @@ from aiohttp import web
 
 from judgekit import Failed, Graded, GradingRunner, JudgeTimeout, JudgeUnavailable, Retry, Rollout
 from judgekit.errors import JudgeBudgetSpent, JudgeLoading, JudgeRejected, RolloutError, VerdictError
-from judgekit.graders import JudgeGrader, Listwise, Pairwise, Panel
-from judgekit.graders.judged.pointwise import HARMLESS
-from judgekit.judges import JudgeReply, JudgeRequest, LayerOptions, LineVerdict, OpenAIJudge, stacked
+from judgekit.graders import JudgeGrader, Listwise, Pairwise, Panel, RewardModelGrader
+from judgekit.graders.judged.comparing import HARMLESS
+from judgekit.judges import JudgeReply, JudgeRequest, LayerOptions, LineVerdict, OpenAIJudge, Turn, stacked
 from judgekit.judges.blame import TABLE, whose
 from judgekit.testing import ScriptedJudge, prompt_text
 from judgekit.types import Grade, Usage
@@ -255,3 +255,18 @@ async def test_who_keeps_a_judge_from_ranking_or_comparing(unreadable: Any) -> N
         grade = grades[0]
         assert isinstance(grade, Failed)
         assert grade.cause == ("rollout" if unreadable == "low" else "infrastructure")
+
+
+@pytest.mark.parametrize("everybody", [False, True])
+async def test_a_reward_models_refusals_are_compared_too(everybody: bool) -> None:
+    class Model:
+        async def reward(self, turns: Sequence[Turn]) -> tuple[float, Usage]:
+            if everybody or "HOSTILE" in turns[-1].text:
+                raise JudgeRejected("HTTP 400: flagged", 400)
+            return 1.0, USED
+
+    runner = GradingRunner({"rm": RewardModelGrader(Model(), squash=True)})
+    grade = (await runner.run(group()))[0].grades["rm"]
+    assert isinstance(grade, Failed)
+    assert grade.cause == ("infrastructure" if everybody else "rollout")
+    assert everybody or grade.usage == USED + USED + USED

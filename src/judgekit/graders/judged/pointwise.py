@@ -16,11 +16,11 @@ from judgekit.errors import (
     ConfigError,
     JudgekitError,
     JudgeRejected,
-    RolloutError,
     VerdictError,
     attribute,
     reads_rollout,
 )
+from judgekit.graders.judged.comparing import HARMLESS, Comparisons, spend
 from judgekit.graders.judged.voting import Combine, ask_all, combined
 from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.asking.material import (
@@ -235,10 +235,6 @@ class Prepared(msgspec.Struct, frozen=True):
 Harmless = Callable[[], Prepared | Abstained]
 """Makes the same data with a harmless text in the rollout's place."""
 
-HARMLESS = "I do not know. (This text stands in for another, to see whether the judge answers.)"
-_COMPARISONS = 3
-"""How often a prompt is refused, and the harmless one accepted in between, before the rollout is at fault."""
-
 
 def _paths(template: Template, fields: Mapping[str, str], given: Sequence[str]) -> dict[str, str]:
     """Return where in a rollout each field of *template* stands, but for those that the grader fills itself."""
@@ -308,8 +304,7 @@ class Asking:
         self.asker = asker
         self._secret = secrets.token_bytes(16)
         self.unreadable = unreadable
-        self._fickle: list[Judge] = []
-        """Judges that have refused a request and then accepted it."""
+        self._comparisons = Comparisons(asker)
         self.trust_rubric = trust_rubric
         self.forms: list[tuple[Any, VerdictFormat]] = []
         """Formats that `form` has chosen, with their judges."""
@@ -489,9 +484,9 @@ class Asking:
         try:
             _, _, usage = await self._verdict(judge, _unkept(request), form)
         except JudgekitError as other:
-            _spend(error, attribute(other, "usage"))
+            spend(error, attribute(other, "usage"))
             return False
-        _spend(error, usage)
+        spend(error, usage)
         return True
 
     async def _compared(
@@ -503,38 +498,12 @@ class Asking:
         form: VerdictFormat,
         error: JudgekitError,
     ) -> tuple[Verdict, JudgeReply, Usage]:
-        """Send a refused prompt again and again, beside a harmless one, to say whose fault the refusal is.
+        async def other() -> Usage:
+            return (await at_home(wrapped.complete, _unkept(harmless))).usage
 
-        The rollout is at fault only if it is refused every time, and the other accepted every time: behind a router one
-        server of many may refuse what the others accept.
-        """
-        for _ in range(_COMPARISONS):
-            try:
-                reply = await at_home(wrapped.complete, _unkept(harmless))
-            except JudgekitError:
-                raise error from None  # it refuses everything now
-            _spend(error, reply.usage)
-            try:
-                verdict, reply, usage = await self._verdict(wrapped, request, form)
-            except JudgeRejected as second:
-                if not about_prompt(second):
-                    raise
-                continue
-            if not any(known is judge for known in self._fickle):
-                self._fickle.append(judge)
-                logger.warning(
-                    "%s: %s refuses requests that it accepts when they are sent again (%s): do all servers behind it have the same "
-                    "settings? No refusal is taken as the rollout's fault",
-                    self.asker,
-                    judge,
-                    error,
-                )
-            return verdict, reply, usage + (attribute(error, "usage") or Usage())
-        if any(known is judge for known in self._fickle):
-            raise error
-        own = RolloutError(f"the judge refuses this text, and accepts others: {error}")
-        _spend(own, attribute(error, "usage"))
-        raise own
+        again = partial(self._verdict, wrapped, request, form)
+        verdict, reply, usage = await self._comparisons.again(judge, again, other, error)
+        return verdict, reply, usage + (attribute(error, "usage") or Usage())
 
     async def _verdict(
         self, judge: Judge, request: JudgeRequest, form: VerdictFormat
@@ -552,7 +521,7 @@ class Asking:
             return _with_prompt(form.read(reply, reply.nonce or request.nonce), request), reply, usage
         except (JudgekitError, asyncio.CancelledError) as error:
             # recorded whatever the second try ends with, a time-out too
-            _spend(error, usage)
+            spend(error, usage)
             raise
 
     def _again(self, request: JudgeRequest, form: VerdictFormat) -> JudgeRequest:
@@ -583,11 +552,6 @@ def _unkept(request: JudgeRequest) -> JudgeRequest:
 
 def _keep_nothing(reply: JudgeReply) -> None:
     raise VerdictError("a comparison is not kept", reply.text)
-
-
-def _spend(error: BaseException, usage: Usage | None) -> None:
-    """Add what was consumed to what an error says of it."""
-    error.usage = (attribute(error, "usage") or Usage()) + (usage or Usage())  # type: ignore[attr-defined]
 
 
 def _references(rollout: Rollout, truth: Any) -> Any:

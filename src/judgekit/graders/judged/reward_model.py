@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
-from judgekit.errors import ConfigError
+import msgspec
+
+from judgekit.errors import ConfigError, JudgeRejected, attribute
+from judgekit.graders.judged.comparing import HARMLESS, Comparisons
 from judgekit.judges.asking.material import encodable, unread_part, whole_text
 from judgekit.judges.base import Piece, Role, Turn
+from judgekit.judges.blame import about_prompt
 from judgekit.judges.engines.reward_models import RewardModel
 from judgekit.judges.home import at_home
 from judgekit.judges.layers.routes import start_judges
-from judgekit.types import Abstained, Grade, Graded, Rollout
+from judgekit.types import Abstained, Grade, Graded, Rollout, Usage
 
 
 class RewardModelGrader:
@@ -18,7 +23,8 @@ class RewardModelGrader:
 
     *score_range*: the range of the model's numbers; by default any number. The reward must then say what a rollout
     that breaks the grader gets (`Score(name, if_broken=…)`). *squash*: apply the logistic function, so that scores
-    are 0 to 1. *max_tokens*: longer responses are cut in the middle to this many tokens.
+    are 0 to 1. *max_tokens*: longer responses are cut in the middle to this many tokens. Whose failure a refusal is, a comparison
+    with a harmless response says, as for `JudgeGrader`.
     """
 
     inputs = ("prompt", "response")
@@ -44,6 +50,7 @@ class RewardModelGrader:
         self.version = version
         self.squash = squash
         self.max_tokens = max_tokens
+        self._comparisons = Comparisons(f"{name}@{version}")
         self.score_range = (0.0, 1.0) if squash else score_range or (-math.inf, math.inf)
 
     async def warm_up(self) -> None:
@@ -55,10 +62,25 @@ class RewardModelGrader:
             return Abstained("there is no prompt")
         if not isinstance(rollout.prompt, str) and (unread := unread_part(rollout.prompt)) is not None:
             return Abstained(f"there is {unread} in the prompt, and the model reads text only")
-        value, usage = await at_home(self.model.reward, self._turns(rollout))
+        try:
+            value, usage = await at_home(self.model.reward, self._turns(rollout))
+        except JudgeRejected as error:
+            if not about_prompt(error):
+                raise
+            value, usage = await self._compared(rollout, error)
         if self.squash:
             value = 1 / (1 + math.exp(-value)) if value >= 0 else 1 - 1 / (1 + math.exp(value))
         return Graded(value, usage=usage)
+
+    async def _compared(self, rollout: Rollout, error: JudgeRejected) -> tuple[float, Usage]:
+        other = msgspec.structs.replace(rollout, response=HARMLESS)
+
+        async def harmless() -> Usage:
+            return (await at_home(self.model.reward, self._turns(other)))[1]
+
+        again = partial(at_home, self.model.reward, self._turns(rollout))
+        value, usage = await self._comparisons.again(self.model, again, harmless, error)
+        return value, usage + (attribute(error, "usage") or Usage())
 
     def _turns(self, rollout: Rollout) -> list[Turn]:
         messages = (

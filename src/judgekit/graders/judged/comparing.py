@@ -1,0 +1,75 @@
+"""Finds out whose failure a judge's refusal is: by asking it the same with a harmless text in the rollout's place."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from judgekit.errors import JudgekitError, JudgeRejected, RolloutError, attribute
+from judgekit.judges.blame import about_prompt
+from judgekit.types import Usage
+
+logger = logging.getLogger("judgekit")
+
+HARMLESS = "I do not know. (This text stands in for another, to see whether the judge answers.)"
+_COMPARISONS = 3
+"""How often a prompt is refused, and the harmless one accepted in between, before the rollout is at fault."""
+_T = TypeVar("_T")
+
+
+def spend(error: BaseException, usage: Usage | None) -> None:
+    """Add what was consumed to what an error says of it."""
+    error.usage = (attribute(error, "usage") or Usage()) + (usage or Usage())  # type: ignore[attr-defined]
+
+
+class Comparisons:
+    """What comparisons have shown of a grader's judges."""
+
+    def __init__(self, asker: str) -> None:
+        self._asker = asker
+        self._fickle: list[Any] = []
+        """Judges that have refused a request and then accepted it."""
+
+    async def again(
+        self,
+        judge: object,
+        refused: Callable[[], Awaitable[_T]],
+        harmless: Callable[[], Awaitable[Usage]],
+        error: JudgekitError,
+    ) -> _T:
+        """Ask a judge again what it refused with *error*, each time after something *harmless*; returns its answer.
+
+        Raises RolloutError if the one is refused every time, and the other accepted every time: behind a router one server of
+        many may refuse what the others accept. Else raises *error*, or what else happens meanwhile. Both errors' usage has what
+        the comparison cost.
+        """
+        for _ in range(_COMPARISONS):
+            try:
+                spend(error, await harmless())
+            except JudgekitError:
+                raise error from None  # it refuses everything now
+            try:
+                answer = await refused()
+            except JudgeRejected as second:
+                if not about_prompt(second):
+                    raise
+                continue
+            if not self._is_fickle(judge):
+                self._fickle.append(judge)
+                logger.warning(
+                    "%s: %s refuses requests that it accepts when they are sent again (%s): do all servers behind it have the "
+                    "same settings? No refusal is taken as the rollout's fault",
+                    self._asker,
+                    judge,
+                    error,
+                )
+            return answer
+        if self._is_fickle(judge):
+            raise error
+        own = RolloutError(f"the judge refuses this text, and accepts others: {error}")
+        spend(own, attribute(error, "usage"))
+        raise own
+
+    def _is_fickle(self, judge: object) -> bool:
+        return any(known is judge for known in self._fickle)
