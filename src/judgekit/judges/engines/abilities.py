@@ -58,6 +58,8 @@ class Abilities(Struct, frozen=True):
     logprobs: LogprobStyle = "top"
     batches: bool = False
     """Whether one POST may carry several prompts."""
+    owner: str = ""
+    """Who serves it, as the server's list says (`owned_by`)."""
     identity: str = ""
     """What `judgekit serve` says of the weights and of the engine's arguments; empty for other servers."""
     control_strings: tuple[str, ...] = ()
@@ -107,6 +109,7 @@ def _listed(server: Server, entries: Mapping[str, Any], model: str | None) -> Ab
         root=root,
         adapter=isinstance(base, str),
         context=length if isinstance(length, int) and length > 0 else None,
+        owner=str(entry.get("owned_by") or ""),
         identity=identities.get(name, ""),
     )
 
@@ -120,7 +123,7 @@ async def find_out(
     that is not looked for but given. Raises JudgeError where the server does not answer.
     """
     if logprobs != "top":
-        found = replace(found, version=await _version(server))
+        found = replace(found, version=await _version(server, found.owner))
     if encoder is not None:
         return await _by_ids(server, found, encoder.token_ids("0"), logprobs)
     return await _by_text(server, found, logprobs)
@@ -135,7 +138,8 @@ async def token_ids(server: Server, model: str, text: str) -> list[int]:
     return ids
 
 
-async def _version(server: Server) -> str:
+async def _version(server: Server, owner: str) -> str:
+    """Return vLLM's version; empty for other servers. TensorRT-LLM and LocalAI have the page, too."""
     try:
         answer = await server.get("/version", root=True)
     except JudgeRejected:
@@ -145,7 +149,9 @@ async def _version(server: Server) -> str:
             f"cannot tell what kind of server it is: {error}. If GET /version of this server never works, set logprobs: top"
         ) from None
     version = answer.get("version")
-    return version if isinstance(version, str) else ""
+    if not isinstance(version, str) or (owner != "vllm" and (owner or not version.startswith("0."))):
+        return ""
+    return version
 
 
 async def _by_ids(
@@ -180,6 +186,12 @@ async def _by_text(server: Server, found: Abilities, logprobs: LogprobStyle | No
         return replace(found, logprobs=logprobs or "top")
     plain: dict[str, Any] = {"model": found.model, "max_tokens": 1, "temperature": 0.0}
     messages = [{"role": "user", "content": "0"}]
+    try:
+        await server.post("/chat/completions", {**plain, "messages": messages})
+    except JudgeRejected as error:
+        if error.status not in (400, 422):
+            raise
+        raise ConfigError(f"{server.url} refuses every chat message: {error}") from None
     style: LogprobStyle = logprobs or "constrained"
     if logprobs is None:
         with contextlib.suppress(JudgeRejected):  # no /tokenize: the labels' ids are not known

@@ -37,7 +37,12 @@ async def fitting_messages(
             "messages": [{**m, "content": text_of(m)} for m in messages],  # nobody knows an image's tokens
             "chat_template_kwargs": template_kwargs,
         }
-        count = (await server.post("/tokenize", body, root=True)).get("count")
+        try:
+            count = (await server.post("/tokenize", body, root=True)).get("count")
+        except JudgeRejected as error:
+            if error.status != 404:
+                raise
+            break  # behind a gateway that has no such page: what the server then refuses as too long is cut
         if not isinstance(count, int) or count < 1:
             raise JudgeUnavailable(f"{server} answered /tokenize without a count")
         if count <= room:

@@ -239,7 +239,7 @@ class Server:
                 f"{self} answered HTTP {status}, to {_shown(told.get('Location', ''))}: if the server has moved, give that address"
             )
         if status >= 400:
-            raise _refusal(str(self), status, told, raw)
+            raise _refusal(str(self) if status != 404 else url.partition("?")[0], status, told, raw)
         if not reads:
             return {}
         try:

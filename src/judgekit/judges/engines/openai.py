@@ -283,10 +283,13 @@ class OpenAIJudge:
         if not abilities.version:  # vLLM takes them all
             try:
                 await self._settle(request, abilities)
-            except (
-                JudgeUnavailable,
-                JudgeTimeout,
-            ) as error:  # no answer settles nothing, and a refusal in the run will
+            except JudgeRejected as error:
+                if not about_prompt(error) and error.status != 404:
+                    raise
+                raise ConfigError(
+                    f"{self} refuses a request that has no rollout's text in it, so it would refuse all: {error}"
+                ) from None
+            except (JudgeUnavailable, JudgeTimeout) as error:  # a refusal in the run will settle it
                 logger.info("%s: what fields it takes is not known yet: %s", self, error)
 
     async def ready(self) -> bool:

@@ -30,6 +30,7 @@ _ALIASES = {
     "response_schema": "response_format",
     "response_mime_type": "response_format",
     "json_schema": "response_format",
+    "grammar": "response_format",
     "maxOutputTokens": "max_tokens",
 }
 """What servers call a field in their refusals."""
@@ -71,7 +72,7 @@ class Terms(Struct, frozen=True):
             return replace(self, schema="json_object") if self.schema == "json_schema" else self._less(field)
         if field in ("priority", "seed"):
             return self._less(field)
-        if field == "top_logprobs" and self.top > _TOPS[-1]:
+        if field in ("logprobs", "top_logprobs") and self.top > _TOPS[-1]:  # most call both logprobs
             return replace(self, top=_TOPS[_TOPS.index(self.top) + 1])
         if field in ("logprobs", "top_logprobs"):
             raise ConfigError(NO_LOGPROBS.format(server, error))
@@ -101,8 +102,8 @@ async def settle(
 ) -> tuple[Terms, Mapping[str, Any] | None]:
     """Ask with *body*, which has no rollout's text, until its fields are taken.
 
-    Returns the terms and the server's answer; None where what it refuses is no field. Raises ConfigError where a verdict
-    needs what it refuses, and what *ask* raises.
+    Returns the terms and the server's answer; None where the answer was too short to tell. Raises ConfigError where a verdict
+    needs what it refuses, JudgeRejected where that is no field, and what *ask* raises.
     """
     if {"logprobs", "top_logprobs"} & terms.omit & body.keys():
         raise ConfigError(NO_LOGPROBS.format(server, "it documents none"))
@@ -131,8 +132,7 @@ async def settle(
                 continue  # a server that has no logprobs either is better told so
             known = terms.without(field, error, server) if field is not None else None
             if known is None:
-                logger.info("%s refuses what no field is known to be the reason of: %s", server, error)
-                return terms, None
+                raise
             logger.warning(
                 "%s refuses the field %s: requests do without, or call it another name", server, field
             )
