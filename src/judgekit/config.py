@@ -365,6 +365,8 @@ class _Parts:
         return made
 
     def _name_or_path(self, value: str) -> str:
+        if "\n" in value:  # a template's text
+            return value
         here = self.beside(value)
         named = value.startswith(".") or Path(value).suffix in (".json", ".toml", ".txt")
         return here if named or (os.sep in value and os.path.exists(here)) else value

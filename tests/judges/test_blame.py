@@ -26,7 +26,7 @@ ENDINGS = {row.happened.split(",")[0].split(";")[0]: row for row in TABLE}
 
 def group(hostile: str = "HOSTILE") -> list[Rollout]:
     texts = (hostile, "wrong a", "wrong b", "right a", "right b")
-    return [Rollout(prompt="p", ground_truth="1", response=text, group=0) for text in texts]
+    return [Rollout(prompt="PROMPT", ground_truth="1", response=text, group=0) for text in texts]
 
 
 def chat(
@@ -130,7 +130,7 @@ async def test_each_ending_has_one_whose_failure_it_is(what: str, unreadable: An
 async def test_a_judge_that_fails_for_a_harmless_text_too_is_at_fault_itself(
     what: str, unreadable: Any
 ) -> None:
-    _, grades = await graded(Server(HOSTILE[what][1], ("",)), group(), unreadable=unreadable)
+    _, grades = await graded(Server(HOSTILE[what][1], ("PROMPT",)), group(), unreadable=unreadable)
     assert isinstance(grades[0], Failed)
     assert grades[0].cause == "infrastructure"
 

@@ -12,10 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from judgekit import ConfigError
+from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, LineVerdict, Template
 from judgekit.judges.asking.cutting import MARK
 from judgekit.judges.asking.prompt import MAX_FENCE, MOST_CHARS, made_visible, quoted
 from judgekit.judges.base import UNLIMITED, Turn
+from judgekit.testing import ScriptedJudge
 
 WORDS = {"HOW_TO_ANSWER": "Answer.", "REMINDER": "Now."}
 nasty = st.text(alphabet=st.sampled_from("`~ \n\tab{}<>|_0\u200b\u202e\ud800\u2028"), max_size=80)
@@ -154,7 +156,7 @@ def test_a_template_without_sections_is_one_user_turn() -> None:
 
 
 def test_json_braces_and_lower_case_are_no_fields() -> None:
-    assert Template('{"score": 1} {answer} {PROBLEM}').fields == {"PROBLEM"}
+    assert Template('{"score": 1} {x} {PROBLEM}').fields == {"PROBLEM"}
 
 
 def test_a_templates_faults_are_said(tmp_path: Path) -> None:
@@ -177,3 +179,41 @@ def test_line_words_name_the_line() -> None:
     words = LineVerdict(low=0, high=10, line="REWARD: {score}", nonce=False).words()
     assert "REWARD: <score>" in words["HOW_TO_ANSWER"]
     assert "from 0 (worst) to 10 (best)" in words["HOW_TO_ANSWER"]
+
+
+@pytest.mark.parametrize(
+    ("field", "meant"),
+    [
+        ("{prompt}", "{PROBLEM}"),
+        ("{{ question }}", "{PROBLEM}"),
+        ("{{response}}", "{CANDIDATE_SOLUTION}"),
+        ("{Problem}", "{PROBLEM}"),
+        ("{ground_truth}", "{REFERENCE_SOLUTION}"),
+        ("{Reference Answer}", "{REFERENCE_SOLUTION}"),
+        ("{RESPONSE_1}", "{RESPONSE_A}"),
+        ("{response_2}", "{RESPONSE_B}"),
+        ("{criteria}", "{RUBRIC}"),
+    ],
+)
+def test_what_is_nearly_a_field_is_refused_with_its_right_name(field: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match="the judge would read it as it stands: write " + re.escape(meant)):
+        Template(f"Judge this:\n{field}\n{{CANDIDATE_SOLUTION}}")
+
+
+def test_braces_that_are_no_fields_are_left_alone() -> None:
+    text = r'Write \boxed{answer} or {"score": 1} or x_{target} or { answer } or {1, 2}: {CANDIDATE_SOLUTION}'
+    assert Template(text).fields == {"CANDIDATE_SOLUTION"}
+
+
+def test_a_template_is_given_by_its_name_its_path_or_its_text(tmp_path: Path) -> None:
+    text = "Is this polite?\n{CANDIDATE_SOLUTION}\n{HOW_TO_ANSWER}"
+    path = tmp_path / "polite.txt"
+    path.write_text(text)
+    for template in (text, text.replace("\n", " "), str(path)):
+        grader = JudgeGrader(ScriptedJudge("1"), template=template, verdict="choice")
+        assert grader.asking.template.fields == {"CANDIDATE_SOLUTION", "HOW_TO_ANSWER"}
+    assert Template.load("open").fields == {"PROBLEM", "CANDIDATE_SOLUTION", "HOW_TO_ANSWER", "REMINDER"}
+    with pytest.raises(ConfigError, match="no verdict format is called 'choise'; did you mean 'choice'"):
+        JudgeGrader(ScriptedJudge("1"), verdict="choise")
+    with pytest.raises(ConfigError, match="has a field {PROMPT}: write {PROBLEM}, or set its path"):
+        JudgeGrader(ScriptedJudge("1"), template="{PROMPT} {CANDIDATE_SOLUTION}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from judgekit.errors import ConfigError, did_you_mean
 from judgekit.judges.asking.verdict import ChoiceVerdict, JsonVerdict, LineVerdict, VerdictFormat
 
 ENGINES: Mapping[str, str] = {
@@ -21,3 +22,12 @@ VERDICTS: Mapping[str, Callable[..., VerdictFormat]] = {
     "json": JsonVerdict,
     "line": LineVerdict,
 }
+
+
+def verdict_format(given: VerdictFormat | str | None, who: str) -> VerdictFormat | None:
+    """Return a verdict format that is given itself or by its name. Raises ConfigError."""
+    if not isinstance(given, str):
+        return given
+    if given not in VERDICTS:
+        raise ConfigError(f"{who}: no verdict format is called {given!r}{did_you_mean(given, VERDICTS)}")
+    return VERDICTS[given]()

@@ -49,7 +49,7 @@ class Pairwise:
         judge: Judge | JudgeRoutes,
         *,
         template: Template | str = "pairwise",
-        verdict: VerdictFormat | None = None,
+        verdict: VerdictFormat | str | None = None,
         sampling: Sampling | None = None,
         rubric: str = "",
         both_orders: bool = True,

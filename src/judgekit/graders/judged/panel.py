@@ -38,7 +38,7 @@ class Panel:
         judges: Mapping[str, Judge] | Sequence[Judge],
         *,
         template: Template | str = "default",
-        verdict: VerdictFormat | None = None,
+        verdict: VerdictFormat | str | None = None,
         sampling: Sampling | None = None,
         fields: Mapping[str, str] | None = None,
         rubric: str = "",

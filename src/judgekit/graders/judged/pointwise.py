@@ -30,12 +30,13 @@ from judgekit.judges.asking.material import (
     trajectory_parts,
     unread_part,
 )
-from judgekit.judges.asking.prompt import Material, Template
+from judgekit.judges.asking.prompt import OTHER_NAMES, Material, Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, Verdict, VerdictFormat
 from judgekit.judges.base import WRAPPER, Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
 from judgekit.judges.blame import about_prompt
 from judgekit.judges.home import at_home
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
+from judgekit.judges.registry import verdict_format
 from judgekit.types import (
     CURRENT_RUN,
     KEEP_PROMPTS,
@@ -63,7 +64,8 @@ class JudgeGrader:
     """Asks a judge about one rollout, and reads its verdict.
 
     *judge*: an engine, a stack of layers, or `JudgeRoutes` that choose a judge per rollout. *template*: a `Template`,
-    or the name or path of one. *verdict*: how the judge answers; by default as the template says, or one token, 0 or 1. *fields*: dotted
+    or the name, the path or the text of one. *verdict*: how the judge answers, a format or its name (choice, line or json); by
+    default as the template says, or one token, 0 or 1. *fields*: dotted
     paths of further template fields in the rollout. *rubric*: text for the template's {RUBRIC}. *max_tokens*: longer
     responses and trajectories are cut in the middle to this many tokens; None: only if the prompt does not fit.
 
@@ -87,7 +89,7 @@ class JudgeGrader:
         judge: Judge | JudgeRoutes,
         *,
         template: Template | str = "default",
-        verdict: VerdictFormat | None = None,
+        verdict: VerdictFormat | str | None = None,
         sampling: Sampling | None = None,
         fields: Mapping[str, str] | None = None,
         rubric: str = "",
@@ -244,8 +246,9 @@ def _paths(template: Template, fields: Mapping[str, str], given: Sequence[str]) 
         if field not in known:
             if field in ("RESPONSE_A", "RESPONSE_B"):
                 raise ConfigError(f"template {template.name!r} compares two responses: take use: pairwise")
+            meant = f"write {{{OTHER_NAMES[field]}}}, or " if field in OTHER_NAMES else ""
             raise ConfigError(
-                f"template {template.name!r} has a field {{{field}}}: set its path in a rollout with "
+                f"template {template.name!r} has a field {{{field}}}: {meant}set its path in a rollout with "
                 f"fields={{{field!r}: 'extra.…'}}"
             )
         found[field] = known[field]
@@ -274,7 +277,7 @@ class Asking:
         self,
         *,
         template: Template,
-        verdict: VerdictFormat | None,
+        verdict: VerdictFormat | str | None,
         sampling: Sampling,
         fields: Mapping[str, str],
         rubric: str,
@@ -292,6 +295,7 @@ class Asking:
                 f"{asker}: the template {template.name!r} is for judges that answer in a form of their own, and has a "
                 "verdict: leave the grader's out, or take another template"
             )
+        verdict = verdict_format(verdict, asker)
         verdict = verdict or template.verdict or ChoiceVerdict()
         rubric = rubric or template.rubric
         if unreadable not in ("failure", "low"):

@@ -35,6 +35,7 @@ from judgekit.judges.asking.prompt import Template
 from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
+from judgekit.judges.registry import verdict_format
 from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage, look_up, plain
 
 
@@ -132,7 +133,7 @@ class RubricGrader:
         rubric: Rubric | str,
         *,
         criteria_field: str | None = None,
-        verdict: VerdictFormat | None = None,
+        verdict: VerdictFormat | str | None = None,
         sampling: Sampling | None = None,
         fields: Mapping[str, str] | None = None,
         max_tokens: int | None = 4096,
@@ -146,6 +147,7 @@ class RubricGrader:
         self.version = self.rubric.version
         self.criteria_field = criteria_field
         self.judge = JudgeGrader(judge, name=self.name).judge
+        verdict = verdict_format(verdict, self.name)
         if verdict is None:
             scale = self.rubric.scale
             verdict = ChoiceVerdict.scale(*scale) if scale is not None else ChoiceVerdict()

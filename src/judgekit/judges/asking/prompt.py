@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from itertools import pairwise
@@ -59,6 +59,25 @@ _TICK_LIKE = re.compile("[\u1fef\uff40]")
 """What normalisation turns into a backtick: U+1FEF in every form, U+FF40 in NFKC and NFKD."""
 _AFTER_TICK = re.compile("(?<=`)[^\x00-\x7f]+")
 _FIELD = re.compile(r"\{([A-Z][A-Z_]*)\}")
+_NEARLY = re.compile(r"(?<![\w\\^_])(?:\{\{ ?([A-Za-z][\w ]{1,30}?) ?\}\}|\{([A-Za-z][\w ]{1,30}?)\})")
+OTHER_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("PROMPT", "QUESTION", "QUERY", "INSTRUCTION", "INPUT", "TASK", "CONVERSATION"), "PROBLEM"
+    ),
+    **dict.fromkeys(
+        ("RESPONSE", "ANSWER", "COMPLETION", "OUTPUT", "CANDIDATE", "SOLUTION", "SOLUTION_STR", "GENERATION"),
+        "CANDIDATE_SOLUTION",
+    ),
+    **dict.fromkeys(
+        ("REFERENCE", "REFERENCE_ANSWER", "GROUND_TRUTH", "TARGET", "EXPECTED", "GOLD", "LABEL"),
+        "REFERENCE_SOLUTION",
+    ),
+    **dict.fromkeys(("CRITERIA", "CRITERION"), "RUBRIC"),
+    **dict.fromkeys(("RESPONSE_1", "ANSWER_A", "ANSWER_1", "COMPLETION_A"), "RESPONSE_A"),
+    **dict.fromkeys(("RESPONSE_2", "ANSWER_B", "ANSWER_2", "COMPLETION_B"), "RESPONSE_B"),
+    **dict.fromkeys(("MESSAGES", "TURNS", "TRACE"), "TRAJECTORY"),
+}
+"""What other libraries call the fields of a template."""
 _OWN = {"CANDIDATE_SOLUTION": 0, "TRAJECTORY": 1}
 _SECTION = re.compile(r"^--- (verdict|system|user) ---$", re.MULTILINE)
 
@@ -215,8 +234,23 @@ class Template:
             raise ConfigError(
                 f"template {name!r}: the sections must be system then user, or only user; before them there may be a verdict"
             )
+        self._check_nearly(body for _, body in spans)
         self._sections = tuple(_section("system" if r == "system" else "user", body) for r, body in spans)
         self.fields = frozenset(field for section in self._sections for field in section.fields)
+
+    def _check_nearly(self, bodies: Iterable[str]) -> None:
+        """Refuse what was meant as a field and is none: the judge would read the braces."""
+        for body in bodies:
+            for match in _NEARLY.finditer(body):
+                said = (match[1] or match[2]).upper().replace(" ", "_")
+                meant = OTHER_NAMES.get(
+                    said, said if said in (*OTHER_NAMES.values(), *self.TRUSTED) else None
+                )
+                if meant is not None and not _FIELD.fullmatch(match[0]):
+                    raise ConfigError(
+                        f"template {self.name!r}: {match[0]} is no field, and the judge would read it as it stands: write {{{meant}}}, "
+                        "or put a space behind the brace"
+                    )
 
     def _read_verdict(self, text: str) -> None:
         from judgekit.strict_yaml import parse_yaml  # most templates have no verdict
@@ -257,7 +291,12 @@ class Template:
 
     @classmethod
     def load(cls, name_or_path: str) -> Template:
-        """Load a shipped template by name (`default`, `rubric`, `prometheus-2`), or a file by path."""
+        """Load a shipped template by name (`default`, `open`, `prometheus-2`), a file by path, or the text itself.
+
+        A text has several lines, or a field.
+        """
+        if "\n" in name_or_path or _FIELD.search(name_or_path):
+            return cls(name_or_path)
         shipped = cls.shipped()
         if name_or_path in shipped:
             return cls(shipped[name_or_path].read_text("utf-8"), name=name_or_path)
