@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,6 +134,12 @@ async def test_a_judge_that_fails_for_a_harmless_text_too_is_at_fault_itself(
     _, grades = await graded(Server(HOSTILE[what][1], ("PROMPT",)), group(), unreadable=unreadable)
     assert isinstance(grades[0], Failed)
     assert grades[0].cause == "infrastructure"
+
+
+def test_the_table_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "judges.md").read_text()
+    for row in TABLE:
+        assert f"| {row.happened} | `{row.raised}` | {row.whose} | {row.again} |\n" in page
 
 
 def test_every_row_is_tried() -> None:

@@ -34,11 +34,6 @@ READ: dict[str, list[tuple[str, float]]] = {
         ("<solution>x = 4</solution><eval>Only A says 4.</eval>\n\n<answer>[[A]]</answer>\n", 1.0),
         ("Let me see.\n</think>\n<answer>[[A]]</answer>", 1.0),
     ],
-    "j1": [
-        ("<think>The reference would be 12, and so is this.</think>\n<score>9.5</score>", 0.95),
-        ("<think>Nothing is right.</think> <score> 0 </score>", 0.0),
-    ],
-    "j1-pair": [("<think>A is right.</think> [[A]]", 1.0), ("<think>B is.</think>\n[[B]].", 0.0)],
     "deepseek-grm": [
         ("Specific Criteria: 1. Accuracy (70%)\nAnalysis: accurate\nScores: \\boxed{10}", 1.0),
         ("Analysis: \\boxed{3} would be too low for accuracy alone.\nScores: $\\boxed{ 1 }$", 0.0),
@@ -226,7 +221,7 @@ def test_what_does_not_fit_is_said() -> None:
             template=Template("--- verdict ---\nline: 'S: {score}'\nhigh: 5\n--- user ---\n{RESPONSE_A}"),
         )
     with pytest.raises(ConfigError, match="leave the grader's out"):
-        Listwise(judge, template="j1")
+        Listwise(judge, template="selene")
 
 
 @pytest.mark.parametrize(
