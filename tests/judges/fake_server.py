@@ -41,6 +41,8 @@ class FakeServer:
         """What /tokenizer_info answers; None: 404."""
         self.template: str | None = None
         """A chat template, which /tokenize and /detokenize show; every character is a token."""
+        self.tokens_of: Callable[[str], int] = lambda text: len(text) // 3
+        """How many tokens a text has."""
         self.tokenized = 0
         """Chats that were shown."""
         self.root = "/models/judge"
@@ -139,7 +141,9 @@ class FakeServer:
         if "messages" in body:
             return web.json_response({"count": len("".join(m["content"] for m in body["messages"])) // 3})
         text = body["prompt"]
-        return web.json_response({"tokens": [TOKENS[text]] if text in TOKENS else [1, 2]})
+        return web.json_response(
+            {"tokens": [TOKENS[text]] if text in TOKENS else [1] * max(2, self.tokens_of(text))}
+        )
 
     async def _detokenize(self, request: web.Request) -> web.Response:
         if self.template is None:

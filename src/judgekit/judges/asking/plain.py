@@ -17,7 +17,11 @@ _KEPT = 64 * _CHARS_PER_TOKEN
 
 
 def text_messages(
-    turns: Sequence[Turn], *, control_strings: Collection[str] = (), max_chars: int | None = None
+    turns: Sequence[Turn],
+    *,
+    control_strings: Collection[str] = (),
+    max_chars: int | None = None,
+    limits: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
     """Make chat messages of *turns*, with control strings broken up and over-long pieces cut.
 
@@ -25,7 +29,8 @@ def text_messages(
 
     *control_strings*: the model's own, see `control_strings`. *max_chars* limits all contents together: the longest
     of the pieces with a token budget are cut first, then other untrusted ones; trusted text never is. Every cut
-    is marked, and something is left of every text.
+    is marked, and something is left of every text. *limits*: characters of each piece that its token budget allows, where
+    somebody has counted; else three for each token.
 
     Raises JudgeRejected if even the part that cannot be cut has more than *max_chars* characters; RolloutError if
     it would not with a trajectory's first message alone.
@@ -34,7 +39,7 @@ def text_messages(
     texts = [piece.text for piece in pieces]
     cuttable = [i for i, piece in enumerate(pieces) if not piece.trusted and piece.max_tokens is not None]
     shared = [i for i, piece in enumerate(pieces) if not piece.trusted and piece.max_tokens is None]
-    limits = _budgets(pieces, cuttable)
+    limits = _budgets(pieces, cuttable) if limits is None else limits
     bare = _bare(turns)
     for i in (*cuttable, *shared):
         limit = limits[i] if max_chars is None else min(limits[i], max(max_chars, LEAST))

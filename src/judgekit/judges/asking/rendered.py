@@ -27,7 +27,7 @@ SUSPECTS = (
     "/think", "/no_think", "/nothink", "/no_thinking", "/system_override", "/set think", "/set nothink", "<think>", "</think>",
     "<thinking>", "</thinking>", "[THINK]", "[/THINK]", "<answer>", "</answer>", "<solution>", "</solution>", "<reasoning>",
     "</reasoning>", "<response>", "</response>", "<tool_response>", "</tool_response>", "<image>", "<video>", "<audio>",
-    "detailed thinking on", "detailed thinking off", "Thought:", "Final Answer:", "Reasoning: high", "####", "```", "---", "***",
+    "detailed thinking on", "detailed thinking off", "Thought:", "Final Answer:", "Reasoning: high", "Reasoning effort", "Reasoning strength", "####", "```", "---", "***",
     "\n\n", "Human:", "Assistant:", "User:", "System:", "### Response:", "### Instruction:",
 )  # fmt: skip
 """Words that the templates of public models are documented to read, and what quotations are made of."""
@@ -232,13 +232,12 @@ class _Look:
         """Find what the template writes between turns, where it is plain text, and whether it shows every message."""
         marks = _MARKS[: self._shape.turns]
         for thinking in self._shape.thinking:
-            parts = _between(await self._show(self._shape.dialogue(marks), thinking), marks)
+            parts = between(await self._show(self._shape.dialogue(marks), thinking), marks)
             if parts is None:
                 self.doubt("its chat template drops, repeats or reorders messages")
                 continue
             self._parts = parts
-            for i, part in enumerate(parts):
-                self.add(list(_plain_headers(part, first=i == 0)))
+            self.add(headers_in(parts))
             if self._shape.edges and not all(part.strip() for part in parts[1:-1]):
                 self.doubt("its chat template parts turns by white space alone")
         for number, form in enumerate((*self._shape.within, *self._shape.edges)):
@@ -272,7 +271,7 @@ def _folded(text: str) -> str:
     return re.sub(r" ?\n ?", "\n", re.sub(r"[^\S\n]+", " ", unicodedata.normalize("NFKC", text).lower()))
 
 
-def _between(shown: str, marks: Sequence[str]) -> list[str] | None:
+def between(shown: str, marks: Sequence[str]) -> list[str] | None:
     """Return the text before, between and behind *marks*; None unless each is there once, in order."""
     parts: list[str] = []
     for mark in marks:
@@ -281,6 +280,11 @@ def _between(shown: str, marks: Sequence[str]) -> list[str] | None:
             return None
         parts.append(before)
     return [*parts, shown]
+
+
+def headers_in(parts: Sequence[str]) -> list[str]:
+    """Return the headers of turns in what stands between them, where they are plain words."""
+    return [header for i, part in enumerate(parts) for header in _plain_headers(part, first=i == 0)]
 
 
 def _plain_headers(part: str, *, first: bool) -> Iterator[str]:
