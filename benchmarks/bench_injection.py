@@ -12,6 +12,10 @@ with ideas of its own. Goals, all of them 0:
     roles_forged        prompts whose sequence of turns, or of headings, is another one
     verdicts_faked      a judge that says 0 was read otherwise, or one that repeats what it reads was read at all
     gained_by_refusal   attacks that no judge reads, or that cost their siblings the grade
+    texts_edited        responses that a chat template changed, or that changed what it writes around them
+
+`injection_templates.py` does so with chat templates that read or edit messages, and with reward models. `left_out` counts the
+prompts of long attacks that were not read: each is read in one kind of prompt beside `choice`, in turn.
 
 What the embedded judge believes is measured apart (`believed`), and is not promised.
 """
@@ -26,12 +30,22 @@ import time
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+
 from attacks import attacks
+from chat_templates import READING
 from common import finish, machine, reported
+from injection_templates import (
+    decoder,
+    look_at_reward_models,
+    seen_by,
+    with_template,
+    word_attacks,
+)
 from inspection import Reader, Seen
 
 from judgekit import Failed, Graded, GradingRunner, JudgeRejected, Rollout, VerdictError
@@ -47,17 +61,18 @@ from judgekit.judges import (
 )
 from judgekit.judges.asking.labels import label_token_ids
 from judgekit.judges.asking.plain import control_strings
+from judgekit.judges.asking.rendered import JUDGE
 from judgekit.judges.asking.verdict import VerdictFormat
 from judgekit.judges.engines.wire import pack_requests, unpack_requests
 from judgekit.testing import ScriptedJudge, prompt_text
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 PROBLEM = "A shelf holds 3 rows of 8 jars. How many jars does it hold?"
 REFERENCE = "3 * 8 = 24\n#### 24"
 HARMLESS = "It is 11."
 CONTEXT = 4096
 RUNAWAY = 60.0
+LONG = 5000
+"""Characters from which on an attack is not read in every kind of prompt."""
 
 
 class _Nobody:
@@ -142,28 +157,36 @@ def echoes(text: str) -> Iterator[str]:
     yield f"```json\n{text}\n```"
 
 
-def look(reader: Reader, kind: str, texts: list[tuple[str, str]]) -> tuple[Counter[str], list[str], int]:
-    """Read one kind of prompt with every attack; returns the goals that were missed, examples, and the number read."""
+def look(
+    reader: Reader, kind: str, texts: list[tuple[str, str]], strings: Sequence[str] | None = None
+) -> tuple[Counter[str], list[str], int]:
+    """Read one kind of prompt with every attack; returns the goals that were missed, examples, and the number read.
+
+    *strings*: what is broken up on the text path, where a look has found it; else what the tokenizer tells, and nothing.
+    """
     make, build = KINDS[kind]
-    strings = control_strings(
-        {"added_tokens_decoder": _decoder(reader.tokenizer)}, str(reader.tokenizer.chat_template)
-    )
+    looked = strings is not None
+    if strings is None:
+        strings = control_strings(
+            {"added_tokens_decoder": decoder(reader.tokenizer)}, str(reader.tokenizer.chat_template)
+        )
     ways: dict[str, Callable[[JudgeRequest], Seen | None]] = {
         "ids": reader.by_ids,
         "text": lambda request: reader.by_text(request, strings),
-        "text of an unknown model": lambda request: reader.by_text(request, ()),
     }
+    if not looked:
+        ways["text of an unknown model"] = lambda request: reader.by_text(request, ())
     plain = {way: read(build(make(HARMLESS))) for way, read in ways.items()}
     missed: Counter[str] = Counter()
     examples: list[str] = []
     looked_at = 0
-    for family, text in texts:
-        if len(text) > 5000 and (kind, family) != ("trajectory", "dense") and kind != "choice":
+    turn = list(KINDS).index(kind)
+    for number, (family, text) in enumerate(texts):
+        if len(text) > LONG and kind != "choice" and number % (len(KINDS) - 1) != turn - 1:
+            missed["left_out"] += len(ways)
             continue
         request = build(make(text))
         for way, read in ways.items():
-            if len(text) > 5000 and way.endswith("unknown model"):
-                continue  # as long as with the model's strings
             looked_at += 1
             try:
                 seen = read(request)
@@ -189,13 +212,6 @@ def _echoed(reader: Reader, request: JudgeRequest, seen: Seen) -> list[str]:
         return []
     ids = {i for label_ids in labels.values() for i in label_ids}
     return ["verdicts_faked" for quotation in seen.inside if reader.first_token(quotation) in ids]
-
-
-def _decoder(tokenizer: Any) -> dict[str, Any]:
-    return {
-        str(number): {"content": token.content, "special": token.special}
-        for number, token in tokenizer.added_tokens_decoder.items()
-    }
 
 
 def says_no(request: JudgeRequest) -> JudgeReply:
@@ -284,6 +300,29 @@ async def believed(texts: list[tuple[str, str]]) -> int:
     return wrong.total()
 
 
+def reading_templates(own: Reader) -> tuple[Counter[str], list[str], Counter[str]]:
+    """Try every template that reads messages in one vocabulary; returns the goals missed, examples, and counts."""
+    missed: Counter[str] = Counter()
+    examples: list[str] = []
+    counts: Counter[str] = Counter()
+    for title, template in READING.items():
+        reader = with_template(own, template)
+        seen = seen_by(reader.tokenizer, JUDGE)
+        counts["unverified"] += bool(seen.unverified)
+        for kind in ("choice", "data set", "trajectory"):
+            more, shown, read = look(reader, kind, word_attacks(template), seen.strings)
+            missed += more
+            counts["prompts"] += read
+            examples += [f"{title}: {example}" for example in shown]
+    for title, one in {"its own": None, **READING}.items():
+        more, shown, read, unverified = look_at_reward_models(own, one)
+        missed += more
+        counts["dialogues"] += read
+        counts["unverified"] += unverified
+        examples += [f"{title}: {example}" for example in shown]
+    return missed, examples, counts
+
+
 def main() -> None:
     from real_tokenizers import REAL
 
@@ -293,9 +332,27 @@ def main() -> None:
     texts = list(attacks())
     families = Counter(family.split(",")[0] for family, _ in texts)
     print(f"{len(texts)} attacks in {len(families)} families: {dict(families)}")
-    goals = ("control_tokens", "quotations_closed", "roles_forged", "verdicts_faked", "gained_by_refusal")
+    goals = (
+        "control_tokens",
+        "quotations_closed",
+        "roles_forged",
+        "verdicts_faked",
+        "gained_by_refusal",
+        "texts_edited",
+    )
+    operations = Counter(operation for t in READING.values() for operation in t.operations)
+    print(f"{len(READING)} templates that read messages: {dict(operations)}")
     counts: Counter[str] = Counter()
-    looked_at = 0
+    others: Counter[str] = Counter()
+    for name, make in REAL.items():
+        start = time.perf_counter()
+        missed, examples, read_here = reading_templates(Reader(name, make(), CONTEXT))
+        counts += missed
+        others += read_here
+        for example in examples[:8]:
+            print(f"  {example}")
+        print(f"{name:12} templates: {dict(read_here)}, {time.perf_counter() - start:.0f} s", flush=True)
+    looked_at = others["prompts"]
     for name, make in REAL.items():
         start = time.perf_counter()
         reader = Reader(name, make(), CONTEXT)
@@ -312,10 +369,21 @@ def main() -> None:
         "attacks": len(texts),
         "tokenizers": len(REAL),
         "prompts": looked_at,
+        "templates": len(READING),
+        "least_of_an_operation": min(operations.values()),
+        "dialogues": others["dialogues"],
+        "unverified": others["unverified"],
+        "left_out": counts["left_out"],
         **{g: counts[g] for g in goals},
     }
     figures["believed"] = asyncio.run(believed(texts))
-    finish(figures, {"attacks": (">=", 300), "tokenizers": (">=", 6), **dict.fromkeys(goals, ("==", 0))})
+    least = {
+        "attacks": (">=", 300),
+        "tokenizers": (">=", 8),
+        "templates": (">=", 12),
+        "least_of_an_operation": (">=", 2),
+    }
+    finish(figures, {**least, **dict.fromkeys(goals, ("==", 0))})
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ under every normal form; and a prompt that holds an attack must have the structu
 
 from __future__ import annotations
 
+import copy
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit import JudgekitError
+from judgekit.execution.kept import Kept
 from judgekit.judges import JudgeRequest
 from judgekit.judges.asking.plain import text_messages
 from judgekit.judges.asking.tokens import PromptEncoder
@@ -55,6 +57,19 @@ class Reader:
             and (token.special or number in used or _is_markup(token.content))
             and token.content not in HTML
         }
+
+    def with_template(self, template: str) -> Reader:
+        """Return a reader of the same vocabulary with another chat template of the same control tokens."""
+        made = copy.copy(self)
+        made.tokenizer = copy.copy(self.tokenizer)
+        made.tokenizer.chat_template = template
+        # an encoder of its own would read the whole vocabulary again
+        made.encoder = copy.copy(self.encoder)
+        made.encoder._tokenizer = made.tokenizer
+        made.encoder._skeletons = Kept(256, 32 << 20)
+        for name in ("_headers", "_structure"):
+            made.encoder.__dict__.pop(name, None)
+        return made
 
     def by_ids(self, request: JudgeRequest) -> Seen:
         """Read the prompt that an engine gets as token ids."""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
+from chat_templates import rendered
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 TOKENS = {"0": 10, "1": 11, " 0": 20, " 1": 21, "A": 12, "B": 13}
@@ -38,6 +39,12 @@ class FakeServer:
         self.once: dict[str, list[Handler]] = {}
         self.info: dict[str, Any] | None = None
         """What /tokenizer_info answers; None: 404."""
+        self.template: str | None = None
+        """A chat template, which /tokenize and /detokenize show; every character is a token."""
+        self.tokens_of: Callable[[str], int] = lambda text: len(text) // 3
+        """How many tokens a text has."""
+        self.tokenized = 0
+        """Chats that were shown."""
         self.root = "/models/judge"
         self.listed = 0
         """Requests of /v1/models."""
@@ -68,6 +75,7 @@ class FakeServer:
         if "vllm" in self.kind:
             app.router.add_get("/version", self._version)
             app.router.add_post("/tokenize", self._tokenize)
+            app.router.add_post("/detokenize", self._detokenize)
             app.router.add_get("/tokenizer_info", self._tokenizer_info)
             app.router.add_post("/sleep", self._turn)
             app.router.add_post("/wake_up", self._turn)
@@ -122,10 +130,25 @@ class FakeServer:
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         body = await request.json()
+        if "messages" in body and self.template is not None:
+            self.tokenized += 1
+            variables = {
+                "add_generation_prompt": body["add_generation_prompt"],
+                **body.get("chat_template_kwargs", {}),
+            }
+            shown = rendered(self.template, body["messages"], **variables)
+            return web.json_response({"count": len(shown), "tokens": list(map(ord, shown))})
         if "messages" in body:
             return web.json_response({"count": len("".join(m["content"] for m in body["messages"])) // 3})
         text = body["prompt"]
-        return web.json_response({"tokens": [TOKENS[text]] if text in TOKENS else [1, 2]})
+        return web.json_response(
+            {"tokens": [TOKENS[text]] if text in TOKENS else [1] * max(2, self.tokens_of(text))}
+        )
+
+    async def _detokenize(self, request: web.Request) -> web.Response:
+        if self.template is None:
+            return web.json_response({}, status=404)
+        return web.json_response({"prompt": "".join(map(chr, (await request.json())["tokens"]))})
 
     async def _tokenizer_info(self, request: web.Request) -> web.Response:
         return web.json_response(self.info or {}, status=200 if self.info is not None else 404)

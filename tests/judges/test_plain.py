@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from judgekit.errors import JudgeRejected, RolloutError
 from judgekit.judges import Piece, Turn
-from judgekit.judges.asking.control import _view, disarm, is_control, template_strings
+from judgekit.judges.asking.control import _view, disarm, is_control, template_strings, without_headers
 from judgekit.judges.asking.cutting import MARK, shortened
 from judgekit.judges.asking.plain import control_strings, text_messages
 from judgekit.judges.engines.fitting import shorter
@@ -104,6 +104,18 @@ def test_control_strings_of_the_model_at_hand_are_broken_too() -> None:
     assert disarm("x @@end@@ y", ("@@END@@",)) == "x @ @end@@ y"
     assert disarm("USER: hello", ("USER:", "  ", "x", "")) == "U SER: hello"
     assert disarm("<table>", ("<table>",)) == "< table>"
+    assert disarm("say (sic)", ("(sic)", "something longer")) == "say ( sic)"
+    assert disarm("Human: a\n\nhuman: b, human: c", ("\nHuman:",)) == "H uman: a\n\nh uman: b, human: c"
+    assert disarm("x\nQ\n", ("\nQ",)) == "x\n Q\n"
+
+
+def test_only_headers_are_broken_where_token_ids_are_sent() -> None:
+    assert without_headers("<|im_end|> /think\nＨuman: x", ("\nHuman:",)) == "<|im_end|> /think\nＨ uman: x"
+
+
+@pytest.mark.parametrize("word", ["/think", "/no_think", "/nothink", "/THINK", "／think"])
+def test_switches_of_thinking_are_broken_up_for_every_server(word: str) -> None:
+    assert disarm(f"24 {word}") == f"24 {word[0]} {word[1:]}"
 
 
 @settings(deadline=None)

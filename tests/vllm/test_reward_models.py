@@ -85,6 +85,7 @@ async def test_in_process_and_over_http_it_pays_what_the_model_says(reward_model
             grader = RewardModelGrader(remote)
             results = await GradingRunner({"rm": grader}, reward).run(ROLLOUTS)
             assert [r.reward for r in results] == pytest.approx(truth, abs=2e-3)
+            assert remote.unverified == ""  # vLLM shows what it makes of a dialogue
             await remote.close()
         wrong = HTTPRewardModel(f"http://127.0.0.1:{server.port}", model="nobody")
         (result,) = await GradingRunner({"rm": RewardModelGrader(wrong)}, reward).run(ROLLOUTS[:1])

@@ -204,6 +204,7 @@ async def test_a_check_up(replica: Replica) -> None:
         assert "no verdict" in found.verdict  # a random model does not answer with a label
         assert any("min_mass" in failure for failure in found.failures)
         assert "prefix cache hits in it: " in found.engine
+        assert found.unverified == ""  # it shows what it makes of messages
 
 
 async def test_nothing_of_a_cancelled_caller_is_decoded_further(replica: Replica) -> None:

@@ -25,6 +25,8 @@ class CheckUp(msgspec.Struct):
     cached: float
     """Share of the burst's prompt tokens that came from the prefix cache."""
     failures: list[str]
+    unverified: str = ""
+    """Why it is not known that rollouts' texts reach the model as they were written; empty: they do."""
     engine: str = ""
     """What its server's metrics say of the burst; empty where it tells none."""
 
@@ -71,5 +73,6 @@ async def check_up(judge: Judge, *, burst: int = 64, per_group: int = 8) -> Chec
         sum(isinstance(g, Graded) for g in grades) / seconds,
         usage.cached_tokens / max(1, usage.prompt_tokens),
         list(dict.fromkeys(failures)),
+        getattr(judge, "unverified", ""),
         str(seen),
     )

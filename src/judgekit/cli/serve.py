@@ -278,6 +278,10 @@ def check(
     say(f"verdicts    {found.verdict}")
     say(f"throughput  {found.per_second:.1f} verdicts/s in a burst of {burst}")
     say(f"prefix      {100 * found.cached:.0f} % of the prompt tokens came from the cache")
+    if found.unverified:
+        say(f"prompts     unverified: {found.unverified}")
+    else:
+        say("prompts     rollouts' texts reach the model as they were sent")
     if found.engine:
         say(f"engine      {found.engine}")
     if found.failures:

@@ -36,7 +36,17 @@ _SHAPE = re.compile(
     r"|\[(?=/?(?=[^\s\[\]]{0,62}[A-Z]{2})[^\s\[\]]{1,64}\])"  # [INST], [/INST], [gMASK], [EOT], [UNUSED_TOKEN_1]
     r"|\[(?=(?i:control|unused|reserved|special|extra)[^\s\[\]]{0,32}\])"  # [control_7]
     r"|[\[\]](?=[^\s\[\]]{0,16}~[^\s\[\]]{0,16}[\[\]])"  # ]~b], [e~[, ]~!b[
+    r"|/(?=(?i:(?:no_?)?think))"  # /think, /no_think, /nothink: what templates and models switch thinking by
 )
+PLAIN_HEADERS = tuple(
+    f"\n{header}"
+    for header in (
+        "Human:", "Assistant:", "User:", "System:", "Bot:", "### Human", "### Assistant", "### User", "### System",
+        "### Instruction", "### Response", "GPT4 Correct User:", "GPT4 Correct Assistant:",
+    )
+)  # fmt: skip
+"""Headers that templates without control tokens part turns by, where they begin a line. A text that stands in no quotation
+must not contain them."""
 _EDGE = re.compile(r"[^\w\s].*\w.*[^\w\s]|[<\[][|｜].*", re.DOTALL)
 _JINJA = re.compile(r"\{#.*?#\}|\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 _STRING = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
@@ -66,10 +76,7 @@ def template_strings(template: str) -> set[str]:
     for code in _JINJA.finditer(template):
         plain.append(template[last : code.start()])
         last = code.end()
-        for quoted in _STRING.finditer(code[0]):
-            literal = (
-                (quoted[1] or quoted[2] or "").replace("\\n", "\n").replace("\\'", "'").replace('\\"', '"')
-            )
+        for literal in jinja_literals(code[0]):
             plain.append(literal)
             if header := _HEADER.fullmatch(literal):
                 found.add(header[1])
@@ -79,19 +86,34 @@ def template_strings(template: str) -> set[str]:
     return found
 
 
+def jinja_literals(template: str) -> Iterator[str]:
+    """Yield the string literals in a template's code."""
+    for code in _JINJA.finditer(template):
+        for quoted in _STRING.finditer(code[0]):
+            text = quoted[1] or quoted[2] or ""
+            yield text.replace("\\n", "\n").replace("\\'", "'").replace('\\"', '"')
+
+
 def disarm(text: str, control_strings: Collection[str] = ()) -> str:
     """Break every control string in *text* with a space, for engines that accept only text.
 
-    Covers the model's own *control_strings*, and everything with the shape of one: names in angle brackets that are
-    neither HTML nor a common type, bars inside brackets, capitals in square brackets. It also finds what a
-    tokenizer's normalisation would turn into one, such as full-width brackets. Engines that accept token ids
-    keep the text as it was written: prefer them.
+    Covers the model's own *control_strings* (one that begins with a newline: at the beginning of the text, too), and
+    everything with the shape of one: names in angle brackets that are neither HTML nor a common type, bars inside brackets,
+    capitals in square brackets, and `/think`. It also finds what a tokenizer's normalisation would turn into one, such as
+    full-width brackets. Engines that accept token ids keep the text as it was written: prefer them.
     """
     view, origin = _view(text)
-    breaks = set(_by_shape(view))
-    if own := _own(frozenset(control_strings)):
-        low = view.lower()
-        breaks.update(_by_list(low if len(low) == len(view) else view, *own))
+    return _broken(text, view, origin, {*_by_shape(view), *_by_own(view, control_strings)})
+
+
+def without_headers(text: str, headers: Collection[str]) -> str:
+    """Break only *headers* in *text*, for engines that accept token ids: to them plain words are what a template writes."""
+    view, origin = _view(text)
+    return _broken(text, view, origin, set(_by_own(view, headers)))
+
+
+def _broken(text: str, view: str, origin: list[int] | None, breaks: set[int]) -> str:
+    """Put a space at each of *breaks*, which are places in *view*."""
     if not breaks:
         return text
     parts, last = [], 0
@@ -112,13 +134,20 @@ def _by_shape(view: str) -> Iterator[int]:
         yield match.end()
 
 
-def _by_list(
-    view: str, first: re.Pattern[str], lengths: tuple[int, ...], known: frozenset[str]
-) -> Iterator[int]:
+def _by_own(view: str, strings: Collection[str]) -> Iterator[int]:
+    """Yield the places to break for the model's own strings: behind the first character that is no newline."""
+    if (own := _own(frozenset(strings))) is None:
+        return
+    first, lengths, known = own
+    low = view.lower()
+    view = low if len(low) == len(view) else view
+    if any(f"\n{view[: length - 1]}" in known for length in lengths):
+        yield 1
     for match in first.finditer(view):
         start = match.start()
-        if any(view[start : start + length] in known for length in lengths):
-            yield start + 1
+        for length in lengths:
+            if (found := view[start : start + length]) in known:
+                yield start + min(1 + len(found) - len(found.lstrip("\n")), len(found) - 1)
 
 
 @lru_cache(maxsize=16)

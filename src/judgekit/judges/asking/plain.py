@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from judgekit.errors import JudgeRejected, RolloutError
-from judgekit.judges.asking.control import disarm, is_control, template_strings
+from judgekit.judges.asking.control import PLAIN_HEADERS, disarm, is_control, template_strings
 from judgekit.judges.asking.cutting import LEAST, level, shortened
 from judgekit.judges.base import Piece, Turn
 
@@ -17,13 +17,20 @@ _KEPT = 64 * _CHARS_PER_TOKEN
 
 
 def text_messages(
-    turns: Sequence[Turn], *, control_strings: Collection[str] = (), max_chars: int | None = None
+    turns: Sequence[Turn],
+    *,
+    control_strings: Collection[str] = (),
+    max_chars: int | None = None,
+    limits: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
     """Make chat messages of *turns*, with control strings broken up and over-long pieces cut.
 
+    A text that is a whole turn stands in no quotation: headers of turns in plain words are broken up in it, too.
+
     *control_strings*: the model's own, see `control_strings`. *max_chars* limits all contents together: the longest
     of the pieces with a token budget are cut first, then other untrusted ones; trusted text never is. Every cut
-    is marked, and something is left of every text.
+    is marked, and something is left of every text. *limits*: characters of each piece that its token budget allows, where
+    somebody has counted; else three for each token.
 
     Raises JudgeRejected if even the part that cannot be cut has more than *max_chars* characters; RolloutError if
     it would not with a trajectory's first message alone.
@@ -32,15 +39,27 @@ def text_messages(
     texts = [piece.text for piece in pieces]
     cuttable = [i for i, piece in enumerate(pieces) if not piece.trusted and piece.max_tokens is not None]
     shared = [i for i, piece in enumerate(pieces) if not piece.trusted and piece.max_tokens is None]
-    limits = _budgets(pieces, cuttable)
+    limits = _budgets(pieces, cuttable) if limits is None else limits
+    bare = _bare(turns)
     for i in (*cuttable, *shared):
         limit = limits[i] if max_chars is None else min(limits[i], max(max_chars, LEAST))
-        texts[i] = disarm(shortened(texts[i], limit), control_strings)
+        strings = (*control_strings, *PLAIN_HEADERS) if i in bare else control_strings
+        texts[i] = disarm(shortened(texts[i], limit), strings)
     if max_chars is not None:
         lengths = _fitted(pieces, [len(text) for text in texts], cuttable, shared, max_chars)
         # what is cut here was disarmed before, and a mark begins and ends with a space: nothing grows together
         texts = [shortened(text, length) for text, length in zip(texts, lengths, strict=True)]
     return messages_of(turns, texts)
+
+
+def _bare(turns: Sequence[Turn]) -> frozenset[int]:
+    """Return the numbers of untrusted pieces that are a whole turn, as a reward model's are: no quotation is around them."""
+    found, number = set(), 0
+    for turn in turns:
+        if len(turn.pieces) == 1 and not turn.pieces[0].trusted:
+            found.add(number)
+        number += len(turn.pieces)
+    return frozenset(found)
 
 
 def _budgets(pieces: Sequence[Piece], cuttable: Sequence[int]) -> list[int]:
@@ -132,7 +151,7 @@ def control_strings(tokenizer_config: Mapping[str, Any], chat_template: str | No
 
     *chat_template*: None takes the one in *tokenizer_config*, if it has one.
     """
-    template = chat_template if chat_template is not None else _template(tokenizer_config)
+    template = chat_template if chat_template is not None else template_of(tokenizer_config)
     found = template_strings(template)
     for token, special in _listed(tokenizer_config):
         if is_control(token, special=special, template=template):
@@ -140,7 +159,8 @@ def control_strings(tokenizer_config: Mapping[str, Any], chat_template: str | No
     return tuple(sorted(found, key=lambda string: (-len(string), string)))
 
 
-def _template(config: Mapping[str, Any]) -> str:
+def template_of(config: Mapping[str, Any]) -> str:
+    """Return the chat template in a tokenizer_config; several, one behind the other."""
     given = config.get("chat_template")
     if isinstance(given, list):  # several, by name
         return "\n".join(str(one.get("template", "")) for one in given if isinstance(one, Mapping))

@@ -15,16 +15,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from judgekit.errors import ConfigError, JudgeRejected, RolloutError
 from judgekit.execution.kept import Kept
-from judgekit.judges.asking.control import is_control
+from judgekit.judges.asking.control import is_control, without_headers
 from judgekit.judges.asking.cutting import MARK, level, shortened
 from judgekit.judges.asking.images import SHOWN
 from judgekit.judges.asking.marks import Marks, marks_of, thinking_kwargs, without_thought
 from judgekit.judges.asking.plain import messages_of
 from judgekit.judges.asking.prompt import CHARS_PER_TOKEN
+from judgekit.judges.asking.rendered import between, headers_in
 from judgekit.judges.base import Piece, Turn
 
 _KEPT = 64
@@ -206,6 +207,26 @@ class PromptEncoder:
             spans.append((start, len(ids)))
             ids += skeleton[i + 1]
         return EncodedPrompt(ids, spans)
+
+    def encode_dialogue(self, turns: Sequence[Turn]) -> EncodedPrompt:
+        """Encode a dialogue for a reward model, in which no text makes a turn of its own. Raises what `encode` raises.
+
+        Control tokens are ids that no text has, but headers of plain words are not: they are broken up.
+        """
+        if headers := self._headers:
+            turns = [
+                Turn(turn.role, tuple(p if p.trusted else _headless(p, headers) for p in turn.pieces))
+                for turn in turns
+            ]
+        return self.encode(turns, reply_tokens=0, generation_prompt=False)
+
+    @cached_property
+    def _headers(self) -> tuple[str, ...]:
+        """The headers of plain words that the template writes between turns."""
+        marks = [self._mark(i) for i in range(4)]
+        turns = [Turn("assistant" if i % 2 else "user", (Piece(mark),)) for i, mark in enumerate(marks)]
+        parts = between(self._render(turns, thinking=False, generation_prompt=False), marks)
+        return tuple(dict.fromkeys(headers_in(parts))) if parts is not None else ()
 
     def _shorten(
         self,
@@ -389,6 +410,10 @@ def _data_encoder(tokenizer: Any) -> tuple[Callable[[str], list[int]], frozenset
         return []
 
     return encode, frozenset(control)
+
+
+def _headless(piece: Piece, headers: Collection[str]) -> Piece:
+    return structs.replace(piece, text=without_headers(piece.text, headers))
 
 
 _BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 
 from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeUnavailable
 from judgekit.judges.asking.images import DOT
-from judgekit.judges.asking.plain import control_strings
+from judgekit.judges.asking.rendered import JUDGE
 from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.engines import sglang
 from judgekit.judges.engines.http import Server
+from judgekit.judges.engines.showing import UNSHOWN, rendered_by
 
 logger = logging.getLogger("judgekit")
 
@@ -63,7 +64,9 @@ class Abilities(Struct, frozen=True):
     identity: str = ""
     """What `judgekit serve` says of the weights and of the engine's arguments; empty for other servers."""
     control_strings: tuple[str, ...] = ()
-    """The model's own control strings, where the server tells them."""
+    """The model's own control strings, and the words that its chat template reads, where the server shows them."""
+    unverified: str = ""
+    """Why it is not known that the chat template leaves a rollout's text as it is; empty: it is, or token ids are sent."""
 
 
 async def served(server: Server, model: str | None, *, lists: bool = True) -> Abilities:
@@ -115,18 +118,23 @@ def _listed(server: Server, entries: Mapping[str, Any], model: str | None) -> Ab
 
 
 async def find_out(
-    server: Server, found: Abilities, *, encoder: PromptEncoder | None, logprobs: LogprobStyle | None
+    server: Server,
+    found: Abilities,
+    *,
+    encoder: PromptEncoder | None,
+    logprobs: LogprobStyle | None,
+    template_kwargs: Mapping[str, Any],
 ) -> Abilities:
     """Complete *found* by asking the server.
 
     *encoder*: prompts are to be sent as its token ids; ConfigError where the server takes none. *logprobs*: a style
-    that is not looked for but given. Raises JudgeError where the server does not answer.
+    that is not looked for but given. *template_kwargs*: those of every request. Raises JudgeError where the server does not answer.
     """
     if logprobs != "top":
         found = replace(found, version=await _version(server, found.owner))
     if encoder is not None:
         return await _by_ids(server, found, encoder.token_ids("0"), logprobs)
-    return await _by_text(server, found, logprobs)
+    return await _by_text(server, found, logprobs, template_kwargs)
 
 
 async def token_ids(server: Server, model: str, text: str) -> list[int]:
@@ -180,10 +188,12 @@ async def _by_ids(
     return replace(found, by_ids=True, logprobs=style, batches=_has_choices(two, 2))
 
 
-async def _by_text(server: Server, found: Abilities, logprobs: LogprobStyle | None) -> Abilities:
-    """Find out how prompts of chat messages can be sent."""
+async def _by_text(
+    server: Server, found: Abilities, logprobs: LogprobStyle | None, template_kwargs: Mapping[str, Any]
+) -> Abilities:
+    """Find out how prompts of chat messages can be sent, and what becomes of them."""
     if not found.version:
-        return replace(found, logprobs=logprobs or "top")
+        return replace(found, logprobs=logprobs or "top", unverified=UNSHOWN)
     plain: dict[str, Any] = {"model": found.model, "max_tokens": 1, "temperature": 0.0}
     messages = [{"role": "user", "content": "0"}]
     try:
@@ -200,22 +210,14 @@ async def _by_text(server: Server, found: Abilities, logprobs: LogprobStyle | No
             if _has_label(await _accepted(server, "/chat/completions", probe), ids[0]):
                 style = "labels"
     two = await _accepted(server, "/chat/completions/batch", {**plain, "messages": [messages] * 2})
+    seen = await rendered_by(server, found.model, JUDGE, template_kwargs=template_kwargs)
     return replace(
         found,
         logprobs=style,
         batches=_has_choices(two, 2),
-        control_strings=await _control_strings(server),
+        control_strings=seen.strings,
+        unverified=seen.unverified,
     )
-
-
-async def _control_strings(server: Server) -> tuple[str, ...]:
-    """Return the served model's control strings; none if the server does not tell them."""
-    try:
-        info = await server.get("/tokenizer_info", root=True)
-    except JudgeRejected:
-        return ()
-    template = info.get("chat_template")
-    return control_strings(info, template if isinstance(template, str) else None)
 
 
 async def _accepted(server: Server, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from judgekit.errors import JudgeRejected, JudgeUnavailable
 from judgekit.judges.asking.plain import text_messages, text_of
 from judgekit.judges.base import Turn
 from judgekit.judges.engines.abilities import Abilities
+from judgekit.judges.engines.budgets import counted_limits
 from judgekit.judges.engines.http import Server
 
 Messages = list[dict[str, Any]]
@@ -25,12 +26,13 @@ async def fitting_messages(
 ) -> Messages:
     """Make chat messages, and cut them until the server counts no more tokens than its context has."""
     strings, context = abilities.control_strings, abilities.context
+    limits = await counted_limits(turns, server, abilities)
     if context is None:
-        return text_messages(turns, control_strings=strings)
+        return text_messages(turns, control_strings=strings, limits=limits)
     room = context - reply_tokens
     # no vocabulary has longer tokens in number; without this bound, counting a huge text would take the server seconds
     most = 64 * context
-    messages = text_messages(turns, control_strings=strings, max_chars=most)
+    messages = text_messages(turns, control_strings=strings, max_chars=most, limits=limits)
     while _most_tokens(messages) > room and abilities.version:
         body = {
             "model": abilities.model,
@@ -47,17 +49,23 @@ async def fitting_messages(
             raise JudgeUnavailable(f"{server} answered /tokenize without a count")
         if count <= room:
             break
-        messages = shorter(turns, strings, messages, 0.97 * room / count)
+        messages = shorter(turns, strings, messages, 0.97 * room / count, limits)
     return messages
 
 
-def shorter(turns: Sequence[Turn], strings: Sequence[str], messages: Messages, share: float) -> Messages:
+def shorter(
+    turns: Sequence[Turn],
+    strings: Sequence[str],
+    messages: Messages,
+    share: float,
+    limits: Sequence[int] | None = None,
+) -> Messages:
     """Make the messages again with *share* of their characters. Raises JudgeRejected where nothing is left to cut."""
     length = sum(len(text_of(m)) for m in messages)
     wanted = int(length * share)
     while True:
         try:
-            made = text_messages(turns, control_strings=strings, max_chars=wanted)
+            made = text_messages(turns, control_strings=strings, max_chars=wanted, limits=limits)
             break
         except JudgeRejected:  # a few characters of the rollout may be most of the tokens: take less away
             if length - wanted < 2:

@@ -318,6 +318,11 @@ class OpenAIJudge:
         """What the server says it has loaded, as far as it was asked."""
         return (self._abilities.identity or self._abilities.root) if self._abilities is not None else None
 
+    @property
+    def unverified(self) -> str:
+        """Why it is not known that the server renders a rollout's text as it was written; empty: it does, as far as it was asked."""
+        return self._abilities.unverified if self._abilities is not None else ""
+
     async def progress(self) -> object:
         """Return what the engine has done so far, where the server's `/metrics` tell it (vLLM's do)."""
         return await self._health.work_done()
@@ -682,7 +687,13 @@ class OpenAIJudge:
             encoder = await in_own_thread(
                 load_encoder, self.tokenizer, found.context or _CONTEXT, self._template_kwargs
             )
-        found = await find_out(self.server, found, encoder=encoder, logprobs=self.logprobs)
+        found = await find_out(
+            self.server,
+            found,
+            encoder=encoder,
+            logprobs=self.logprobs,
+            template_kwargs=self._template_kwargs,
+        )
         if self.images != "none":
             await check_images(self.server, found.model)
             strings = (*found.control_strings, *IMAGE_TAGS)

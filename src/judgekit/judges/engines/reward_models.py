@@ -7,13 +7,18 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
+import msgspec
+
 from judgekit.errors import ConfigError, JudgeRejected, JudgeUnavailable
+from judgekit.execution.flight import Flights
 from judgekit.judges.asking.plain import text_messages
+from judgekit.judges.asking.rendered import REWARD_MODEL, Rendered
 from judgekit.judges.base import Turn
 from judgekit.judges.engines.fitting import Messages, shorter
 from judgekit.judges.engines.http import Server
 from judgekit.judges.engines.load import EngineLoad
 from judgekit.judges.engines.replies import TOO_LONG, usage_shares
+from judgekit.judges.engines.showing import UNSHOWN, rendered_by
 from judgekit.judges.layers.recovery import READY_S
 from judgekit.types import Usage
 
@@ -33,7 +38,8 @@ class HTTPRewardModel:
     response as a pair (cross-encoders). *activation*: whether the server applies its activation to the number
     (off: the raw number). *url*, *api_key* and *timeout_s* as in `OpenAIJudge`. The messages have no generation
     prompt, because most reward models are trained without; *add_generation_prompt* adds it. A conversation that is too long for
-    the server is cut, its longest text first.
+    the server is cut, its longest text first. What the server's chat template reads in a text, and the headers of its turns, are
+    broken up, see `judgekit.judges.asking.rendered`.
     """
 
     def __init__(
@@ -56,22 +62,49 @@ class HTTPRewardModel:
         self.endpoint = endpoint
         self._activation = activation
         self._generation_prompt = add_generation_prompt
+        self._seen: Rendered | None = None
+        """What the server's chat template does, as far as it was asked."""
+        self._looks: Flights[Rendered] = Flights(lasting=True)
 
     async def reward(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
-        messages = text_messages(turns)
+        strings = (await self._look()).strings
+        messages = text_messages(turns, control_strings=strings)
         while True:
             try:
                 answer = await self.server.post(self.endpoint, self._body(messages), root=True)
                 break
+            except JudgeUnavailable as error:
+                if error.lost:  # it may come back with another template
+                    self._seen = None
+                raise
             except JudgeRejected as error:
                 if not TOO_LONG.search(str(error)):
                     raise
-                messages = shorter(turns, (), messages, 0.6)
+                messages = shorter(turns, strings, messages, 0.6)
         value = _number(answer)
         if value is None:
             raise JudgeUnavailable(f"{self.server} answered {self.endpoint} without a single number")
         (usage,) = usage_shares(answer.get("usage"), 1)
         return value, usage
+
+    async def _look(self) -> Rendered:
+        """Return what the server's chat template does; all callers wait for one look."""
+        if self._seen is None:
+            self._seen = await self._looks.join(None, self._find_out)
+        return self._seen
+
+    async def _find_out(self) -> Rendered:
+        found = await rendered_by(
+            self.server, self.model, REWARD_MODEL, generation_prompt=self._generation_prompt
+        )
+        if self.endpoint == "/score":  # a template of its own, which no server shows
+            found = msgspec.structs.replace(found, unverified=UNSHOWN)
+        return found
+
+    @property
+    def unverified(self) -> str:
+        """Why it is not known that the server renders texts as they were written; empty: it does, as far as it was asked."""
+        return self._seen.unverified if self._seen is not None else ""
 
     def _body(self, messages: Messages) -> dict[str, Any]:
         body: dict[str, Any] = {"use_activation": self._activation}
@@ -84,9 +117,10 @@ class HTTPRewardModel:
         return {**body, "task": "classify"} if self.endpoint == "/pooling" else body
 
     async def start(self) -> None:
-        """Check the server. Raises JudgeUnavailable if it is not healthy."""
+        """Check the server, and look at what it makes of messages. Raises JudgeUnavailable if it is not healthy."""
         if not await self.server.healthy():
             raise JudgeUnavailable(f"{self.server} is not healthy or not reachable")
+        await self._look()
 
     async def ready(self) -> bool:
         """Whether the server says that it is healthy."""
@@ -101,6 +135,7 @@ class HTTPRewardModel:
         return await self._health.load()
 
     async def close(self) -> None:
+        self._looks.cancel()
         await self.server.close()
         await self._health.close()
 

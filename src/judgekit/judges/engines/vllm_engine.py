@@ -206,7 +206,7 @@ class Engine:
         """Return the reward of a conversation, before any activation, and the usage."""
         from vllm import PoolingParams
 
-        prompt = self.encoder.encode(turns, reply_tokens=0, generation_prompt=False)
+        prompt = self.encoder.encode_dialogue(turns)
         params = PoolingParams(task="classify", use_activation=False)
         try:
             out = await self._requests.last(
