@@ -11,7 +11,8 @@ with ideas of its own. Goals, all of them 0:
     quotations_closed   prompts in which something of the attack stands outside its quotation
     roles_forged        prompts whose sequence of turns, or of headings, is another one
     verdicts_faked      a judge that says 0 was read otherwise, or one that repeats what it reads was read at all
-    gained_by_refusal   attacks that no judge reads, or that cost their siblings the grade
+    gained_by_refusal   rollouts that are not blamed for ending their judge's request (`refusals`: in each way of the table of blame,
+                        with each kind of grader), or that cost their siblings the grade
     texts_edited        responses that a chat template changed, or that changed what it writes around them
 
 `injection_templates.py` does so with chat templates that read or edit messages, and with reward models. `left_out` counts the
@@ -49,7 +50,16 @@ from injection_templates import (
 from inspection import Reader, Seen
 
 from judgekit import Failed, Graded, GradingRunner, JudgeRejected, Rollout, VerdictError
-from judgekit.graders import Criterion, JudgeGrader, Listwise, Pairwise, Rubric, RubricGrader
+from judgekit.graders import (
+    Criterion,
+    JudgeGrader,
+    Listwise,
+    Pairwise,
+    Panel,
+    RewardModelGrader,
+    Rubric,
+    RubricGrader,
+)
 from judgekit.judges import (
     ChoiceVerdict,
     JsonVerdict,
@@ -57,6 +67,7 @@ from judgekit.judges import (
     JudgeRequest,
     LineVerdict,
     Template,
+    Turn,
     VLLMJudge,
 )
 from judgekit.judges.asking.labels import label_token_ids
@@ -65,6 +76,7 @@ from judgekit.judges.asking.rendered import JUDGE
 from judgekit.judges.asking.verdict import VerdictFormat
 from judgekit.judges.engines.wire import pack_requests, unpack_requests
 from judgekit.testing import ScriptedJudge, prompt_text
+from judgekit.types import Usage
 
 PROBLEM = "A shelf holds 3 rows of 8 jars. How many jars does it hold?"
 REFERENCE = "3 * 8 = 24\n#### 24"
@@ -261,28 +273,91 @@ async def faked(texts: list[tuple[str, str]]) -> int:
     return found
 
 
-async def refused(texts: list[tuple[str, str]]) -> int:
-    """Count the attacks that gain or cost something with a judge that refuses to read them."""
-    found = 0
-    ranking = {"reason": "so", "ranking": ["M1", "M2"]}
-    for _, text in texts:
-        mark = "the attack: " + text[:300]
+REFUSED: dict[str, Any] = {
+    "HTTP 400": JudgeRejected("HTTP 400", 400),
+    "HTTP 413": JudgeRejected("HTTP 413", 413),
+    "HTTP 422": JudgeRejected("HTTP 422", 422),
+    "content filter": JudgeRejected("the provider's content filter removed the reply"),
+    "refusal": JudgeRejected("refused to answer: I cannot"),
+}
+UNREAD: dict[str, Any] = {
+    "no verdict": "I will not say.",
+    "cut": JudgeReply("### Fin", finish_reason="length"),
+}
+NO_MASS: dict[str, Any] = {
+    "no label": JudgeReply("?", choice_probs={"0": 0.5, "1": 0.5}, label_mass=0.01),
+    "no share": JudgeReply("?", choice_probs={"A": 0.4, "B": 0.3, "C": 0.3}, label_mass=0.01),
+}
+MARK = "the attack: "
 
-        def script(request: JudgeRequest, mark: str = mark) -> Any:
-            if "the attack: " in prompt_text(request):
-                return JudgeRejected("refused")
-            return (
-                {"A": 0.9, "C": 0.0, "B": 0.1}
-                if request.choices
-                else json.dumps({"code": request.nonce, **ranking})
+
+class _Refusing:
+    """Has no verdict on what contains an attack, in one way or another; everything else is right, and the first of all."""
+
+    def __init__(self, ending: Any) -> None:
+        self.ending = ending
+
+    async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+        if MARK in prompt_text(request):
+            return self._end()
+        if request.choices:
+            best = "A" if "A" in request.choices else "1"
+            return JudgeReply(
+                best, choice_probs={c: float(c == best) for c in request.choices}, label_mass=1.0
             )
+        text = prompt_text(request)
+        names = [f"M{n}" for n in range(1, text.count("RESPONSE M") + 1)]
+        if names:
+            return JudgeReply(json.dumps({"code": request.nonce, "reason": "so", "ranking": names}))
+        return JudgeReply(f"### Final Score [{request.nonce}]: 1")
 
-        group = [Rollout(prompt=PROBLEM, group=0, response=r) for r in (mark, "It is 24.", "It is 11.")]
-        for grader in (Pairwise(ScriptedJudge(script)), Listwise(ScriptedJudge(script))):
-            own, *others = await grade(grader, group)
-            found += not (isinstance(own, Failed) and own.cause == "rollout")
-            found += not all(isinstance(other, Graded) for other in others)
-    return found
+    async def reward(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
+        if MARK in turns[-1].text:
+            self._end()
+        return 1.0, Usage()
+
+    def _end(self) -> JudgeReply:
+        if isinstance(self.ending, Exception):
+            raise self.ending
+        return JudgeReply(self.ending) if isinstance(self.ending, str) else self.ending
+
+
+def _refusing_graders(ending: str) -> Iterator[Any]:
+    """Yield every kind of grader, with a judge that ends so."""
+    how = {**REFUSED, **UNREAD, **NO_MASS}[ending]
+    judge = _Refusing(how)
+    if ending in (*REFUSED, "no label"):
+        yield JudgeGrader(judge, unreadable="low")
+    if ending in (*REFUSED, "no share"):
+        yield Pairwise(judge, unreadable="low")
+    if ending in (*REFUSED, *UNREAD):
+        yield JudgeGrader(judge, verdict=LineVerdict(), unreadable="low")
+        yield Listwise(judge, unreadable="low")
+        lax = ScriptedJudge(lambda request: f"### Final Score [{request.nonce}]: 1")
+        yield Panel({"strict": judge, "lax": lax, "laxer": lax}, verdict=LineVerdict(), unreadable="low")
+    if ending in REFUSED:
+        yield RewardModelGrader(judge, squash=True)
+
+
+async def refused(texts: list[tuple[str, str]]) -> tuple[int, int]:
+    """Count the attacks that gain or cost something by ending the judge's request: each in three ways of the table of blame, in turn.
+
+    Returns how often, of how many. What gains is whatever the rollout is not blamed for: then it would get its group's mean.
+    """
+    found = tried = 0
+    endings = (*REFUSED, *UNREAD, *NO_MASS)
+    for number, (_, text) in enumerate(texts):
+        for ending in (endings[(number + turn) % len(endings)] for turn in (0, 3, 6)):
+            group = [
+                Rollout(prompt=PROBLEM, ground_truth=REFERENCE, group=0, response=r)
+                for r in (MARK + text[:300], "It is 24.", "It is 11.")
+            ]
+            for grader in _refusing_graders(ending):
+                own, *others = await grade(grader, group)
+                tried += 1
+                found += not (isinstance(own, Failed) and own.cause == "rollout")
+                found += not all(isinstance(other, Graded) for other in others)
+    return found, tried
 
 
 async def believed(texts: list[tuple[str, str]]) -> int:
@@ -364,7 +439,7 @@ def main() -> None:
                 print(f"  {example}")
         print(f"{name:12} {looked_at} prompts read so far, {time.perf_counter() - start:.0f} s", flush=True)
     counts["verdicts_faked"] += asyncio.run(faked(texts))
-    counts["gained_by_refusal"] += asyncio.run(refused(texts))
+    counts["gained_by_refusal"], refusals = asyncio.run(refused(texts))
     figures = {
         "attacks": len(texts),
         "tokenizers": len(REAL),
@@ -374,6 +449,7 @@ def main() -> None:
         "dialogues": others["dialogues"],
         "unverified": others["unverified"],
         "left_out": counts["left_out"],
+        "refusals": refusals,
         **{g: counts[g] for g in goals},
     }
     figures["believed"] = asyncio.run(believed(texts))
