@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from embedded_judge import demo, words
+from embedded_judge.garbage import HELD_OUT, KINDS, SCRIPTS, garbage, garbage_sets
 from embedded_judge.generator import NUMBER, Recipe, canonical, drill, label_of, near_miss, sample
 from embedded_judge.hard import RECIPES, hard_sets
 
@@ -113,3 +114,22 @@ def test_the_demo_file_is_what_its_program_writes() -> None:
     assert 60 < sum(labels) < 140
     assert any(len(r.response) > 1400 for r in rollouts)
     assert json.loads(path.read_text("utf-8").splitlines()[0])["id"] == "00-0"
+
+
+def test_garbage_is_labelled_by_what_stands_behind_it() -> None:
+    rng = random.Random(6)
+    made = [garbage(rng).case for _ in range(300)]
+    rng = random.Random(6)
+    assert made == [garbage(rng).case for _ in range(300)]
+    assert [case.label for case in made] == [label_of(case.ground_truth, case.response) for case in made]
+    assert 0.05 < sum(case.label for case in made) / len(made) < 0.25
+    assert max(len(case.response) for case in made) > 5_000
+
+
+def test_held_out_garbage_has_scripts_that_training_never_sees() -> None:
+    seen = {code for low, high in SCRIPTS for code in range(low, high + 1)}
+    assert not seen & {code for low, high in HELD_OUT for code in range(low, high + 1)}
+    sets = garbage_sets(1, size=10)
+    assert set(sets) == set(KINDS)
+    assert all(case.label == 0 for cases in sets.values() for case in cases)
+    assert "\ufdfa" * 9_000 in [case.response for case in sets["one_character"]]

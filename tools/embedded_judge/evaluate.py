@@ -17,6 +17,7 @@ from judgekit.graders import JudgeGrader
 from judgekit.judges import VLLMJudge
 from judgekit.judges.engines.vllm import EMBEDDED
 
+from .garbage import garbage_sets
 from .generator import Case
 from .hard import SIZE, hard_sets
 from .lessons import VERDICTS
@@ -57,6 +58,7 @@ def measure(runner: GradingRunner, cases: list[Case]) -> dict[str, Any]:
         "prompt_tokens": round(sum(tokens) / len(tokens)) if tokens else None,
         "per_second": round(len(cases) / seconds, 1),
     }
+    out["highest"] = round(max((g.score for g in grades if isinstance(g, Graded)), default=0.0), 4)
     out["wrong_at"] = [i for i, (s, c) in enumerate(zip(said, cases, strict=True)) if s != c.label]
     return out
 
@@ -79,7 +81,7 @@ def main() -> None:
     grader = JudgeGrader(judge, verdict=VERDICTS[args.verdict]())
     runner = GradingRunner({"judge": grader}, max_concurrency=64, timeout_s=600)
     run_blocking(judge.start())
-    sets = hard_sets(args.seed, args.size)
+    sets = {**hard_sets(args.seed, args.size), **garbage_sets(args.seed, args.size // 4)}
     if args.real:
         sets["real"] = real_cases(args.real, args.limit)
     report = {}

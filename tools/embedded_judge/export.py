@@ -57,6 +57,31 @@ def weights(state: dict[str, Any], shape: Shape) -> dict[str, Any]:
     return {name: value.bfloat16().contiguous() for name, value in out.items()}
 
 
+def state_of(folder: Path) -> dict[str, Any]:
+    """The weights of an exported folder as training has them: what `weights` wrote, in single precision."""
+    import torch
+    from safetensors.torch import load_file
+
+    theirs = {name: value.float() for name, value in load_file(folder / "model.safetensors").items()}
+    out = {
+        "embedding.weight": theirs["model.embed_tokens.weight"],
+        "norm.weight": theirs["model.norm.weight"],
+    }
+    layers = json.loads((folder / "config.json").read_text())["num_hidden_layers"]
+    for i in range(layers):
+        own, given = f"layers.{i}.", f"model.layers.{i}."
+        for kind in ("weight", "bias"):
+            parts = [theirs[f"{given}self_attn.{name}_proj.{kind}"] for name in "qkv"]
+            out[f"{own}qkv.{kind}"] = torch.cat(parts)
+        out[f"{own}out.weight"] = theirs[f"{given}self_attn.o_proj.weight"]
+        gate, up = theirs[f"{given}mlp.gate_proj.weight"], theirs[f"{given}mlp.up_proj.weight"]
+        out[f"{own}up.weight"] = torch.cat([gate, up])
+        out[f"{own}down.weight"] = theirs[f"{given}mlp.down_proj.weight"]
+        out[f"{own}norm1.weight"] = theirs[f"{given}input_layernorm.weight"]
+        out[f"{own}norm2.weight"] = theirs[f"{given}post_attention_layernorm.weight"]
+    return out
+
+
 def export(checkpoint: Path, target: Path) -> int:
     """Writes *target* from the checkpoint and the tokenizer beside it; returns its size in bytes."""
     import torch

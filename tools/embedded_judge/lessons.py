@@ -132,6 +132,8 @@ class Maker:
         made.index += [(at, min(i, INDEX_CLASSES - 1)) for i, (_, at) in enumerate(reference[:-1])]
         where = self._places(prompt.ids, sample.case.response, response, shown)
         spans = [m.span() for m in NUMBER.finditer(sample.case.response)]
+        if sample.case.kind == "garbage":  # cut and written out: its numbers are not where they were
+            spans = []
         spans = rng.sample(spans, _NUMBERS) if len(spans) > _NUMBERS else spans
         if sample.candidate and sample.candidate not in spans:
             spans.append(sample.candidate)
@@ -143,7 +145,7 @@ class Maker:
             if span == sample.candidate:
                 pick = said[-1][1]
         if sample.candidate is None:
-            made.equal.append((pick, 0))
+            made.equal.append((pick, sample.case.label))
         if form in ("direct", "spare"):
             made.verdict = len(made.ids) - 1
             label = sorted(request.choices)[sample.case.label]

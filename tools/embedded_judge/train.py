@@ -23,6 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoTokenizer
 
+from .export import TARGET, state_of
+from .garbage import LONGEST, garbage
 from .generator import (
     HARD_NUMBERS,
     MISSES,
@@ -71,11 +73,14 @@ class Run:
     seed: int = 0
     index: float = 0.2
     """Weight of the places of digits in their numbers."""
+    probed: bool = True
+    """Whether the probes are trained, too. Exported weights have none."""
     planned: int = 0
     """Steps that the fall of the learning rates is laid out for, where they are more than are made."""
 
 
 _LATE = {"drill": 0.08, "hard drill": 0.12, "hard": 0.2, "full": 0.48, "long": 0.12}
+_LAST = {"garbage": 0.3, "hard drill": 0.05, "hard": 0.15, "full": 0.42, "long": 0.08}
 RUNS = (
     Run(
         (
@@ -87,6 +92,7 @@ RUNS = (
     ),
     Run((Stage(1000, _LATE, written=0.12),), cool=0.9, lr=0.01, seed=1, index=0.5, planned=1500),
     Run((Stage(200, _LATE, written=0.12),), cool=1.0, lr=0.0037, seed=2, index=0.5),
+    Run((Stage(300, _LAST, written=0.12),), cool=1.0, lr=0.003, seed=3, probed=False),
 )
 _GOLD = (None, whole(2, 6, has_zero), whole(3, 7, has_run), whole(2, 6, has_two))
 _MISS = (None, times_ten, other_zeros, other_digit, swapped, other_run)
@@ -109,6 +115,10 @@ def lesson(rng: random.Random, maker: Maker, mix: dict[str, float], written: flo
     if kind == "hard":
         recipe = Recipe(right=rng.random() < 0.5, gold=rng.choice(HARD_NUMBERS), miss=rng.choice(MISSES))
         return maker.lesson(rng, sample(rng, recipe), form=form, template=template)
+    if kind == "garbage":
+        longest = LONGEST if rng.random() < 0.1 else 700
+        made = garbage(rng, longest=longest)
+        return maker.lesson(rng, made, form=form if form == "spare" else "direct", template=template)
     if kind == "short":
         made = sample(rng, Recipe(short=0.85))
         return maker.lesson(rng, made, form=form, template="short" if rng.random() < 0.7 else template)
@@ -185,8 +195,10 @@ def link_loss(batch: list[Lesson], kind: str, attention: list[Tensor]) -> Tensor
     return F.cross_entropy(scores, key)
 
 
-def losses(model: Judge, probes: Probes, batch: list[Lesson], pad: int) -> dict[str, Tensor]:
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+def losses(
+    model: Judge, probes: Probes, batch: list[Lesson], pad: int, *, half: bool = True
+) -> dict[str, Tensor]:
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
         state, streams, attention = model(padded(batch, pad))
         row, at, token = flat(batch, "targets")
         logits = model.logits(state[row, at]).float()
@@ -256,10 +268,10 @@ def optimizers(model: Judge, probes: Probes, lr: float) -> list[torch.optim.Opti
 
 
 @torch.no_grad()
-def accuracy(model: Judge, probes: Probes, lessons: list[Lesson], pad: int) -> float:
+def accuracy(model: Judge, probes: Probes, lessons: list[Lesson], pad: int, *, half: bool) -> float:
     right = 0.0
     for batch in batches(random.Random(0), lessons, BATCH_TOKENS):
-        right += float(losses(model, probes, batch, pad)["right"]) * len(batch)
+        right += float(losses(model, probes, batch, pad, half=half)["right"]) * len(batch)
     return right / len(lessons)
 
 
@@ -274,12 +286,12 @@ def average_gradients(parameters: list[nn.Parameter]) -> None:
         p.grad = part.view_as(p)
 
 
-def train(run: Run, model: Judge, probes: Probes, maker: Maker, out: Path) -> None:
+def train(run: Run, model: Judge, probes: Probes, maker: Maker, out: Path, *, half: bool) -> None:
     pad, rank = maker.tokenizer.pad_token_id, dist.get_rank()
     held_out = {
         kind: [lesson(rng, maker, {kind: 1.0}, 0.0) for _ in range(200)]
         for rng, kind in (
-            (random.Random(900_000 + i), kind) for i, kind in enumerate(("drill", "full", "long"))
+            (random.Random(900_000 + i), kind) for i, kind in enumerate(("drill", "full", "long", "garbage"))
         )
     }
     parameters = [*model.parameters(), *probes.parameters()]
@@ -295,8 +307,10 @@ def train(run: Run, model: Judge, probes: Probes, maker: Maker, out: Path) -> No
             for opt, rate in zip(opts, rates, strict=True):
                 opt.param_groups[0]["lr"] = rate * share
             batch = next(lessons)
-            found = losses(model, probes, batch, pad)
+            found = losses(model, probes, batch, pad, half=half)
             weights = {**WEIGHTS, "index": run.index}
+            if not run.probed:
+                weights |= {"index": 0.0, "same": 0.0, "equal": 0.0}
             torch.stack(
                 [weights[name] * loss for name, loss in found.items() if name in weights]
             ).sum().backward()
@@ -315,7 +329,9 @@ def train(run: Run, model: Judge, probes: Probes, maker: Maker, out: Path) -> No
                     flush=True,
                 )
             if rank == 0 and (step % 200 == 0 or step == total):
-                held = " ".join(f"{k} {accuracy(model, probes, v, pad):.3f}" for k, v in held_out.items())
+                held = " ".join(
+                    f"{k} {accuracy(model, probes, v, pad, half=half):.3f}" for k, v in held_out.items()
+                )
                 print(f"  held out: {held}", flush=True)
                 torch.save(
                     {"model": model.state_dict(), "probes": probes.state_dict()}, out / "checkpoint.pt"
@@ -330,14 +346,16 @@ def work(rank: int, args: argparse.Namespace) -> None:
     tokenizer = AutoTokenizer.from_pretrained(args.out)
     maker = Maker(tokenizer)
     model, probes = Judge(Shape(len(tokenizer))), Probes(Shape(1).hidden)
-    if args.run:
+    if args.shipped:
+        model.load_state_dict(state_of(TARGET))
+    elif args.run:
         saved = torch.load(args.out / f"run{args.run - 1}.pt")
         model.load_state_dict(saved["model"])
         probes.load_state_dict(saved["probes"])
     for number, run in enumerate(RUNS):
         if args.run in (None, number):
             stages = tuple(Stage(max(1, int(s.steps * args.scale)), s.mix, s.written) for s in run.stages)
-            train(replace(run, stages=stages), model, probes, maker, args.out)
+            train(replace(run, stages=stages), model, probes, maker, args.out, half=not args.single)
             if rank == 0:
                 torch.save(
                     {"model": model.state_dict(), "probes": probes.state_dict()}, args.out / f"run{number}.pt"
@@ -351,11 +369,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/embedded-judge"))
     parser.add_argument("--run", type=int, help="only this one of the runs, from the end of the one before")
+    parser.add_argument("--shipped", action="store_true", help="begin --run 3 with the shipped weights")
+    parser.add_argument(
+        "--single", action="store_true", help="in single precision: faster where the CPU has no bfloat16"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="of the steps, for a trial")
     args = parser.parse_args()
+    if args.shipped and (args.run is None or RUNS[args.run].probed):
+        parser.error("--shipped begins with the shipped weights, which have no probes: give --run 3 with it")
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "meeting").unlink(missing_ok=True)
-    train_tokenizer(trusted_words()).save_pretrained(args.out)
+    if args.shipped:  # its vocabulary, byte for byte
+        AutoTokenizer.from_pretrained(TARGET).save_pretrained(args.out)
+    else:
+        train_tokenizer(trusted_words()).save_pretrained(args.out)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the workers end too
     mp.spawn(work, (args,), nprocs=WORKERS, daemon=True)
 
