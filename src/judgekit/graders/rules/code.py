@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.code_forms import FORMS, Form, read_cases
+from judgekit.graders.rules.code_forms import FORMS, Form, form_of, read_cases, written
 from judgekit.graders.rules.sandbox import DELETING_S, Finished, Limits, SandboxError
 from judgekit.graders.rules.sandboxes import LocalSandbox, RemoteSandbox, Sandbox
 from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, one_of
@@ -161,7 +161,8 @@ class Code(Rule):
         """Find out how programs can be isolated. Raises ConfigError if they cannot."""
         self.isolation()
 
-    def grade(self, rollout: Rollout, /) -> Grade:
+    def _cases(self, rollout: Rollout) -> list[dict[str, Any]] | Abstained:
+        """Return the cases of a rollout of which something would run, or why there are none."""
         try:
             found = read_cases(look_up(rollout, self.cases, None), entry=_entry(rollout))
         except RecursionError:  # JSON that is nested too deep
@@ -172,6 +173,25 @@ class Code(Rule):
         form = form_of(cases[0])
         if self.form is not None and form != self.form:
             return Abstained(f"the cases at {self.cases} are {form}, not {self.form}")
+        return cases
+
+    def about_data(self, rollout: Rollout, /) -> str | Abstained:
+        """Say which form the cases of a rollout have, and how many checks are written in them."""
+        cases = self._cases(rollout)
+        if isinstance(cases, Abstained):
+            return cases
+        checks = sum(map(written, cases))
+        return (
+            f"{len(cases)} case{'s' * (len(cases) != 1)} of the form {form_of(cases[0])} with {checks} "
+            f"check{'s' * (checks != 1)}"
+            + (f", of which {self.max_cases} cases run" if len(cases) > self.max_cases else "")
+        )
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        cases = self._cases(rollout)
+        if isinstance(cases, Abstained):
+            return cases
+        form = form_of(cases[0])
         code = program_of(rollout.response, self.whole)
         if code is None:
             return Graded(0.0, "there is no code")
@@ -306,12 +326,6 @@ def program_of(response: str, whole: bool) -> str | None:
     else:
         code = text if whole else ""
     return code if code.strip() else None
-
-
-def form_of(case: Mapping[str, Any]) -> Form:
-    """Return the form of a case."""
-    job = case.get("job")
-    return "stdio" if job is None else "calls" if job["kind"] == "call" else job["form"]
 
 
 def ran_in(finished: Finished) -> int:

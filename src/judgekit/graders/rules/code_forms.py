@@ -336,6 +336,34 @@ def _fixtures(function: ast.FunctionDef) -> list[str]:
     return [one.arg for one in function.args.args[:without] if one.arg not in given]
 
 
+def form_of(case: Mapping[str, Any]) -> Form:
+    """Return the form of a case."""
+    job = case.get("job")
+    return "stdio" if job is None else "calls" if job["kind"] == "call" else job["form"]
+
+
+def written(case: Mapping[str, Any]) -> int:
+    """Return how many checks a case has as they are written: loops may run one of them several times."""
+    form = form_of(case)
+    if form in ("stdio", "calls"):
+        return 1
+    text = case["job"]["tests"]
+    if form == "doctest":
+        return len(re.findall(r"^\s*>>> ", text, re.MULTILINE))
+    tree = ast.parse(text)
+    if form in ("unittest", "pytest"):
+        functions = [
+            n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name.startswith("test")
+        ]
+        return len([function for function in functions if _does_something(function)])
+    asserts = [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Assert) or (isinstance(n, ast.Call) and "assert" in _called(n).lower())
+    ]
+    return len(asserts) or 1
+
+
 def _pair(given: Any, wanted: Any, function: Any) -> dict[str, Any] | None:
     if isinstance(function, str) and function:
         if isinstance(given, str):
