@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from code_escapes import KINDS, LEVELS, attempts, holds, scene, ways
-from code_rows import FORMS, NOTHING, Form, programs
+from code_rows import FORMS, HONEST, NOTHING, TRICKS, Form, programs
 from common import finish, machine, reported
 
 from judgekit import Abstained, Graded, Rollout
@@ -51,7 +51,12 @@ def forms() -> dict[str, Any]:
         jobs += [
             (name, kind, text, short if kind == "sleeping" else code) for kind, text in programs(form).items()
         ]
+        jobs += [(name, trick, text, code) for trick, (_, text) in TRICKS.items()]
     with ThreadPoolExecutor(2) as threads:
+        honest = [
+            (what, threads.submit(graded, code, Form("", truth), text))
+            for what, (truth, text) in HONEST.items()
+        ]
         grades = list(threads.map(lambda job: graded(job[3], FORMS[job[0]], job[2]), jobs))
         nothing = [
             (what, threads.submit(graded, code, Form("", truth), program))
@@ -61,6 +66,7 @@ def forms() -> dict[str, Any]:
         ran = [(what, job.result()) for what, job in nothing]
     refused = [j[:2] for j, g in zip(jobs, grades, strict=True) if j[1] == "right" and not (isinstance(g, Graded) and g.score == 1.0)]  # fmt: skip
     paid = [j[:2] for j, g in zip(jobs, grades, strict=True) if j[1] != "right" and not (isinstance(g, Graded) and g.score == 0.0)]  # fmt: skip
+    refused += [("right", what) for what, job in honest if getattr(job.result(), "score", None) != 1.0]
     unpaid = [what for what, grade in ran if not isinstance(grade, Abstained)]
     for name, problems in (("refused", refused), ("paid", paid), ("paid though nothing ran", unpaid)):
         for problem in problems:
@@ -68,7 +74,7 @@ def forms() -> dict[str, Any]:
     return {
         "forms": len(FORMS),
         "kinds_of_programs": 6,
-        "programs": len(jobs),
+        "programs": len(jobs) + len(honest),
         "wrong_paid": len(paid),
         "right_refused": len(refused),
         "nothing_ran_paid": len(unpaid),

@@ -380,13 +380,12 @@ def test_an_answer_is_read_only_up_to_a_size_that_could_be_right(
 def test_a_file_that_is_larger_than_an_answer_may_be_is_none(more: int, score: int) -> None:
     """Written by a program that goes around the harness, and finds the secret."""
     code = f"""
-import json, os
+import json, os, sys
 def f(n):
-    for number in range(3, 20):
-        try:
-            secret = os.read(number, 100).decode()
-        except OSError:
-            continue
+    frame = sys._getframe()
+    while frame:
+        secret = frame.f_locals.get('said', '')
+        frame = frame.f_back
         if len(secret) == 32:
             with open('answer.json', 'w') as file:
                 json.dump({{'secret': secret, 'answer': 3, 'x': 'x' * {more}}}, file)
@@ -446,7 +445,7 @@ def test_deleting_ends_before_the_grader_s_time_does(tmp_path: Path, monkeypatch
 
 def test_the_secret_of_an_answer_is_in_no_file() -> None:
     look = "import os\nfor name in os.listdir('.'):\n    print(name)"
-    assert sorted(grade_output(look)) == ["code.py", "harness.py", "job.json"]
+    assert grade_output(look) == []
 
 
 def grade_output(code: str) -> list[str]:
