@@ -9,11 +9,14 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from code_compiled_rows import ROWS
+from code_compiled_rows import programs as compiled_programs
 from code_escapes import KINDS, LEVELS, attempts, holds, scene, ways
 from code_rows import FORMS, HONEST, NOTHING, TRICKS, Form, programs
 from common import finish, machine, reported
@@ -81,6 +84,30 @@ def forms() -> dict[str, Any]:
     }
 
 
+def compiled() -> dict[str, Any]:
+    """Return what rows of C++ and Java come to, where their compilers are installed."""
+    rows = {
+        name: row for name, row in ROWS.items() if shutil.which({"cpp": "g++", "java": "javac"}[row.language])
+    }
+    tried, refused, paid = 0, 0, 0
+    for name, row in rows.items():
+        for kind, program in {"right": row.right, **compiled_programs(row)}.items():
+            code = Code(language=row.language, time_s=2.0, wall_s=3.0 if kind == "sleeping" else 60.0)
+            response = f"```{row.language}\n{program}\n```"
+            grade = code.grade(Rollout(response=response, ground_truth=row.truth))
+            tried += 1
+            score = grade.score if isinstance(grade, Graded) else None
+            if score != (1.0 if kind == "right" else 0.0):
+                refused, paid = refused + (kind == "right"), paid + (kind != "right")
+                print(f"{name}: {kind}: {grade}")
+    return {
+        "compiled_forms": len(rows),
+        "compiled_programs": tried,
+        "compiled_wrong_paid": paid,
+        "compiled_right_refused": refused,
+    }
+
+
 def escapes() -> dict[str, Any]:
     told = documented()
     tried = differs = 0
@@ -123,7 +150,7 @@ def costs() -> float:
 def main() -> None:
     print(machine())
     print(Code().isolation())
-    figures: dict[str, Any] = {**forms(), **escapes(), "worst_over_budget": costs()}
+    figures: dict[str, Any] = {**forms(), **compiled(), **escapes(), "worst_over_budget": costs()}
     figures["isolation"] = Code().isolation()
     finish(
         figures,
@@ -132,6 +159,8 @@ def main() -> None:
             "wrong_paid": ("==", 0),
             "right_refused": ("==", 0),
             "nothing_ran_paid": ("==", 0),
+            "compiled_wrong_paid": ("==", 0),
+            "compiled_right_refused": ("==", 0),
             "escapes": (">=", 60),
             "differs": ("==", 0),
             "worst_over_budget": ("<=", 1.2),

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import ast
 import base64
+import contextlib
 import io
 import json
 import pickle
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-Form = Literal["stdio", "calls", "asserts", "check", "unittest", "pytest", "doctest", "insert"]
-FORMS = ("stdio", "calls", "asserts", "check", "unittest", "pytest", "doctest", "insert")
+Form = Literal["stdio", "calls", "asserts", "check", "unittest", "pytest", "doctest", "insert", "main"]
+FORMS = ("stdio", "calls", "asserts", "check", "unittest", "pytest", "doctest", "insert", "main")
 
 LIMITS = ("time_limit", "memory_limit")
 
@@ -336,9 +337,30 @@ def _fixtures(function: ast.FunctionDef) -> list[str]:
     return [one.arg for one in function.args.args[:without] if one.arg not in given]
 
 
+def compiled_cases(value: Any, language: str, is_main: Callable[[str, str], bool]) -> list[dict[str, Any]]:
+    """Parse the cases of a compiled language: inputs and outputs, or tests with a `main` of their own."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    texts = [value] if isinstance(value, str) else []
+    if isinstance(value, Mapping):
+        texts = [value[key] for key in ("test", "tests", "test_code") if isinstance(value.get(key), str)]
+    for text in texts:
+        if is_main(language, text):
+            return [{"main": text, "certain": False}]
+    found = [case for case in read_cases(value) if "why" not in case]
+    wrong = next((form_of(case) for case in found if form_of(case) != "stdio"), None)
+    if wrong is not None or (texts and not found):
+        what = f"the cases are {wrong}, which are Python's" if wrong else "the tests have no main"
+        return [{"why": f"{what}: {language} takes inputs and outputs, or tests with a main of their own"}]
+    return found
+
+
 def form_of(case: Mapping[str, Any]) -> Form:
     """Return the form of a case."""
     job = case.get("job")
+    if "main" in case:
+        return "main"
     return "stdio" if job is None else "calls" if job["kind"] == "call" else job["form"]
 
 
@@ -347,6 +369,8 @@ def written(case: Mapping[str, Any]) -> int:
     form = form_of(case)
     if form in ("stdio", "calls"):
         return 1
+    if form == "main":
+        return len(re.findall(r"\bassert\b", case["main"])) or 1
     text = case["job"]["tests"]
     if form == "doctest":
         return len(re.findall(r"^\s*>>> ", text, re.MULTILINE))
