@@ -48,7 +48,7 @@ def documented() -> dict[str, list[bool]]:
 
 
 def forms() -> dict[str, Any]:
-    code, short = Code(time_s=10.0, wall_s=60.0), Code(time_s=1.0, wall_s=1.5)
+    code, short = Code(time_s=10.0, wall_s=60.0), Code(time_s=1.0, wall_s=4.0, budget_s=6.0)
     jobs = [(name, "right", form.right, code) for name, form in FORMS.items()]
     for name, form in FORMS.items():
         jobs += [

@@ -23,7 +23,6 @@ import sys
 import sysconfig
 import threading
 import types
-import unittest
 from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -161,7 +160,7 @@ def tests(source: str, job: dict[str, Any]) -> dict[str, Any]:
     What is made here is made before the program is loaded, and is no class, which a program could find among the
     subclasses of another.
     """
-    form, text, entry = job["form"], job["tests"], job.get("entry") or ""
+    form, text, entry = job.get("form", "asserts"), job["tests"], job.get("entry") or ""
     written = ast.parse("" if form == "doctest" else text)
     modules = imported(written)
     if lost := sorted({top for name in modules if not there(top := name.partition(".")[0])}):
@@ -419,8 +418,9 @@ def checking(space: dict[str, Any]) -> Callable[[], int]:
         count += more
 
     space.update({_COUNT: counted, _COMPARE: compared, _MINUS: minus, _GIVEN: given})
-    case: Any = unittest.TestCase
-    unittest.main = lambda *args, **options: None  # type: ignore[assignment]
+    unittest: Any = sys.modules["unittest"]
+    case = unittest.TestCase
+    unittest.main = lambda *args, **options: None
     for name in [name for name in vars(case) if name.startswith("assert")]:
         if not re.match("assert_?(?:Is|True|False|Raises|Warns|Logs|NoLogs|Regex)", name):
             setattr(case, name, _asserting(vars(case)[name], given))
@@ -642,13 +642,14 @@ def executed(form: str, space: dict[str, Any], defined: Iterable[str], entry: st
             if callable(space.get(name)):
                 space[name]()
         for thing in [space[name] for name in defined]:
-            if isinstance(thing, type) and issubclass(thing, unittest.TestCase):
+            if isinstance(thing, type) and issubclass(thing, sys.modules["unittest"].TestCase):
                 count(_unittest(thing))
             elif form == "pytest":
                 _pytest(thing, count)
 
 
 def _unittest(case: Any) -> int:
+    unittest: Any = sys.modules["unittest"]
     result = unittest.TestResult()
     unittest.TestLoader().loadTestsFromTestCase(case).run(result)
     failed = [*result.failures, *result.errors]
@@ -660,7 +661,7 @@ def _unittest(case: Any) -> int:
             raise AssertionError(f"a test was skipped while it ran: {reason}")
     if result.unexpectedSuccesses:
         raise AssertionError("a test passed that is expected to fail")
-    return result.testsRun - len(result.skipped)
+    return int(result.testsRun) - len(result.skipped)
 
 
 def _pytest(thing: Any, count: Callable[[], None]) -> None:
