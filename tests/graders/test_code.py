@@ -494,6 +494,30 @@ def test_all_tests_of_a_rollout_share_one_budget() -> None:
     assert sum(asked) <= 2.0
 
 
+def test_a_case_that_has_no_time_left_to_start_is_the_rollout_s() -> None:
+    """What the other cases left of the budget may be too short even for the sandbox."""
+    rule = Code(time_s=1.0, wall_s=1.0, budget_s=1.0)
+    runs = 0
+
+    class Late:
+        def run(self, code: str, *, limits: Limits, **_: Any) -> Any:
+            nonlocal runs
+            runs += 1
+            time.sleep(0.6)
+            if runs == 2:
+                raise SandboxError("did not start")
+            return sandbox.Finished("ended", 0, "3", "")
+
+        def isolation(self) -> dict[str, str]:
+            return {"network": "none"}
+
+    rule.sandbox = Late()
+    found = rule.grade(Rollout(response="```python\nx\n```", ground_truth=SUM * 3))
+    assert isinstance(found, Graded)
+    assert (runs, found.score) == (2, 1 / 3)
+    assert found.reason == "case 2: the time for all cases, 1 s, is used up"
+
+
 TOGETHER = {
     "memory": "import os, time\nfor i in range(6):\n    if os.fork() == 0:\n        b = bytearray(100 << 20); b[::4096] = b'x' * len(b[::4096]); time.sleep(20); os._exit(0)\ntime.sleep(20)",
     "memory in files of memory": "import os, time\nfor i in range(20):\n    os.write(os.memfd_create('a'), b'x' * (15 << 20))\ntime.sleep(20)",

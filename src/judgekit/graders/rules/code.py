@@ -233,13 +233,20 @@ class Code(Rule):
         first: str | None = None
         for number, case in enumerate(cases, 1):
             limits = limits_of(case, self.limits)
+            used_up = f"case {number}: the time for all cases, {self.budget_s:g} s, is used up"
             if (left := ends - time.monotonic()) <= 0:
-                first = first or f"case {number}: the time for all cases, {self.budget_s:g} s, is used up"
+                first = first or used_up
                 break
             limits = replace(limits, wall_s=min(limits.wall_s, left))
-            finished = self.sandbox.run(
-                code, limits=limits, stdin=case.get("input", ""), job=compiled or case.get("job")
-            )
+            try:
+                finished = self.sandbox.run(
+                    code, limits=limits, stdin=case.get("input", ""), job=compiled or case.get("job")
+                )
+            except SandboxError:
+                if number == 1 or time.monotonic() < ends:
+                    raise
+                first = first or used_up  # what the others left was too short for the sandbox itself
+                break
             try:
                 problem = self._problem(finished, case, limits, source)
             except SandboxError:
