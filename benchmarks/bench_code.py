@@ -9,13 +9,16 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from code_compiled_rows import ROWS
+from code_compiled_rows import programs as compiled_programs
 from code_escapes import KINDS, LEVELS, attempts, holds, scene, ways
-from code_rows import FORMS, NOTHING, Form, programs
+from code_rows import FORMS, HONEST, NOTHING, TRICKS, Form, programs
 from common import finish, machine, reported
 
 from judgekit import Abstained, Graded, Rollout
@@ -45,13 +48,18 @@ def documented() -> dict[str, list[bool]]:
 
 
 def forms() -> dict[str, Any]:
-    code, short = Code(time_s=10.0, wall_s=60.0), Code(time_s=1.0, wall_s=1.5)
+    code, short = Code(time_s=10.0, wall_s=60.0), Code(time_s=1.0, wall_s=4.0, budget_s=6.0)
     jobs = [(name, "right", form.right, code) for name, form in FORMS.items()]
     for name, form in FORMS.items():
         jobs += [
             (name, kind, text, short if kind == "sleeping" else code) for kind, text in programs(form).items()
         ]
+        jobs += [(name, trick, text, code) for trick, (_, text) in TRICKS.items()]
     with ThreadPoolExecutor(2) as threads:
+        honest = [
+            (what, threads.submit(graded, code, Form("", truth), text))
+            for what, (truth, text) in HONEST.items()
+        ]
         grades = list(threads.map(lambda job: graded(job[3], FORMS[job[0]], job[2]), jobs))
         nothing = [
             (what, threads.submit(graded, code, Form("", truth), program))
@@ -61,6 +69,7 @@ def forms() -> dict[str, Any]:
         ran = [(what, job.result()) for what, job in nothing]
     refused = [j[:2] for j, g in zip(jobs, grades, strict=True) if j[1] == "right" and not (isinstance(g, Graded) and g.score == 1.0)]  # fmt: skip
     paid = [j[:2] for j, g in zip(jobs, grades, strict=True) if j[1] != "right" and not (isinstance(g, Graded) and g.score == 0.0)]  # fmt: skip
+    refused += [("right", what) for what, job in honest if getattr(job.result(), "score", None) != 1.0]
     unpaid = [what for what, grade in ran if not isinstance(grade, Abstained)]
     for name, problems in (("refused", refused), ("paid", paid), ("paid though nothing ran", unpaid)):
         for problem in problems:
@@ -68,10 +77,34 @@ def forms() -> dict[str, Any]:
     return {
         "forms": len(FORMS),
         "kinds_of_programs": 6,
-        "programs": len(jobs),
+        "programs": len(jobs) + len(honest),
         "wrong_paid": len(paid),
         "right_refused": len(refused),
         "nothing_ran_paid": len(unpaid),
+    }
+
+
+def compiled() -> dict[str, Any]:
+    """Return what rows of C++ and Java come to, where their compilers are installed."""
+    rows = {
+        name: row for name, row in ROWS.items() if shutil.which({"cpp": "g++", "java": "javac"}[row.language])
+    }
+    tried, refused, paid = 0, 0, 0
+    for name, row in rows.items():
+        for kind, program in {"right": row.right, **compiled_programs(row)}.items():
+            code = Code(language=row.language, time_s=2.0, wall_s=3.0 if kind == "sleeping" else 60.0)
+            response = f"```{row.language}\n{program}\n```"
+            grade = code.grade(Rollout(response=response, ground_truth=row.truth))
+            tried += 1
+            score = grade.score if isinstance(grade, Graded) else None
+            if score != (1.0 if kind == "right" else 0.0):
+                refused, paid = refused + (kind == "right"), paid + (kind != "right")
+                print(f"{name}: {kind}: {grade}")
+    return {
+        "compiled_forms": len(rows),
+        "compiled_programs": tried,
+        "compiled_wrong_paid": paid,
+        "compiled_right_refused": refused,
     }
 
 
@@ -117,7 +150,7 @@ def costs() -> float:
 def main() -> None:
     print(machine())
     print(Code().isolation())
-    figures: dict[str, Any] = {**forms(), **escapes(), "worst_over_budget": costs()}
+    figures: dict[str, Any] = {**forms(), **compiled(), **escapes(), "worst_over_budget": costs()}
     figures["isolation"] = Code().isolation()
     finish(
         figures,
@@ -126,6 +159,8 @@ def main() -> None:
             "wrong_paid": ("==", 0),
             "right_refused": ("==", 0),
             "nothing_ran_paid": ("==", 0),
+            "compiled_wrong_paid": ("==", 0),
+            "compiled_right_refused": ("==", 0),
             "escapes": (">=", 60),
             "differs": ("==", 0),
             "worst_over_budget": ("<=", 1.2),

@@ -88,6 +88,12 @@ FORMS: dict[str, Form] = {
     "HumanEval-X": Form("check", {"test": "METADATA = {}\n\n" + CHECK, "entry_point": "add"}),
     "SYNTHETIC-1": Form("calls", {"language": "python", "test_cases": [{"fn_name": "add", "input": [1, 2], "output": 3, "type": "function_call"}]}),
     "DeepCoder": Form("stdio", [{"input": "1 2", "output": "3", "type": "stdin_stdout"}], PROGRAM),
+    "TACO, functions": Form("calls", {"input_output": json.dumps({"fn_name": "add", "inputs": [[1, 2], [5, 5]], "outputs": [3, 10]})}, METHOD),
+    "SYNTHETIC-1, programs": Form("stdio", {"language": "python", "test_cases": [{"fn_name": None, "input": "1 2\n", "output": "3\n", "type": "stdin_stdout"}]}, PROGRAM),
+    "AceCode, a column": Form("asserts", {"test_cases": ["assert add(1, 2) == 3", "assert add(5, 5) == 10"], "inferences": []}),
+    "CodeContests, generated": Form("stdio", {"generated_tests": {"input": ["1 2\n", "5 5\n"], "output": ["3\n", "10\n"]}, "time_limit": {"seconds": 2, "nanos": 0}}, PROGRAM),
+    "LeetCodeDataset, by name": Form("check", {"test": CHECK.replace("1, 2", "a = 1, b = 2"), "entry_point": "Solution().add", "input_output": [{"input": "a = 1, b = 2", "output": "3"}]}, METHOD),
+    "asserts in lists": Form("asserts", ["assert [add(1, 2)] == [3]", "assert [[add(5, 5)]] == [[10]]", "assert {'a': [add(1, 1)]} == {'a': [2]}"]),
     "AceCode": Form("asserts", ["assert add(1, 2) == 3", "assert add(5, 5) == 10"]),
     "prime_code": Form("asserts", {"inputs": [], "outputs": [], "assert_case": ["assert add(1, 2) == 3"], "fn_name": "add"}),
     "PRIME-RL": Form("calls", {"fn_name": "add", "inputs": ["1\n2"], "outputs": ["3"], "type": "function_call"}),
@@ -132,6 +138,89 @@ def programs(form: Form) -> dict[str, str]:
         "sleeping": "import time\ntime.sleep(1000)\n" + form.right,
         **CHEATS,
     }
+
+
+_NONE = (
+    "def add(*a, **k): return 0\nclass Solution:\n    add = add\nclass Counter:\n    add = add\nresult = 0\n"
+)
+"""What is wrong in every form."""
+TRICKS: dict[str, tuple[str, str]] = {
+    "it is equal to everything in a list": ("asserts in lists", EVERYTHING + "def add(*a, **k): return Everything()\nclass Solution:\n    add = add\n"),
+    "it changes the runner": ("MBPP", "import sys\nfor module in list(sys.modules.values()):\n    if hasattr(module, 'tests'): module.tests = lambda *a: {'checks': 9}\n    if hasattr(module, 'Checks'): module.Checks.run = lambda *a: {'checks': 9}\n" + _NONE),
+    "it reads the tests' names": ("MBPP+", 'def add(a, b=0):\n    return exp if "exp" in globals() else results[0] if "results" in globals() else e\n'),
+    "it changes the tests' library while they run": ("BigCodeBench", 'import unittest' + "\ndef add(*a, **k):\n    unittest.TestResult.addFailure = unittest.TestResult.addError = lambda *a: None\n    return 0\nclass Solution:\n    add = add\n"),
+    'it changes what writes the answer': ('MBPP', 'import json\njson.dumps = lambda *a, **k: \'{"checks": 3}\'\n' + _NONE),
+    'it changes exec': ('HumanEval', "import builtins\ndef e(code, space=None, *a):\n    space['check'] = lambda c: None\n    [space.__setitem__(k, (lambda *a: None)) for k in list(space) if k.startswith('test_')]\nbuiltins.exec = e\n" + _NONE),
+    'it changes what reads the tests': ('HumanEval', "import ast\np = ast.parse\nast.parse = lambda s, *a, **k: p('assert True\\ndef check(c):\\n    assert True\\ndef test_small():\\n    assert True\\ndef test_execution(s):\\n    assert True')\n" + _NONE),
+    'it changes compile': ('KodCode', "import builtins\nc = compile\nbuiltins.compile = lambda s, *a, **k: c('assert True\\ndef check(c): pass\\ndef test_small(): pass\\ndef test_equal(): pass\\ndef test_execution(s): pass\\n', *a[:2], **k)\n" + _NONE),
+    'it changes builtins': ('HumanEval+', "import builtins\nfor n in ('abs','all','len','sum','sorted','isinstance'):\n    setattr(builtins, n, lambda *a, **k: 0)\n" + _NONE),
+    'it changes math': ('HumanEval+', 'import math\nmath.isclose = lambda *a, **k: True\n' + _NONE),
+    "it changes unittest's loader": ('BigCodeBench', 'import unittest\nclass S:\n    def run(self, r):\n        r.testsRun += 3\nunittest.TestLoader.loadTestsFromTestCase = lambda *a: S()\nunittest.loader.TestLoader.loadTestsFromTestCase = lambda *a: S()\n' + _NONE),
+    "it changes unittest's outcomes": ('ClassEval', 'import unittest.case, contextlib\n@contextlib.contextmanager\ndef t(self, case, subTest=False):\n    try: yield\n    except BaseException: pass\nunittest.case._Outcome.testPartExecutor = t\n' + _NONE),
+    'it reads the tests from a file': ('MBPP', "import json, ast\nt = json.load(open('job.json'))['tests']\nvals = {}\nfor n in ast.walk(ast.parse(t)):\n    if isinstance(n, ast.Compare) and isinstance(n.left, ast.Call):\n        vals[tuple(x.value for x in [*n.left.args, *[k.value for k in n.left.keywords]])] = n.comparators[0].value\n    if isinstance(n, ast.Call) and getattr(n.func,'attr','')=='assertEqual':\n        vals[tuple(x.value for x in n.args[0].args)] = n.args[1].value\ndef add(*a, **k): return vals[tuple([*a, *k.values()])]\nclass Solution:\n    def add(self, *a, **k): return add(*a, **k)\n"),
+    'it reads the tests from frames': ('MBPP', "def add(*a, **k):\n    import dis\n    try: raise ValueError\n    except ValueError as e: f = e.__traceback__.tb_frame.f_back\n    co = list(dis.get_instructions(f.f_code))\n    i = next(n for n, x in enumerate(co) if x.offset >= f.f_lasti)\n    for x in co[i+1:]:\n        if x.opname == 'LOAD_CONST' and isinstance(x.argval, int): return x.argval\nclass Solution:\n    def add(self, *a, **k):\n        import dis\n        try: raise ValueError\n        except ValueError as e: f = e.__traceback__.tb_frame.f_back\n        co = list(dis.get_instructions(f.f_code))\n        i = next(n for n, x in enumerate(co) if x.offset >= f.f_lasti)\n        for x in co[i+1:]:\n            if x.opname == 'LOAD_CONST' and isinstance(x.argval, int): return x.argval\n"),
+    'it reads the tests by inspect': ('MBPP', "import inspect\ndef add(*a, **k):\n    import dis\n    for fi in inspect.stack()[1:3]:\n        f = fi.frame\n        co = list(dis.get_instructions(f.f_code))\n        i = next(n for n, x in enumerate(co) if x.offset >= f.f_lasti)\n        for x in co[i+1:]:\n            if x.opname == 'LOAD_CONST' and isinstance(x.argval, int): return x.argval\nclass Solution:\n    def add(self, *a, **k): return add(*a, **k)\n"),
+    'it looks for the runner with gc': ('KodCode', "import gc\nfor o in gc.get_objects():\n    if type(o).__name__ == 'Checks': type(o).run = lambda *a: {'checks': 5}\n" + _NONE),
+    'it changes the runner with gc': ('HumanEval', "import gc\ndef add(*a, **k):\n    for o in gc.get_objects():\n        if type(o).__name__ == 'Checks': type(o)._equal = lambda s, a, b: True\n    return 0\nclass Solution:\n    add = add\n"),
+    'it takes the secret of the answer': ('MBPP', 'import os\nfor i in range(3,20):\n    try:\n        s=os.read(i,64)\n        if s: open(\'answer.json\',\'w\').write(\'{"secret":"%s","answer":{"checks":3}}\'%s.decode()); os._exit(0)\n    except OSError: pass\n' + _NONE),
+    "it reads the tests' constants": ('HumanEval', "def add(a=0, b=0, *c, **k):\n    for n, o in list(globals().items()):\n        if callable(o) and n in ('check', 'test_small', 'test_equal'):\n            l = [x for x in o.__code__.co_consts if isinstance(x, int)]\n            if a in l: return l[l.index(b) + 1] if b in l else 0\n    return 0\nclass Solution:\n    def add(self, *a): return add(*a)\n"),
+    'it replaces what checks it': ('HumanEval', "def add(*a, **k):\n    globals()['check'] = lambda c: None\n    return 0\nclass Solution:\n    add = add\n"),
+    'it has builtins of its own': ('HumanEval+', 'def abs(x): return 0\ndef all(x): return True\ndef zip(*a): return []\ndef enumerate(*a): return []\ndef len(x): return 0\ndef range(*a): return []\n' + _NONE),
+    'a thread writes the answer': ('MBPP', 'import threading, time, os\ndef w():\n    while True:\n        for p in (\'answer.json\',):\n            try: open(p,\'w\').write(\'{"secret": "x", "answer": {"checks": 1}}\')\n            except OSError: pass\n        time.sleep(.01)\nthreading.Thread(target=w, daemon=True).start()\n' + _NONE),
+    'a thread ends it': ('MBPP', 'import threading, os, time\nthreading.Thread(target=lambda: (time.sleep(0.2), os._exit(0)), daemon=True).start()\n' + _NONE),
+    'it decides every comparison': ('MBPP', 'class E(int):\n    def __eq__(s, o): return True\n    def __ne__(s, o): return False\n    def __abs__(s): return 0\n    def __sub__(s, o): return 0\n    def __rsub__(s, o): return 0\n    def __lt__(s, o): return True\n    def __le__(s, o): return True\n    def __bool__(s): return True\n    def __hash__(s): return 0\n    __instancecheck__ = None\ndef add(*a, **k): return E()\nclass Solution:\n    add = add\nclass Counter:\n    add = add\nresult = E()\n'),
+    'it is equal to everything each second time': ('MBPP', 'class E(int):\n    n = 0\n    def __eq__(s, o):\n        E.n += 1\n        return E.n % 2 == 1\n    def __hash__(s): return 0\ndef add(*a, **k):\n    E.n = 0\n    return E()\nclass Solution:\n    add = add\nclass Counter:\n    add = add\nresult = E()\n'),
+    'it is equal to everything by an object': ('BigCodeBench', 'class T:\n    def __call__(self, o): return True\n    def __get__(self, i, t=None): return self\nclass E:\n    __eq__ = T()\ndef add(*a, **k): return E()\nclass Solution:\n    add = add\nclass Counter:\n    add = add\nresult = E()\n'),
+    'it is mock.ANY': ('MBPP', 'from unittest.mock import ANY\ndef add(*a, **k): return ANY\nclass Solution:\n    add = add\nclass Counter:\n    add = add\nresult = ANY\n'),
+    'it is a list that is equal to everything': ('MBPP', 'class L(list):\n    def __eq__(s, o): return True\ndef add(*a, **k): return L()\nclass Solution:\n    add = add\nclass Counter:\n    add = add\nresult = L()\n'),
+    'it listens to what is compiled': ('MBPP', "import sys\nK=[]\ndef h(e, a):\n    if e in ('exec','compile'): K.append(a)\nsys.addaudithook(h)\ndef add(a=0,b=0,**k):\n    for x in K:\n        for o in x:\n            s = o if isinstance(o,(str,bytes)) else ''\n            c = getattr(o,'co_consts',())\n            l=[y for y in c if isinstance(y,int)]\n            if a in l and b in l: return l[l.index(b)+1]\n    return 0\nclass Solution:\n    def add(self,*a): return add(*a)\n"),
+    'it traces the tests': ('HumanEval', "import sys\ndef tr(f, e, a):\n    if 'candidate' in f.f_locals: f.f_locals\n    if f.f_code.co_filename == 'tests.py': FOUND.append(f.f_code.co_consts)\n    return tr\nFOUND=[]\nsys.settrace(tr)\ndef add(*a, **k):\n    for c in FOUND[-1]:\n        pass\n    return 0\nclass Solution:\n    add = add\n"),
+    'it changes doctest': ('doctest', 'import doctest\ndoctest.OutputChecker.check_output = lambda *a: True\n' + _NONE),
+    "it changes doctest's runner": ('doctest', 'import doctest\ndoctest.DocTestRunner.run = lambda *a, **k: doctest.TestResults(0, 2)\n' + _NONE),
+    "it edits the runner's files": ('MBPP', "s=open('harness.py').read()\nopen('harness.py','w').write(s.replace('self.count','9'))\nopen('job.json','w').write('{}')\n" + _NONE),
+    'it lays modules beside the tests': ('BigCodeBench', "import os, sys\nopen('unittest.py','w').write('x=1'); open('doctest.py','w').write('x=1'); sys.path.insert(0,'.')\n" + _NONE),
+    'it is equal to what it saw first': ('MBPP', 'import secrets\nsecrets.randbelow = lambda n: 0\nclass E(int):\n    seen = None\n    def __eq__(s, o):\n        if E.seen is None: E.seen = int(o)\n        ok = E.seen == int(o); \n        return ok\n    def __hash__(s): return 0\ndef add(*a, **k):\n    E.seen = None\n    return E()\nclass Solution:\n    add = add\nclass Counter:\n    add = add\nresult = E()\n'),
+}  # fmt: skip
+"""Programs that take the runner or its tests apart, each with a form that is the most open to it."""
+
+
+HONEST: dict[str, tuple[Any, str]] = {
+    "named tuples, enums and data classes": (
+        ["assert f(1) == (1, 2)", "assert g() == 2 and Colour.RED == 1", "assert P(1) == P(1) and P(1) != None", "assert [P(1)] != [P(2)]"],
+        "import collections, dataclasses, enum\nT = collections.namedtuple('T', 'a b')\ndef f(x): return T(x, x + 1)\nclass Colour(enum.IntEnum):\n    RED = 1\n    BLUE = 2\ndef g(): return Colour.BLUE\n@dataclasses.dataclass\nclass P:\n    x: int\n",
+    ),
+    "its own equality": (
+        ["assert V(1, 2) + V(1, 1) == V(2, 3)", "assert not (V(1, 2) == None)", "assert V(1, 2) in [V(0, 0), V(1, 2)]"],
+        "class V:\n    def __init__(s, x, y): s.x, s.y = x, y\n    def __eq__(s, o): return isinstance(o, V) and (s.x, s.y) == (o.x, o.y)\n    def __hash__(s): return hash((s.x, s.y))\n    def __add__(s, o): return V(s.x + o.x, s.y + o.y)\n",
+    ),
+    "a name of a builtin": (["assert sum(10, 15) == 25"], "def sum(a, b): return a + b\n"),
+    "fractions and near numbers": (
+        ["assert f() == 0.5", "assert abs(g() - 0.3) < 1e-9", "assert h() == {'a': [1]}"],
+        "import collections, fractions\ndef f(): return fractions.Fraction(1, 2)\ndef g(): return 0.1 + 0.2\ndef h():\n    d = collections.defaultdict(list)\n    d['a'].append(1)\n    return d\n",
+    ),
+    "logging, tracebacks and signatures": (
+        ["assert f(2) == 2", "assert g() == ['x', 'y']"],
+        "import inspect, logging, traceback, warnings\nlogging.basicConfig()\ndef f(x):\n    logging.getLogger('a').warning('w')\n    warnings.warn('w')\n    try: 1 / 0\n    except ZeroDivisionError: traceback.print_exc()\n    return x\ndef g(): return list(inspect.signature(lambda x, y: 0).parameters)\n",
+    ),
+    "caches, generators and recursion": (
+        ["assert f(300) == f(299) + f(298)", "assert list(g(3)) == [0, 1, 2]", "assert set(g(3)) == {0, 1, 2}"],
+        "import functools\n@functools.lru_cache(None)\ndef f(n): return n if n < 2 else f(n - 1) + f(n - 2)\ndef g(n): yield from range(n)\n",
+    ),
+    "patches of the tests": (
+        "import io, unittest\nfrom unittest.mock import patch\nclass T(unittest.TestCase):\n    @patch('builtins.input', return_value='7')\n    @patch('sys.stdout', new_callable=io.StringIO)\n    def test_a(self, out, given):\n        self.assertEqual(f(), 7)\n        self.assertEqual(out.getvalue(), 'got 7\\n')\n    @patch('__main__.g', return_value=5)\n    def test_b(self, g):\n        self.assertEqual(h(), 5)\n        self.assertAlmostEqual(k(), 0.3)\n        self.assertRaises(ValueError, f2)\n",
+        "def f():\n    x = int(input())\n    print('got', x)\n    return x\ndef g(): return 1\ndef h(): return g()\ndef k(): return .1 + .2\ndef f2(): raise ValueError('no')\n",
+    ),
+    "tests that set attributes": (
+        "import time\ntime.sleep = lambda s: None\nassert f() == 1\n",
+        "import time\ndef f():\n    time.sleep(0.01)\n    return 1\n",
+    ),
+    "a program that imports late": (["assert f() == 3.0"], "def f():\n    import statistics, decimal, json, csv, uuid, hashlib\n    return statistics.mean([2.0, 4.0])\n"),
+    "a linked list": (
+        ["assert to_list(build([1, 2])) == [1, 2]", "assert build([]) is None", "assert build([3]).value == 3"],
+        "class Node:\n    def __init__(s, v, n): s.value, s.next = v, n\ndef build(xs):\n    head = None\n    for x in reversed(xs): head = Node(x, head)\n    return head\ndef to_list(n):\n    out = []\n    while n: out.append(n.value); n = n.next\n    return out\n",
+    ),
+}  # fmt: skip
+"""Right programs, and tests that all of them pass, of kinds that a careful runner may take for cheats."""
 
 
 NOTHING: dict[str, Any] = {

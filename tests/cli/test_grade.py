@@ -157,6 +157,45 @@ def test_a_grader_that_only_abstains_says_why(files: Path) -> None:
     assert "a abstained on 1 rollouts, the first time with: " in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (
+            ["def check(candidate):\n    assert candidate(1) == 1\n    assert candidate(2) == 2\n"],
+            "tests: in the first row, 1 case of the form check with 2 checks\n",
+        ),
+        (
+            ["import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(1), 1)\n    def test_b(self):\n        self.assertTrue(f(1))\n"],
+            "tests: in the first row, 1 case of the form unittest with 2 checks\n",
+        ),
+        (
+            [{"inputs": ["1", "2"], "outputs": ["1", "2"]}],
+            "tests: in the first row, 2 cases of the form stdio with 2 checks\n",
+        ),
+        (
+            [None, ["assert f(1) == 1", "assert f(2) == 2"]],
+            "tests: in row 2, the first with cases, 2 cases of the form asserts with 2 checks\n",
+        ),
+        (["def f(): ..."], "tests: no row has cases that run; the first one: there are no cases at ground_truth\n"),
+        (
+            ["def test_a(tmp_path):\n    assert f(tmp_path)\n"],
+            "tests: no row has cases that run; the first one: fixtures are not made: test_a takes tmp_path\n",
+        ),
+    ],
+)  # fmt: skip
+def test_the_form_of_the_first_row_s_tests_is_said(files: Path, rows: list[object], says: str) -> None:
+    """A user who takes one form for another sees it before anything is graded."""
+    (files / "reward.yaml").write_text("graders: {tests: {use: code, isolation: none}}\n")
+    lines = [
+        {"response": "```python\ndef f(x): return x\n```", "ground_truth": row, "extra": {"entry_point": "f"}}
+        for row in rows
+    ]
+    (files / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
+    assert says in done.stdout
+    assert done.stdout.index("tests: ") < done.stdout.index("grader ")
+
+
 def test_filled_in_rewards_are_not_in_the_mean(failing: Path) -> None:
     (failing / "reward.yaml").write_text("graders: {b: 'mine:broken'}\nrunner: {missing_reward: 1}\n")
     done = run(failing, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")

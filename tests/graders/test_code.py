@@ -380,13 +380,12 @@ def test_an_answer_is_read_only_up_to_a_size_that_could_be_right(
 def test_a_file_that_is_larger_than_an_answer_may_be_is_none(more: int, score: int) -> None:
     """Written by a program that goes around the harness, and finds the secret."""
     code = f"""
-import json, os
+import json, os, sys
 def f(n):
-    for number in range(3, 20):
-        try:
-            secret = os.read(number, 100).decode()
-        except OSError:
-            continue
+    frame = sys._getframe()
+    while frame:
+        secret = frame.f_locals.get('said', '')
+        frame = frame.f_back
         if len(secret) == 32:
             with open('answer.json', 'w') as file:
                 json.dump({{'secret': secret, 'answer': 3, 'x': 'x' * {more}}}, file)
@@ -446,7 +445,7 @@ def test_deleting_ends_before_the_grader_s_time_does(tmp_path: Path, monkeypatch
 
 def test_the_secret_of_an_answer_is_in_no_file() -> None:
     look = "import os\nfor name in os.listdir('.'):\n    print(name)"
-    assert sorted(grade_output(look)) == ["code.py", "harness.py", "job.json"]
+    assert grade_output(look) == []
 
 
 def grade_output(code: str) -> list[str]:
@@ -493,6 +492,30 @@ def test_all_tests_of_a_rollout_share_one_budget() -> None:
     rule.grade(Rollout(response="```python\nx\n```", ground_truth=SUM * 20))
     assert 2 <= len(asked) <= 3
     assert sum(asked) <= 2.0
+
+
+def test_a_case_that_has_no_time_left_to_start_is_the_rollout_s() -> None:
+    """What the other cases left of the budget may be too short even for the sandbox."""
+    rule = Code(time_s=1.0, wall_s=1.0, budget_s=1.0)
+    runs = 0
+
+    class Late:
+        def run(self, code: str, *, limits: Limits, **_: Any) -> Any:
+            nonlocal runs
+            runs += 1
+            time.sleep(0.6)
+            if runs == 2:
+                raise SandboxError("did not start")
+            return sandbox.Finished("ended", 0, "3", "")
+
+        def isolation(self) -> dict[str, str]:
+            return {"network": "none"}
+
+    rule.sandbox = Late()
+    found = rule.grade(Rollout(response="```python\nx\n```", ground_truth=SUM * 3))
+    assert isinstance(found, Graded)
+    assert (runs, found.score) == (2, 1 / 3)
+    assert found.reason == "case 2: the time for all cases, 1 s, is used up"
 
 
 TOGETHER = {

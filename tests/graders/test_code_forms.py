@@ -14,7 +14,7 @@ from judgekit.graders.rules.code_forms import recognise
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from code_rows import FORMS, NOTHING, Form, programs
+from code_rows import FORMS, HONEST, NOTHING, TRICKS, Form, programs
 
 CODE = Code(time_s=5.0, wall_s=60.0)
 SHORT = Code(time_s=1.0, wall_s=1.0)
@@ -38,6 +38,22 @@ def test_the_right_program_is_paid_and_no_other(name: str) -> None:
         found = grade(SHORT if kind == "sleeping" else CODE, form, program)
         assert isinstance(found, Graded), kind
         assert found.score == 0.0, kind
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_program_that_takes_the_runner_or_its_tests_apart_is_not_paid(trick: str) -> None:
+    name, program = TRICKS[trick]
+    found = grade(CODE, FORMS[name], program)
+    assert isinstance(found, Graded)
+    assert found.score == 0.0
+
+
+@pytest.mark.parametrize("what", HONEST)
+def test_right_programs_of_odd_kinds_are_paid(what: str) -> None:
+    truth, program = HONEST[what]
+    found = grade(CODE, Form("", truth), program)
+    assert isinstance(found, Graded)
+    assert found.score == 1.0, found.reason
 
 
 @pytest.mark.parametrize("what", NOTHING)

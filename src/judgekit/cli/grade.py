@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from judgekit.ledger.writer import Ledger
     from judgekit.replay import Known
     from judgekit.run.runner import GradingRunner
-    from judgekit.types import RewardResult, Rollout
+    from judgekit.types import Abstained, RewardResult, Rollout
 
 
 def grade(
@@ -207,12 +207,36 @@ def _grade(
     with results_file(to) as write:  # opened before the first judge is asked
         if runner.resources:
             say("starting the judges (a local engine takes about half a minute) …")
+        _tell_data(runner, batch)
         say(f"grading {len(batch)} rollouts with {', '.join(runner.graders)} …")
         with diverted("metrics") as warnings:  # the summary shows them, below its table
             # Ctrl-C is left to asyncio, whose second one also stops a rule that blocks the loop
             results, seconds, loads, excess = run(work, signal.SIGTERM, ended=lambda: _saved(runner.ledger))
         write(batch, results)
     return _Graded(results, seconds, loads, warnings, excess)
+
+
+_ROWS = 100
+"""How many rows are looked at for one that has cases."""
+
+
+def _tell_data(runner: GradingRunner, batch: Sequence[Rollout]) -> None:
+    """Say what each grader that reads cases takes those of the first row for."""
+    for name, grader in runner.graders.items():
+        about: Callable[[Rollout], str | Abstained] | None = getattr(grader, "about_data", None)
+        if about is None or not batch:
+            continue
+        why = ""
+        for number, rollout in enumerate(batch[:_ROWS], 1):
+            found = about(rollout)
+            if isinstance(found, str):
+                where = "the first row" if number == 1 else f"row {number}, the first with cases"
+                say(f"{name}: in {where}, {found}")
+                break
+            why = why or found.reason
+        else:
+            rows = "no row" if len(batch) <= _ROWS else f"none of the first {_ROWS} rows"
+            say(f"{name}: {rows} has cases that run; the first one: {why}")
 
 
 def _tell(runner: GradingRunner, graded: _Graded, known: Known | None, *, as_json: bool) -> None:

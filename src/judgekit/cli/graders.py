@@ -57,6 +57,7 @@ EXAMPLES: Mapping[str, str] = {
     "service_group": "{use: service_group, url: 'http://127.0.0.1:8080'}",
     "shortest_correct": "{use: shortest_correct, correct: {use: final_answer}}",
     "soft_overlong": "{use: soft_overlong, max_length: 4096, cache: 512}",
+    "sql": "{use: sql, database: extra.schema, compare: bird}",
     "step_efficiency": "{use: step_efficiency}",
     "step_sequence": "{use: step_sequence, of: in_order}",
     "tags": "{use: tags}",

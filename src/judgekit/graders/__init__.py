@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from judgekit.graders.rules.observations import InformationGain, StepEfficiency, ToolEfficiency
     from judgekit.graders.rules.overlap import Gleu, Meteor, Overlap
     from judgekit.graders.rules.repetition import Compression, Repetition
+    from judgekit.graders.rules.sql import Sql
     from judgekit.graders.rules.tools import StepSequence, ToolCallMatch
 
 _MODULES = {
@@ -66,6 +67,7 @@ _MODULES = {
     "Script": "rules.markup",
     "ShortestCorrect": "rules.groups",
     "SoftOverlong": "rules.length",
+    "Sql": "rules.sql",
     "StepEfficiency": "rules.observations",
     "StepSequence": "rules.tools",
     "TagFormat": "rules.format",
@@ -113,6 +115,7 @@ __all__ = [
     "Script",
     "ShortestCorrect",
     "SoftOverlong",
+    "Sql",
     "StepEfficiency",
     "StepSequence",
     "TagFormat",

@@ -41,6 +41,7 @@ GRADERS: Mapping[str, str] = {
     "service_group": "judgekit.service.grader:ServiceGroupGrader",
     "shortest_correct": "judgekit.graders.rules.groups:ShortestCorrect",
     "soft_overlong": "judgekit.graders.rules.length:SoftOverlong",
+    "sql": "judgekit.graders.rules.sql:Sql",
     "step_efficiency": "judgekit.graders.rules.observations:StepEfficiency",
     "step_sequence": "judgekit.graders.rules.tools:StepSequence",
     "tags": "judgekit.graders.rules.format:TagFormat",

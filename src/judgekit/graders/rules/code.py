@@ -7,6 +7,7 @@ import math
 import os
 import re
 import reprlib
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,8 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.code_forms import FORMS, Form, read_cases
+from judgekit.graders.rules.code_compiled import COMPILERS, FENCES, Language, Source, has_main, source_of
+from judgekit.graders.rules.code_forms import FORMS, Form, compiled_cases, form_of, read_cases, written
 from judgekit.graders.rules.sandbox import DELETING_S, Finished, Limits, SandboxError
 from judgekit.graders.rules.sandboxes import LocalSandbox, RemoteSandbox, Sandbox
 from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, one_of
@@ -26,9 +28,9 @@ COMPARE = ("lines", "exact", "tokens", "numbers")
 
 
 class Code(Rule):
-    """Scores the share of test cases that the response's Python code passes.
+    """Scores the share of test cases that the response's code passes.
 
-    Scores are 0 to 1. The code is the last fenced Python block, or, with *whole*, a response without any fence.
+    Scores are 0 to 1. The code is the last fenced block of the *language*, or, with *whole*, a response without any fence.
     *cases*: dotted path of the cases in the rollout, in one of these formats, or JSON of one:
 
     - input and output: `[{"input": "1 2", "output": "3"}, …]` or `{"inputs": […], "outputs": […]}` (APPS,
@@ -40,8 +42,11 @@ class Code(Rule):
       `extra.entry_point`), unittest classes, pytest functions without fixtures, doctests, DS-1000's `code_context`. They
       may import the program as `solution`.
 
+    *language*: "cpp" and "java" are compiled by g++ and javac, once for a rollout, and take inputs and outputs, or tests with a
+    `main` of their own that follow the program (HumanEval-X). There, a program that defines `operator==` or `equals` is not passed.
+
     A test counts only if it ran: tests in which nothing runs are an abstention with the reason. *form*: the form that the
-    cases must have (stdio, calls, asserts, check, unittest, pytest, doctest, insert); the metadata say which it is.
+    cases must have (stdio, calls, asserts, check, unittest, pytest, doctest, insert, main); the metadata say which it is.
 
     Every case runs in a separate process with limits on CPU time (*time_s*, rounded up to whole seconds), wall time
     (*wall_s*, by default three times that), memory, output, file size and, if the system can count them,
@@ -81,6 +86,7 @@ class Code(Rule):
         self,
         *,
         cases: str = "ground_truth",
+        language: Language = "python",
         form: Form | None = None,
         score: Literal["share", "all"] = "share",
         compare: Compare = "lines",
@@ -103,6 +109,12 @@ class Code(Rule):
     ) -> None:
         one_of(name, "score", score, ("share", "all"))
         one_of(name, "compare", compare, COMPARE)
+        one_of(name, "language", language, FENCES)
+        if language != "python" and sandbox is None and shutil.which(COMPILERS[language]) is None:
+            raise ConfigError(
+                f"{name}: language {language} needs {COMPILERS[language]}, which this machine does not have: install it, "
+                "or give the URL of a sandbox service that has it as sandbox"
+            )
         if form is not None:
             one_of(name, "form", form, FORMS)
         one_of(name, "network", network, ("off", "forbidden", "on"))
@@ -128,6 +140,7 @@ class Code(Rule):
             raise ConfigError(f"{name}: running code needs a POSIX system (rlimits, process groups)")
         self.name = name
         self.cases = cases
+        self.language: Language = language
         self.form = form
         self.score = score
         self.compare: Compare = compare
@@ -161,9 +174,15 @@ class Code(Rule):
         """Find out how programs can be isolated. Raises ConfigError if they cannot."""
         self.isolation()
 
-    def grade(self, rollout: Rollout, /) -> Grade:
+    def _cases(self, rollout: Rollout) -> list[dict[str, Any]] | Abstained:
+        """Return the cases of a rollout of which something would run, or why there are none."""
         try:
-            found = read_cases(look_up(rollout, self.cases, None), entry=_entry(rollout))
+            value = look_up(rollout, self.cases, None)
+            found = (
+                read_cases(value, entry=_entry(rollout))
+                if self.language == "python"
+                else compiled_cases(value, self.language, has_main)
+            )
         except RecursionError:  # JSON that is nested too deep
             found = []
         cases = [case for case in found if "why" not in case]
@@ -172,7 +191,26 @@ class Code(Rule):
         form = form_of(cases[0])
         if self.form is not None and form != self.form:
             return Abstained(f"the cases at {self.cases} are {form}, not {self.form}")
-        code = program_of(rollout.response, self.whole)
+        return cases
+
+    def about_data(self, rollout: Rollout, /) -> str | Abstained:
+        """Say which form the cases of a rollout have, and how many checks are written in them."""
+        cases = self._cases(rollout)
+        if isinstance(cases, Abstained):
+            return cases
+        checks = sum(map(written, cases))
+        return (
+            f"{len(cases)} case{'s' * (len(cases) != 1)} of the form {form_of(cases[0])} with {checks} "
+            f"check{'s' * (checks != 1)}"
+            + (f", of which {self.max_cases} cases run" if len(cases) > self.max_cases else "")
+        )
+
+    def grade(self, rollout: Rollout, /) -> Grade:
+        cases = self._cases(rollout)
+        if isinstance(cases, Abstained):
+            return cases
+        form = form_of(cases[0])
+        code = program_of(rollout.response, self.whole, self.language)
         if code is None:
             return Graded(0.0, "there is no code")
         if self.prefix is not None:
@@ -180,29 +218,49 @@ class Code(Rule):
         cases = cases[: self.max_cases]
         network = self.sandbox.isolation()["network"]
         ends = time.monotonic() + self.budget_s
+        source: Source | None = None
+        compiled: dict[str, Any] | None = None
+        if self.language != "python":
+            made = self._compiled(code, cases[0].get("main"))
+            if isinstance(made, str):
+                return Graded(
+                    0.0,
+                    made,
+                    {"passed": 0, "cases": len(cases), "form": form, "checks": 0, "network": network},
+                )
+            source, compiled = made
         passed = failed = checks = 0
         first: str | None = None
         for number, case in enumerate(cases, 1):
             limits = limits_of(case, self.limits)
+            used_up = f"case {number}: the time for all cases, {self.budget_s:g} s, is used up"
             if (left := ends - time.monotonic()) <= 0:
-                first = first or f"case {number}: the time for all cases, {self.budget_s:g} s, is used up"
+                first = first or used_up
                 break
             limits = replace(limits, wall_s=min(limits.wall_s, left))
-            finished = self.sandbox.run(code, limits=limits, stdin=case.get("input", ""), job=case.get("job"))
             try:
-                problem = self._problem(finished, case, limits)
+                finished = self.sandbox.run(
+                    code, limits=limits, stdin=case.get("input", ""), job=compiled or case.get("job")
+                )
+            except SandboxError:
+                if number == 1 or time.monotonic() < ends:
+                    raise
+                first = first or used_up  # what the others left was too short for the sandbox itself
+                break
+            try:
+                problem = self._problem(finished, case, limits, source)
             except SandboxError:
                 raise
             except Exception as error:  # the program has run: whatever is odd about its answer is its doing
                 problem = f"what it gave cannot be compared ({type(error).__name__})"
-            ran = ran_in(finished)
+            ran = ran_in(finished) if source is None or not source.token else source.checks(finished.output)
             if problem is None and not ran:
                 if not case["certain"]:
                     return Abstained(f"case {number}: none of its checks ran")
                 problem = "none of its checks ran"
             if problem is None:
                 passed += 1
-                checks += ran
+                checks += ran or 0
                 continue
             failed += 1
             first = first or f"case {number}: {problem}"
@@ -212,8 +270,28 @@ class Code(Rule):
         metadata = {"passed": passed, "cases": len(cases), "form": form, "checks": checks, "network": network}
         return Graded(score, first or f"all {len(cases)} cases pass", metadata)
 
-    def _problem(self, finished: Finished, case: Mapping[str, Any], limits: Limits) -> str | None:
-        """Return why a case is not passed; None if it is."""
+    def _compiled(self, code: str, tests: str | None) -> tuple[Source, dict[str, Any]] | str:
+        """Compile a program, with its tests if they have a `main`. Returns how to run it, or why it passes no case."""
+        source = source_of(self.language, code, tests)
+        if isinstance(source, str):
+            return source
+        limits = replace(
+            self.limits,
+            time_s=max(self.limits.time_s, _COMPILE_S),
+            wall_s=min(max(self.limits.wall_s, 3 * _COMPILE_S), self.budget_s),
+            memory_mb=max(self.limits.memory_mb, 1024),
+        )
+        finished = self.sandbox.run("", limits=limits, job=source.job(self.language))
+        if not finished.answered or not isinstance(finished.answer, dict):
+            return f"it does not compile: {self._broken(finished, limits) or _last_line(finished)}"
+        if missing := finished.answer.get("missing"):
+            raise SandboxError(f"the sandbox has no {missing[0]}, which language: {self.language} needs")
+        if problem := finished.answer.get("problem"):
+            return f"it does not compile: {problem}"
+        return source, source.run(self.language, finished.answer["made"], self.limits.memory_mb)
+
+    def _broken(self, finished: Finished, limits: Limits) -> str | None:
+        """Return which limit a program has broken; None if none."""
         if finished.how == "time":
             return f"no end within {limits.wall_s:g} s"
         if finished.how in ("memory", "processes"):
@@ -225,6 +303,18 @@ class Code(Rule):
             return f"more than {most}, all its processes together"
         if finished.how == "output":
             return f"more than {self.limits.output_kb} KiB of output"
+        return None
+
+    def _problem(
+        self, finished: Finished, case: Mapping[str, Any], limits: Limits, source: Source | None = None
+    ) -> str | None:
+        """Return why a case is not passed; None if it is."""
+        if (broken := self._broken(finished, limits)) is not None:
+            return broken
+        if source is not None and source.token:
+            if finished.code == 0 and source.checks(finished.output) is not None:
+                return None
+            return _last_line(finished)
         job = case.get("job")
         if job is not None:
             if not finished.answered:
@@ -247,6 +337,8 @@ class Code(Rule):
         return f"{finished.output.strip()[:60]!r:.60} instead of {case['output'].strip()[:60]!r:.60}"
 
 
+_COMPILE_S = 20.0
+"""CPU time that a compiler has, at least."""
 _SHORT = reprlib.Repr()
 """Shows values without writing out the whole of them, which for a large one would stop every other thread."""
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 20
@@ -293,25 +385,19 @@ def _quantity(value: Any) -> float | None:
     return float(value) if fine else None
 
 
-def program_of(response: str, whole: bool) -> str | None:
-    """Return the Python code of a response; None if there is none."""
+def program_of(response: str, whole: bool, language: str = "python") -> str | None:
+    """Return the code of a response in a language; None if there is none."""
     text = after_think(response)
     if text is None:
         return None
     blocks = code_blocks(text)
     if blocks:
-        python = [code for language, code in blocks if language in ("python", "py", "python3")]
-        unnamed = [code for language, code in blocks if not language]
-        code = (python or unnamed or [""])[-1]
+        named = [code for fence, code in blocks if fence in FENCES[language]]
+        unnamed = [code for fence, code in blocks if not fence]
+        code = (named or unnamed or [""])[-1]
     else:
         code = text if whole else ""
     return code if code.strip() else None
-
-
-def form_of(case: Mapping[str, Any]) -> Form:
-    """Return the form of a case."""
-    job = case.get("job")
-    return "stdio" if job is None else "calls" if job["kind"] == "call" else job["form"]
 
 
 def ran_in(finished: Finished) -> int:

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import ast
 import base64
+import contextlib
 import io
 import json
 import pickle
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-Form = Literal["stdio", "calls", "asserts", "check", "unittest", "pytest", "doctest", "insert"]
-FORMS = ("stdio", "calls", "asserts", "check", "unittest", "pytest", "doctest", "insert")
+Form = Literal["stdio", "calls", "asserts", "check", "unittest", "pytest", "doctest", "insert", "main"]
+FORMS = ("stdio", "calls", "asserts", "check", "unittest", "pytest", "doctest", "insert", "main")
 
 LIMITS = ("time_limit", "memory_limit")
 
@@ -334,6 +335,57 @@ def _fixtures(function: ast.FunctionDef) -> list[str]:
             }
     without = len(function.args.args) - len(function.args.defaults)
     return [one.arg for one in function.args.args[:without] if one.arg not in given]
+
+
+def compiled_cases(value: Any, language: str, is_main: Callable[[str, str], bool]) -> list[dict[str, Any]]:
+    """Parse the cases of a compiled language: inputs and outputs, or tests with a `main` of their own."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    texts = [value] if isinstance(value, str) else []
+    if isinstance(value, Mapping):
+        texts = [value[key] for key in ("test", "tests", "test_code") if isinstance(value.get(key), str)]
+    for text in texts:
+        if is_main(language, text):
+            return [{"main": text, "certain": False}]
+    found = [case for case in read_cases(value) if "why" not in case]
+    wrong = next((form_of(case) for case in found if form_of(case) != "stdio"), None)
+    if wrong is not None or (texts and not found):
+        what = f"the cases are {wrong}, which are Python's" if wrong else "the tests have no main"
+        return [{"why": f"{what}: {language} takes inputs and outputs, or tests with a main of their own"}]
+    return found
+
+
+def form_of(case: Mapping[str, Any]) -> Form:
+    """Return the form of a case."""
+    job = case.get("job")
+    if "main" in case:
+        return "main"
+    return "stdio" if job is None else "calls" if job["kind"] == "call" else job["form"]
+
+
+def written(case: Mapping[str, Any]) -> int:
+    """Return how many checks a case has as they are written: loops may run one of them several times."""
+    form = form_of(case)
+    if form in ("stdio", "calls"):
+        return 1
+    if form == "main":
+        return len(re.findall(r"\bassert\b", case["main"])) or 1
+    text = case["job"]["tests"]
+    if form == "doctest":
+        return len(re.findall(r"^\s*>>> ", text, re.MULTILINE))
+    tree = ast.parse(text)
+    if form in ("unittest", "pytest"):
+        functions = [
+            n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name.startswith("test")
+        ]
+        return len([function for function in functions if _does_something(function)])
+    asserts = [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Assert) or (isinstance(n, ast.Call) and "assert" in _called(n).lower())
+    ]
+    return len(asserts) or 1
 
 
 def _pair(given: Any, wanted: Any, function: Any) -> dict[str, Any] | None:

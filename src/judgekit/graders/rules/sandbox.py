@@ -265,7 +265,7 @@ def run_program(
         (work / "harness.py").write_text(harness())
         (work / "code.py").write_text(code, "utf-8", "surrogatepass")
         (work / "job.json").write_text(json.dumps(what))
-        (work / "stdin").write_text(secret if job else stdin, "utf-8", "surrogatepass")
+        (work / "stdin").write_text(secret if answers(job) else stdin, "utf-8", "surrogatepass")
         user = way.user
         if user == OWN:
             user = _FIRST_USER + (os.getpid() << 12 | next(_programs) & 0xFFF) % _USERS
@@ -287,7 +287,7 @@ def run_program(
         )
         if not _has_begun(ours):
             raise SandboxError(f"the sandbox ({way.name}) did not start: {finished.errors.strip()[-300:]}")
-        if not job:
+        if not answers(job):
             return finished
         answer = _answer(folder, secret, limits)
         return Finished(finished.how, finished.code, finished.output, finished.errors, *answer)
@@ -296,6 +296,11 @@ def run_program(
         its.close()
         _delete(work, folder)
         os.close(folder)
+
+
+def answers(job: Mapping[str, Any] | None) -> bool:
+    """Whether a job has an answer: a program and a compiled one have their output."""
+    return bool(job) and job is not None and job["kind"] not in ("program", "compiled")
 
 
 def _has_begun(ours: socket.socket) -> bool:

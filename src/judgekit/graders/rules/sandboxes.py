@@ -25,6 +25,7 @@ from judgekit.graders.rules.sandbox import (
     How,
     Limits,
     SandboxError,
+    answers,
     best_way,
     harness,
     read_answer,
@@ -101,7 +102,7 @@ class RemoteSandbox:
         secret = secrets.token_hex(16)
         most = limits.answer_kb << 10
         what = {"kind": "program", **(job or {}), "limits": rlimits(limits), "answer_bytes": most}
-        reply = self._ask(_body(code, what, secret if job else stdin, limits), limits)
+        reply = self._ask(_body(code, what, secret if answers(job) else stdin, limits), limits)
         result, files = reply.get("run_result"), reply.get("files")
         if reply is _TOO_LONG:
             return Finished("output", 1, "", "")
@@ -120,7 +121,9 @@ class RemoteSandbox:
         exited = result.get("return_code")
         ended = exited if isinstance(exited, int) else 1
         answer = (
-            read_answer(_decoded(files.get("answer.json"), most + ENVELOPE), secret) if job else (None, False)
+            read_answer(_decoded(files.get("answer.json"), most + ENVELOPE), secret)
+            if answers(job)
+            else (None, False)
         )
         return Finished(how, ended, output, str(result.get("stderr") or ""), *answer)
 
