@@ -57,6 +57,34 @@ def test_tests_in_which_nothing_ran_are_an_abstention() -> None:
     assert found == Abstained("case 1: none of its checks ran")
 
 
+NOTHING = "class Main { static void unused(int x) { if (x != 3) throw new AssertionError(); } BODY }"
+
+
+@pytest.mark.parametrize(
+    ("body", "checks"),
+    [
+        ("public static void main(String[] args) {}", 0),
+        ("public static void main(String[] args) { new Solution().add(1, 2); }", 0),
+        ("public static void main(String[] args) { unused(new Solution().add(1, 2)); }", 1),
+        ("public static void main(String[] args) { assert new Solution().add(1, 2) == 3 || false : 3; }", 1),
+        ("public static void main(String[] args) { for (int i = 0; i < 3; i++) assert (i < 3); }", 3),
+        (
+            "public static void main(String[] args) { Object o = 3; if (o instanceof Integer n && n != 3) throw new Error(); }",
+            1,
+        ),
+    ],
+)
+def test_checks_of_java_s_tests_are_counted_where_they_run(body: str, checks: int) -> None:
+    program = "class Solution { int add(int a, int b) { return a + b; } }"
+    found = grade("java", program, NOTHING.replace("BODY", body))
+    if not checks:
+        assert found == Abstained("case 1: none of its checks ran")
+    else:
+        assert (found.score, found.metadata["checks"]) == (1.0, checks)
+    wrong = grade("java", program.replace("+", "-"), NOTHING.replace("BODY", body))
+    assert not (isinstance(wrong, Graded) and wrong.score > 0) or "add" not in body
+
+
 def test_a_program_that_does_not_compile_says_why() -> None:
     found = grade("cpp", "int main( {", [{"input": "", "output": ""}])
     assert found.score == 0

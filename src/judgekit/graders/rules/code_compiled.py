@@ -135,13 +135,19 @@ def _java(code: str, tests: str | None) -> Source | str:
     hidden = ",".join(str(ord(letter) ^ one) for letter, one in zip(token, key, strict=True))
     test_class = re.search(r"\bclass\s+(\w+)", tests)
     own = test_class[1] if test_class else "Main"
+    # what decides in the tests counts itself: an `assert`, and the conditions before a `throw`
+    tests = re.sub(r"\bassert\b(?!\s*\()\s|\bassert\s*(?=\()", f"assert {name}.ran() && ", tests)
+    if re.search(r"\bthrow\b|\bexit\s*\(", tests):
+        tests = re.sub(r"\bif\s*\(", f"if ({name}.ran() && ", tests)
     last = f"""class {name} {{
+    private static int count = 0;
+    static boolean ran() {{ count++; return true; }}
     public static void main(String[] args) throws Throwable {{
         {own}.main(args);
         int[] a = {{{hidden}}}, b = {{{",".join(map(str, key))}}};
         StringBuilder said = new StringBuilder("\\n");
         for (int i = 0; i < a.length; i++) said.append((char) (a[i] ^ b[i]));
-        System.out.println(said + ":1");
+        System.out.println(said + ":" + count);
         System.out.flush();
     }}
 }}
