@@ -88,7 +88,7 @@ FORMS: dict[str, Form] = {
     "HumanEval-X": Form("check", {"test": "METADATA = {}\n\n" + CHECK, "entry_point": "add"}),
     "SYNTHETIC-1": Form("calls", {"language": "python", "test_cases": [{"fn_name": "add", "input": [1, 2], "output": 3, "type": "function_call"}]}),
     "DeepCoder": Form("stdio", [{"input": "1 2", "output": "3", "type": "stdin_stdout"}], PROGRAM),
-    "TACO, functions": Form("calls", {"input_output": json.dumps({"fn_name": "add", "inputs": [[1, 2], [5, 5]], "outputs": [3, 10]})}, METHOD),
+    "TACO, functions": Form("calls", {"input_output": json.dumps({"fn_name": "add", "inputs": [[1, 2], [512, 305]], "outputs": [3, 817]})}, METHOD),
     "SYNTHETIC-1, programs": Form("stdio", {"language": "python", "test_cases": [{"fn_name": None, "input": "1 2\n", "output": "3\n", "type": "stdin_stdout"}]}, PROGRAM),
     "AceCode, a column": Form("asserts", {"test_cases": ["assert add(1, 2) == 3", "assert add(5, 5) == 10"], "inferences": []}),
     "CodeContests, generated": Form("stdio", {"generated_tests": {"input": ["1 2\n", "5 5\n"], "output": ["3\n", "10\n"]}, "time_limit": {"seconds": 2, "nanos": 0}}, PROGRAM),
