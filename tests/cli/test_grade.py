@@ -404,3 +404,51 @@ def test_resume_without_a_ledger_yet_begins(files: Path) -> None:
 )
 def test_wrong_options_are_one_sentence(files: Path, args: tuple[str, ...], says: str) -> None:
     refused(run(files, "grade", "reward.yaml", "rollouts.jsonl", *args), says, files)
+
+
+NOISY = """
+import os
+
+from judgekit import grader
+
+print("loaded")
+os.write(1, b"loaded, past Python\\n")
+
+
+@grader(where="process")
+def kind(response: str) -> float:
+    print("debug", response)
+    os.write(1, b"debug, past Python\\n")
+    return 1.0
+"""
+
+
+@pytest.mark.parametrize("option", [["--json"], ["--out", "-"]])
+def test_what_graders_print_stands_among_no_rows_and_no_summary(files: Path, option: list[str]) -> None:
+    (files / "noisy.py").write_text(NOISY)
+    (files / "noisy.yaml").write_text('graders: {kind: {use: "noisy:kind"}}\nreward: kind\n')
+    done = run(files, "grade", "noisy.yaml", "rollouts.jsonl", *option)
+    assert done.returncode == 0
+    assert [type(json.loads(line)) for line in done.stdout.splitlines()] == [dict] * (3 if option[1:] else 1)
+    assert "debug" in done.stderr
+
+
+def test_a_ledger_that_another_tool_has_written_again_is_one(files: Path) -> None:
+    grade = ["grade", "reward.yaml", "rollouts.jsonl", "--ledger"]
+    assert run(files, *grade, "l.jsonl").returncode == 0
+    text = (files / "l.jsonl").read_text()
+    (files / "bom.jsonl").write_text("\ufeff" + text)
+    (files / "spaces.jsonl").write_text("".join(json.dumps(json.loads(x)) + "\n" for x in text.splitlines()))
+    for name in ("bom.jsonl", "spaces.jsonl"):
+        assert "3 rewards recomputed, 0 changed" in run(files, "replay", name).stdout
+        assert "holds grades of 3 of the 3" in run(files, *grade, name, "--resume").stdout
+
+
+def test_each_reward_of_a_ledger_is_replayed_as_it_was(files: Path) -> None:
+    (files / "other.yaml").write_text(
+        "graders: {long: {use: length, soft_max: 2, hard_max: 90}}\nreward: long\n"
+    )
+    for reward in ("reward.yaml", "other.yaml"):
+        run(files, "grade", reward, "rollouts.jsonl", "--ledger", "l.jsonl")
+    said = run(files, "replay", "l.jsonl").stdout
+    assert "6 rewards recomputed, 0 changed" in said

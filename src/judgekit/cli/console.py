@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import anyio
@@ -33,6 +34,28 @@ out = Console(highlight=False, markup=False, width=_width())
 def say(text: str = "") -> None:
     """Print *text* to stdout: unwrapped and literal, for it may hold paths and words of a rollout."""
     out.print(text, markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def prints_aside(aside: bool) -> Iterator[None]:
+    """Let what graders, their modules and worker processes print go to stderr, where stdout is for rows or JSON alone."""
+    if not aside or sys.stdout is None or sys.stderr is None:
+        yield
+        return
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1) if sys.stdout.fileno() == 1 else None
+    except (OSError, ValueError):  # a stream of Python's only
+        kept = None
+    try:
+        if kept is not None:
+            os.dup2(2, 1)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if kept is not None:
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 def fail(error: BaseException | str, *, code: int) -> NoReturn:

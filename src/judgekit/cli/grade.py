@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import anyio
 import typer
 
-from judgekit.cli.console import fail, not_kept, out, run, say
+from judgekit.cli.console import fail, not_kept, out, prints_aside, run, say
 from judgekit.errors import ConfigError
 from judgekit.execution.heap import freeze_heap
 
@@ -153,12 +153,14 @@ def _runner(
     if ledger is not None:
         check_ledger(ledger, inputs=[config, source])  # before anything is imported or built
     overrides: dict[str, Any] = {} if ledger is None else {"ledger": Ledger(ledger, texts=True)}
-    runner = load_runner(config, progress=True, **overrides)
+    alone = json_summary or STDOUT in targets.values()
+    with prints_aside(alone):
+        runner = load_runner(config, progress=True, **overrides)
     kept = None if runner.ledger is None else runner.ledger.path
     if kept is not None:
         check_ledger(kept, inputs=[config, source])
     check_targets(list(targets.values()), inputs=[config, source, kept], force=force)
-    if json_summary or STDOUT in targets.values():
+    if alone:
         out.file = sys.stderr  # the summary must not stand among the rows
     return runner
 
@@ -209,7 +211,8 @@ def _grade(
             say("starting the judges (a local engine takes about half a minute) …")
         _tell_data(runner, batch)
         say(f"grading {len(batch)} rollouts with {', '.join(runner.graders)} …")
-        with diverted("metrics") as warnings:  # the summary shows them, below its table
+        # the summary shows the warnings, below its table
+        with diverted("metrics") as warnings, prints_aside(out.file is sys.stderr):
             # Ctrl-C is left to asyncio, whose second one also stops a rule that blocks the loop
             results, seconds, loads, excess = run(work, signal.SIGTERM, ended=lambda: _saved(runner.ledger))
         write(batch, results)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import typer
 
-from judgekit.cli.console import fail, not_kept, out, run, say
+from judgekit.cli.console import fail, not_kept, out, prints_aside, run, say
 
 if TYPE_CHECKING:
     from judgekit.ledger.schema import Entry
@@ -60,8 +60,9 @@ def replay(
     if json_summary or to == STDOUT:
         out.file = sys.stderr
     kept = None if keep is None else Ledger(keep, texts=True)
-    again = None if only is None or config is None else _ask_again(ledger, config, kept)
-    entries, results = (again.entries, again.results) if again else _recomputed(ledger, config, kept)
+    with prints_aside(out.file is sys.stderr):
+        again = None if only is None or config is None else _ask_again(ledger, config, kept)
+        entries, results = (again.entries, again.results) if again else _recomputed(ledger, config, kept)
     if to is not None:
         with whole_file(to) as file:
             for entry, result in zip(entries, results, strict=True):

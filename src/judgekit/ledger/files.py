@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import os
@@ -95,8 +96,9 @@ def _mode(path: Path) -> int:
 
 
 def _begins(path: Path) -> bytes:
+    """How a file begins, without a byte order mark and the spaces that other writers of JSON put in."""
     with path.open("rb") as file:
-        return file.read(64)
+        return file.read(64).removeprefix(codecs.BOM_UTF8).replace(b" ", b"")
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -88,6 +89,7 @@ def numbered_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
+                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if line.strip():
                     yield number, line
     except OSError as error:

@@ -60,7 +60,7 @@ def replay(
 ) -> Replay:
     """Recompute the rewards of a ledger's rollouts from its grades.
 
-    *reward*, *transform*, *missing_reward*: as in GradingRunner; None keeps the ledger's, its last one. A grade that the
+    *reward*, *transform*, *missing_reward*: as in GradingRunner; None keeps what each rollout was graded with. A grade that the
     new reward needs and a rollout lacks (its gate was not passed) has failed with "NotRecorded"; `FailedOnce` asks for
     failed grades. An unfinished rollout stays unfinished, without a reward.
 
@@ -77,19 +77,22 @@ def replay(
     last = reading.specs.get(entries[kept[-1]].spec)
     if last is None:
         raise DataError("the ledger does not say how its last rollout was graded: its spec line is missing")
-    root = parse(last.reward) if reward is None else _node(reward)
-    _check_switches(root, [entries[i] for i in kept])
-    ways = _Ways(
-        reading.specs,
-        root,
-        transform=last.transform if transform is None else transform,
-        missing_reward=last.missing_reward if missing_reward is None else missing_reward,
-    )
+    given = None if reward is None else _node(reward)
+    ways: dict[str, _Ways] = {}
+    for digest in dict.fromkeys(entry.spec for entry in entries):
+        own = reading.specs.get(digest, last)
+        ways[digest] = _Ways(
+            reading.specs,
+            parse(own.reward) if given is None else given,
+            transform=own.transform if transform is None else transform,
+            missing_reward=own.missing_reward if missing_reward is None else missing_reward,
+        )
+        _check_switches(ways[digest].root, [entries[i] for i in kept if entries[i].spec == digest])
     results = _recomputed(reading, left_out, ways)
     return Replay(
         [entries[i] for i in kept],
         [msgspec.structs.replace(results[i], index=at) for at, i in enumerate(kept)],
-        {digest: ways.spec(digest) for digest in dict.fromkeys(entries[i].spec for i in kept)},
+        {digest: ways[digest].spec(digest) for digest in dict.fromkeys(entries[i].spec for i in kept)},
     )
 
 
@@ -97,7 +100,9 @@ def _node(reward: Node | Mapping[str, float] | str) -> Node:
     return Weighted(reward) if isinstance(reward, Mapping) else as_node(reward)
 
 
-def _recomputed(reading: Reading, left_out: Collection[int], ways: _Ways) -> dict[int, RewardResult]:
+def _recomputed(
+    reading: Reading, left_out: Collection[int], ways: Mapping[str, _Ways]
+) -> dict[int, RewardResult]:
     """Return the new result of each entry, run by run: a fill is the mean of its own run."""
     entries = reading.entries
     results: dict[int, RewardResult] = {}
@@ -106,12 +111,13 @@ def _recomputed(reading: Reading, left_out: Collection[int], ways: _Ways) -> dic
             continue
         results.update((i, _unfinished(entries[i])) for i in run if entries[i].status == "unfinished")
         groups = recorded_groups(entries, [i for i in run if i not in results])
-        runner = ways.runner(entries[run[0]].spec)
+        way = ways[entries[run[0]].spec]
+        runner = way.runner(entries[run[0]].spec)
         made = run_blocking(
             runner.run_groups([[_with_grades(entries[i]) for i in group] for group in groups])
         )
         for group, found in zip(groups, made, strict=True):
-            results.update((i, ways.as_filled(entries[i], one)) for i, one in zip(group, found, strict=True))
+            results.update((i, way.as_filled(entries[i], one)) for i, one in zip(group, found, strict=True))
     return results
 
 
@@ -121,7 +127,7 @@ class _Ways:
     def __init__(self, specs: Mapping[str, Spec], root: Node, *, transform: Any, missing_reward: Any) -> None:
         self._specs = specs
         self._all = {name: grader for spec in specs.values() for name, grader in spec.graders.items()}
-        self._root = root
+        self.root = root
         self._settings = {"transform": transform, "missing_reward": missing_reward}
         self._names = score_names(root)
         for name in self._names:
@@ -146,12 +152,12 @@ class _Ways:
                 recorded = graders.setdefault(name, _Recorded(name, known[key].version, known[key].bounds()))
                 if part:
                     recorded.outputs += (part,)
-            self._runners[ranges] = GradingRunner(graders, self._root, **self._settings)
+            self._runners[ranges] = GradingRunner(graders, self.root, **self._settings)
         return self._runners[ranges]
 
     def spec(self, digest: str) -> Spec:
         """Describe how rollouts of a spec are rewarded now."""
-        return Spec.of(self._graders(digest), reward=self._root.spec(), **self._settings)
+        return Spec.of(self._graders(digest), reward=self.root.spec(), **self._settings)
 
     def as_filled(self, entry: Entry, result: RewardResult) -> RewardResult:
         """Keep the fill that the run gave for want of any reward in the group, if nothing else is asked for.
@@ -162,7 +168,7 @@ class _Ways:
         if own is None or FILLED_BY_RUN not in entry.policies or FILLED_BY_RUN not in result.policies:
             return result
         settings = {"transform": own.transform, "missing_reward": own.missing_reward}
-        same = settings == self._settings and parse(own.reward).spec() == self._root.spec()
+        same = settings == self._settings and parse(own.reward).spec() == self.root.spec()
         return msgspec.structs.replace(result, reward=entry.reward) if same else result
 
 
