@@ -277,3 +277,29 @@ def test_what_counts_as_words() -> None:
     assert whole_answer("1\n2") is None
     assert whole_answer("sqrt(2)") == "sqrt(2)"
     assert not too_large("a text")
+
+
+@pytest.mark.parametrize(
+    ("response", "truth", "right"),
+    [
+        ("The area of $ABC$ is 12", "12", 1.0),
+        ("Thus $AB = 5$ and the area of $ABC$ is 12.", "12", 1.0),
+        ("Final Answer: The largest $n$ is 34.", "34", 1.0),
+        ("$2 + 118 = 120$. Final Answer: The volume of $ABCDEFGH$ is 120. I hope it is correct.", "120", 1.0),
+        ("The most points that could be in the domain of $f(x)$ is 19.", "19", 1.0),
+        ("the probability of \\(A\\) is 1/2.", "0.5", 1.0),
+        ("so the value of $x$ is -3.", "-3", 1.0),
+        ("The area of $ABC$ is 12, so the perimeter is 30.", "12", 0.0),
+        ("The area of $ABC$ is not 12.", "12", 0.0),
+        ("The area of $ABC$ might be 12.", "12", 0.0),
+        ("Final Answer: The largest $n$ might be 34.", "34", 0.0),
+        ("$x$ is 12 or 13", "12", 0.0),
+        ("Suppose the side of $ABC$ is 3. Then $AB = 4$.", "3", 0.0),
+    ],
+)
+def test_a_number_that_mathematics_is_said_to_be_is_the_answer(
+    response: str, truth: str, right: float
+) -> None:
+    grade = MathEquivalence().grade(Rollout(response=response, ground_truth=truth))
+    assert isinstance(grade, Graded)
+    assert grade.score == right

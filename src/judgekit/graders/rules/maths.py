@@ -169,6 +169,8 @@ class MathEquivalence(Rule):
     def _in_words(self, marked: str, claim: Claim) -> _Answer:
         """Return what a tag, a mark or a sentence marks."""
         marked = _BOLD.sub("", marked)
+        if claim.kind != "tag":
+            marked = marked[_named_until(marked) :]
         text = marked if claim.kind == "tag" else _expression(marked)
         if "\\boxed" in text and (inner := last_boxed(text)) is not None:
             return self._boxed(text, inner)
@@ -204,14 +206,10 @@ class MathEquivalence(Rule):
         if not spans:
             if "expr" not in self.extract:
                 return _Answer("", self._parse(text))
-            if (number := final_quantity(text)).quantity is not None:
-                return _Answer(
-                    shown(number.quantity.value),
-                    self._parse(f"\\boxed{{{_latex(number.quantity.value)}}}"),
-                    number.quantity,
-                )
-            return _Answer(text.strip()[:200], [], why=number.why)
+            return self._number_in(text)
         last = spans[-1]
+        if "expr" in self.extract and _named_until(text, last):
+            return self._number_in(text[last.end() :])
         if why := unsettled(text, last.start(), last.end()):
             return _Answer("", why=why)
         if len(spans) > 1 and re.fullmatch(
@@ -219,6 +217,13 @@ class MathEquivalence(Rule):
         ):
             return _Answer("", why="several answers are given")
         return _Answer(_plain_text(last[0]), self._parse(readable(text, answer=False)))
+
+    def _number_in(self, text: str) -> _Answer:
+        """Return the number that a text without marks and mathematics ends with."""
+        if (number := final_quantity(text)).quantity is not None:
+            parsed = self._parse(f"\\boxed{{{_latex(number.quantity.value)}}}")
+            return _Answer(shown(number.quantity.value), parsed, number.quantity)
+        return _Answer(text.strip()[:200], [], why=number.why)
 
     def _bare(self, text: str) -> list[Any]:
         return self._parse(f"\\boxed{{{readable(text, answer=True)}}}")
@@ -392,6 +397,26 @@ _BOLD = re.compile(r"(?<![\w)])\*{2,3}|\*{2,3}(?![\w(-])")
 def _expression(text: str) -> str:
     """Return a sentence's end without its full stop and what explains it."""
     return _BECAUSE.sub("", sentence(text[:2000])).strip()
+
+
+_IS_A_NUMBER = re.compile(
+    r"[^.\n!?$;]{0,60}?\b(?:is|are|was|equals)\s+(?:(?:equal\s+to|exactly|just|only|then|therefore|thus)\s+)*"
+    r"(?=[-+\u2212]?\s?[$£€]?\.?\d)",
+    re.IGNORECASE,
+)
+_CONDITION = re.compile(
+    r"\b(?:if|when|where|whenever|whether|suppose|assum\w+|let|unless|perhaps|maybe|possibly|given|for|because|since)\b[^.\n!?;]*\Z",
+    re.IGNORECASE,
+)
+
+
+def _named_until(text: str, last: re.Match[str] | None = None) -> int:
+    """Return where a number begins that a sentence says its last mathematics to be ("the area of $ABC$ is 12"); else 0."""
+    last = last or next(reversed([*_SPAN.finditer(text)]), None)
+    said = None if last is None else _IS_A_NUMBER.match(text, last.end())
+    if last is None or said is None or _CONDITION.search(text[max(0, last.start() - 200) : last.start()]):
+        return 0
+    return said.end()
 
 
 def _plain_text(text: str) -> str:
