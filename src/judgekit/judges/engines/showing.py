@@ -38,12 +38,12 @@ async def rendered_by(
     except JudgeRejected as error:
         if error.status in (401, 403):
             raise
-        logger.info("%s: %s: %s", server, UNSHOWN, error)
+        logger.debug("%s: %s: %s", server, UNSHOWN, error)
         return Rendered(strings, UNSHOWN)
     except JudgeUnavailable as error:
         if error.lost or error.refused:
             raise
-        logger.info("%s: %s: %s", server, UNSHOWN, error)
+        logger.debug("%s: %s: %s", server, UNSHOWN, error)
         return Rendered(strings, UNSHOWN)
     if found.unverified:
         logger.warning("%s: prompts are unverified: %s", server, found.unverified)
