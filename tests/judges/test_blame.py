@@ -194,9 +194,11 @@ async def test_a_server_of_many_that_refuses_is_not_the_rollouts_fault(
 async def test_what_comparisons_cost_is_counted_and_not_cached() -> None:
     def script(request: JudgeRequest) -> JudgeReply:
         if "HOSTILE" in prompt_text(request):
-            raise JudgeRejected("no")
+            raise refusal
         return JudgeReply("1", choice_probs={"0": 0.0, "1": 1.0}, usage=USED)
 
+    # the same error every time
+    refusal = JudgeRejected("no")
     judge = ScriptedJudge(script)
     runner = GradingRunner({"judge": JudgeGrader(stacked(judge))})
     for times in (1, 2):

@@ -23,6 +23,11 @@ def spend(error: BaseException, usage: Usage | None) -> None:
     error.usage = (attribute(error, "usage") or Usage()) + (usage or Usage())  # type: ignore[attr-defined]
 
 
+def _with(error: JudgekitError, usage: Usage) -> JudgekitError:
+    error.usage = usage  # type: ignore[attr-defined]
+    return error
+
+
 class Comparisons:
     """What comparisons have shown of a grader's judges."""
 
@@ -37,18 +42,23 @@ class Comparisons:
         refused: Callable[[], Awaitable[_T]],
         harmless: Callable[[], Awaitable[Usage]],
         error: JudgekitError,
-    ) -> _T:
-        """Ask a judge again what it refused with *error*, each time after something *harmless*; returns its answer.
+    ) -> tuple[_T, Usage]:
+        """Ask a judge again what it refused with *error*, each time after something *harmless*.
+
+        Returns its answer, and what was spent beside it.
 
         Raises RolloutError if the one is refused every time, and the other accepted every time: behind a router one server of
         many may refuse what the others accept. Else raises *error*, or what else happens meanwhile. Both errors' usage has what
         the comparison cost.
         """
+        spent = (
+            attribute(error, "usage") or Usage()
+        )  # kept apart: a judge may raise the same error every time
         for _ in range(_COMPARISONS):
             try:
-                spend(error, await harmless())
+                spent += await harmless()
             except JudgekitError:
-                raise error from None  # it refuses everything now
+                raise _with(error, spent) from None  # it refuses everything now
             try:
                 answer = await refused()
             except JudgeRejected as second:
@@ -64,12 +74,10 @@ class Comparisons:
                     judge,
                     error,
                 )
-            return answer
+            return answer, spent
         if self._is_fickle(judge):
-            raise error
-        own = RolloutError(f"the judge refuses this text, and accepts others: {error}")
-        spend(own, attribute(error, "usage"))
-        raise own
+            raise _with(error, spent)
+        raise _with(RolloutError(f"the judge refuses this text, and accepts others: {error}"), spent)
 
     def _is_fickle(self, judge: object) -> bool:
         return any(known is judge for known in self._fickle)

@@ -506,26 +506,27 @@ class Asking:
             return (await at_home(wrapped.complete, _unkept(harmless))).usage
 
         again = partial(self._verdict, wrapped, request, form)
-        verdict, reply, usage = await self._comparisons.again(judge, again, other, error)
-        return verdict, reply, usage + (attribute(error, "usage") or Usage())
+        (verdict, reply, usage), spent = await self._comparisons.again(judge, again, other, error)
+        return verdict, reply, usage + spent
 
     async def _verdict(
         self, judge: Judge, request: JudgeRequest, form: VerdictFormat
     ) -> tuple[Verdict, JudgeReply, Usage]:
         """Ask, and once more with a hint if the reply contains no verdict."""
-        reply = await at_home(judge.complete, request)
-        usage = reply.usage
+        usage = Usage()
         try:
-            return _with_prompt(form.read(reply, reply.nonce or request.nonce), request), reply, usage
-        except VerdictError:
-            request = self._again(request, form)
-        try:
+            reply = await at_home(judge.complete, request)
+            usage += reply.usage
+            try:
+                return _with_prompt(form.read(reply, reply.nonce or request.nonce), request), reply, usage
+            except VerdictError:
+                request = self._again(request, form)
             reply = await at_home(judge.complete, request)
             usage += reply.usage
             return _with_prompt(form.read(reply, reply.nonce or request.nonce), request), reply, usage
         except (JudgekitError, asyncio.CancelledError) as error:
-            # recorded whatever the second try ends with, a time-out too
-            spend(error, usage)
+            # recorded whatever it ends with, a time-out too; not added up: a judge may raise the same error every time
+            error.usage = usage if usage != Usage() else None  # type: ignore[union-attr]
             raise
 
     def _again(self, request: JudgeRequest, form: VerdictFormat) -> JudgeRequest:

@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from judgekit.errors import ConfigError, JudgeRejected, attribute
+from judgekit.errors import ConfigError, JudgeRejected
 from judgekit.graders.judged.comparing import HARMLESS, Comparisons
 from judgekit.judges.asking.material import encodable, unread_part, whole_text
 from judgekit.judges.base import Piece, Role, Turn
@@ -79,8 +79,8 @@ class RewardModelGrader:
             return (await at_home(self.model.reward, self._turns(other)))[1]
 
         again = partial(at_home, self.model.reward, self._turns(rollout))
-        value, usage = await self._comparisons.again(self.model, again, harmless, error)
-        return value, usage + (attribute(error, "usage") or Usage())
+        (value, usage), spent = await self._comparisons.again(self.model, again, harmless, error)
+        return value, usage + spent
 
     def _turns(self, rollout: Rollout) -> list[Turn]:
         messages = (
