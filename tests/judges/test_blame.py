@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -279,3 +280,32 @@ async def test_a_reward_models_refusals_are_compared_too(everybody: bool) -> Non
     assert isinstance(grade, Failed)
     assert grade.cause == ("infrastructure" if everybody else "rollout")
     assert everybody or grade.usage == USED + USED + USED
+
+
+async def test_what_comparisons_take_is_not_the_rollouts_time() -> None:
+    """Else a rollout that is refused slowly ends as a time-out, and gets what its group gets."""
+
+    async def slow(request: JudgeRequest) -> JudgeReply:
+        await asyncio.sleep(0.3)
+        if "HOSTILE" in prompt_text(request):
+            raise JudgeRejected("no")
+        return JudgeReply("1", choice_probs={"0": 0.0, "1": 1.0})
+
+    class Slow:
+        complete = staticmethod(slow)
+
+    runner = GradingRunner({"judge": JudgeGrader(Slow())}, timeout_s=1.2, missing_reward="neutral")
+    result = (await runner.run(group()))[0]
+    grade = result.grades["judge"]
+    assert isinstance(grade, Failed)
+    assert (grade.error, grade.cause, result.reward) == ("RolloutError", "rollout", 0.0)
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 529])
+async def test_a_limit_that_is_no_context_cuts_no_text(status: int) -> None:
+    said = {"error": {"message": "the maximum of tokens in a minute is reached"}}
+    _, grades = await graded(Server(lambda: (status, said)), group())
+    grade = grades[0]
+    assert isinstance(grade, Failed)
+    assert grade.cause == "infrastructure"
+    assert (grade.error == "JudgeUnavailable") == (status != 500)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from judgekit.errors import JudgekitError, JudgeRejected, RolloutError, attribute
+from judgekit.execution.stopwatch import off_the_clock
 from judgekit.judges.blame import about_prompt
 from judgekit.types import Usage
 
@@ -15,7 +18,17 @@ logger = logging.getLogger("judgekit")
 HARMLESS = "I do not know. (This text stands in for another, to see whether the judge answers.)"
 _COMPARISONS = 3
 """How often a prompt is refused, and the harmless one accepted in between, before the rollout is at fault."""
+_LONGEST_S = 600.0
+"""After that, a comparison shows nothing."""
 _T = TypeVar("_T")
+
+
+@asynccontextmanager
+async def aside() -> AsyncIterator[None]:
+    """Compare outside of the evaluation's time: else a slow refusal would end as a time-out. Raises TimeoutError at its own end."""
+    with off_the_clock():
+        async with asyncio.timeout(_LONGEST_S):
+            yield
 
 
 def spend(error: BaseException, usage: Usage | None) -> None:
@@ -51,33 +64,41 @@ class Comparisons:
         many may refuse what the others accept. Else raises *error*, or what else happens meanwhile. Both errors' usage has what
         the comparison cost.
         """
-        spent = (
-            attribute(error, "usage") or Usage()
-        )  # kept apart: a judge may raise the same error every time
-        for _ in range(_COMPARISONS):
-            try:
-                spent += await harmless()
-            except JudgekitError:
-                raise _with(error, spent) from None  # it refuses everything now
-            try:
-                answer = await refused()
-            except JudgeRejected as second:
-                if not about_prompt(second):
-                    raise
-                continue
-            if not self._is_fickle(judge):
-                self._fickle.append(judge)
-                logger.warning(
-                    "%s: %s refuses requests that it accepts when they are sent again (%s): do all servers behind it have the "
-                    "same settings? No refusal is taken as the rollout's fault",
-                    self._asker,
-                    judge,
-                    error,
-                )
-            return answer, spent
+        # kept apart: a judge may raise the same error every time
+        spent = attribute(error, "usage") or Usage()
+        try:
+            async with aside():
+                for _ in range(_COMPARISONS):
+                    try:
+                        spent += await harmless()
+                    except JudgekitError:
+                        raise _with(error, spent) from None  # it refuses everything now
+                    try:
+                        answer = await refused()
+                    except JudgeRejected as second:
+                        if not about_prompt(second):
+                            raise
+                        continue
+                    self._note(judge, error)
+                    return answer, spent
+        except TimeoutError:
+            raise _with(error, spent) from None
         if self._is_fickle(judge):
             raise _with(error, spent)
         raise _with(RolloutError(f"the judge refuses this text, and accepts others: {error}"), spent)
+
+    def _note(self, judge: object, error: JudgekitError) -> None:
+        """Remember that a judge accepts what it refused, and say so once."""
+        if self._is_fickle(judge):
+            return
+        self._fickle.append(judge)
+        logger.warning(
+            "%s: %s refuses requests that it accepts when they are sent again (%s): do all servers behind it have the same "
+            "settings? No refusal is taken as the rollout's fault",
+            self._asker,
+            judge,
+            error,
+        )
 
     def _is_fickle(self, judge: object) -> bool:
         return any(known is judge for known in self._fickle)

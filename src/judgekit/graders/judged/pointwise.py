@@ -20,7 +20,7 @@ from judgekit.errors import (
     attribute,
     reads_rollout,
 )
-from judgekit.graders.judged.comparing import HARMLESS, Comparisons, spend
+from judgekit.graders.judged.comparing import HARMLESS, Comparisons, aside, spend
 from judgekit.graders.judged.voting import Combine, ask_all, combined
 from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.asking.material import (
@@ -486,8 +486,9 @@ class Asking:
         self, judge: Judge, request: JudgeRequest, form: VerdictFormat, error: JudgekitError
     ) -> bool:
         try:
-            _, _, usage = await self._verdict(judge, _unkept(request), form)
-        except JudgekitError as other:
+            async with aside():
+                _, _, usage = await self._verdict(judge, _unkept(request), form)
+        except (JudgekitError, TimeoutError) as other:
             spend(error, attribute(other, "usage"))
             return False
         spend(error, usage)

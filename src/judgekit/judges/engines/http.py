@@ -416,7 +416,7 @@ def _refusal(who: str, status: int, headers: Mapping[str, str], raw: bytes) -> J
         rejected = JudgeRejected(said, status)
         rejected.own = True
         return rejected
-    if status >= 500 and TOO_LONG.search(words.shown):
+    if status == 500 and TOO_LONG.search(words.shown):
         return JudgeRejected(said, status)
     if _WROTE_NO_JSON in words.code:
         return JudgeUnavailable(f"{said}: the judge's reply is no JSON")
