@@ -1,4 +1,4 @@
-"""Help for tests that start the stand-in for vLLM's server."""
+"""Help for tests that start servers: the stand-in for vLLM's, or one of a few lines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 import socket
 import time
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 STAND_IN = Path(__file__).parent / "stand_in"
 
 
@@ -50,3 +54,19 @@ def eventually(true: Callable[[], Any], timeout_s: float = 20.0) -> Any:
             pass
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
+
+
+@asynccontextmanager
+async def serving(answer: Handler) -> AsyncIterator[str]:
+    """A server on 127.0.0.1 that gives every request to *answer*; yields its address, without a path."""
+    app = web.Application(client_max_size=64 << 20)
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()

@@ -15,6 +15,7 @@ from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, JsonVerdict, LayerOptions, LineVerdict, OpenAIJudge, stacked
 from judgekit.judges.asking.verdict import VerdictFormat
 from judgekit.types import Grade
+from tests.judges.servers import serving
 
 Answer = Callable[[Mapping[str, Any]], Any]
 LINE = LineVerdict(low=0, high=10, to=(0, 1), nonce=False)
@@ -50,21 +51,15 @@ async def graded(
         status, body = said if isinstance(said, tuple) else (200, said)
         return web.json_response(body, status=status)
 
-    app = web.Application(client_max_size=1 << 26)
-    app.router.add_route("*", "/{path:.*}", handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
-    judge = OpenAIJudge(f"http://127.0.0.1:{port}/v1", model="judge")
     quick = LayerOptions(retry=Retry(attempts=2, wait_initial_s=0.0), restart_wait_s=0)
-    try:
-        async with GradingRunner({"judge": JudgeGrader(stacked(judge, quick), verdict=form)}) as grading:
-            (result,) = await grading.run([Rollout(prompt="2 + 2?", ground_truth="4", response=text)])
-    finally:
-        await judge.close()
-        await runner.cleanup()
+    async with serving(handle) as url:
+        judge = OpenAIJudge(f"{url}/v1", model="judge")
+        grader = JudgeGrader(stacked(judge, quick), verdict=form)
+        try:
+            async with GradingRunner({"judge": grader}) as grading:
+                (result,) = await grading.run([Rollout(prompt="2 + 2?", ground_truth="4", response=text)])
+        finally:
+            await judge.close()
     return result.grades["judge"]
 
 

@@ -18,6 +18,7 @@ from judgekit.judges import JsonVerdict, LineVerdict, OpenAIJudge, Sampling
 from judgekit.judges.engines.http import base_url
 from judgekit.judges.engines.terms import Terms
 from judgekit.types import Failed, Graded, Rollout
+from tests.judges.servers import serving as served
 
 
 class Provider:
@@ -80,17 +81,8 @@ class Provider:
 
 @asynccontextmanager
 async def serving(provider: Provider) -> AsyncIterator[str]:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", provider.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
-    try:
-        yield f"http://127.0.0.1:{port}{provider.path}"
-    finally:
-        await runner.cleanup()
+    async with served(provider.answer) as url:
+        yield f"{url}{provider.path}"
 
 
 ROLLOUTS = [Rollout(prompt="p", response=f"r{i}", ground_truth="1") for i in range(4)]

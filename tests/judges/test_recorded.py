@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from tests.judges.conversation import conversation, digest
+from tests.judges.servers import serving
 
 RECORDS = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
 
@@ -31,17 +32,8 @@ async def test_what_a_real_server_sent_is_read_as_it_was(path: Path) -> None:
             else web.json_response(said, status=status)
         )
 
-    app = web.Application(client_max_size=64 << 20)
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
-    try:
-        found = await conversation(f"http://127.0.0.1:{port}/v1", record["model"], **record["options"])
-    finally:
-        await runner.cleanup()
+    async with serving(answer) as url:
+        found = await conversation(f"{url}/v1", record["model"], **record["options"])
     assert found == record["outcomes"]
     assert asked == set(known), (
         "it was asked other things than when it was recorded: run tools/record_servers.py"

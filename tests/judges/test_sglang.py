@@ -17,6 +17,7 @@ from judgekit.graders import JudgeGrader
 from judgekit.judges import JsonVerdict, OpenAIJudge, Sampling
 from judgekit.judges.engines.sglang import as_completion, generate_body
 from judgekit.types import Failed, Graded, Rollout
+from tests.judges.servers import serving as served
 
 
 class SGLang:
@@ -64,17 +65,8 @@ class SGLang:
 
 @asynccontextmanager
 async def serving(server: SGLang) -> AsyncIterator[str]:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", server.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        await runner.cleanup()
+    async with served(server.answer) as url:
+        yield url
 
 
 @pytest.fixture
