@@ -78,7 +78,7 @@ const STATES = ["graded", "abstained", "skipped", "failed", "absent"];
 const store = {
   generation: null, rows: 0, facts: { hidden: [], specs: [], usage: {}, judges: [] },
   numbers: {}, codes: {}, id: [], preview: [], names: {}, graders: new Map(),
-  hidden: new Set(), marks: new Map(), signals: [], costs: { graders: {}, steps: [] }, comparison: null,
+  hidden: new Set(), marks: new Map(), marking: Promise.resolve(), signals: [], costs: { graders: {}, steps: [] }, comparison: null,
 };
 // Another ledger stands where the page's was: no row number means what it meant.
 const forget = (generation) => {
@@ -155,11 +155,20 @@ const fileSource = {
     store.comparison = data.comparison ?? null;
     data.blocks.forEach(addBlock);
     data.chunks.forEach((rows, chunk) => rows.forEach((row, at) => this.places.set(row, [chunk, at])));
-    this.merge();
-    // what another page of this report wrote, also the one that was here before, may reach this one later
-    addEventListener("storage", (e) => { if (e.key === this.key) { this.merge(); refreshed(); } });
+    await this.merge();
+    this.others = new BroadcastChannel(`judgekit marks ${location.pathname}`);
+    this.others.onmessage = async () => { if (await this.merge()) refreshed(); };
   },
-  merge() { for (const [key, mark] of Object.entries(this.own())) if (mark.mark || mark.note) store.marks.set(key, mark); else store.marks.delete(key); },
+  // Takes over what was marked in this browser, also by another page of this report; true where that was news.
+  async merge() {
+    let own = [];
+    try {
+      own = await (await this.kept("readonly")).call("getAll", IDBKeyRange.bound([location.pathname], [location.pathname, []]));
+    } catch { /* no storage: there is nothing to take over */ }
+    const before = JSON.stringify([...store.marks]);
+    for (const { key, mark } of own) if (mark.mark || mark.note) store.marks.set(key, mark); else store.marks.delete(key);
+    return before !== JSON.stringify([...store.marks]);
+  },
   chunk(number) {
     if (!this.chunks.has(number)) this.chunks.set(number, unpack(`chunk-${number}`));
     return this.chunks.get(number);
@@ -176,11 +185,23 @@ const fileSource = {
     return found;
   },
   // A file cannot write beside its ledger: marks stay in this browser until they are exported.
-  key: `judgekit marks ${location.pathname}`,
-  own() { try { return JSON.parse(localStorage.getItem(this.key)) ?? {}; } catch { return {}; } },
   async mark(row, mark) {
-    const all = { ...this.own(), [keyOf(row)]: mark };
-    try { localStorage.setItem(this.key, JSON.stringify(all)); } catch { say("Marks are lost when this page is closed: export them."); }
+    const key = keyOf(row);
+    try {
+      await (await this.kept("readwrite")).call("put", { key, mark }, [location.pathname, key]);
+      this.others.postMessage(null);
+    } catch { say("Marks are lost when this page is closed: export them."); }
+  },
+  // The browser's table of marks. Not localStorage: Chromium loses what it holds in some reloads of a file's page.
+  async kept(mode) {
+    const done = (asked) => new Promise((resolve, reject) => { asked.onsuccess = () => resolve(asked.result); asked.onerror = () => reject(asked.error); });
+    this.database ??= await (() => {
+      const asked = indexedDB.open("judgekit", 1);
+      asked.onupgradeneeded = () => asked.result.createObjectStore("marks");
+      return done(asked);
+    })();
+    const marks = this.database.transaction("marks", mode).objectStore("marks");
+    return { call: (name, ...given) => done(marks[name](...given)) };
   },
 };
 
@@ -197,7 +218,8 @@ const serverSource = {
   async open() { await this.refresh(); },
   // Reads what the server has and the page has not; true where there was something.
   async refresh() {
-    const now = await this.fetch("/api/state");
+    await store.marking.catch(() => null);
+    const { marking } = store, now = await this.fetch("/api/state");
     if (now.generation !== store.generation) {
       const first = store.generation === null;
       forget(now.generation);
@@ -211,7 +233,8 @@ const serverSource = {
       addBlock(await this.fetch(`/api/block/${number}`));
       if (number % 4 === 0 && number < now.blocks - 1) { setFacts(now.facts); refreshed(); }
     }
-    setFacts(now.facts); setMarks(now.marks);
+    setFacts(now.facts);
+    if (marking === store.marking) setMarks(now.marks); // else these are the marks of before
     this.caughtUp = now.caught_up;
     say(now.problem || now.caught_up ? now.problem : `Reading the ledger: ${share(now.read, now.size)} of ${(now.size / 1e6).toFixed(0)} MB`);
     if (now.caught_up && (grown || !this.told)) {
@@ -718,8 +741,17 @@ const fill = async (row) => {
 
 const setMark = async (row, mark, note = markOf(row)?.note ?? "") => {
   const made = { run: name("run", row), index: store.numbers.index[row], id: store.id[row], mark, note };
-  try { await source.mark(row, made); } catch (error) { say(String(error.message ?? error)); return; }
-  if (mark || note) store.marks.set(keyOf(row), made); else store.marks.delete(keyOf(row));
+  const key = keyOf(row), before = store.marks.get(key);
+  const put = (one) => (one?.mark || one?.note ? store.marks.set(key, one) : store.marks.delete(key));
+  // at once, since what is clicked next builds on it; and written one after the other
+  put(made);
+  const saved = store.marking.catch(() => null).then(() => source.mark(row, made));
+  store.marking = saved;
+  try { await saved; } catch (error) {
+    if (store.marks.get(key) === made) put(before);
+    say(String(error.message ?? error));
+    return;
+  }
   // nothing else is redrawn: a person may be about to click
   if (state.row === row) pane?.querySelectorAll("[data-mark]").forEach((one) => one.setAttribute("aria-pressed", one.dataset.mark === mark ? "true" : "false"));
 };
