@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import os
 import signal
@@ -35,6 +34,8 @@ from judgekit.judges.engines import vllm, vllm_engine
 from judgekit.judges.engines.vllm_engine import engine_processes
 from judgekit.judges.layers import recovery
 from judgekit.judges.layers.stack import LayerOptions, stacked
+
+from .processes import engine_below, send
 
 LABELS = ("0", "1", "A")
 
@@ -335,10 +336,7 @@ def _kill_engine(judge: VLLMJudge) -> None:
 def _signal_engine(judge: VLLMJudge | VLLMRewardModel, signum: signal.Signals) -> None:
     assert judge._engine is not None
     assert judge._engine.watchdog is not None
-    for pid in judge._engine.watchdog.watched:
-        with contextlib.suppress(OSError):
-            if b"EngineCore" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signum)
+    send(engine_below(os.getpid()) & judge._engine.watchdog.watched, signum)
 
 
 OWNER = """

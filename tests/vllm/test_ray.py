@@ -22,6 +22,7 @@ from judgekit.judges.engines import ray as ray_engine
 from judgekit.judges.engines.watchdog import descendants
 from judgekit.judges.layers import recovery
 
+from .processes import engine_below, send
 from .test_engine import LABELS, ask, words
 
 ray = pytest.importorskip("ray")
@@ -115,7 +116,7 @@ async def test_cancelling_the_caller_ends_the_request_in_the_actor(judge: RayJud
     """Awaiting less does not cancel anything remotely: the client has to say so."""
     client = RayJudge("random")
     await client.complete(ask("x", choices=LABELS))
-    engine = _engine_of((await client.status())[0])
+    engine = engine_below((await client.status())[0]["pid"])
     try:
         tasks = await _calls_on_a_stopped_engine(client, engine)
         for task in tasks:
@@ -126,27 +127,18 @@ async def test_cancelling_the_caller_ends_the_request_in_the_actor(judge: RayJud
             await asyncio.sleep(0.05)
         assert (await client.status())[0]["in_flight"] == 0
     finally:
-        os.kill(engine, signal.SIGCONT)
+        send(engine, signal.SIGCONT)
     assert (await client.complete(ask("x", choices=LABELS))).choice_probs
     await client.close()
 
 
-async def _calls_on_a_stopped_engine(client: RayJudge, engine: int) -> list[asyncio.Task[Any]]:
+async def _calls_on_a_stopped_engine(client: RayJudge, engine: set[int]) -> list[asyncio.Task[Any]]:
     """Return calls that have arrived and cannot end: the engine is stopped before they are sent."""
-    os.kill(engine, signal.SIGSTOP)
+    send(engine, signal.SIGSTOP)
     calls = [asyncio.create_task(client.complete(ask(words(20, i), max_tokens=1800))) for i in range(4)]
     while (await client.status())[0]["in_flight"] < 4:
         await asyncio.sleep(0.05)
     return calls
-
-
-def _engine_of(status: dict[str, Any]) -> int:
-    (engine,) = (
-        pid
-        for pid in descendants(status["pid"])
-        if b"EngineCore" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    )
-    return engine
 
 
 async def test_kill_9_of_the_engine_inside_the_actor(judge: RayJudge) -> None:
@@ -154,9 +146,9 @@ async def test_kill_9_of_the_engine_inside_the_actor(judge: RayJudge) -> None:
     client = RayJudge("random")
     expected = (await client.complete(ask("x", choices=LABELS))).choice_probs
     (status,) = await client.status()
-    engine = _engine_of(status)
+    engine = engine_below(status["pid"])
     calls = await _calls_on_a_stopped_engine(client, engine)
-    os.kill(engine, signal.SIGKILL)
+    send(engine, signal.SIGKILL)
     found = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(f, JudgeUnavailable) for f in found), found
     patient = stacked(client, LayerOptions(retry=Retry(attempts=4, wait_initial_s=0.5, budget=8.0)))
@@ -173,11 +165,10 @@ async def test_kill_9_of_the_actor_itself(judge: RayJudge) -> None:
     expected = (await client.complete(ask("x", choices=LABELS))).choice_probs
     (status,) = await client.status()
     old = descendants(status["pid"])
-    engine = _engine_of(status)
+    engine = engine_below(status["pid"])
     calls = await _calls_on_a_stopped_engine(client, engine)
     os.kill(status["pid"], signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(engine, signal.SIGCONT)
+    send(engine, signal.SIGCONT)
     found = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(f, JudgeUnavailable) for f in found), found
     patient = stacked(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import signal
 import socket
@@ -20,10 +19,10 @@ from judgekit.cli.checkup import check_up
 from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, JudgeReply, OpenAIJudge, VLLMJudge
 from judgekit.judges.engines.vllm import weights_identity
-from judgekit.judges.engines.watchdog import descendants
 from judgekit.judges.layers.stack import CacheOptions, LayerOptions, stacked
 from judgekit.judges.serving import Replica, http_replicas, supervise
 
+from .processes import engine_below, send, stopped
 from .test_engine import LABELS, ask, words
 
 KEY = "k-for-tests"
@@ -213,7 +212,7 @@ async def test_nothing_of_a_cancelled_caller_is_decoded_further(replica: Replica
     async with judge_for(replica, extra_body={"ignore_eos": True}) as judge:
         await judge.start()
         written = await _tokens_written(judge)
-        with _stopped_engine_of(replica):
+        with stopped(_engine_of(replica)):
             writing = [
                 asyncio.create_task(judge.complete(ask(words(9, i), max_tokens=tokens))) for i in range(calls)
             ]
@@ -242,13 +241,13 @@ async def test_kill_9_of_the_servers_engine_under_load(replica: Replica) -> None
         writer = OpenAIJudge(f"http://127.0.0.1:{replica.port}", api_key=KEY)
         await writer.start()
         starts = replica.starts
-        with _stopped_engine_of(replica):  # none can be answered before the kill
+        with stopped(_engine_of(replica)):  # none can be answered before the kill
             writing = [
                 asyncio.create_task(writer.complete(ask(words(9, i), max_tokens=1500))) for i in range(32)
             ]
             await asyncio.sleep(2)
             assert not any(task.done() for task in writing), writing
-            _signal_engine_of(replica, signal.SIGKILL)
+            send(_engine_of(replica), signal.SIGKILL)
         found = await asyncio.gather(*writing, return_exceptions=True)
         await writer.close()
         assert all(isinstance(f, JudgeUnavailable) for f in found), [repr(f)[:200] for f in found]
@@ -277,21 +276,9 @@ async def _tokens_written(judge: OpenAIJudge) -> float:
     return sum(map(float, counts))
 
 
-@contextlib.contextmanager
-def _stopped_engine_of(replica: Replica) -> Iterator[None]:
-    _signal_engine_of(replica, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        _signal_engine_of(replica, signal.SIGCONT)
-
-
-def _signal_engine_of(replica: Replica, signum: signal.Signals) -> None:
+def _engine_of(replica: Replica) -> set[int]:
     assert replica.pid is not None
-    for pid in descendants(replica.pid):
-        with contextlib.suppress(OSError):
-            if b"EngineCore" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signum)
+    return engine_below(replica.pid)
 
 
 async def test_a_server_that_does_not_start_is_said(tmp_path: Path) -> None:
