@@ -280,6 +280,15 @@ def test_odd_shapes_are_shown_whole(browser: Any, tmp_path: Path) -> None:
         assert "U+200B × " in text
 
 
+def test_every_group_of_a_ledger_in_several_blocks_is_there(browser: Any, tmp_path: Path) -> None:
+    ledger = write(tmp_path / "l.jsonl", some(12_000))
+    with Served(ledger) as served, Opened(browser, served.url) as opened:
+        expect = sync_api.expect(opened.page.locator("#facts"))
+        expect.to_contain_text("12,000 rollouts in 3,000 groups")
+        opened.page.reload()
+        expect.to_contain_text("12,000 rollouts in 3,000 groups")
+
+
 SLOW_TO_SAVE = """() => {
   const send = fetch;
   let wait = 800;  // the first mark arrives last, if nothing keeps their order

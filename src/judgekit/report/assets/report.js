@@ -113,7 +113,8 @@ const addBlock = (block) => {
     fit(column.score, store.rows, null); fit(column.state, store.rows, 4); fit(column.error, store.rows, -1);
   }
 };
-const setFacts = (facts) => { store.facts = facts; store.hidden = new Set(facts.hidden); };
+// Said after blocks were added, too: which rows there are has changed.
+const setFacts = (facts) => { store.facts = facts; store.hidden = new Set(facts.hidden); grouped = null; };
 const setMarks = (marks) => { store.marks = new Map(marks.map((m) => [`${m.run} ${m.index}`, m])); };
 const name = (key, row) => store.names[key][store.codes[key][row]];
 const keyOf = (row) => `${name("run", row)} ${store.numbers.index[row]}`;
@@ -894,7 +895,6 @@ const heading = () => {
 };
 // New rows: what is on the screen is kept where a person may be reading.
 const refreshed = () => {
-  grouped = null;
   heading();
   if (state.tab === "Rollouts") {
     const active = document.activeElement;
