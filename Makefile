@@ -3,7 +3,7 @@
 # make test    every test, each environment made from nothing
 # make unit    the core's tests, in about eight minutes
 # make check   formatting, lint, types
-# make bench   the benchmarks whose figures the README shows
+# make bench   the benchmarks whose figures docs/benchmarks.md shows
 # make docs    the documentation as a site
 # make mutation    small changes of the core's source: do the tests notice? 330 of them in about ten minutes
 

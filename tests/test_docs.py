@@ -36,6 +36,16 @@ def test_python_in_the_documentation_runs(page: str) -> None:
         assert done.returncode == 0, f"{page}, block {number}: {done.stderr}"
 
 
+def test_the_readmes_reward_passes_lint(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "reward.yaml").write_text(block)
+    done = subprocess.run(
+        [sys.executable, "-m", "judgekit", "lint", tmp_path / "reward.yaml"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_links_lead_somewhere() -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
