@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -154,6 +156,27 @@ def test_any_messages_end_as_a_grade(messages: Any, reference: Any) -> None:
         extra={"calls": reference, "steps": reference},
     )
     check(GradingRunner(INLINE, missing_reward="mask").run_sync([rollout]), INLINE)
+
+
+@pytest.mark.parametrize("name", sorted(INLINE))
+def test_no_rule_leaves_work_for_the_garbage_collector(name: str) -> None:
+    """An error that its own frame holds keeps everything above it, too, until a collection stops the event loop."""
+    made = (RULES | GROUP_RULES)[name]()
+    batch = [
+        Rollout(prompt="p", response=text, ground_truth=given, extra={"options": ["7", "8"]})
+        for text in ("", "Action: a", "<answer>{", "```json\n{\n```", "\\boxed{1", "[1, 2", "7", '{"a": NaN}')
+        for given in ("", "{", "7", '{"a": 1}')
+    ]
+    runner = GradingRunner([made], missing_reward="mask")
+    runner.run_sync(batch)
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(type(one) is FrameType for one in gc.get_objects())
+        runner.run_sync(batch)
+        assert sum(type(one) is FrameType for one in gc.get_objects()) - before < len(batch)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("name", sorted(RULES))

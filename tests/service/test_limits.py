@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import socket
+from collections.abc import AsyncIterator
 
 import aiohttp
+import anyio
 import pytest
 
 from judgekit import ConfigError, GradingRunner
 from judgekit.service.server import RewardServer, bound_socket
 from judgekit.service.service import RewardService
 
-from .serving import Gate, serving, until
+from .serving import Address, Gate, serving, until
 from .test_forms import openrlhf, rank, slime
 
 BODY = {"rollouts": [{"response": "x"}]}
@@ -65,6 +69,91 @@ async def test_a_client_that_knows_only_an_address_sends_the_key_in_it() -> None
             session.post(url + "/openrlhf", json=openrlhf("x")) as response,
         ):
             assert response.status == 200
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "who"),
+    [
+        ("Host", "evil.example", "a name of another's"),
+        ("Host", "evil.example:8080", "a name of another's"),
+        ("Host", "127.0.0.1.evil.example", "a name of another's"),
+        ("Host", "10.0.0.1", "an address that is not this machine's own"),
+        ("Origin", "https://evil.example", "a page"),
+        ("Origin", "null", "a page of a file"),
+        ("Sec-Fetch-Site", "cross-site", "a page's form"),
+    ],
+)
+async def test_without_a_key_no_page_in_a_browser_can_use_it(header: str, value: str, who: str) -> None:
+    gate = Gate()
+    async with serving(GradingRunner([gate], missing_reward=0.0)) as address:
+        for path, body in [("/v1/rewards", BODY), ("/slime", slime("x"))]:
+            plain = {"Content-Type": "text/plain", header: value}
+            reply = await address.post(path, body, **plain)
+            assert reply.error[0] == 403, who
+            assert "JUDGEKIT_SERVICE_KEY" in reply.error[2]
+        assert (await address.get("/metrics", **{header: value})).status == 403
+        assert gate.asked == []
+    async with serving(GradingRunner([gate]), api_key="k") as address:
+        reply = await address.post("/v1/rewards", BODY, **{header: value, "Authorization": "Bearer k"})
+        assert reply.status == 200  # whoever has the key may
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:1", "127.0.0.1:99", "[::1]:8080", socket.gethostname()]
+)
+async def test_this_machines_own_names_are_taken(host: str) -> None:
+    async with serving(GradingRunner([Gate()])) as address:
+        assert (await address.post("/v1/rewards", BODY, Host=host)).status == 200
+
+
+@contextlib.asynccontextmanager
+async def unfinished(address: Address, count: int) -> AsyncIterator[None]:
+    """Requests whose bodies do not arrive."""
+    host, port = address.url.removeprefix("http://").split(":")
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(count):
+            stream = await anyio.connect_tcp(host, int(port))
+            stack.push_async_callback(anyio.aclose_forcefully, stream)
+            await stream.send(
+                b"POST /v1/rewards HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
+            )
+        await until(lambda: len(address.server._reading) == count)
+        yield
+
+
+async def test_bodies_that_do_not_arrive_hold_no_place_and_end() -> None:
+    async with (
+        serving(GradingRunner([Gate()]), requests=2, body_s=1.0) as address,
+        unfinished(address, 20),
+    ):
+        assert (await address.post("/v1/rewards", BODY)).status == 200
+        await until(lambda: not address.server._reading)
+        assert address.service.requests["/v1/rewards", 408] == 20
+
+
+async def test_bodies_that_do_not_arrive_hold_up_no_stop() -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        async with serving(GradingRunner([Gate()])) as address:
+            await stack.enter_async_context(unfinished(address, 20))
+        assert address.service.requests["/v1/rewards", 408] == 20
+
+
+async def test_a_body_that_is_nearly_there_when_the_service_stops_is_refused_and_may_come_again() -> None:
+    async with aiohttp.ClientSession() as session:
+        async with serving(GradingRunner([Gate()])) as address:
+
+            async def slow() -> AsyncIterator[bytes]:
+                yield b'{"rollouts": '
+                await until(lambda: address.server.stopping)
+                yield b'[{"response": "x"}]}'
+
+            async def ask() -> tuple[int, str | None]:
+                async with session.post(address.url + "/v1/rewards", data=slow()) as response:
+                    return response.status, response.headers.get("Retry-After")
+
+            asked = asyncio.create_task(ask())
+            await until(lambda: address.server._reading)
+        assert await asked == (503, "1")
 
 
 async def test_past_the_limit_requests_are_refused_cleanly_and_may_come_again() -> None:

@@ -267,11 +267,11 @@ async def test_a_client_that_sends_half_a_body_and_goes_costs_nothing() -> None:
     async with serving(rules()) as address:
         host, port = address.url.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"POST /v1/rewards HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        writer.write(b"POST /v1/rewards HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
         await writer.drain()
-        await until(lambda: address.service.in_flight == 1)
+        await until(lambda: address.server._reading)
         writer.close()
-        await until(lambda: address.service.in_flight == 0)
+        await until(lambda: not address.server._reading)
         assert address.service.requests["/v1/rewards", 499] == 1
         assert (await address.post("/v1/rewards", {"rollouts": ROWS})).status == 200
 

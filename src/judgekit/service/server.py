@@ -21,6 +21,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, JudgekitError
+from judgekit.judges.serving import is_loopback
 from judgekit.ledger.jsonl import encoded
 from judgekit.service.answers import Job, digest
 from judgekit.service.exposition import exposition
@@ -37,6 +38,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 KEEP_ALIVE_S = 3600.0
 """Idle connections are kept longer than any client keeps them: a POST on one that is being closed is not retried."""
 _MAX_KEY = 256
+_LAST_BYTES_S = 2.0
+"""What a body has left to arrive once the service stops."""
+_CLOSE_S = 5.0
+"""What connections, and then the judges, have to close."""
 _OPEN = ("/health",)
 """Routes that need no key."""
 
@@ -47,6 +52,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     requests: int = 4096
     """Requests in flight; more are answered 503 with Retry-After."""
     body_bytes: int = 64 << 20
+    body_s: float = 60.0
+    """How long a request's body may take to arrive."""
     stop_s: float = 600.0
     """How long a stop waits for what was taken."""
 
@@ -65,6 +72,8 @@ class RewardServer:
         self.limits = limits or Limits()
         self.stopping = False
         self._key = api_key.encode() if api_key else None
+        self._local = False
+        self._reading: set[asyncio.Timeout] = set()
         self._roll = RollTasks(service)
 
     @contextlib.asynccontextmanager
@@ -75,8 +84,9 @@ class RewardServer:
             access_log=None,
             handler_cancellation=True,
             keepalive_timeout=KEEP_ALIVE_S,
-            shutdown_timeout=5.0,
+            shutdown_timeout=_CLOSE_S,
         )
+        self._local = is_loopback(listener.getsockname()[0])
         try:
             await self.service.start()
             await runner.setup()
@@ -93,12 +103,18 @@ class RewardServer:
             with anyio.CancelScope(shield=True):
                 await self.service.answers.finish(0)
                 await runner.cleanup()
-                await self.service.close()
+                with anyio.move_on_after(_CLOSE_S) as closing:
+                    await self.service.close()
+                if closing.cancelled_caught:
+                    logger.error("the judges did not close within %g s and were left", _CLOSE_S)
 
     async def _finish(self) -> None:
-        """Answer what was taken, also what is still being read."""
+        """Answer what was taken; a body that is still being read has a moment to arrive, and is then refused."""
+        now = asyncio.get_running_loop().time()
+        for reading in self._reading:
+            reading.reschedule(min(now + _LAST_BYTES_S, reading.when() or math.inf))
         end = time.monotonic() + self.limits.stop_s
-        while self.service.in_flight or self.service.answers.running:
+        while self.service.in_flight or self.service.answers.running or self._reading:
             left = end - time.monotonic()
             await self.service.answers.finish(max(left, 0.0))
             if left <= 0:
@@ -135,6 +151,8 @@ class RewardServer:
         except Exception as error:
             response = _refused(_refusal(error, request))
         self.service.requests[self._route(request), response.status] += 1
+        if response.status == 408:
+            response.force_close()
         return response
 
     def _http_error(self, error: web.HTTPException, request: web.Request) -> str:
@@ -153,26 +171,65 @@ class RewardServer:
         return resource.canonical if resource is not None else "(none)"
 
     async def _admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        route = self._route(request)
-        if self._key is not None and route not in _OPEN and not self._knows_key(request):
+        if self._key is None:
+            self._refuse_pages(request)
+        elif self._route(request) not in _OPEN and not self._knows_key(request):
             raise Refusal(401, "the request has no valid key: send Authorization: Bearer KEY")
         if request.method != "POST":
             return await handler(request)
+        self._refuse_more()
+        await self._arrived(request)
+        self._refuse_more()
+        self.service.in_flight += 1
+        try:
+            return await handler(request)
+        finally:
+            self.service.in_flight -= 1
+
+    def _refuse_pages(self, request: web.Request) -> None:
+        """Without a key, no page in a browser of this machine may use the service, whatever name it was loaded under."""
+        if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site") in (
+            "same-site",
+            "cross-site",
+        ):
+            raise Refusal(
+                403, "web pages may not use the service: set JUDGEKIT_SERVICE_KEY, and send the key"
+            )
+        host = request.headers.get("Host", "localhost")
+        if (
+            self._local
+            and not is_loopback(request.url.host or "")
+            and request.url.host != socket.gethostname()
+        ):
+            raise Refusal(
+                403,
+                f"the service is not called {host}: ask it at 127.0.0.1, or set JUDGEKIT_SERVICE_KEY, and send the key",
+            )
+
+    def _refuse_more(self) -> None:
+        """Refuse what comes while the service stops, or has as many requests as it takes."""
         if self.stopping:
             raise Refusal(503, "the service is stopping", kind="Stopping", retry_after_s=1.0)
-        service = self.service
-        if service.in_flight + service.answers.abandoned >= self.limits.requests:
+        if self.service.in_flight + self.service.answers.abandoned >= self.limits.requests:
             raise Refusal(
                 503,
                 f"{self.limits.requests} requests are in flight: send this one again",
                 kind="Overloaded",
                 retry_after_s=1.0,
             )
-        service.in_flight += 1
+
+    async def _arrived(self, request: web.Request) -> None:
+        """Read the body. Until it is here, the request holds no other's place."""
         try:
-            return await handler(request)
+            async with asyncio.timeout(self.limits.body_s) as reading:
+                self._reading.add(reading)
+                await request.read()
+        except TimeoutError:
+            raise Refusal(
+                408, "the body did not arrive in time: send it again", kind="SlowBody", retry_after_s=1.0
+            ) from None
         finally:
-            service.in_flight -= 1
+            self._reading.discard(reading)
 
     def _knows_key(self, request: web.Request) -> bool:
         assert self._key is not None

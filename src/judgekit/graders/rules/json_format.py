@@ -41,9 +41,11 @@ def read_json(text: str, where: Found) -> Any:
     try:
         return loads(rest)
     except NotJson as error:
-        first = error
+        problem = str(
+            error
+        )  # not the error: it holds this frame, which only the garbage collector would free
     if where == "whole":
-        raise first
+        raise NotJson(problem)
     blocks = code_blocks(rest)
     named = [
         content for language, content in blocks if language in ("json", "json5", "jsonc", "javascript", "js")
@@ -52,12 +54,12 @@ def read_json(text: str, where: Found) -> Any:
         try:
             return loads(content)
         except NotJson as error:
+            problem = str(error)
             if named:
-                raise
-            first = error
-    if where == "anywhere" and (value := _last_value(rest)) is not _MISSING:
+                break
+    if where == "anywhere" and not named and (value := _last_value(rest)) is not _MISSING:
         return value
-    raise first
+    raise NotJson(problem)
 
 
 @reads_rollout

@@ -54,6 +54,7 @@ _BRACED = r"(?:\{\s?(?P<%s>-?%s)\s?\}|(?P<%s>\d))"
 _FRAC = rf"\\[dtc]?frac\s?{_BRACED % ('num', _INTEGER, 'num1')}\s?{_BRACED % ('den', _INTEGER, 'den1')}"
 _NUMBER = re.compile(
     rf"""
+    (?=[-−–+.\d$€£¥₹₽₩UERG\\√]|\s\\|\s√)  # where none begins, no alternative is tried
     (?P<sign>(?<![\w.)\]}}%])[-−–+]\s?(?=[\d.$€£¥₹₽₩\\(]|US|USD|EUR|Rs))?
     (?P<money>{_CURRENCY}\s?)?
     (?P<sign2>(?<=[$€£¥₹₽₩])[-−])?
