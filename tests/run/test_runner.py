@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import math
 import threading
 import time
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -134,6 +136,34 @@ def _raise_or_return(fault: Any) -> Any:
     if isinstance(fault, BaseException):
         raise fault
     return fault
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "thread", "group"])
+def test_a_failure_leaves_no_work_for_the_garbage_collector(mode: str) -> None:
+    """An error holds the frames that it passed; if one of them holds the error, only a collection frees them."""
+
+    def bad(rollout: Rollout) -> float:
+        raise ValueError(rollout.id)
+
+    async def bad_async(rollout: Rollout) -> float:
+        return bad(rollout)
+
+    made = {
+        "sync": lambda: grader(bad),
+        "async": lambda: grader(bad_async),
+        "thread": lambda: grader(where="thread")(bad),
+        "group": lambda: group_grader(lambda rollouts: [bad(one) for one in rollouts]),
+    }[mode]()
+    runner = GradingRunner({"bad": made}, missing_reward="mask")
+    runner.run_sync(numbered(64))
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(type(one) is FrameType for one in gc.get_objects())
+        runner.run_sync(numbered(64))
+        assert sum(type(one) is FrameType for one in gc.get_objects()) - before < 16
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(("fault", "error"), FAULTS, ids=[repr(f) for f, _ in FAULTS])

@@ -91,7 +91,13 @@ class _Call:
             _idle.append(worker)
             _abandoned -= self._given_up
             self._function = None  # type: ignore[assignment]
-        self.outcome.set_result(value)
+        outcome = self.outcome
+        outcome.set_result(value)
+        del (
+            self,
+            value,
+            outcome,
+        )  # an error holds this frame, which would hold it: only a collection would free them
 
     def give_up(self) -> None:
         """Count the call as abandoned for as long as it runs."""
@@ -121,7 +127,10 @@ async def call_in_thread(function: Callable[..., T], *args: Any) -> T:
         raise
     if isinstance(error, KeyboardInterrupt):  # the grader's own: only the main thread gets the user's
         error = GraderRaised("KeyboardInterrupt", str(error), False, False)
-    return _unwrapped(cast(T, value), error)
+    try:
+        return _unwrapped(cast(T, value), error)
+    finally:
+        del call, error  # as in `run`
 
 
 async def in_own_thread(function: Callable[..., T], *args: Any) -> T:

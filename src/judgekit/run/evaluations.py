@@ -196,12 +196,15 @@ class Evaluations:
             if is_interrupt(error):
                 raise
             value = error
-        seconds = time.monotonic() - start
-        if not isinstance(value, _GRADES) and self._budget is not None and _may_pass(value):
-            job = Job(grader, (state,), self._queues[grader.queue], started=start)
-            if self._try_again(job, value):
-                return None
-        return value, seconds
+        try:
+            seconds = time.monotonic() - start
+            if not isinstance(value, _GRADES) and self._budget is not None and _may_pass(value):
+                job = Job(grader, (state,), self._queues[grader.queue], started=start)
+                if self._try_again(job, value):
+                    return None
+            return value, seconds
+        finally:
+            del value  # an error holds this frame, which would hold it: only a collection would free them
 
     def start(self) -> None:
         """Begin the evaluations that have a place."""

@@ -429,7 +429,9 @@ class Run:
             state.pending.add(grader.name)
             return False
         value, seconds = answer
-        self._keep(state, grader, _checked(value), seconds)
+        grade = _checked(value)
+        del answer, value  # as in `grade_inline`
+        self._keep(state, grader, grade, seconds)
         return True
 
     def _start_group_graders(self, group: Group) -> None:
