@@ -434,14 +434,25 @@ class _Parts:
 
 def _is_reward_function(found: Any, options: Mapping[str, Any], where: str) -> bool:
     """Whether *found* is called with rollouts, and not, as a factory is, with the *options*. Raises ConfigError."""
-    if inspect.isclass(found) or not callable(found) or hasattr(found, "grade") or hasattr(found, "grade_group"):
+    if (
+        inspect.isclass(found)
+        or not callable(found)
+        or hasattr(found, "grade")
+        or hasattr(found, "grade_group")
+    ):
         return False
     parameters = _parameters(found, where)
     if "signature" in options and "signature" not in parameters:
         return True
-    needed = [p.name for p in parameters.values() if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = [
+        p.name
+        for p in parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
     fields = options.get("fields")
-    if all(name in options for name in needed) and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+    if all(name in options for name in needed) and not any(
+        p.kind is p.VAR_KEYWORD for p in parameters.values()
+    ):
         return False  # a factory that has all that it needs
     if signature_of(found, fields if isinstance(fields, Mapping) else {}) is not None:
         return True

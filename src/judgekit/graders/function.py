@@ -92,9 +92,7 @@ class OfFunction:
         return f"<grader {self.name}>"
 
 
-def _of_function(
-    kind: type[OfFunction], function: Callable[..., Any], options: dict[str, Any]
-) -> OfFunction:
+def _of_function(kind: type[OfFunction], function: Callable[..., Any], options: dict[str, Any]) -> OfFunction:
     return kind(function, **options)
 
 

@@ -69,7 +69,9 @@ def from_function(
         raise ConfigError(f"{function!r:.80} is not a function")
     if signature is not None and signature not in get_args(Signature):
         known = ", ".join(get_args(Signature))
-        raise ConfigError(f"signature is one of {known}, not {signature!r}{did_you_mean(str(signature), known)}")
+        raise ConfigError(
+            f"signature is one of {known}, not {signature!r}{did_you_mean(str(signature), known)}"
+        )
     found = signature or signature_of(function, fields or {})
     if found is None:
         raise ConfigError(
@@ -100,11 +102,20 @@ def signature_of(function: Callable[..., Any], fields: Mapping[str, str] | None 
     for signature, marks in _MARKS:
         if names.keys() & marks:
             return signature
-    if names.keys() & {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"}:
+    if names.keys() & {
+        "prompts",
+        "completions",
+        "completion_ids",
+        "trainer_state",
+        "log_extra",
+        "log_metric",
+    }:
         # AReaL's functions have one prompt, and one text called completions
         return None if names.keys() & {"prompt", "prompt_ids"} else "trl"
     required = [name for name, one in names.items() if one.default is one.empty and one.kind not in _REST]
-    named = required and all(name in FIELDS | {"rollout", "rollouts"} | {*(fields or ())} for name in required)
+    named = required and all(
+        name in FIELDS | {"rollout", "rollouts"} | {*(fields or ())} for name in required
+    )
     return "plain" if named else None
 
 
@@ -217,9 +228,7 @@ _TRL_CALL = _Call(
 _VERL_CALL = _Call(trainer="verl", values=_VERL)
 _VERL_BATCH = _Call(trainer="verl", values=_plural(_VERL), form="batch")
 _VERIFIERS_CALL = _Call(trainer="verifiers", values={**_VERIFIERS, "state": _state}, columns=True)
-_VERIFIERS_GROUP = _Call(
-    trainer="verifiers", values=_plural({**_VERIFIERS, "state": _state}), form="batch"
-)
+_VERIFIERS_GROUP = _Call(trainer="verifiers", values=_plural({**_VERIFIERS, "state": _state}), form="batch")
 _OPENRLHF_CALL = _Call(
     trainer="OpenRLHF",
     values={
@@ -308,7 +317,9 @@ class TrainerFunction(OfFunction):
         if self._call.none:
             return Abstained(f"the function returned {said}, which means to TRL that it does not apply")
         if value is None:
-            return Failed("TypeError", f"the function returned None, which is no reward to {self._call.trainer}")
+            return Failed(
+                "TypeError", f"the function returned None, which is no reward to {self._call.trainer}"
+            )
         return value
 
 
@@ -352,7 +363,9 @@ def _arguments(
         parameters, takes_all = {name: parameters.get(name) for name in call.values}, False
     for field in fields:
         if field not in parameters and not takes_all:
-            raise ConfigError(f"grader {name!r}: fields names {field!r}, which is not a parameter of the function")
+            raise ConfigError(
+                f"grader {name!r}: fields names {field!r}, which is not a parameter of the function"
+            )
     if call.form == "batch of one":
         return lambda rollout: _filled(rollout, call.values, fields, ())
     known: dict[str, Callable[[Rollout], Any]] = {}
