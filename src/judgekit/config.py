@@ -49,8 +49,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.graders.function import Mapped
 from judgekit.graders.protocol import AnyGrader, Grader, check_grader
-from judgekit.graders.reward_functions import described, from_function, signature_of
 from judgekit.graders.registry import GRADERS
+from judgekit.graders.reward_functions import described, from_function, signature_of
 from judgekit.judges.asking.verdict import VerdictFormat
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.engines.reward_models import RewardModel

@@ -464,16 +464,15 @@ def test_a_member_without_a_column_abstains_and_the_others_are_graded() -> None:
 
 
 def test_the_reference_is_the_column_of_rollouts_that_were_made_without_columns() -> None:
-    members = [Rollout(response="It is 42", prompt="q", ground_truth="42")]
-    functions = {"trl": trl_skips, "verifiers": verifiers_chat}
-    for name, function in functions.items():
-        if name == "trl":
-            function = lambda completions, answer, **_: [
-                float(a in c) for c, a in zip(completions, answer, strict=True)
-            ]  # noqa: E731
-        else:
-            function = lambda completion, answer: float(answer in completion)  # noqa: E731
-        assert GradingRunner({"f": from_function(function)}).run_sync(members)[0].reward == 1.0, name
+    def of_trl(completions, answer, **_):  # type: ignore[no-untyped-def]
+        return [float(a in c) for c, a in zip(completions, answer, strict=True)]
+
+    def of_verifiers(completion, answer):  # type: ignore[no-untyped-def]
+        return float(answer in completion)
+
+    runner = GradingRunner({"trl": from_function(of_trl), "verifiers": from_function(of_verifiers)})
+    (result,) = runner.run_sync([Rollout(response="It is 42", prompt="q", ground_truth="42")])
+    assert (result.score("trl"), result.score("verifiers")) == (1.0, 1.0)
 
 
 # ---- how they are called

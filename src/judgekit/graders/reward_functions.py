@@ -271,6 +271,8 @@ class TrainerFunction(OfFunction):
         names = _parameters(self.function)
         takes_all = any(one.kind is one.VAR_KEYWORD for one in names.values())
         self._logs = [name for name in _LOGGERS if self._call.logs and (takes_all or name in names)]
+        self.reads_tokens = self._call is _TRL_CALL and (takes_all or "completion_ids" in names)
+        """Whether it reads the column `completion_ids`, which TRL has."""
         if self._call.form == "batch":
             self.grade_group: Any = self._grade_group_async if is_async else self._grade_group
         else:
@@ -358,15 +360,14 @@ def _arguments(
 ) -> Callable[[Rollout], Any]:
     """Return a function that makes a rollout's arguments, or abstains. Raises ConfigError for what it cannot fill."""
     parameters = _parameters(function)
-    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-    if call.form == "batch of one":  # called by position
-        parameters, takes_all = {name: parameters.get(name) for name in call.values}, False
+    by_place = call.form == "batch of one"
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values()) and not by_place
     for field in fields:
-        if field not in parameters and not takes_all:
+        if not takes_all and field not in (call.values if by_place else parameters):
             raise ConfigError(
                 f"grader {name!r}: fields names {field!r}, which is not a parameter of the function"
             )
-    if call.form == "batch of one":
+    if by_place:
         return lambda rollout: _filled(rollout, call.values, fields, ())
     known: dict[str, Callable[[Rollout], Any]] = {}
     columns: list[tuple[str, bool]] = []
