@@ -58,6 +58,7 @@ def test_a_function_that_nobody_would_call_is_an_error(given: Any) -> None:
 
 def test_what_verl_and_judgekit_have_is_none() -> None:
     from verl.utils.reward_score import default_compute_score
+    from verl.utils.reward_score.gsm8k import compute_score
 
     from judgekit_verl.legacy import compute_score as placeholder
 
@@ -69,8 +70,6 @@ def test_what_verl_and_judgekit_have_is_none() -> None:
     ):
         check_unused(given)
     with pytest.raises(ConfigError, match='use: "verl.utils.reward_score.gsm8k:compute_score"'):
-        from verl.utils.reward_score.gsm8k import compute_score
-
         check_unused(partial(_call_with_kwargs, compute_score, {}))
 
 
