@@ -63,7 +63,7 @@ def test_functions_that_users_have_are_graders_as_the_page_says(number: int, tmp
     question = [{"role": "user", "content": "6*7?"}]
     rows = [
         {"prompt": question, "group": "a", "response": text, "ground_truth": "42", "extra": {"answer": "42"}}
-        for text in ("It is 42.", "It is 41. Or 43.")
+        for text in ("It is 42", "It is 41 or 43")
     ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     grade = [sys.executable, "-m", "judgekit", "grade", "reward.yaml", "rows.jsonl", "--out", "out.jsonl"]
