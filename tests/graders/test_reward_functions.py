@@ -361,6 +361,18 @@ def test_what_a_function_says_besides_is_in_the_metadata() -> None:
     assert said["rlhf"] == {"scores": True, "length": pytest.approx(12 / 7)}
 
 
+def test_the_text_of_all_turns_is_handed_over_where_there_is_one() -> None:
+    seen: list[Any] = []
+
+    def look(solution_str, extra_info):  # type: ignore[no-untyped-def]
+        seen.append((solution_str, extra_info["level"], "solution_str" in extra_info))
+        return 1.0
+
+    extra = {"solution_str": "call 6*7 42 It is 42", "level": 3}
+    GradingRunner({"f": from_function(look)}).run_sync([Rollout(response="It is 42", extra=extra)])
+    assert seen == [("call 6*7 42 It is 42", 3, False)]
+
+
 def test_a_function_cannot_write_into_the_rollout() -> None:
     (member,) = members = [Rollout(response="42", ground_truth="42", extra={"num_turns": 1, "level": 3})]
     GradingRunner({"f": from_function(verl_dict)}).run_sync(members)

@@ -11,7 +11,7 @@ import pytest
 
 from judgekit import ConfigError, GradingRunner, from_function
 from judgekit_verl.functions import check_unused
-from judgekit_verl.samples import rollout_of_row
+from judgekit_verl.samples import rollout_of, rollout_of_row
 
 REWARDS = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, scale=1.0):
@@ -88,6 +88,20 @@ def test_verls_own_loader_beside_a_configuration(
     )
     with pytest.raises(ConfigError, match='use: "their_rewards:compute_score"'):
         load_reward_manager(trainer_config(*lines), tokenizer)
+    from judgekit_verl.group import _Driver
+
+    with pytest.raises(ConfigError, match='use: "their_rewards:compute_score"'):
+        _Driver(trainer_config(*lines), [object()])
+
+
+def test_the_text_of_several_turns_is_the_one_that_verl_hands_over(tokenizer: Any) -> None:
+    ids = tokenizer.encode("It is 4. no", add_special_tokens=False)
+    mask = [1] * (len(ids) - 4) + [0] * 2 + [1] * 2
+    columns = {"raw_prompt": [{"role": "user", "content": "x"}], "extra_info": {"level": 3}}
+    made = rollout_of(columns, ids, tokenizer, mask=mask)
+    grader: Any = from_function(mine)
+    assert made.response != tokenizer.decode(ids)
+    assert grader.grade(made) == len(tokenizer.decode(ids, skip_special_tokens=True)) / 3
 
 
 async def test_the_number_is_that_of_verls_own_manager(

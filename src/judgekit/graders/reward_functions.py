@@ -182,7 +182,7 @@ def _column(rollout: Rollout, name: str) -> Any:
 
 def _extra_info(rollout: Rollout) -> dict[str, Any]:
     """Return verl's `extra_info`, a dict of the call's own: functions write into it."""
-    info = dict(rollout.extra)
+    info = {name: value for name, value in rollout.extra.items() if name != "solution_str"}
     info.setdefault("num_turns", info.get("__num_turns__"))
     info.setdefault("rollout_reward_scores", info.get("reward_scores", {}))
     return info
@@ -207,7 +207,7 @@ _VERIFIERS: dict[str, Callable[[Rollout], Any]] = {
 }
 _VERL: dict[str, Callable[[Rollout], Any]] = {
     "data_source": lambda rollout: rollout.data_source,
-    "solution_str": lambda rollout: rollout.response,
+    "solution_str": lambda rollout: rollout.extra.get("solution_str", rollout.response),  # of all turns
     "ground_truth": lambda rollout: rollout.ground_truth,
     "extra_info": _extra_info,
 }
