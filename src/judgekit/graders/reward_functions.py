@@ -5,7 +5,7 @@ is, calls the function as that trainer does, and reads the result as that traine
 
 * TRL 1.16, trainer/grpo_trainer.py, `_calculate_rewards`.
 * verl 0.9.1, experimental/reward_loop/reward_manager/naive.py; for batches verl 0.6, workers/reward_manager/batch.py.
-* verifiers 0.3.1, rubrics/rubric.py.
+* verifiers 0.3.1, legacy/rubrics/rubric.py.
 * OpenRLHF 0.11, utils/agent.py, `SingleTurnAgentExecutor`.
 
 One thing differs: a failure is never a number. verifiers pays 0 for an exception, verl's batch manager does, too.
@@ -232,7 +232,7 @@ _VERIFIERS_GROUP = _Call(trainer="verifiers", values=_plural({**_VERIFIERS, "sta
 _OPENRLHF_CALL = _Call(
     trainer="OpenRLHF",
     values={
-        "queries": lambda rollout: rollout.prompt_text + rollout.response,
+        "queries": lambda rollout: rollout.extra.get("query", rollout.prompt_text + rollout.response),
         "prompts": lambda rollout: rollout.prompt_text,
         "labels": lambda rollout: rollout.ground_truth,
     },
