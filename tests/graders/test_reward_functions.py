@@ -533,6 +533,9 @@ def test_fields_map_parameters() -> None:
     }
     (result,) = runner.run_sync([Rollout(response="42", ground_truth="42")])
     assert result.grades["trl"] == Abstained("extra.gold.0 is not there")
+    kept = from_function(verl_kwargs, fields={"method": "extra.method"})
+    members = [Rollout(response="", extra={"level": 3, **more}) for more in ({}, {"method": "loose"})]
+    assert [r.reward for r in GradingRunner({"f": kept}).run_sync(members)] == [1.0, 0.0]
 
 
 class Callable_:
@@ -661,7 +664,7 @@ def test_settings_of_functions_in_a_file(tmp_path: Path, spec: str, reward: floa
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("'HERE:odd'", r"graders.f: odd\(text: 'str', gold: 'str'\) is a reward function of no known kind"),
+        ("'HERE:odd'", r"graders.f: odd\(text, gold\) is a reward function of no known kind"),
         ("{use: 'HERE:exact', wieght: 1}", "graders.f: there is no parameter 'wieght'"),
         ("{use: 'HERE:scaled', scale: big}", "graders.f.scale: expected a number"),
         ("{use: 'HERE:scaled', timeout_s: soon}", "graders.f.timeout_s: expected a number"),

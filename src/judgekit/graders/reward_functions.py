@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from msgspec import Struct
@@ -70,7 +70,7 @@ def from_function(
     if signature is not None and signature not in get_args(Signature):
         known = ", ".join(get_args(Signature))
         raise ConfigError(
-            f"signature is one of {known}, not {signature!r}{did_you_mean(str(signature), known)}"
+            f"signature is one of {known}, not {signature!r}{did_you_mean(str(signature), get_args(Signature))}"
         )
     found = signature or signature_of(function, fields or {})
     if found is None:
@@ -102,14 +102,7 @@ def signature_of(function: Callable[..., Any], fields: Mapping[str, str] | None 
     for signature, marks in _MARKS:
         if names.keys() & marks:
             return signature
-    if names.keys() & {
-        "prompts",
-        "completions",
-        "completion_ids",
-        "trainer_state",
-        "log_extra",
-        "log_metric",
-    }:
+    if names.keys() & _TRL_NAMES:
         # AReaL's functions have one prompt, and one text called completions
         return None if names.keys() & {"prompt", "prompt_ids"} else "trl"
     required = [name for name, one in names.items() if one.default is one.empty and one.kind not in _REST]
@@ -125,6 +118,9 @@ _MARKS: tuple[tuple[Signature, frozenset[str]], ...] = (
     ("verifiers", frozenset(("completion", "state", "states", "answers", "infos", "tasks"))),
 )
 """Names of parameters that only the functions of one trainer have, in the order in which they count."""
+_TRL_NAMES = frozenset(
+    ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
+)
 _REST = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
@@ -367,34 +363,36 @@ def _arguments(
             raise ConfigError(
                 f"grader {name!r}: fields names {field!r}, which is not a parameter of the function"
             )
+    reads: dict[str, Callable[[Rollout], Any]] = {
+        field: functools.partial(_at, path=path) for field, path in fields.items()
+    }
     if by_place:
-        return lambda rollout: _filled(rollout, call.values, fields, ())
-    known: dict[str, Callable[[Rollout], Any]] = {}
-    columns: list[tuple[str, bool]] = []
+        return lambda rollout: _filled(rollout, {**call.values, **reads}, frozenset())
     for parameter in parameters.values():
-        optional = parameter.default is not parameter.empty
+        key = parameter.name
         if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise ConfigError(f"grader {name!r}: the parameter {parameter.name!r} must be passable by name")
-        if parameter.kind in _REST or parameter.name in fields or (call.logs and parameter.name in _LOGGERS):
+            raise ConfigError(f"grader {name!r}: the parameter {key!r} must be passable by name")
+        if parameter.kind in _REST or key in reads or (call.logs and key in _LOGGERS):
             continue
-        if parameter.name in call.values:
-            known[parameter.name] = call.values[parameter.name]
-        elif call.columns and parameter.name not in _OF_TRAINER:
-            columns.append((parameter.name, optional))
-        elif not optional:
+        if key in call.values:
+            reads[key] = call.values[key]
+        elif call.columns and key not in _OF_TRAINER:
+            reads[key] = functools.partial(_column, name=key)
+        elif parameter.default is parameter.empty:
             raise ConfigError(
-                f"grader {name!r}: {described(function)} needs {parameter.name!r}, which only {call.trainer} has: give it a "
-                f"default, bind it with functools.partial, or set its path: fields={{{parameter.name!r}: 'extra.…'}}"
+                f"grader {name!r}: {described(function)} needs {key!r}, which only {call.trainer} has: give it a default, bind "
+                f"it with functools.partial, or set its path: fields={{{key!r}: 'extra.…'}}"
             )
     if takes_all:
-        known = {**call.values, **known}
-        known = {name: read for name, read in known.items() if name not in fields}
+        reads = {**call.values, **reads}
+    optional = frozenset(key for key, one in parameters.items() if one.default is not one.empty)
+    rest = takes_all and call.columns
 
     def bind(rollout: Rollout) -> dict[str, Any] | Abstained:
-        filled = _filled(rollout, known, fields, columns)
-        if takes_all and call.columns and isinstance(filled, dict):
-            bound = {key: value for key, value in _columns(rollout).items() if key not in _NOT_COLUMNS}
-            return {**bound, **filled}
+        filled = _filled(rollout, reads, optional)
+        if rest and isinstance(filled, dict):
+            columns = _columns(rollout)
+            return {key: columns[key] for key in columns if key not in _NOT_COLUMNS} | filled
         return filled
 
     return bind
@@ -402,27 +400,25 @@ def _arguments(
 
 _OF_TRAINER = frozenset(("trainer_state", "environments", "parser"))
 """Parameters that only a running trainer fills."""
-_NOT_COLUMNS = frozenset(("prompt", "completion", "log_extra", "log_metric"))
+_NOT_COLUMNS = frozenset(("prompt", "completion", *_LOGGERS))
+
+
+def _at(rollout: Rollout, path: str) -> Any:
+    return look_up(rollout, path)
 
 
 def _filled(
-    rollout: Rollout,
-    known: Mapping[str, Callable[[Rollout], Any]],
-    fields: Mapping[str, str],
-    columns: Sequence[tuple[str, bool]],
+    rollout: Rollout, reads: Mapping[str, Callable[[Rollout], Any]], optional: Collection[str]
 ) -> dict[str, Any] | Abstained:
+    """Return each parameter's value. One that is not there keeps its default, if it is *optional*."""
     bound = {}
-    for name, read in known.items():
-        bound[name] = look_up(rollout, fields[name]) if name in fields else read(rollout)
-    for name, path in fields.items():
-        bound[name] = look_up(rollout, path)
-    for name, optional in columns:
-        value = _column(rollout, name)
-        if value is not _NOTHING or not optional:
+    for name, read in reads.items():
+        value = read(rollout)
+        if value is not _NOTHING:
             bound[name] = value
-    for name, value in bound.items():
-        if value is _NOTHING:
-            return Abstained(f"{fields.get(name, f'the column {name!r}')} is not there")
+        elif name not in optional:
+            path = read.keywords.get("path") if isinstance(read, functools.partial) else None
+            return Abstained(f"{path or f'the column {name!r}'} is not there")
     return bound
 
 
@@ -487,8 +483,11 @@ def _then(value: Any, read: Callable[[Any], Any]) -> Any:
 
 
 def described(function: Callable[..., Any]) -> str:
-    """Return a function as its user wrote it, such as `score(text, gold)`."""
-    return f"{_name(function)}({', '.join(map(str, _parameters(function).values()))})"
+    """Return a function with the parameters that it needs, such as `score(text, gold, …)`."""
+    parameters = _parameters(function).values()
+    needed = [one for one in parameters if one.default is one.empty]
+    shown = [str(one.replace(annotation=one.empty)) for one in needed]
+    return f"{_name(function)}({', '.join([*shown, *['…'] * (len(needed) < len(parameters))])})"
 
 
 def _name(function: Any) -> str:
