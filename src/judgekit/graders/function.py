@@ -306,7 +306,8 @@ def _binder(
         if parameter.kind in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL):
             raise ConfigError(
                 f"grader {name!r}: a function with {parameter} does not show what it reads: name the fields, such "
-                "as def f(response, ground_truth), or take the whole rollout, def f(rollout)"
+                "as def f(response, ground_truth), or take the whole rollout, def f(rollout); one that was written for a "
+                "trainer goes to judgekit.from_function"
             )
     for parameter in parameters:
         optional = parameter.default is not inspect.Parameter.empty
