@@ -450,8 +450,8 @@ def test_a_missing_file_is_named_where_it_was_looked_for(tmp_path: Path) -> None
         ),
         (
             "jk_plain",
-            "def polite(response): return 1",
-            "decorate the function with @judgekit.grader|parameter 'response' is missing",
+            "def polite(text): return 1",
+            r"graders.a: polite\(text\) is a reward function of no known kind: name its parameters",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -44,6 +45,32 @@ def test_the_readmes_reward_passes_lint(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _functions_and_files() -> list[tuple[str, str]]:
+    """The pairs of docs/migration.md: a user's functions, and the reward.yaml beside them."""
+    text = (ROOT / "docs" / "migration.md").read_text()
+    return re.findall(r"```python\n((?:(?!```).)*?)```(?:(?!```).)*?```yaml\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_functions_that_users_have_are_graders_as_the_page_says(number: int, tmp_path: Path) -> None:
+    pairs = _functions_and_files()
+    assert len(pairs) == 5
+    functions, file = pairs[number]
+    (tmp_path / "my_rewards.py").write_text(functions)
+    (tmp_path / "reward.yaml").write_text(file)
+    question = [{"role": "user", "content": "6*7?"}]
+    rows = [
+        {"prompt": question, "group": "a", "response": text, "ground_truth": "42", "extra": {"answer": "42"}}
+        for text in ("It is 42", "It is 41 or 43")
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    grade = [sys.executable, "-m", "judgekit", "grade", "reward.yaml", "rows.jsonl", "--out", "out.jsonl"]
+    done = subprocess.run(grade, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    right, wrong = (json.loads(line)["reward"] for line in (tmp_path / "out.jsonl").read_text().splitlines())
+    assert right > wrong
 
 
 def test_links_lead_somewhere() -> None:

@@ -163,6 +163,8 @@ What `import judgekit` gives, and the modules that one imports by name.
     options:
       heading_level: 2
 
+::: judgekit.from_function
+
 ::: judgekit.judges.base
     options:
       heading_level: 2

@@ -20,6 +20,7 @@ from judgekit.errors import (
 from judgekit.execution.limits import Retry
 from judgekit.graders.function import Mapped, grader, group_grader
 from judgekit.graders.protocol import Grader, GroupGrader
+from judgekit.graders.reward_functions import from_function
 from judgekit.ledger.reader import read_ledger
 from judgekit.ledger.writer import Ledger
 from judgekit.reward.nodes import Clip, Const, Fallback, Gate, Max, Min, Product, Score, Switch, Weighted
@@ -66,6 +67,7 @@ __all__ = [
     "VerdictError",
     "Weighted",
     "__version__",
+    "from_function",
     "grader",
     "group_by_prompt",
     "group_grader",

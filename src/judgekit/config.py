@@ -11,7 +11,9 @@
     runner: {timeout_s: 30, missing_reward: neutral}
 
 `use` names a grader of judgekit or of a plug-in (entry-point group `judgekit.graders`), or one of yours as
-`module:object`; modules beside the file can be imported. Its other keys are the grader's parameters. `fields`
+`module:object`; modules beside the file can be imported. Its other keys are the grader's parameters. A reward function
+that was written for TRL, verl, verifiers or OpenRLHF is a grader as it stands: see `from_function`, whose options are its
+keys, with the function's own parameters beside them. `fields`
 renames rollout fields for graders that cannot do so themselves. The keys of `runner` and `ledger` are the
 parameters of `GradingRunner` and `Ledger`, with the same defaults.
 
@@ -23,6 +25,7 @@ unknown name is an error that suggests the nearest known one. Paths are relative
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -47,6 +50,7 @@ from judgekit.errors import ConfigError, did_you_mean
 from judgekit.graders.function import Mapped
 from judgekit.graders.protocol import AnyGrader, Grader, check_grader
 from judgekit.graders.registry import GRADERS
+from judgekit.graders.reward_functions import described, from_function, signature_of
 from judgekit.judges.asking.verdict import VerdictFormat
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.engines.reward_models import RewardModel
@@ -227,6 +231,8 @@ class _Parts:
         if "use" not in options:
             raise ConfigError(f"{where}: say which grader it is with 'use', such as use: final_answer")
         found = self.find(options.pop("use"), GRADERS, "judgekit.graders", where)
+        if _is_reward_function(found, options, where):
+            return self._reward_function(name, found, options, where)
         fields: Any = None
         if inspect.isclass(found) or inspect.isfunction(found):
             parameters = _parameters(found, where)
@@ -245,6 +251,24 @@ class _Parts:
         return (
             made if fields is None else Mapped(made, _checked(fields, Mapping[str, str], f"{where}.fields"))
         )
+
+    def _reward_function(
+        self, name: str, function: Callable[..., Any], options: Mapping[str, Any], where: str
+    ) -> AnyGrader:
+        """Make a grader of a reward function. Options that `from_function` does not have are the function's own."""
+        ours, parameters = inspect.signature(from_function).parameters, _parameters(function, where)
+        own = {key: value for key, value in options.items() if key not in ours and key in parameters}
+        rest = {key: value for key, value in options.items() if key not in own}
+        arguments = self.arguments(from_function, {"name": name, **rest}, where)
+        hints = hints_of(function)
+        bound = {
+            key: self.argument(key, value, hints.get(key, Any), f"{where}.{key}")
+            for key, value in own.items()
+        }
+        try:
+            return from_function(functools.partial(function, **bound) if bound else function, **arguments)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
 
     def judge(self, name: str, spec: Mapping[str, Any]) -> Stack | RewardModelStack:
         where = f"judges.{name}"
@@ -406,6 +430,39 @@ class _Parts:
             )
         except ConfigError as error:
             raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
+
+
+def _is_reward_function(found: Any, options: Mapping[str, Any], where: str) -> bool:
+    """Whether *found* is called with rollouts, and not, as a factory is, with the *options*. Raises ConfigError."""
+    if (
+        inspect.isclass(found)
+        or not callable(found)
+        or hasattr(found, "grade")
+        or hasattr(found, "grade_group")
+    ):
+        return False
+    parameters = _parameters(found, where)
+    if "signature" in options and "signature" not in parameters:
+        return True
+    needed = [
+        p.name
+        for p in parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    fields = options.get("fields")
+    if all(name in options for name in needed) and not any(
+        p.kind is p.VAR_KEYWORD for p in parameters.values()
+    ):
+        return False  # a factory that has all that it needs
+    if signature_of(found, fields if isinstance(fields, Mapping) else {}) is not None:
+        return True
+    if needed and not any(name in options for name in needed):
+        raise ConfigError(
+            f"{where}: {described(found)} is a reward function of no known kind: name its parameters as a rollout's fields, "
+            f"such as (response, ground_truth), map them, fields: {{{needed[0]}: response}}, or write signature: trl | verl | "
+            "verifiers | openrlhf (if it makes a grader, its parameters go here)"
+        )
+    return False
 
 
 def _parameters(make: Any, where: str) -> Mapping[str, inspect.Parameter]:

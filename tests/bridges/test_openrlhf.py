@@ -49,3 +49,24 @@ def test_it_is_loaded_from_a_file_and_pays(reward: Path, tmp_path: Path) -> None
         assert (made["reward"], made["scores"]) == (paid, paid)
         assert made["extra_logs"]["judgekit_flaky_missing"] == 0.0
     assert execute(file, "broken")["reward"] is None  # OpenRLHF's driver ends there: it pays nothing instead
+
+
+THEIRS = """
+import torch
+
+def reward_func(queries, prompts, labels, **kwargs):
+    rewards = [len(q) / 7 + (label in q[len(p):]) * 0.1 for q, p, label in zip(queries, prompts, labels)]
+    return {"rewards": torch.tensor(rewards), "scores": torch.tensor(rewards) > 3, "extra_logs": {}}
+"""
+
+
+def test_a_function_of_its_own_pays_the_same_as_a_grader(reward: Path, tmp_path: Path) -> None:
+    (tmp_path / "their_openrlhf_rewards.py").write_text(THEIRS)
+    reward.write_text(
+        "graders: {mine: {use: 'their_openrlhf_rewards:reward_func'}}\nrunner: {missing_reward: raise}\n"
+    )
+    bridged = tmp_path / "reward.py"
+    bridged.write_text("from judgekit.bridges.openrlhf import reward_func\n")
+    for text in ("#### 4", "#### 5", ""):
+        theirs = execute(tmp_path / "their_openrlhf_rewards.py", text)["reward"]
+        assert execute(bridged, text)["reward"] == theirs.item()

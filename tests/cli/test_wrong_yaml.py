@@ -57,7 +57,7 @@ GRADERS = [
     ("'../mine:x'", "'../mine:x' is not module:object"),
     ("'nomodule:x'", "cannot import nomodule (ModuleNotFoundError: No module named 'nomodule')"),
     ("'json:dump_all'", "json has no 'dump_all'; did you mean 'dump'?"),
-    ("'json:dumps'", "graders.a: the parameter 'obj' is missing"),
+    ("'json:dumps'", "graders.a: dumps(obj, **kw, …) is a reward function of no known kind: name its parameters as"),
     ("'os:sep'", "grader 'a': str has neither grade() nor grade_group()"),
     ("'mine:unfinished'", "cannot import mine (SyntaxError: '(' was never closed (mine.py, line 1))"),
     ("'mine_too:x'", "cannot import mine_too (ValueError: a fault of the user's own)"),

@@ -27,7 +27,9 @@ def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence
     if len(queries) != 1:
         raise DataError(f"OpenRLHF hands over one sample a call, not {len(queries)}")
     ((query, prompt, label),) = zip(queries, prompts, labels, strict=True)
-    rollout = Rollout(prompt=prompt, response=response_of(query, prompt), ground_truth=label)
+    response = response_of(query, prompt)
+    # functions written for OpenRLHF get the whole text, with its special tokens
+    rollout = Rollout(prompt=prompt, response=response, ground_truth=label, extra={"query": query})
     (result,) = bridge(reward_file(), grouped=False).grade_sync([rollout])
     paid = value(result)
     # numbers only, and the same keys for every sample: a score that is missing has no place here

@@ -19,7 +19,7 @@ from judgekit.types import _NOTHING, Abstained, Rollout, look_up
 logger = logging.getLogger("judgekit")
 
 
-class _OfFunction:
+class OfFunction:
     """What graders made of a function have in common. Checked at construction; raises ConfigError."""
 
     def __init__(
@@ -54,11 +54,15 @@ class _OfFunction:
         }
         self.__module__ = function.__module__
         self.__doc__ = function.__doc__
-        self._bind = _binder(function, self.name, dict(fields or {}), self._whole)
+        self._bind = self._binder(dict(fields or {}))
         self._set_up(
             inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
         )
         check_grader(self.name, self)
+
+    def _binder(self, fields: dict[str, str]) -> Callable[[Rollout], Any]:
+        """Return a function that finds the arguments in a rollout, or abstains."""
+        return _binder(self.function, self.name, fields, self._whole)
 
     def _whole(self, parameters: Sequence[str]) -> str:
         """Return the name of the parameter that gets all fields at once."""
@@ -66,6 +70,11 @@ class _OfFunction:
 
     def _set_up(self, is_async: bool) -> None:
         raise NotImplementedError
+
+    @property
+    def breakable(self) -> bool:
+        """Whether a rollout can be blamed for a failure: only for that of a worker process."""
+        return self.where == "process"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The plain function."""
@@ -83,13 +92,11 @@ class _OfFunction:
         return f"<grader {self.name}>"
 
 
-def _of_function(
-    kind: type[_OfFunction], function: Callable[..., Any], options: dict[str, Any]
-) -> _OfFunction:
+def _of_function(kind: type[OfFunction], function: Callable[..., Any], options: dict[str, Any]) -> OfFunction:
     return kind(function, **options)
 
 
-class FunctionGrader(_OfFunction):
+class FunctionGrader(OfFunction):
     """A pointwise grader made of a function by `@grader`."""
 
     def _set_up(self, is_async: bool) -> None:
@@ -104,11 +111,11 @@ class FunctionGrader(_OfFunction):
         return bound if isinstance(bound, Abstained) else await self.function(**bound)
 
 
-class GroupFunctionGrader(_OfFunction):
+class GroupFunctionGrader(OfFunction):
     """A group grader made of a function by `@group_grader`."""
 
     def _whole(self, parameters: Sequence[str]) -> str:
-        alone = len(parameters) == 1 and parameters[0] not in _FIELDS
+        alone = len(parameters) == 1 and parameters[0] not in FIELDS
         return parameters[0] if alone else "rollouts"
 
     def _set_up(self, is_async: bool) -> None:
@@ -251,7 +258,7 @@ class Mapped:
     async def _grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Any]:
         mapped = [self._map(rollout) for rollout in rollouts]
         members = [m for m in mapped if isinstance(m, Rollout)]
-        if len(members) < 2:
+        if len(members) < (1 if getattr(self.inner, "grades_alone", False) else 2):
             return [m if isinstance(m, Abstained) else _ALONE for m in mapped]
         grades = self.inner.grade_group(members)
         left = iter(per_member(await grades if hasattr(grades, "__await__") else grades, len(members)))
@@ -274,7 +281,7 @@ def _warn_once(text: str) -> None:
     logger.warning(text)
 
 
-_FIELDS = frozenset({*Rollout.__struct_fields__, "prompt_text"})
+FIELDS = frozenset({*Rollout.__struct_fields__, "prompt_text"})
 """Names that a function's parameters may have."""
 
 
@@ -299,7 +306,8 @@ def _binder(
         if parameter.kind in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL):
             raise ConfigError(
                 f"grader {name!r}: a function with {parameter} does not show what it reads: name the fields, such "
-                "as def f(response, ground_truth), or take the whole rollout, def f(rollout)"
+                "as def f(response, ground_truth), or take the whole rollout, def f(rollout); one that was written for a "
+                "trainer goes to judgekit.from_function"
             )
     for parameter in parameters:
         optional = parameter.default is not inspect.Parameter.empty
@@ -309,11 +317,11 @@ def _binder(
             paths.append((parameter.name, fields.pop(parameter.name), optional))
         elif parameter.name == whole_is:
             whole.append(parameter.name)
-        elif parameter.name in _FIELDS:
+        elif parameter.name in FIELDS:
             plain.append(parameter.name)
-        elif not optional or get_close_matches(parameter.name, _FIELDS, n=1, cutoff=0.82):
+        elif not optional or get_close_matches(parameter.name, FIELDS, n=1, cutoff=0.82):
             raise ConfigError(
-                f"grader {name!r}: a rollout has no field {parameter.name!r}{did_you_mean(parameter.name, _FIELDS)} "
+                f"grader {name!r}: a rollout has no field {parameter.name!r}{did_you_mean(parameter.name, FIELDS)} "
                 f"(or set its path: fields={{{parameter.name!r}: 'extra.{parameter.name}'}})"
             )
         elif parameter.kind is not inspect.Parameter.KEYWORD_ONLY:

@@ -45,7 +45,8 @@ class Grader(Protocol):
 class GroupGrader(Protocol):
     """Grades the rollouts of one prompt together.
 
-    Never called for a group of one, for which the runner abstains.
+    Never called for a group of one, for which the runner abstains; unless it has `grades_alone = True`, because it
+    grades several at once, and does not compare them.
     """
 
     name: str
@@ -197,7 +198,11 @@ def check_grader(name: str, given: Any) -> None:
     if inspect.isclass(given):
         raise ConfigError(f"grader {name!r}: {given.__name__} is a class; call it: {given.__name__}()")
     if not (callable(getattr(given, "grade", None)) or callable(getattr(given, "grade_group", None))):
-        hint = "; decorate the function with @judgekit.grader" if callable(given) else ""
+        hint = (
+            "; decorate the function with @judgekit.grader, or wrap it in judgekit.from_function"
+            if callable(given)
+            else ""
+        )
         raise ConfigError(
             f"grader {name!r}: {type(given).__name__} has neither grade() nor grade_group(){hint}"
         )

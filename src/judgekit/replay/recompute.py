@@ -201,6 +201,8 @@ _LINES = 10_000
 class _Recorded:
     """A grader that returns the ledger's grade."""
 
+    breakable = False  # the run that wrote the ledger has asked
+
     def __init__(self, name: str, version: str, score_range: Range) -> None:
         self.name = name
         self.version = version

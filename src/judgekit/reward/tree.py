@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -38,12 +38,15 @@ class Problem(NamedTuple):
 class RewardTree:
     """A reward tree bound to its graders.
 
-    *ranges*: the score range of every grade, by name. Construction raises ConfigError for the errors that `lint`
+    *ranges*: the score range of every grade, by name. *unbreakable*: grades whose failure is never the rollout's fault. Construction raises ConfigError for the errors that `lint`
     finds. Its warnings are in `warnings`, and the runner logs them.
     """
 
-    def __init__(self, root: Node, ranges: Mapping[str, Range]) -> None:
+    def __init__(
+        self, root: Node, ranges: Mapping[str, Range], unbreakable: Collection[str] = frozenset()
+    ) -> None:
         self.root = root
+        self._unbreakable = unbreakable
         self.ranges = dict(ranges)
         self.names = score_names(root)
         self._lows = {name: low for name, (low, _) in ranges.items()}
@@ -107,10 +110,12 @@ class RewardTree:
         ]
         for node in walk(self.root):
             match node:
-                case Score(name=name, if_broken=None) if not math.isfinite(self.ranges.get(name, (0, 0))[0]):
+                case Score(name=name, if_broken=None) if (
+                    not math.isfinite(self.ranges.get(name, (0, 0))[0]) and name not in self._unbreakable
+                ):
                     text = (
                         f"{name!r} has no lowest score, so the reward must say what a rollout that breaks it is "
-                        f"paid: Score({name!r}, if_broken=…)"
+                        f"paid: Score({name!r}, if_broken=…); or give the grader a score_range"
                     )
                     problems.append(Problem(text, True))
                 case Gate():

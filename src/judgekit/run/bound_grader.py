@@ -37,6 +37,10 @@ class BoundGrader:
         self.grader = grader
         self.compares = is_group_grader(grader)
         """Whether it grades the rollouts of a group together. Its calls get a list of rollouts."""
+        self.grades_alone = bool(getattr(grader, "grades_alone", False))
+        """Whether its calls may get a single rollout, although it compares."""
+        self.breakable = bool(getattr(grader, "breakable", True))
+        """Whether a failure of its can be the rollout's fault."""
         self.call: Callable[..., Any] = grader.grade_group if self.compares else grader.grade
         if where is not None:
             self.where: Where = where

@@ -100,7 +100,8 @@ class GradingRunner:
             root = Weighted(reward)
         else:
             root = as_node(reward)
-        tree = RewardTree(root, ranges)
+        unbreakable = {key for grader in bound if not grader.breakable for key in grader.keys}
+        tree = RewardTree(root, ranges, unbreakable)
         for problem in tree.warnings:
             logger.warning("reward: %s", problem)
         metrics = Metrics(tree.bounds(), signals)

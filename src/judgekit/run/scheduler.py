@@ -446,7 +446,7 @@ class Run:
         """Have members compared: those that still need it, for which no grade has come since that decides otherwise."""
         members = [state for state in asking if not self.tree.lazy or self._wants(state, grader)]
         values: Sequence[Any] | None = ()
-        if len(members) == 1:
+        if len(members) == 1 and not grader.grades_alone:
             one = (
                 "the group has one member" if group.size == 1 else "one member of the group was to be graded"
             )

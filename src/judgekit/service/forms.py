@@ -83,7 +83,8 @@ class OpenRLHF:
             )
         for token in strip:
             response = response.replace(token, "")
-        return rollout_at({"prompt": prompt, "response": response, "ground_truth": label}, place)
+        row = {"prompt": prompt, "response": response, "ground_truth": label, "extra": {"query": text}}
+        return rollout_at(row, place)
 
     def write(self, asked: Asked, results: Sequence[RewardResult]) -> bytes:
         rewards = [require_reward(result) for result in results]

@@ -133,7 +133,7 @@ def _from_object(target: GradingRunner | str | None) -> GradingRunner:
 def _check_alone(runner: GradingRunner, grouping_hint: str, can_exclude: bool) -> None:
     """Raise ConfigError if the runner needs groups, since rollouts come one at a time."""
     for name, grader in runner.graders.items():
-        if hasattr(grader, "grade_group"):
+        if hasattr(grader, "grade_group") and not getattr(grader, "grades_alone", False):
             raise ConfigError(
                 f"{name!r} grades the rollouts of a prompt together, and here they come one at a time: {grouping_hint}"
             )

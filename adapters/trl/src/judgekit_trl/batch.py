@@ -94,13 +94,15 @@ def rollout(
     *,
     truths: Sequence[str],
     tokens: Sequence[int] | None,
+    keeps_tokens: bool = False,
     group: str,
     id: str,
 ) -> Rollout:
     """Make a rollout of one row. *prompt*, *completion*: both text, or both lists of messages.
 
     *truths*: the row's columns that may hold the reference. *tokens*: of the completion; with tools in it, TRL
-    counts their answers' tokens too, so that the policy's are not known.
+    counts their answers' tokens too, so that the policy's are not known. *keeps_tokens*: whether a grader reads the tokens
+    themselves, as the column `completion_ids`.
     """
     turns = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
     alone = all(turn.get("role") == "assistant" for turn in turns)
@@ -112,4 +114,5 @@ def rollout(
         id=id,
         response_tokens=len(tokens) if tokens is not None and alone else None,
         truths=truths,
+        fields={"completion_ids": tokens} if keeps_tokens and tokens is not None else None,
     )

@@ -95,6 +95,7 @@ class RewardFunction:
         tags = _tags(given.get("trainer_state"), place is None or place.training)
         columns = columns_of(given, len(prompts))
         truths = truth_columns(self._ground_truth, columns)
+        keeps_tokens = any(getattr(one, "reads_tokens", False) for one in self._runner.graders.values())
         rollouts = [
             rollout(
                 {name: values[i] for name, values in columns.items()},
@@ -102,6 +103,7 @@ class RewardFunction:
                 completions[i],
                 truths=truths,
                 tokens=completion_ids[i] if completion_ids is not None else None,
+                keeps_tokens=keeps_tokens,
                 group=str(number),
                 id=f"{number}_{i}",
             )
@@ -119,7 +121,8 @@ class RewardFunction:
         if others > 0 and self._hosted.exclude:
             raise ConfigError(
                 "beside another reward function (or an environment's get_reward) TRL adds a missing reward up as 0: make the "
-                "others graders of reward.yaml (functions decorated with judgekit.grader), or write missing_reward: neutral, a number or raise"
+                'others graders of reward.yaml, as they stand (use: "module:function"), or write missing_reward: neutral, a '
+                "number or raise"
             )
 
     def _count(

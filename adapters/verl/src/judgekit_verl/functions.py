@@ -7,10 +7,12 @@ and returns results in any order, matched by `original_index`. Functions written
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -171,6 +173,34 @@ def reward_function(given: Any) -> RewardFunction | None:
         (given, *given.args) if isinstance(given, partial) else (given,)
     )  # verl binds the object first
     return next((one for one in candidates if callable(getattr(one, "compute_batch_scores", None))), None)
+
+
+def check_unused(given: Any) -> None:
+    """Raise ConfigError if verl loaded a `custom_reward_function` that nobody would call.
+
+    *given*: what verl hands over: its own function where the user named none. judgekit's `compute_score` may stand there,
+    because verl wants a path for the judge that it hosts.
+    """
+    if isinstance(given, partial) and given.args:
+        function = given.args[0]
+    elif getattr(given, "__name__", "") == "wrapped_fn":  # 0.4
+        function = inspect.getclosurevars(given).nonlocals.get("raw_fn")
+    else:
+        function = given
+    module = str(getattr(function, "__module__", ""))
+    file = Path(getattr(getattr(function, "__code__", None), "co_filename", ""))
+    if module.startswith("judgekit_verl") or file.parent == Path(__file__).parent:
+        return
+    if function is given and (not callable(given) or module.startswith(("verl.", "functools"))):
+        return
+    if module.startswith("custom_module"):  # verl's name for a file
+        module = file.stem
+    name = f"{module}:{getattr(function, '__qualname__', type(function).__name__)}"
+    raise ConfigError(
+        f"custom_reward_function is {name}, which nobody would call, because judgekit grades with reward.yaml: make it a "
+        f'grader there, as it stands (graders: {{mine: {{use: "{name}"}}}}; modules beside the file can be imported), '
+        "and take custom_reward_function out of the command"
+    )
 
 
 def checked(results: Sequence[Any], count: int, who: Any) -> list[Any]:

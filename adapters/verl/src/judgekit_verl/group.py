@@ -24,7 +24,7 @@ from judgekit import ConfigError
 from judgekit.trainers import HostedRunner
 from judgekit_verl import estimators
 from judgekit_verl.estimators import LeftOut
-from judgekit_verl.functions import reward_function
+from judgekit_verl.functions import check_unused, reward_function
 from judgekit_verl.manager import GROUP, has_hook
 from judgekit_verl.sessions import GroupWorker, group_worker_v1, rollouts_of_a_step
 from judgekit_verl.settings import check_asked, settings
@@ -46,7 +46,9 @@ class _Driver:
         check_asked(config)
         self.config = config
         self.hosted: HostedRunner | None = None
-        if reward_function(_custom_function(config)) is None:
+        given = _custom_function(config)
+        if reward_function(given) is None:
+            check_unused(given)
             router = (
                 "router:0" if config.reward.reward_model.enable else None
             )  # only its presence counts here

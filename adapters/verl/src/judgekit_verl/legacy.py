@@ -17,6 +17,7 @@ from judgekit_verl.functions import (
     RewardFunction,
     RewardSample,
     RunnerFunction,
+    check_unused,
     checked,
     details_text,
     reward_function,
@@ -71,6 +72,7 @@ class JudgeKitLegacyRewardManager:
         self._given: RewardFunction | None = reward_function(compute_score)
         self._function: RewardFunction | None = self._given
         if self._given is None:
+            check_unused(compute_score)
             self._function = self._from_settings()  # report mistakes now, not after the first batch
 
     def __getstate__(self) -> dict[str, Any]:

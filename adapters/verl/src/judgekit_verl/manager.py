@@ -16,7 +16,7 @@ from judgekit import ConfigError, MissingRewardError, RewardResult, Rollout
 from judgekit.trainers import Counts, GroupCollector, figures_of
 from judgekit_verl import estimators
 from judgekit_verl.filters import add_metric, filter_metric
-from judgekit_verl.functions import group_scores, reward_function
+from judgekit_verl.functions import check_unused, group_scores, reward_function
 from judgekit_verl.samples import rollout_of_row, tags_of
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.versions import no_score, verl_version
@@ -66,7 +66,8 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
     no score (NaN before verl 0.9, which cannot log None).
 
     *compute_score*: an object with `compute_batch_scores` (see `judgekit_verl.functions`) takes the place of a
-    configuration. verl loads it from `reward.custom_reward_function`.
+    configuration. verl loads it from `reward.custom_reward_function`; another function there is an error, since it would
+    never be called: it is a grader of reward.yaml, as it stands.
 
     With `+reward.reward_kwargs.reward_manager_class_path=package.Class` it constructs that class instead, which
     unpatched verl would not load. Constructed with the arguments of earlier verl versions,
@@ -117,6 +118,7 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         self._limit = config.get("actor_rollout_ref", {}).get("rollout", {}).get("response_length")
         self._given = reward_function(compute_score)
         if self._given is None:
+            check_unused(compute_score)
             made = settings(
                 {k: v for k, v in _reward_kwargs(config).items() if k != "reward_manager_class_path"},
                 hook=self.hook,

@@ -22,6 +22,8 @@ _LEFT_OUT = (
     "dummy_tensor",
 )
 """Columns that are no part of a rollout's `extra`."""
+WHOLE = "solution_str"
+"""Entry of `extra` with the text of all turns, for functions written for verl; a response of one turn is that text."""
 _told: set[str] = set()
 
 
@@ -77,6 +79,8 @@ def rollout_of(
     turns = turns_of_tokens(
         response_ids, mask, lambda part: str(tokenizer.decode(part, skip_special_tokens=True))
     )
+    if mask is not None and 0 in mask:  # verl's own managers grade this text, with what tools wrote in it
+        fields[WHOLE] = str(tokenizer.decode(list(response_ids), skip_special_tokens=True))
     if exported := _conversation(fields.get("messages")):
         del fields["messages"]
         turns = _after(prompt, exported)

@@ -80,7 +80,8 @@ def check_asked(config: Any) -> None:
     if config.reward.reward_model.enable and not config.reward.custom_reward_function.path:
         raise ConfigError(
             "with reward.reward_model.enable=True and no reward.custom_reward_function.path, verl asks its reward "
-            "model as a classifier and never this reward manager: set the path to anything to use the model as judge"
+            "model as a classifier and never this reward manager: set the path to use the model as judge, "
+            "reward.custom_reward_function.path=pkg://judgekit_verl"
         )
 
 
@@ -94,6 +95,6 @@ def _check_judge(name: str, judge: dict[str, Any], workers: int, router: str | N
         if router is None:
             raise ConfigError(
                 f"judges.{name}: verl hosts no judge; url: {ROUTER} needs reward.reward_model.enable=True and a "
-                "reward.custom_reward_function.path (anything), or verl asks its reward model itself"
+                "reward.custom_reward_function.path=pkg://judgekit_verl, or verl asks its reward model itself"
             )
         judge["url"] = f"http://{router}"
