@@ -7,7 +7,7 @@ import os
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -24,6 +24,12 @@ from judgekit.testing import ScriptedJudge
 @grader
 def politeness(response: str) -> float:
     return float("please" in response)
+
+
+@grader
+def brevity(response: str, *, limit: int = 10, unit: Literal["characters", "words"] = "characters") -> float:
+    """The settings come after the star."""
+    return float((len(response) if unit == "characters" else len(response.split())) <= limit)
 
 
 def make_length(limit: int, *, weight: float = 1.0) -> object:
@@ -155,7 +161,7 @@ def test_without_a_reward_the_graders_count_alike(tmp_path: Path) -> None:
         ("graders: {a: {use: 'tests.test_config:politness'}}", "did you mean 'politeness'"),
         (
             "graders: {a: {use: 'tests.test_config:politeness', x: 1}}",
-            "is a finished grader and takes no parameters",
+            "has no settings .got 'x'.: its parameters after . are settings",
         ),
         ("graders: {a: {use: 'math:pi'}}", "has neither grade"),
         ("graders: {a: {use: final_answer, fields: {grund_truth: x}}}", "did you mean 'ground_truth'"),
@@ -563,3 +569,35 @@ graders:
     assert changed() == {"brief"}
     path.write_text(text.replace("soft_max: 10", f'soft_max: 10, name: "{300 * "x"}:y"'))  # no path
     assert changed() == {"brief"}
+
+
+def test_a_function_takes_its_settings_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "reward.yaml"
+    path.write_text(
+        """
+        graders:
+          ten: {use: "tests.test_config:brevity"}
+          three: {use: "tests.test_config:brevity", limit: 3}
+          words: {use: "tests.test_config:brevity", limit: 2, unit: words}
+        """
+    )
+    (result,) = load_runner(path).run_sync([Rollout(response="one two")])
+    assert [result.score(name) for name in ("ten", "three", "words")] == [1.0, 0.0, 1.0]
+    assert brevity.grade(Rollout(response="one two")) == 1.0  # the module's own is as it was
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("limits: 3", "graders.g: there is no parameter 'limits'; did you mean 'limit'?"),
+        ("limit: x", "graders.g.limit: "),
+        ("unit: lines", "graders.g.unit: "),
+        ("response: x", "graders.g: "),
+    ],
+)
+def test_a_wrong_setting_of_a_function_is_said(tmp_path: Path, options: str, says: str) -> None:
+    path = tmp_path / "reward.yaml"
+    path.write_text(f'graders: {{g: {{use: "tests.test_config:brevity", {options}}}}}')
+    with pytest.raises(ConfigError) as raised:
+        load_runner(path)
+    assert says in str(raised.value)

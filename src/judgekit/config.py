@@ -47,7 +47,7 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.graders.function import Mapped
+from judgekit.graders.function import FIELDS, Mapped, OfFunction
 from judgekit.graders.protocol import AnyGrader, Grader, check_grader
 from judgekit.graders.registry import GRADERS
 from judgekit.graders.reward_functions import described, from_function, signature_of
@@ -241,6 +241,8 @@ class _Parts:
             if "name" in parameters:
                 options.setdefault("name", name)
             made = self.call(found, options, where)
+        elif options and isinstance(found, OfFunction):
+            made = self._with_settings(found, options, where)
         elif options:
             raise ConfigError(
                 f"{where}: {found!r} is a finished grader and takes no parameters (got {next(iter(options))!r})"
@@ -269,6 +271,23 @@ class _Parts:
             return from_function(functools.partial(function, **bound) if bound else function, **arguments)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
+
+    def _with_settings(self, found: OfFunction, options: Mapping[str, Any], where: str) -> Any:
+        """Set the settings of a function that is a grader already: its parameters after `*`."""
+        parameters = _parameters(found.function, where).values()
+        settings = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in FIELDS]
+        if not settings:
+            raise ConfigError(
+                f"{where}: {found!r} has no settings (got {next(iter(options))!r}): its parameters after * are settings"
+            )
+        _check_keys(options, settings, where)
+        hints = hints_of(found.function)
+        return found.with_settings(
+            {
+                key: self.argument(key, value, hints.get(key, Any), f"{where}.{key}")
+                for key, value in options.items()
+            }
+        )
 
     def judge(self, name: str, spec: Mapping[str, Any]) -> Stack | RewardModelStack:
         where = f"judges.{name}"

@@ -389,3 +389,31 @@ def test_a_wrong_option_of_a_grader_is_said_at_construction(option: str, value: 
     made = type("Made", (Judge,), {option: value})()
     with pytest.raises(ConfigError, match=says):
         GradingRunner({"made": made})
+
+
+@pytest.mark.parametrize("annotation", [str, "str", int, "list[str]", list[str]])
+def test_a_function_that_wants_a_reference_abstains_without_one(annotation: Any) -> None:
+    def exact(response: str, ground_truth: Any) -> float:
+        return float(response == ground_truth)
+
+    exact.__annotations__["ground_truth"] = annotation
+    assert grader(exact).grade(Rollout(response="x")) == Abstained("there is no reference")
+    assert grader(exact).grade(Rollout(response="x", ground_truth="x")) == 1.0
+
+
+@pytest.mark.parametrize("annotation", [Any, "str | None", Any | None])
+def test_a_function_that_can_do_without_a_reference_is_asked(annotation: Any) -> None:
+    def exact(response: str, ground_truth: Any) -> float:
+        return float(ground_truth is None)
+
+    exact.__annotations__["ground_truth"] = annotation
+    assert grader(exact).grade(Rollout(response="x")) == 1.0
+
+
+def test_a_group_grader_that_wants_references_leaves_out_members_without() -> None:
+    @group_grader
+    def equal(ground_truth: list[str]) -> list[float]:
+        return [float(one == ground_truth[0]) for one in ground_truth]
+
+    members = [Rollout(response="x", ground_truth=given) for given in ("a", None, "b")]
+    assert list(equal.grade_group(members)) == [1.0, Abstained("there is no reference"), 0.0]

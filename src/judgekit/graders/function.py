@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, overload
+from typing import Any, Self, overload
 
 import msgspec
 
@@ -70,6 +71,12 @@ class OfFunction:
 
     def _set_up(self, is_async: bool) -> None:
         raise NotImplementedError
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        """Return this grader with other values of its function's settings: the parameters that no field fills."""
+        return type(self)(
+            functools.partial(self.function, **settings), **{**self._options, "name": self.name}
+        )
 
     @property
     def breakable(self) -> bool:
@@ -188,8 +195,9 @@ def grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
 
     Parameters are filled by name from the rollout's fields; `rollout` is the whole rollout. *fields* maps
     other parameters to dotted paths: `fields={"answer": "extra.answer", "first": "messages.0.content"}`.
-    If a path leads nowhere and the parameter has no default, the grader abstains. A parameter that no field fills
-    keeps its default: put it after `*` to show that this is intended. The function returns a number,
+    If a path leads nowhere and the parameter has no default, the grader abstains; so it does without a reference if it
+    wants one, `ground_truth: str`. A parameter that no field fills keeps its default. Put it after `*`, and it is a
+    setting: `{use: "my_rewards:brevity", limit: 300}` in reward.yaml sets it. The function returns a number,
     a bool, None (abstains) or a Grade. `grader(function, name="mine")` does the same without decorating.
     """
     if function is None:
@@ -285,23 +293,23 @@ FIELDS = frozenset({*Rollout.__struct_fields__, "prompt_text"})
 """Names that a function's parameters may have."""
 
 
-def _binder(
-    function: Callable[..., Any], name: str, fields: dict[str, str], whole_of: Callable[[Sequence[str]], str]
-) -> Callable[[Rollout], Any]:
-    """Return a function that finds *function*'s arguments in a rollout, or abstains.
+def _is_reference(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter is the reference, and annotated as one that is there: `str`, and not `str | None`."""
+    if parameter.name != "ground_truth" or parameter.default is not parameter.empty:
+        return False
+    annotation = parameter.annotation
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return bool(re.fullmatch(r"(list\[)?(str|int|float|bool|dict|list)(\[.*\])?\]?", text))
 
-    *whole_of*: returns, of the parameters' names, that of the one that is the rollout itself.
-    """
+
+def _named_parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    """Return a function's parameters. Raises ConfigError if one of them has no name to fill it by."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         raise ConfigError(
             f"grader {name!r}: cannot read the signature of {function!r}; wrap it in a def"
         ) from None
-    plain: list[str] = []
-    paths: list[tuple[str, str, bool]] = []
-    whole: list[str] = []
-    whole_is = whole_of([parameter.name for parameter in parameters if parameter.name not in fields])
     for parameter in parameters:
         if parameter.kind in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL):
             raise ConfigError(
@@ -309,10 +317,25 @@ def _binder(
                 "as def f(response, ground_truth), or take the whole rollout, def f(rollout); one that was written for a "
                 "trainer goes to judgekit.from_function"
             )
-    for parameter in parameters:
-        optional = parameter.default is not inspect.Parameter.empty
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise ConfigError(f"grader {name!r}: the parameter {parameter.name!r} must be passable by name")
+    return parameters
+
+
+def _binder(
+    function: Callable[..., Any], name: str, fields: dict[str, str], whole_of: Callable[[Sequence[str]], str]
+) -> Callable[[Rollout], Any]:
+    """Return a function that finds *function*'s arguments in a rollout, or abstains.
+
+    *whole_of*: returns, of the parameters' names, that of the one that is the rollout itself.
+    """
+    parameters = _named_parameters(function, name)
+    plain: list[str] = []
+    paths: list[tuple[str, str, bool]] = []
+    whole: list[str] = []
+    whole_is = whole_of([parameter.name for parameter in parameters if parameter.name not in fields])
+    for parameter in parameters:
+        optional = parameter.default is not inspect.Parameter.empty
         if parameter.name in fields:
             paths.append((parameter.name, fields.pop(parameter.name), optional))
         elif parameter.name == whole_is:
@@ -335,7 +358,11 @@ def _binder(
             f"grader {name!r}: fields names {next(iter(fields))!r}, which is not a parameter of the function"
         )
 
+    needs_reference = "ground_truth" in plain and any(map(_is_reference, parameters))
+
     def bind(rollout: Rollout) -> dict[str, Any] | Abstained:
+        if needs_reference and rollout.ground_truth is None:
+            return Abstained("there is no reference")
         bound = {field: getattr(rollout, field) for field in plain}
         for field in whole:
             bound[field] = rollout
