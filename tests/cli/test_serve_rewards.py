@@ -68,7 +68,7 @@ class Served:
             line.makefile("rb") as answer,
         ):
             head = (
-                f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(sent)}\r\n\r\n"
+                f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(sent)}\r\n\r\n"
             )
             line.sendall((head + sent).encode())
             first, _, rest = answer.read().partition(b"\r\n")
