@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from judgekit.cli.init import JUDGES, NEXT, TASKS, needs_judge, reward_yaml
+from judgekit import Rollout
+from judgekit.cli.init import JUDGES, NEXT, SYNONYMS, TASKS, needs_judge, reward_yaml
 from judgekit.config import load_runner
 
 from .command import refused, run
@@ -52,6 +54,54 @@ def test_it_writes_what_then_grades(files: Path) -> None:
     assert (files / "ledger.jsonl").exists()
 
 
+SEARCH = {"type": "function", "function": {"name": "search", "arguments": '{"query": "x"}'}}
+ROWS = {
+    "maths": Rollout(prompt="144 / 2?", response=r"It is $\boxed{\frac{144}{2}}$.", ground_truth="72"),
+    "answer": Rollout(prompt="144 / 2?", response="The answer is 72.", ground_truth="72"),
+    "code": Rollout(
+        prompt="Add one.",
+        response="```python\nprint(int(input()) + 1)\n```",
+        ground_truth=[{"input": "1", "output": "2"}],
+    ),
+    "tools": Rollout(
+        prompt="Find x.",
+        response="Done.",
+        messages=[{"role": "assistant", "content": None, "tool_calls": [SEARCH]}],
+        ground_truth=[{"name": "search", "arguments": {"query": "x"}}],
+    ),
+    "instructions": Rollout(
+        prompt="Write a line without a comma.",
+        response="no comma here",
+        extra={"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
+    ),
+    "open": Rollout(prompt="Write a line.", response="A line."),
+}
+
+
+@pytest.mark.parametrize(
+    ("task", "judge"), [(t, j) for t in TASKS for j in ("none", "http") if j != "none" or not needs_judge(t)]
+)
+def test_every_reward_scores_a_row_of_its_task(tmp_path: Path, task: str, judge: str) -> None:
+    """A good row gets nearly everything, and nothing is missing."""
+    path = tmp_path / "reward.yaml"
+    text = reward_yaml(task, judge, "org/model", "http://127.0.0.1:8000/v1")
+    scripted = '{engine: "judgekit.testing:ScriptedJudge", script: {"0": 0.1, "1": 0.9}}'
+    path.write_text(re.sub(r"main: \{.*\}", f"main: {scripted}", text))
+    (result,) = load_runner(path).run_sync([ROWS[task]])
+    assert result.missing == ()
+    assert result.reward == pytest.approx(
+        0.96 if judge == "http" and task != "open" else 0.9 if judge == "http" else 1.0
+    )
+
+
+@pytest.mark.parametrize("name", SYNONYMS)
+def test_a_task_has_several_names(tmp_path: Path, name: str) -> None:
+    assert run(tmp_path, "init", "--task", name, "--judge", "http").returncode == 0
+    (tmp_path / "mine").write_text((tmp_path / "reward.yaml").read_text())
+    assert run(tmp_path, "init", "--task", SYNONYMS[name], "--judge", "http", "--force").returncode == 0
+    assert (tmp_path / "reward.yaml").read_text() == (tmp_path / "mine").read_text()
+
+
 def test_a_request_without_a_right_answer_goes_to_a_judge(tmp_path: Path) -> None:
     assert run(tmp_path, "init", "--task", "open").returncode == 0
     assert load_runner(tmp_path / "reward.yaml").graders.keys() == {"brief", "judge"}
@@ -60,7 +110,10 @@ def test_a_request_without_a_right_answer_goes_to_a_judge(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("--task", "poetry"), "--task: there is no 'poetry'; there are maths, answer, code, open"),
+        (
+            ("--task", "poetry"),
+            "--task: there is no 'poetry'; there are maths, answer, code, tools, instructions, open",
+        ),
         (("--judge", "oracle"), "--judge: there is no 'oracle'; there are none, vllm, ray, http"),
         (
             ("--task", "open", "--judge", "none"),

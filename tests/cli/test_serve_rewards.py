@@ -67,9 +67,7 @@ class Served:
             socket.create_connection(("127.0.0.1", self.port), timeout=30) as line,
             line.makefile("rb") as answer,
         ):
-            head = (
-                f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(sent)}\r\n\r\n"
-            )
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(sent)}\r\n\r\n"
             line.sendall((head + sent).encode())
             first, _, rest = answer.read().partition(b"\r\n")
         if not first:

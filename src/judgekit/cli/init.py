@@ -19,9 +19,9 @@ class Task(NamedTuple):
     graders: str
     weights: dict[str, float]
     """Of the rules alone; a judge takes a part."""
-    rule: str
+    rule: str = ""
     """Condition that a rollout must fulfil before a judge is asked; empty: there must be a judge, and it is always asked."""
-    template: str = "quick"
+    template: str = "default"
 
 
 TASKS = {
@@ -57,15 +57,42 @@ TASKS = {
         {"passes": 0.9, "format": 0.1},
         "passes > 0",
     ),
+    "tools": Task(
+        "a task for an agent; `messages` holds its tool calls, `ground_truth` those that are right",
+        """\
+  # do the calls match the reference's, in any order? (tools: where the definitions are, for checks: bfcl)
+  calls: {use: tool_calls}
+  # no calls beyond those
+  efficient: {use: tool_efficiency}
+""",
+        {"calls": 0.9, "efficient": 0.1},
+        "calls > 0",
+    ),
+    "instructions": Task(
+        "a request with constraints that can be checked; `extra` has IFEval's `instruction_id_list` and `kwargs`",
+        """\
+  # the share of the constraints that the response satisfies
+  follows: {use: instructions}
+  brief: {use: length, soft_max: 4000, hard_max: 8000}
+""",
+        {"follows": 0.9, "brief": 0.1},
+        "follows > 0",
+        template="open",
+    ),
     "open": Task(
         "a request without one right answer",
         """\
   brief: {use: length, soft_max: 4000, hard_max: 8000}
 """,
-        {"brief": 1.0},
-        "",
+        {},
+        template="open",
     ),
 }
+SYNONYMS = {
+    "math": "maths", "mathematics": "maths", "qa": "answer", "answers": "answer", "coding": "code", "programming": "code",
+    "tool": "tools", "agent": "tools", "trajectories": "tools", "ifeval": "instructions", "chat": "open",
+    "open-ended": "open", "writing": "open",
+}  # fmt: skip
 JUDGES = {
     "none": "rules only",
     "vllm": "a model in this process, by vLLM",
@@ -109,6 +136,7 @@ def init(
 
     check_targets([path], inputs=[], force=force)
     trainer = _chosen("--from", "Which trainer calls it?", trainer, dict.fromkeys(NEXT, ""), "none")
+    task = SYNONYMS.get(task or "", task)
     task = _chosen("--task", "What are the rollouts?", task, {k: t.about for k, t in TASKS.items()}, "answer")
     if needs_judge(task) and judge == "none":
         raise ConfigError(
@@ -149,14 +177,11 @@ def reward_yaml(task: str, judge: str, model: str, url: str) -> str:
         chosen.graders.rstrip("\n"),
     ]
     if judge != "none":
+        template = "" if chosen.template == "default" else f", template: {chosen.template}"
         lines.append(
-            "  # the score is read from the probabilities of one token\n  judge: {use: judge, judge: main}"
+            f"  # the score is read from the probabilities of one token\n  judge: {{use: judge, judge: main{template}}}"
         )
         weights = {name: round(0.6 * weight, 3) for name, weight in weights.items()} | {"judge": 0.4}
-        if needs_judge(task):
-            weights = {name: round(0.2 * weight, 3) for name, weight in chosen.weights.items()} | {
-                "judge": 0.8
-            }
         engine = {"vllm": "vllm", "ray": "ray", "http": "openai"}[judge]
         where = {
             "vllm": f"model: {_quoted(model)}",
@@ -166,7 +191,12 @@ def reward_yaml(task: str, judge: str, model: str, url: str) -> str:
         lines += ["judges:", f"  main: {{engine: {engine}, {where}}}"]
     weighted = f"{{weighted: {{{', '.join(f'{name}: {weight:g}' for name, weight in weights.items())}}}}}"
     lines.append("reward:")
-    if judge != "none" and chosen.rule:
+    if needs_judge(task):
+        lines += [
+            "  # a long response loses a share of its score, and a short one gains none",
+            "  product: [judge, brief]",
+        ]
+    elif judge != "none":
         lines += [
             "  # the judge is asked only where the rule is content",
             f'  gate: {{if: "{chosen.rule}", then: {weighted}, otherwise: 0}}',
