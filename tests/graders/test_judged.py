@@ -343,7 +343,7 @@ async def test_what_came_from_parquet_is_shown_as_what_was_written() -> None:
     rollout = Rollout(prompt="p", response="4", messages=messages, ground_truth=truth, extra=extra)
     for template, shown in (
         ("{TRAJECTORY} {REMINDER}", "f({})\nf({})"),
-        ("{REFERENCE_SOLUTION} {REMINDER}", "de: vier"),
+        ("{REFERENCE_SOLUTION} {CANDIDATE_SOLUTION} {REMINDER}", "de: vier"),
     ):
         judge = ScriptedJudge("1")
         assert isinstance(await grade(judge, rollout, template=Template(template)), Graded)
@@ -603,3 +603,18 @@ async def test_a_judge_that_cannot_think_is_refused_at_the_start(kind: Any) -> N
     made = kind(Thoughtless("1"), sampling=Sampling(thinking=True))
     with pytest.raises(ConfigError, match="it knows no thinking"):
         await made.warm_up()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda t: JudgeGrader(ScriptedJudge("1"), template=t), "{CANDIDATE_SOLUTION}"),
+        (lambda t: Pairwise(ScriptedJudge("1"), template=t), "{RESPONSE_A} and {RESPONSE_B}"),
+        (lambda t: Listwise(ScriptedJudge("1"), template=t), "{RESPONSES}"),
+    ],
+)
+def test_a_template_that_never_shows_the_rollout_is_refused(make: Any, says: str) -> None:
+    template = Template("Is this a good question?\n{PROBLEM}\n{HOW_TO_ANSWER}\n{REMINDER}")
+    with pytest.raises(ConfigError, match="would never see what it judges") as raised:
+        make(template)
+    assert says in str(raised.value)

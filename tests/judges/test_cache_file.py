@@ -246,7 +246,7 @@ async def main():
     disk = DiskCache(sys.argv[1])
     disk.open()
     judge = Cached(Engine(), disk=disk)
-    print("lost", await lost(judge))
+    sys.stdout.write(f"lost {await lost(judge)}\\n")  # at once: a thread may log a line meanwhile
     judge.disk.close()
 
 asyncio.run(main())
@@ -296,7 +296,7 @@ async def main():
     disk, engine = DiskCache(path), Engine()
     disk.open()
     judge = Cached(engine, disk=disk)
-    print(what, "lost", await lost(judge), "asked", engine.calls)
+    sys.stdout.write(f"{what} lost {await lost(judge)} asked {engine.calls}\\n")
     judge.disk.close()
 
 asyncio.run(main())

@@ -218,7 +218,9 @@ def test_what_does_not_fit_is_said() -> None:
     with pytest.raises(ConfigError, match="A's share"):
         Pairwise(
             judge,
-            template=Template("--- verdict ---\nline: 'S: {score}'\nhigh: 5\n--- user ---\n{RESPONSE_A}"),
+            template=Template(
+                "--- verdict ---\nline: 'S: {score}'\nhigh: 5\n--- user ---\n{RESPONSE_A} {RESPONSE_B}"
+            ),
         )
     with pytest.raises(ConfigError, match="leave the grader's out"):
         Listwise(judge, template="selene")

@@ -320,6 +320,13 @@ class Asking:
             for number, field in enumerate((*sorted(own), *given), 1)
         }
         _check_fields(template, fields, verdict, rubric)
+        shown = set(given) <= template.fields if given else own or fields
+        if not shown:
+            missing = " and ".join(f"{{{field}}}" for field in given or ("CANDIDATE_SOLUTION",))
+            raise ConfigError(
+                f"{asker}: the judge would never see what it judges, and every rollout would get one score: write {missing} "
+                f"into the template {template.name!r}, where the rollout's text belongs"
+            )
 
     def prepare(self, rollout: Rollout, images: Images = "none") -> Prepared | Abstained:
         """Return the template's data from a rollout, or Abstained if a field is missing.
