@@ -366,6 +366,9 @@ def test_what_the_file_does_not_say_has_the_runners_default(tmp_path: Path) -> N
         ("a: ${JK_NONE:-16}\nb: ${JK_EMPTY:-d}\nc: '${JK_NONE:-}'", {"a": 16, "b": "d", "c": ""}),
         ("a: ${JK_B}", {"a": True}),
         ("a: $${JK_N} costs $5, ${ and $JK_N", {"a": "${JK_N} costs $5, ${ and $JK_N"}),
+        ("{a: ${JK_N}, b: [${JK_NONE:-1}, ${JK_NONE:-x, y: z}, x${JK_N}y, '${JK_N}'], ${JK_B}: 1}  # ${JK_NONE}",
+         {"a": 8, "b": [1, "x, y: z", "x8y", "8"], "true": 1}),
+        ("a: |\n  ${JK_N} {x}\nb: \ue0000\ue001 ${JK_N}", {"a": "8 {x}\n", "b": "\ue0000\ue001 8"}),
         ("\ufeffa: 1", {"a": 1}),
     ],
 )  # fmt: skip
@@ -384,6 +387,7 @@ def test_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, data: 
         (b"graders:\n  s: a\n  s: b", "line 3: the key 's' stands twice, first in line 2"),
         (b"reward: {weighted: {s: 0.5, s: 0.7}}", "line 1: the key 's' stands twice"),
         (b"? [a]\n: 1", "line 1: a key is a name"),
+        (b"a: [1,\n  ${JK_NONE}]", "line 2: the environment variable JK_NONE is not set"),
         (b"a:\n  b: ${JK_NONE}", "line 2: the environment variable JK_NONE is not set"),
         (b"a: \xff", "not UTF-8 text .byte 3"),
         (b"a: !!int x", "cannot be read"),

@@ -30,7 +30,7 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 def parse_yaml(text: str, path: str) -> Any:
     """Parse YAML text by the rules above. *path*: its name in errors. Raises ConfigError with the line."""
     try:
-        return yaml.load(text, _Loader)
+        return _Loader(text).loaded()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         text = " ".join(str(getattr(error, "problem", None) or error).split())
@@ -54,6 +54,24 @@ class _Fault(yaml.MarkedYAMLError):
 class _Loader(yaml.SafeLoader):
     """Loads YAML 1.2's plain scalars, environment variables, and unique text keys."""
 
+    def __init__(self, text: str) -> None:
+        self._variables: list[str] = []
+        """What each variable's mark stands for: YAML itself would end `[${A:-1, 2}]` at the brace."""
+        super().__init__(text if _BEGINS in text else _VARIABLE.sub(self._marked, text))
+
+    def loaded(self) -> Any:
+        """Return the document's data."""
+        try:
+            return self.get_single_data()
+        finally:
+            self.dispose()
+
+    def _marked(self, match: re.Match[str]) -> str:
+        if match[1] is None or "\n" in match[0]:
+            return match[0]
+        self._variables.append(match[0])
+        return f"{_BEGINS}{len(self._variables) - 1}{_ENDS}"
+
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         if node in self.recursive_objects:
             raise _Fault(problem="an alias stands within what it names", problem_mark=node.start_mark)
@@ -62,6 +80,8 @@ class _Loader(yaml.SafeLoader):
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
         # before the scalar is resolved, so that an unquoted `${N:-8}` is a number
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if self._variables:
+            event.value = _MARK.sub(lambda match: self._variables[int(match[1])], event.value)
         event.value = _VARIABLE.sub(lambda match: _variable(match, event.start_mark), event.value)
         return super().compose_scalar_node(anchor)
 
@@ -80,6 +100,8 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+_BEGINS, _ENDS = "\ue000", "\ue001"
+_MARK = re.compile(f"{_BEGINS}([0-9]+){_ENDS}")
 _VARIABLE = re.compile(r"\$(?:\$(?=\{)|\{([A-Za-z_]\w*)(?::-([^}]*))?\})")
 
 
