@@ -311,7 +311,7 @@ def test_arrow_keys_walk_and_a_click_after_a_note_counts(browser: Any, tmp_path:
         for _ in range(4):
             page.keyboard.press("ArrowDown")
         assert page.locator(".row[aria-selected=true]").get_attribute("data-line") == "3"
-        page.locator(".detail h3", has_text="response").wait_for()
+        page.locator(".detail").get_by_text("row 12 ·").wait_for()  # and no earlier one is shown still
         page.get_by_label("Note").fill("my note")
         box = page.locator(".detail").get_by_role("button", name="bad").bounding_box()
         page.mouse.move(box["x"] + 5, box["y"] + 5)
