@@ -93,11 +93,8 @@ class _Call:
             self._function = None  # type: ignore[assignment]
         outcome = self.outcome
         outcome.set_result(value)
-        del (
-            self,
-            value,
-            outcome,
-        )  # an error holds this frame, which would hold it: only a collection would free them
+        # an error holds this frame, which would hold it: only a collection would free them
+        del self, value, outcome
 
     def give_up(self) -> None:
         """Count the call as abandoned for as long as it runs."""

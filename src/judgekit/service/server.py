@@ -111,7 +111,7 @@ class RewardServer:
     async def _finish(self) -> None:
         """Answer what was taken; a body that is still being read has a moment to arrive, and is then refused."""
         now = asyncio.get_running_loop().time()
-        for reading in self._reading:
+        for reading in [one for one in self._reading if not one.expired()]:
             reading.reschedule(min(now + _LAST_BYTES_S, reading.when() or math.inf))
         end = time.monotonic() + self.limits.stop_s
         while self.service.in_flight or self.service.answers.running or self._reading:
@@ -188,19 +188,12 @@ class RewardServer:
 
     def _refuse_pages(self, request: web.Request) -> None:
         """Without a key, no page in a browser of this machine may use the service, whatever name it was loaded under."""
-        if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site") in (
-            "same-site",
-            "cross-site",
-        ):
+        if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none":
             raise Refusal(
                 403, "web pages may not use the service: set JUDGEKIT_SERVICE_KEY, and send the key"
             )
-        host = request.headers.get("Host", "localhost")
-        if (
-            self._local
-            and not is_loopback(request.url.host or "")
-            and request.url.host != socket.gethostname()
-        ):
+        host = request.url.host or ""
+        if self._local and not is_loopback(host) and host != socket.gethostname():
             raise Refusal(
                 403,
                 f"the service is not called {host}: ask it at 127.0.0.1, or set JUDGEKIT_SERVICE_KEY, and send the key",
