@@ -99,7 +99,7 @@ def _unpacked(text: str) -> Any:
         return None
 
 
-_LIKE_TESTS = re.compile(r"\bassert|\bdef (?:check|test)|unittest|^\s*>>> ", re.MULTILINE)
+_LIKE_TESTS = re.compile(r"\bassert|\bdef (?:check|test)|unittest|^[ \t]*>>> ", re.MULTILINE)
 
 
 def _of_mapping(
@@ -186,7 +186,7 @@ def recognise(text: str, has_entry: bool) -> Tests:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        if re.search(r"^\s*>>> ", text, re.MULTILINE):
+        if re.search(r"^[ \t]*>>> ", text, re.MULTILINE):
             return _doctest(text)
         where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         return Tests(None, why=f"the tests are no Python ({type(error).__name__}{where})")
@@ -373,7 +373,7 @@ def written(case: Mapping[str, Any]) -> int:
         return len(re.findall(r"\bassert\b", case["main"])) or 1
     text = case["job"]["tests"]
     if form == "doctest":
-        return len(re.findall(r"^\s*>>> ", text, re.MULTILINE))
+        return len(re.findall(r"^[ \t]*>>> ", text, re.MULTILINE))
     tree = ast.parse(text)
     if form in ("unittest", "pytest"):
         functions = [
