@@ -23,12 +23,11 @@ from pydantic_core import PydanticOmit
 from judgekit.config import hints_of, struct_of
 from judgekit.graders.protocol import Grader
 from judgekit.graders.registry import GRADERS
-from judgekit.judges.asking.verdict import VerdictFormat
-from judgekit.judges.base import Judge
-from judgekit.judges.engines.reward_models import RewardModel
+from judgekit.judges.base import Judge, RewardModel
 from judgekit.judges.layers.routes import JudgeRoutes
 from judgekit.judges.layers.stack import LayerOptions
 from judgekit.judges.registry import ENGINES, VERDICTS
+from judgekit.judges.verdicts.formats import VerdictFormat
 from judgekit.ledger.writer import Ledger
 from judgekit.reward.conditions import OPERATORS
 from judgekit.run.settings import Settings

@@ -21,7 +21,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, JudgekitError
-from judgekit.judges.serving import is_loopback
+from judgekit.judges.launch.supervise import is_loopback
 from judgekit.ledger.jsonl import encoded
 from judgekit.service.answers import Job, digest
 from judgekit.service.exposition import exposition

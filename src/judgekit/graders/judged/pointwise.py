@@ -22,21 +22,21 @@ from judgekit.errors import (
 )
 from judgekit.graders.judged.comparing import HARMLESS, Comparisons, aside, spend
 from judgekit.graders.judged.voting import Combine, ask_all, combined
-from judgekit.judges.asking.images import Images, images_of
-from judgekit.judges.asking.material import (
+from judgekit.judges.base import WRAPPER, Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
+from judgekit.judges.blame import about_prompt
+from judgekit.judges.home import at_home
+from judgekit.judges.layers.routes import JudgeRoutes, start_judges
+from judgekit.judges.prompts.images import Images, images_of
+from judgekit.judges.prompts.material import (
     as_text,
     conversation,
     select_references,
     trajectory_parts,
     unread_part,
 )
-from judgekit.judges.asking.prompt import OTHER_NAMES, Material, Template
-from judgekit.judges.asking.verdict import ChoiceVerdict, Verdict, VerdictFormat
-from judgekit.judges.base import WRAPPER, Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
-from judgekit.judges.blame import about_prompt
-from judgekit.judges.home import at_home
-from judgekit.judges.layers.routes import JudgeRoutes, start_judges
+from judgekit.judges.prompts.template import OTHER_NAMES, Material, Template
 from judgekit.judges.registry import verdict_format
+from judgekit.judges.verdicts.formats import ChoiceVerdict, Verdict, VerdictFormat
 from judgekit.types import (
     CURRENT_RUN,
     KEEP_PROMPTS,

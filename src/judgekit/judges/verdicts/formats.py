@@ -22,8 +22,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, VerdictError
-from judgekit.judges.asking.labels import check_probabilities
 from judgekit.judges.base import JudgeReply
+from judgekit.judges.verdicts.labels import check_probabilities
 
 _PLACE = re.compile(r"\{(score|a|b)\}")
 _END_CHARS = 500

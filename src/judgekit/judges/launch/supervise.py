@@ -1,7 +1,7 @@
 """Starts HTTP judges for others to use, and supervises them.
 
 An HTTP judge is one vLLM server process per replica. vLLM's server exits (with code 0) when its engine dies, so the
-process that started it watches it and starts it again. Ray judges are named actors; see `judgekit.judges.engines.ray`.
+process that started it watches it and starts it again. Ray judges are named actors; see `judgekit.judges.engines.ray.judge`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ import anyio.abc
 import anyio.to_thread
 
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable, first_error
-from judgekit.judges.engines.abilities import IDENTITY
+from judgekit.execution.state_folder import state_folder
+from judgekit.execution.watchdog import Pulse, Watchdog, descendants
 from judgekit.judges.engines.http import Server
-from judgekit.judges.engines.vllm import EMBEDDED, engine_identity, model_path
-from judgekit.judges.engines.watchdog import Pulse, Watchdog, descendants
-from judgekit.judges.state import state_folder
+from judgekit.judges.engines.openai.probe import IDENTITY
+from judgekit.judges.engines.vllm.judge import EMBEDDED, engine_identity, model_path
 
 logger = logging.getLogger("judgekit")
 

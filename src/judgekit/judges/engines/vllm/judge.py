@@ -24,16 +24,16 @@ from judgekit.errors import ConfigError, JudgeError, JudgeLoading, JudgeUnavaila
 from judgekit.execution.background import background_loop
 from judgekit.execution.crossing import Crossing
 from judgekit.execution.flight import Flights
+from judgekit.execution.state_folder import state_folder
 from judgekit.execution.stopwatch import off_the_clock
 from judgekit.execution.threads import in_own_thread
 from judgekit.fork import in_child, leave_to_parent
-from judgekit.judges.asking.images import ImageData, checked_data
 from judgekit.judges.base import JudgeReply, JudgeRequest, Piece, Turn
-from judgekit.judges.state import state_folder
+from judgekit.judges.prompts.images import ImageData, checked_data
 from judgekit.types import Usage
 
 if TYPE_CHECKING:
-    from judgekit.judges.engines.vllm_engine import Engine
+    from judgekit.judges.engines.vllm.engine import Engine
 
 logger = logging.getLogger("judgekit")
 
@@ -354,7 +354,7 @@ class _InProcess:
         self._loading.add_done_callback(self._loaded)
 
     async def _load(self) -> Engine:
-        from judgekit.judges.engines.vllm_engine import load_engine
+        from judgekit.judges.engines.vllm.engine import load_engine
 
         if self._engine is not None:
             logger.warning("the engine of %r has died and is restarted", self)

@@ -13,15 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from judgekit.errors import ConfigError, JudgeUnavailable
-from judgekit.judges.engines.watchdog import start_time
-
-
-def state_folder() -> Path:
-    """Where judgekit keeps state and logs: $JUDGEKIT_STATE, or its folder in the user's cache."""
-    given = os.environ.get("JUDGEKIT_STATE")
-    return (
-        Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "judgekit"
-    )
+from judgekit.execution.state_folder import state_folder
+from judgekit.execution.watchdog import start_time
 
 
 def write_state(name: str, *, model: str, urls: Sequence[str], logs: Sequence[str]) -> Path:

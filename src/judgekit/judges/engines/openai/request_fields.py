@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from judgekit.errors import ConfigError, JudgeRejected
-from judgekit.judges.engines.abilities import TOP
+from judgekit.judges.engines.openai.probe import TOP
 
 logger = logging.getLogger("judgekit")
 

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import JudgeUnavailable
-from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import JudgeReply, JudgeRequest
+from judgekit.judges.prompts.tokens import PromptEncoder
 
 
 async def think_first(

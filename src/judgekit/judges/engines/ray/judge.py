@@ -23,17 +23,17 @@ import msgspec
 
 from judgekit.errors import ConfigError, JudgeLoading, JudgeUnavailable
 from judgekit.execution.threads import in_own_thread
-from judgekit.judges.asking.images import SHOWN, ImageData, checked_data
 from judgekit.judges.base import JudgeReply, JudgeRequest
-from judgekit.judges.engines.load import EngineLoad
-from judgekit.judges.engines.ray_plan import ReplicaPlan, replica_plan
-from judgekit.judges.engines.wire import pack_requests, unpack_answers
-from judgekit.judges.layers.routed import Routed
+from judgekit.judges.engines.engine_load import EngineLoad
+from judgekit.judges.engines.ray.packing import pack_requests, unpack_answers
+from judgekit.judges.engines.ray.replica_plan import ReplicaPlan, replica_plan
+from judgekit.judges.engines.replicas import Routed
+from judgekit.judges.prompts.images import SHOWN, ImageData, checked_data
 
 logger = logging.getLogger("judgekit")
 
 NAMESPACE = "judgekit"
-VLLM = "judgekit.judges.engines.vllm:VLLMJudge"
+VLLM = "judgekit.judges.engines.vllm.judge:VLLMJudge"
 _COLLECT_S = 30.0
 """Seconds that one call for answers waits in the actor."""
 _READY_S = 5.0
@@ -253,7 +253,7 @@ def start_ray_judge(
     if running:
         _check_same(running, digest, name)
         return judge
-    from judgekit.judges.engines.ray_actor import JudgeActor
+    from judgekit.judges.engines.ray.actor import JudgeActor
 
     detached = "detached" if lifetime == "detached" else None
     groups = _placed(plan, name, replicas, detached, place_s)

@@ -33,15 +33,16 @@ from judgekit.errors import (
 from judgekit.execution.flight import Flights
 from judgekit.execution.threads import in_own_thread
 from judgekit.execution.together import together
-from judgekit.judges.asking.images import IMAGE_TAGS, Images, checked
-from judgekit.judges.asking.labels import check_beginnings, label_forms, label_token_ids
-from judgekit.judges.asking.marks import thinking_kwargs
-from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
-from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import JudgeReply, JudgeRequest
 from judgekit.judges.blame import about_prompt
-from judgekit.judges.engines import sglang
-from judgekit.judges.engines.abilities import (
+from judgekit.judges.engines.engine_load import EngineLoad
+from judgekit.judges.engines.http import KEEP_ALIVE_S, Server, words_of
+from judgekit.judges.engines.openai import sglang
+from judgekit.judges.engines.openai.batching import Coalescing
+from judgekit.judges.engines.openai.encoders import load_encoder
+from judgekit.judges.engines.openai.first_token import FirstToken
+from judgekit.judges.engines.openai.fitting import Messages, fitting_messages, shorter
+from judgekit.judges.engines.openai.probe import (
     Abilities,
     LogprobStyle,
     check_images,
@@ -50,12 +51,17 @@ from judgekit.judges.engines.abilities import (
     served,
     token_ids,
 )
-from judgekit.judges.engines.encoders import load_encoder
-from judgekit.judges.engines.first_token import FirstToken
-from judgekit.judges.engines.fitting import Messages, fitting_messages, shorter
-from judgekit.judges.engines.http import KEEP_ALIVE_S, Server, words_of
-from judgekit.judges.engines.load import EngineLoad
-from judgekit.judges.engines.providers import deployment, provider_of
+from judgekit.judges.engines.openai.providers import deployment, provider_of
+from judgekit.judges.engines.openai.request_fields import (
+    NO_LOGPROBS,
+    SAY,
+    LimitField,
+    Terms,
+    given_terms,
+    settle,
+)
+from judgekit.judges.engines.openai.router import routing_of
+from judgekit.judges.engines.openai.server_sleep import ServerSleep
 from judgekit.judges.engines.replies import (
     TOO_LONG,
     check_refusal,
@@ -63,11 +69,12 @@ from judgekit.judges.engines.replies import (
     text_of_choice,
     usage_shares,
 )
-from judgekit.judges.engines.routing import routing_of
-from judgekit.judges.engines.server_sleep import ServerSleep
-from judgekit.judges.engines.terms import NO_LOGPROBS, SAY, LimitField, Terms, given_terms, settle
-from judgekit.judges.layers.coalescing import Coalescing
-from judgekit.judges.layers.recovery import READY_S
+from judgekit.judges.engines.thinking import answer_tokens, stops, think_first
+from judgekit.judges.health import READY_S
+from judgekit.judges.prompts.images import IMAGE_TAGS, Images, checked
+from judgekit.judges.prompts.thinking_marks import thinking_kwargs
+from judgekit.judges.prompts.tokens import PromptEncoder
+from judgekit.judges.verdicts.labels import check_beginnings, label_forms, label_token_ids
 from judgekit.types import Usage
 
 logger = logging.getLogger("judgekit")

@@ -5,30 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
 from judgekit.errors import ConfigError, JudgeRejected, JudgeUnavailable
 from judgekit.execution.flight import Flights
-from judgekit.judges.asking.plain import text_messages
-from judgekit.judges.asking.rendered import REWARD_MODEL, Rendered
 from judgekit.judges.base import Turn
-from judgekit.judges.engines.fitting import Messages, shorter
+from judgekit.judges.engines.engine_load import EngineLoad
 from judgekit.judges.engines.http import Server
-from judgekit.judges.engines.load import EngineLoad
+from judgekit.judges.engines.openai.fitting import Messages, shorter
+from judgekit.judges.engines.openai.showing import UNSHOWN, rendered_by
 from judgekit.judges.engines.replies import TOO_LONG, usage_shares
-from judgekit.judges.engines.showing import UNSHOWN, rendered_by
-from judgekit.judges.layers.recovery import READY_S
+from judgekit.judges.health import READY_S
+from judgekit.judges.prompts.messages import text_messages
+from judgekit.judges.prompts.rendered import REWARD_MODEL, Rendered
 from judgekit.types import Usage
-
-
-class RewardModel(Protocol):
-    """A model that scores a conversation with one number."""
-
-    async def reward(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
-        """Return the last turn's reward, and the usage. Raises JudgeError."""
-        ...
 
 
 class HTTPRewardModel:
@@ -39,7 +31,7 @@ class HTTPRewardModel:
     (off: the raw number). *url*, *api_key* and *timeout_s* as in `OpenAIJudge`. The messages have no generation
     prompt, because most reward models are trained without; *add_generation_prompt* adds it. A conversation that is too long for
     the server is cut, its longest text first. What the server's chat template reads in a text, and the headers of its turns, are
-    broken up, see `judgekit.judges.asking.rendered`.
+    broken up, see `judgekit.judges.prompts.rendered`.
     """
 
     def __init__(

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from judgekit.errors import JudgeRejected, RolloutError
-from judgekit.judges.asking.control import PLAIN_HEADERS, disarm, is_control, template_strings
-from judgekit.judges.asking.cutting import LEAST, level, shortened
 from judgekit.judges.base import Piece, Turn
+from judgekit.judges.prompts.control_strings import PLAIN_HEADERS, disarm, is_control, template_strings
+from judgekit.judges.prompts.cutting import LEAST, level, shortened
 
 _CHARS_PER_TOKEN = 3
 """Without a tokenizer, token budgets are converted to characters at this rate."""

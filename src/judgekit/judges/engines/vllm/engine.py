@@ -25,21 +25,21 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError, JudgeRejected, JudgeUnavailable, RolloutError
-from judgekit.judges.asking.images import SHOWN
-from judgekit.judges.asking.labels import label_token_ids, normalised
-from judgekit.judges.asking.thinking import answer_tokens, stops, think_first
-from judgekit.judges.asking.tokens import PromptEncoder
-from judgekit.judges.base import JudgeReply, JudgeRequest, Turn
-from judgekit.judges.engines.replies import TOO_LONG, checked_end
-from judgekit.judges.engines.vllm_images import open_images
-from judgekit.judges.engines.vllm_requests import Requests
-from judgekit.judges.engines.watchdog import (
+from judgekit.execution.watchdog import (
     Pulse,
     Watchdog,
     descendants,
     forget_shared_memory,
     shared_memory,
 )
+from judgekit.judges.base import JudgeReply, JudgeRequest, Turn
+from judgekit.judges.engines.replies import TOO_LONG, checked_end
+from judgekit.judges.engines.thinking import answer_tokens, stops, think_first
+from judgekit.judges.engines.vllm.fast_requests import Requests
+from judgekit.judges.engines.vllm.open_images import open_images
+from judgekit.judges.prompts.images import SHOWN
+from judgekit.judges.prompts.tokens import PromptEncoder
+from judgekit.judges.verdicts.labels import label_token_ids, normalised
 from judgekit.types import Usage
 
 _FOR_IMAGES = (0.0, 0.25, 0.5, 0.75)

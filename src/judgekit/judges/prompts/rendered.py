@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from judgekit.errors import JudgeRejected
 from judgekit.execution.together import together
-from judgekit.judges.asking.control import disarm, jinja_literals
+from judgekit.judges.prompts.control_strings import disarm, jinja_literals
 
 Messages = list[dict[str, Any]]
 Show = Callable[[Messages, bool], Awaitable[str]]

@@ -15,12 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeUnavailable
-from judgekit.judges.asking.images import DOT
-from judgekit.judges.asking.rendered import JUDGE
-from judgekit.judges.asking.tokens import PromptEncoder
-from judgekit.judges.engines import sglang
 from judgekit.judges.engines.http import Server
-from judgekit.judges.engines.showing import UNSHOWN, rendered_by
+from judgekit.judges.engines.openai import sglang
+from judgekit.judges.engines.openai.showing import UNSHOWN, rendered_by
+from judgekit.judges.prompts.images import DOT
+from judgekit.judges.prompts.rendered import JUDGE
+from judgekit.judges.prompts.tokens import PromptEncoder
 
 logger = logging.getLogger("judgekit")
 

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit.errors import JudgeUnavailable
-from judgekit.judges.asking.labels import normalised
-from judgekit.judges.engines.abilities import TOP, LogprobStyle, first_logprobs, label_fields
+from judgekit.judges.engines.openai.probe import TOP, LogprobStyle, first_logprobs, label_fields
+from judgekit.judges.verdicts.labels import normalised
 
 _MASS_OF_CONSTRAINED = 0.99
 """Labels of a reply that was constrained to them hold all of the probability."""

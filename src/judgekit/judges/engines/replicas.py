@@ -16,10 +16,10 @@ import msgspec
 from judgekit.errors import ConfigError, JudgeError, JudgeTimeout, JudgeUnavailable
 from judgekit.execution.flight import Flights
 from judgekit.execution.together import together
-from judgekit.judges.asking.images import Images, images_of
 from judgekit.judges.base import Judge, JudgeReply, JudgeRequest
-from judgekit.judges.engines.load import EngineLoad
-from judgekit.judges.layers.recovery import HangGuard, is_ready
+from judgekit.judges.engines.engine_load import EngineLoad
+from judgekit.judges.health import HangGuard, is_ready
+from judgekit.judges.prompts.images import Images, images_of
 
 logger = logging.getLogger("judgekit")
 

@@ -18,7 +18,7 @@ from typing import Any
 from judgekit.errors import JudgeLoading, JudgeUnavailable
 from judgekit.execution.heap import freeze_heap
 from judgekit.judges.base import JudgeRequest
-from judgekit.judges.engines.wire import Answer, answer, pack_answers, unpack_requests
+from judgekit.judges.engines.ray.packing import Answer, answer, pack_answers, unpack_requests
 from judgekit.version import __version__
 
 _FORGET_S = 600.0

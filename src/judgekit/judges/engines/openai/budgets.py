@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from judgekit.errors import JudgeRejected
 from judgekit.execution.together import together
-from judgekit.judges.asking.control import disarm
-from judgekit.judges.asking.cutting import LEAST, level, shortened
 from judgekit.judges.base import UNLIMITED, Piece, Turn
-from judgekit.judges.engines.abilities import Abilities, token_ids
 from judgekit.judges.engines.http import Server
+from judgekit.judges.engines.openai.probe import Abilities, token_ids
+from judgekit.judges.prompts.control_strings import disarm
+from judgekit.judges.prompts.cutting import LEAST, level, shortened
 
 _LEAST_TOKENS = 24
 """Tokens of a text that was cut, at least: the mark and some of itself."""

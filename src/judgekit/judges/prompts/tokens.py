@@ -19,14 +19,14 @@ from msgspec import Struct, structs
 
 from judgekit.errors import ConfigError, JudgeRejected, RolloutError
 from judgekit.execution.kept import Kept
-from judgekit.judges.asking.control import is_control, without_headers
-from judgekit.judges.asking.cutting import MARK, level, shortened
-from judgekit.judges.asking.images import SHOWN
-from judgekit.judges.asking.marks import Marks, marks_of, thinking_kwargs, without_thought
-from judgekit.judges.asking.plain import messages_of
-from judgekit.judges.asking.prompt import CHARS_PER_TOKEN
-from judgekit.judges.asking.rendered import between, headers_in
 from judgekit.judges.base import Piece, Turn
+from judgekit.judges.prompts.control_strings import is_control, without_headers
+from judgekit.judges.prompts.cutting import MARK, level, shortened
+from judgekit.judges.prompts.images import SHOWN
+from judgekit.judges.prompts.messages import messages_of
+from judgekit.judges.prompts.rendered import between, headers_in
+from judgekit.judges.prompts.template import CHARS_PER_TOKEN
+from judgekit.judges.prompts.thinking_marks import Marks, marks_of, thinking_kwargs, without_thought
 
 _KEPT = 64
 """Tokens kept of each piece while another one can be cut."""

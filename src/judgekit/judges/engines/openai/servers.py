@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from judgekit.judges.asking.images import Images
 from judgekit.judges.base import Judge
-from judgekit.judges.engines.abilities import LogprobStyle
-from judgekit.judges.engines.openai import OpenAIJudge
-from judgekit.judges.engines.terms import LimitField
-from judgekit.judges.layers.routed import Routed
+from judgekit.judges.engines.openai.judge import OpenAIJudge
+from judgekit.judges.engines.openai.probe import LogprobStyle
+from judgekit.judges.engines.openai.request_fields import LimitField
+from judgekit.judges.engines.replicas import Routed
+from judgekit.judges.prompts.images import Images
 
 
 def openai_judge(

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from judgekit.errors import JudgeRejected, JudgeUnavailable
-from judgekit.judges.asking.plain import text_messages, text_of
 from judgekit.judges.base import Turn
-from judgekit.judges.engines.abilities import Abilities
-from judgekit.judges.engines.budgets import counted_limits
 from judgekit.judges.engines.http import Server
+from judgekit.judges.engines.openai.budgets import counted_limits
+from judgekit.judges.engines.openai.probe import Abilities
+from judgekit.judges.prompts.messages import text_messages, text_of
 
 Messages = list[dict[str, Any]]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from judgekit.errors import ConfigError
-from judgekit.judges.asking.tokens import PromptEncoder
+from judgekit.judges.prompts.tokens import PromptEncoder
 
 _one_import = threading.Lock()
 """transformers imports its parts on demand, which fails where two threads do it at once."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from judgekit.errors import JudgeRejected, JudgeUnavailable
-from judgekit.judges.asking.marks import thinking_kwargs
-from judgekit.judges.asking.plain import control_strings, template_of
-from judgekit.judges.asking.rendered import Messages, Rendered, Shape, Show, look
 from judgekit.judges.engines.http import Server
+from judgekit.judges.prompts.messages import control_strings, template_of
+from judgekit.judges.prompts.rendered import Messages, Rendered, Shape, Show, look
+from judgekit.judges.prompts.thinking_marks import thinking_kwargs
 
 logger = logging.getLogger("judgekit")
 

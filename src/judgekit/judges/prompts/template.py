@@ -4,7 +4,7 @@ Rollouts come from a policy that is rewarded for fooling the judge. Four measure
 
 * they are quoted between fences that nothing in them can close, also after a tokenizer's normalisation (`quoted`);
 * they stay an untrusted `Piece` up to the engine, which tokenises them with special tokens switched off
-  (`judgekit.judges.asking.tokens`); if only text can be sent, `judgekit.judges.asking.control` breaks up control
+  (`judgekit.judges.prompts.tokens`); if only text can be sent, `judgekit.judges.prompts.control_strings` breaks up control
   strings;
 * invisible and direction-changing characters are written out (`made_visible`);
 * a quotation never begins with a label of a one-token verdict, and never contains what introduces a written one without
@@ -26,10 +26,10 @@ import msgspec
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.judges.asking.cutting import LEAST, shortened
-from judgekit.judges.asking.images import Image
-from judgekit.judges.asking.verdict import LineVerdict
 from judgekit.judges.base import UNLIMITED, Piece, Role, Turn
+from judgekit.judges.prompts.cutting import LEAST, shortened
+from judgekit.judges.prompts.images import Image
+from judgekit.judges.verdicts.formats import LineVerdict
 
 Material = str | Sequence[tuple[str, str | Image]]
 """Content of a data field: one text, or several texts and images, each with a trusted label before it."""
@@ -286,7 +286,7 @@ class Template:
     @staticmethod
     def shipped() -> dict[str, Any]:
         """The files of the shipped templates, by name."""
-        folder = resources.files("judgekit.judges.asking") / "templates"
+        folder = resources.files("judgekit.judges.prompts") / "templates"
         return {f.name.removesuffix(".txt"): f for f in folder.iterdir() if f.name.endswith(".txt")}
 
     @classmethod

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from judgekit.judges.asking.images import Image, Images, image_in
+from judgekit.judges.prompts.images import Image, Images, image_in
 from judgekit.types import Abstained, Message, plain
 
 Part = tuple[str, str | Image]
