@@ -72,6 +72,7 @@ INSIDE_JUDGES = {
 no layer. The package's own front, which names all of them, is let off."""
 TWICE = {
     "judge.py": "an engine's judge, in the engine's own folder",
+    "registry.py": "the names of reward.yaml, for graders and for judges",
 }
 """Files of one name in several folders, with the reason."""
 

@@ -15,7 +15,7 @@ import pytest
 
 from judgekit import ConfigError, JudgeUnavailable
 from judgekit.execution.watchdog import descendants
-from judgekit.judges import serving
+from judgekit.judges.launch import supervise as serving
 from judgekit.judges.launch.state_file import read_state, stop_supervisor, write_state
 from judgekit.judges.launch.supervise import Replica, http_replicas, is_loopback, supervise
 

@@ -132,7 +132,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a first reward.yaml. What is not given as an option is asked, or has a default where nobody can answer."""
-    from judgekit.ledger.files import check_targets, whole_file
+    from judgekit.ledger.output_files import check_targets, whole_file
 
     check_targets([path], inputs=[], force=force)
     trainer = _chosen("--from", "Which trainer calls it?", trainer, dict.fromkeys(NEXT, ""), "none")

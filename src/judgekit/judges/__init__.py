@@ -10,8 +10,8 @@ from judgekit.judges.sleeping import awake
 from judgekit.judges.verdicts.formats import ChoiceVerdict, JsonVerdict, LineVerdict, Verdict, VerdictFormat
 
 if TYPE_CHECKING:
+    from judgekit.judges.engines.openai.http_reward_model import HTTPRewardModel
     from judgekit.judges.engines.openai.judge import OpenAIJudge
-    from judgekit.judges.engines.openai.reward_model import HTTPRewardModel
     from judgekit.judges.engines.openai.servers import openai_judge
     from judgekit.judges.engines.ray.judge import RayJudge, start_ray_judge
     from judgekit.judges.engines.vllm.judge import VLLMJudge, VLLMRewardModel
@@ -57,7 +57,7 @@ __all__ = [
 _LATER = {
     "BreakerOptions": "layers.stack",
     "CacheOptions": "layers.stack",
-    "HTTPRewardModel": "engines.openai.reward_model",
+    "HTTPRewardModel": "engines.openai.http_reward_model",
     "LayerOptions": "layers.stack",
     "OpenAIJudge": "engines.openai.judge",
     "RayJudge": "engines.ray.judge",

@@ -11,7 +11,7 @@ ENGINES: Mapping[str, str] = {
     "openai": "judgekit.judges.engines.openai.servers:openai_judge",
     "ray": "judgekit.judges.engines.ray.judge:RayJudge",
     "reward_model": "judgekit.judges.engines.vllm.judge:VLLMRewardModel",
-    "reward_model_http": "judgekit.judges.engines.openai.reward_model:HTTPRewardModel",
+    "reward_model_http": "judgekit.judges.engines.openai.http_reward_model:HTTPRewardModel",
     "vllm": "judgekit.judges.engines.vllm.judge:VLLMJudge",
 }
 """Judge engines, by the value of `engine`."""

@@ -32,6 +32,6 @@ def schema() -> None:
     """Print the JSON Schema of reward.yaml, for editors."""
     import json
 
-    from judgekit.cli.schema import reward_schema
+    from judgekit.cli.json_schema import reward_schema
 
     typer.echo(json.dumps(reward_schema(), indent=1, ensure_ascii=False))

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from judgekit.data.files import kind_of, need_pyarrow
-from judgekit.data.rollouts import FIELDS
+from judgekit.data.rollout_files import FIELDS
 from judgekit.errors import ConfigError
-from judgekit.ledger.files import STDOUT, whole_file
 from judgekit.ledger.jsonl import json_line
+from judgekit.ledger.output_files import STDOUT, whole_file
 from judgekit.rollouts.rows import given
 from judgekit.types import Abstained, Failed, Graded, RewardResult, Rollout, Skipped
 
