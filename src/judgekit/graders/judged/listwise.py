@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError, VerdictError
-from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared, Unreadable
+from judgekit.graders.judged.asking import Asking, Prepared, Unreadable
+from judgekit.graders.judged.pointwise import JudgeGrader
 from judgekit.graders.judged.voting import ask_about, blocking, failing_alone, suspicious
 from judgekit.judges.base import Judge, JudgeReply, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges

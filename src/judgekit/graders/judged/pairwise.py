@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError
-from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared, Unreadable
+from judgekit.graders.judged.asking import Asking, Prepared, Unreadable
+from judgekit.graders.judged.pointwise import JudgeGrader
 from judgekit.graders.judged.voting import ask_about, failing_alone
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges

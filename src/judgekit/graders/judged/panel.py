@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError, VerdictError
-from judgekit.graders.judged.pointwise import JudgeGrader, Unreadable
+from judgekit.graders.judged.asking import Unreadable
+from judgekit.graders.judged.pointwise import JudgeGrader
 from judgekit.graders.judged.voting import Combine, ask_all, combined
 from judgekit.graders.protocol import failure
 from judgekit.judges.base import Judge, Sampling

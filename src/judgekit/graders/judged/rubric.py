@@ -28,7 +28,8 @@ import msgspec
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, DataError, did_you_mean
-from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Unreadable
+from judgekit.graders.judged.asking import Asking, Unreadable
+from judgekit.graders.judged.pointwise import JudgeGrader
 from judgekit.graders.judged.voting import ask_all
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
