@@ -96,7 +96,7 @@ def test_functions_of_other_trainers_are_attacked(folder: Path) -> None:
 )
 def test_wrong_calls_are_answered_in_a_sentence(folder: Path, args: list[str], says: str) -> None:
     (folder / "bare.jsonl").write_text('{"prompt": "x", "response": "y"}\n')
-    (folder / "flat.yaml").write_text("graders: {fenced: code_block}\n")
+    (folder / "flat.yaml").write_text("graders: {fenced: code_block}\nreward: {max: [fenced, 1.0]}\n")
     done = call(folder, "attack", *args)
     assert done.code == 2
     assert says in done.stderr
