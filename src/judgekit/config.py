@@ -46,7 +46,7 @@ import msgspec
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from judgekit.errors import ConfigError, did_you_mean
+from judgekit.errors import ConfigError, MissingExtra, did_you_mean
 from judgekit.graders.function import FIELDS, Mapped, OfFunction
 from judgekit.graders.protocol import AnyGrader, Grader, check_grader
 from judgekit.graders.registry import GRADERS
@@ -158,7 +158,15 @@ class RewardConfig(BaseModel):
         """
         parts = _Parts(self._folder)
         parts.judges = {name: parts.judge(name, spec) for name, spec in self.judges.items()}
-        graders = {name: parts.grader(name, spec) for name, spec in self.graders.items()}
+        graders: dict[str, AnyGrader] = {}
+        lacking: list[MissingExtra] = []
+        for name, spec in self.graders.items():
+            try:
+                graders[name] = parts.grader(name, spec)
+            except MissingExtra as error:
+                lacking.append(error)
+        if lacking:
+            raise MissingExtra.all_of(lacking)
         settings = self.runner_settings()
         if self.ledger is not None and "ledger" not in overrides:
             settings["ledger"] = parts.call(Ledger, self.ledger, "ledger")
@@ -213,7 +221,14 @@ def load_runner(
         prepare(config)
         return config.build(**overrides)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise _placed(error, f"{path}") from None
+
+
+def _placed(error: ConfigError, where: str) -> ConfigError:
+    """Return an error with its place in front."""
+    if isinstance(error, MissingExtra):
+        return MissingExtra(f"{where}: {error.reason}", error.extra)
+    return ConfigError(f"{where}: {error}")
 
 
 class _Parts:
@@ -354,7 +369,7 @@ class _Parts:
         try:
             return make(**arguments)
         except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
+            raise _placed(error, where) from None
 
     def arguments(self, make: Callable[..., Any], options: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Convert *options* to arguments of *make*."""

@@ -31,6 +31,24 @@ class ConfigError(JudgekitError, ValueError):
     """A wrong argument, raised at construction, before anything is graded."""
 
 
+class MissingExtra(ConfigError):
+    """A package that a grader needs is not installed. `reason`: who needs what; `extra`: judgekit's extra that brings it."""
+
+    def __init__(self, reason: str, extra: str) -> None:
+        super().__init__(reason, extra)
+        self.reason = reason
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f"{self.reason}: pip install 'judgekit-rl[{self.extra}]'"
+
+    @classmethod
+    def all_of(cls, errors: Sequence[MissingExtra]) -> MissingExtra:
+        """Return one error for several, with one line that installs everything."""
+        extras = dict.fromkeys(extra for error in errors for extra in error.extra.split(","))
+        return cls("; ".join(dict.fromkeys(error.reason for error in errors)), ",".join(extras))
+
+
 class DataError(JudgekitError, ValueError):
     """Input data that cannot be read. Names the file, the line and what is wrong."""
 

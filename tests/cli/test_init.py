@@ -14,6 +14,7 @@ import pytest
 from judgekit import Rollout
 from judgekit.cli.init import JUDGES, NEXT, SYNONYMS, TASKS, needs_judge, reward_yaml
 from judgekit.config import load_runner
+from judgekit.run.lint import findings
 
 from .command import refused, run
 
@@ -29,7 +30,7 @@ def test_every_reward_loads_without_a_warning(
     runner = load_runner(path)
     assert runner.reward.bounds() == (0.0, 1.0)
     assert ("judge" in runner.graders) == (judge != "none")
-    assert caplog.messages == []
+    assert caplog.messages == findings(runner) == []
 
 
 @pytest.mark.parametrize("trainer", NEXT)

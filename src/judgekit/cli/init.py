@@ -202,7 +202,10 @@ def reward_yaml(task: str, judge: str, model: str, url: str) -> str:
             f'  gate: {{if: "{chosen.rule}", then: {weighted}, otherwise: 0}}',
         ]
     else:
-        lines.append(f"  {weighted[1:-1]}")
+        lines += [
+            "  # what is not content pays for right rollouts only, or empty ones would be paid",
+            f'  gate: {{if: "{chosen.rule}", then: {weighted}, otherwise: 0}}',
+        ]
     lines += [
         "runner:",
         "  # a rollout whose reward is missing leaves its group's statistics and gets no gradient",

@@ -56,6 +56,8 @@ class OfFunction:
         self.__module__ = function.__module__
         self.__doc__ = function.__doc__
         self._bind = self._binder(dict(fields or {}))
+        self.reads = self._read(fields or {})
+        """The rollout's fields that the function reads; empty if that is not known."""
         self._set_up(
             inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
         )
@@ -64,6 +66,13 @@ class OfFunction:
     def _binder(self, fields: dict[str, str]) -> Callable[[Rollout], Any]:
         """Return a function that finds the arguments in a rollout, or abstains."""
         return _binder(self.function, self.name, fields, self._whole)
+
+    def _read(self, fields: Mapping[str, str]) -> frozenset[str]:
+        names = [name for name in inspect.signature(self.function).parameters if name not in fields]
+        if self._whole(names) in names:
+            return frozenset()
+        paths = {path.partition(".")[0] for path in fields.values()}
+        return frozenset(paths | (FIELDS & {*names}))
 
     def _whole(self, parameters: Sequence[str]) -> str:
         """Return the name of the parameter that gets all fields at once."""
@@ -256,15 +265,15 @@ class Mapped:
         return getattr(self.inner, name)
 
     def grade(self, rollout: Rollout, /) -> Any:
-        mapped = self._map(rollout)
+        mapped = self.map(rollout)
         return mapped if isinstance(mapped, Abstained) else self.inner.grade(mapped)
 
     async def _grade_async(self, rollout: Rollout, /) -> Any:
-        mapped = self._map(rollout)
+        mapped = self.map(rollout)
         return mapped if isinstance(mapped, Abstained) else await self.inner.grade(mapped)
 
     async def _grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Any]:
-        mapped = [self._map(rollout) for rollout in rollouts]
+        mapped = [self.map(rollout) for rollout in rollouts]
         members = [m for m in mapped if isinstance(m, Rollout)]
         if len(members) < (1 if getattr(self.inner, "grades_alone", False) else 2):
             return [m if isinstance(m, Abstained) else _ALONE for m in mapped]
@@ -272,7 +281,8 @@ class Mapped:
         left = iter(per_member(await grades if hasattr(grades, "__await__") else grades, len(members)))
         return [m if isinstance(m, Abstained) else next(left) for m in mapped]
 
-    def _map(self, rollout: Rollout) -> Rollout | Abstained:
+    def map(self, rollout: Rollout) -> Rollout | Abstained:
+        """Return the rollout that the wrapped grader sees; or that it abstains, because a field is not there."""
         if callable(self.fields):
             return self.fields(rollout)
         changed = {}
