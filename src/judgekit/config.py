@@ -151,13 +151,23 @@ class RewardConfig(BaseModel):
         """Return the section `runner`, checked, as arguments of GradingRunner."""
         return _Parts(self._folder).arguments(Settings, self.runner, "runner")
 
-    def build(self, **overrides: Any) -> GradingRunner:
-        """Make the runner that the file describes. *overrides*: arguments of GradingRunner that replace the file's.
+    def build(self, judges: Mapping[str, Any] = {}, **overrides: Any) -> GradingRunner:
+        """Make the runner that the file describes.
 
-        The runner owns the judges: `await runner.close()` closes them.
+        *judges*: judges or reward models that stand in for the file's, by their names there, such as a `ScriptedJudge` in
+        a test; the file's are then not made. *overrides*: arguments of GradingRunner that replace the file's. The runner
+        owns the judges: `await runner.close()` closes them. Raises ConfigError.
         """
         parts = _Parts(self._folder)
-        parts.judges = {name: parts.judge(name, spec) for name, spec in self.judges.items()}
+        for name, judge in judges.items():
+            if name not in self.judges:
+                raise ConfigError(f"judges: the file has no judge {name!r}{did_you_mean(name, self.judges)}")
+            if not (hasattr(judge, "complete") or hasattr(judge, "reward")):
+                raise ConfigError(f"judges: {name}: {judge!r:.80} is no judge: it has no complete()")
+        parts.judges = {
+            name: judges[name] if name in judges else parts.judge(name, spec)
+            for name, spec in self.judges.items()
+        }
         graders: dict[str, AnyGrader] = {}
         lacking: list[MissingExtra] = []
         for name, spec in self.graders.items():
@@ -173,9 +183,10 @@ class RewardConfig(BaseModel):
         for name in sorted(self.judges.keys() - parts.asked):
             logger.warning("judges.%s: no grader asks it, and it is started all the same; take it out", name)
         reward = None if self.reward is None else parse(self.reward)
-        judges = tuple(parts.judges.values())
         settings["fingerprints"] = self.fingerprints()
-        return GradingRunner(graders, reward, **{**settings, **overrides}, resources=judges)
+        return GradingRunner(
+            graders, reward, **{**settings, **overrides}, resources=tuple(parts.judges.values())
+        )
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -215,7 +226,12 @@ def load_runner(
     prepare: Callable[[RewardConfig], None] = lambda config: None,
     **overrides: Any,
 ) -> GradingRunner:
-    """Make the runner that a reward.yaml describes; see RewardConfig.build. *prepare*: edits the contents first."""
+    """Make the runner that a reward.yaml describes.
+
+        load_runner("reward.yaml", judges={"local": ScriptedJudge("1")})    # in a test
+
+    *prepare*: edits the contents first. For the other arguments see `RewardConfig.build`. Raises ConfigError.
+    """
     config = load_config(path)
     try:
         prepare(config)
@@ -236,7 +252,7 @@ class _Parts:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self.judges: dict[str, Stack | RewardModelStack] = {}
+        self.judges: dict[str, Any] = {}
         self.asked: set[str] = set()
         """Names of the judges that any grader asks."""
 

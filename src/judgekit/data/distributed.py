@@ -23,7 +23,7 @@ from judgekit.data.actors import JobActors
 from judgekit.data.blocks import BLOCK_ROWS, KEY, Block, BlockReader, Scan
 from judgekit.data.files import need_pyarrow
 from judgekit.data.job import Job, Outcome, Settings, check_same, files_of, prepare
-from judgekit.data.results import results_table
+from judgekit.data.results import results_frame
 from judgekit.data.rollouts import hint_at_columns, rollouts_from
 from judgekit.errors import ConfigError, DataError
 
@@ -192,7 +192,7 @@ class _DatasetActor:
         rollouts = rollouts_from(table, columns=self._columns)
         if len(rollouts) != table.num_rows:
             raise DataError("a row is one rollout here: make rows of `responses` first (Dataset.flat_map)")
-        made = results_table(
+        made = results_frame(
             rollouts, self._runner.run_sync(rollouts), grades=tuple(self._runner.spec.graders)
         )
         for name in made.column_names:

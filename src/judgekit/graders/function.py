@@ -208,10 +208,12 @@ def grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     wants one, `ground_truth: str`. A parameter that no field fills keeps its default. Put it after `*`, and it is a
     setting: `{use: "my_rewards:brevity", limit: 300}` in reward.yaml sets it. The function returns a number,
     a bool, None (abstains) or a Grade. `grader(function, name="mine")` does the same without decorating.
+
+    A method is a grader of its object, `Facts(index).known`. If the object has `start` and `close`, the runner calls them.
     """
     if function is None:
-        return functools.partial(FunctionGrader, **options)
-    return FunctionGrader(function, **options)
+        return functools.partial(_made, FunctionGrader, **options)
+    return _made(FunctionGrader, function, **options)
 
 
 def group_grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -227,8 +229,43 @@ def group_grader(function: Callable[..., Any] | None = None, /, **options: Any) 
     function reads abstains, and the others are graded without it.
     """
     if function is None:
-        return functools.partial(GroupFunctionGrader, **options)
-    return GroupFunctionGrader(function, **options)
+        return functools.partial(_made, GroupFunctionGrader, **options)
+    return _made(GroupFunctionGrader, function, **options)
+
+
+def _made(kind: type[OfFunction], function: Callable[..., Any], **options: Any) -> Any:
+    """Return a function's grader; of a function in a class, what makes one for each object."""
+    known = inspect.signature(OfFunction.__init__).parameters.keys() - {"self", "function"}
+    for option in options:
+        if option not in known:
+            raise ConfigError(
+                f"grader: there is no option {option!r}{did_you_mean(option, known)} (a parameter of the function itself is bound with "
+                "functools.partial)"
+            )
+    named = getattr(function, "__qualname__", "").rpartition(".")[0]
+    in_class = named and not named.endswith("<locals>") and inspect.isfunction(function)
+    if in_class and next(iter(inspect.signature(function).parameters), "") == "self":
+        return _Method(kind, function, options)
+    return kind(function, **options)
+
+
+class _Method:
+    """A method under `@grader`: `Facts(index).known` is a grader, which may use what `Facts(index)` has."""
+
+    def __init__(self, kind: type[OfFunction], function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self._kind = kind
+        self._function = function
+        self._options = options
+        functools.update_wrapper(self, function)
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        if instance is None:
+            return self
+        return self._kind(self._function.__get__(instance, owner), **self._options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The plain function."""
+        return self._function(*args, **kwargs)
 
 
 class Mapped:

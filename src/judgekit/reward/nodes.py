@@ -294,6 +294,10 @@ class Weighted(Node):
     normalize: bool
 
     def __init__(self, terms: Mapping[str, float | tuple[float, Any]], normalize: bool = False) -> None:
+        if not isinstance(terms, Mapping):
+            raise ConfigError(
+                f"weighted: give a mapping of names to weights, such as {{'correct': 0.9}}, not {terms!r:.80}"
+            )
         made = []
         for label, given in terms.items():
             weight, node = given if isinstance(given, tuple) else (given, label)

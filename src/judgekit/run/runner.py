@@ -33,7 +33,7 @@ from judgekit.run.grouping import check_groups, group_by_prompt
 from judgekit.run.scheduler import Run
 from judgekit.run.settings import MissingReward, Plan, Settings, check_kind
 from judgekit.run.starting import Starter
-from judgekit.types import Grade, Price, RewardResult, Rollout
+from judgekit.types import Grade, Price, RewardResult, Rollout, html_table
 
 logger = logging.getLogger("judgekit")
 
@@ -323,6 +323,13 @@ class GradingRunner:
     def __repr__(self) -> str:
         graders = ", ".join(f"{name}: {type(grader).__name__}" for name, grader in self.graders.items())
         return f"<GradingRunner graders: {{{graders}}}, reward: {self.reward!r}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (b.name, type(b.grader).__name__, "{:g} … {:g}".format(*b.score_range), b.where)
+            for b in self._plan.by_name.values()
+        ]
+        return html_table(("grader", "", "scores", "runs"), rows, f"reward: {self.reward!r}")
 
     def __reduce__(self) -> Any:
         plan = self._plan
