@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from judgekit.cli.console import say
+from judgekit.cli.console import many, say
 from judgekit.errors import ConfigError
 
 LOOKED_AT = 64
@@ -47,8 +47,7 @@ def lint(
     if vllm:
         say("note: vLLM is not installed here, and engine: vllm needs it: pip install 'judgekit-rl[vllm]'")
     low, high = runner.reward.bounds()
-    count = len(runner.graders)
-    say(f"{config}: {count} grader{'s' if count > 1 else ''}, rewards from {low:g} to {high:g}")
+    say(f"{config}: {many(len(runner.graders), 'grader')}, rewards from {low:g} to {high:g}")
 
 
 def schema() -> None:
