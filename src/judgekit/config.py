@@ -562,13 +562,15 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
     try:
         return adapter.validate_python(value) if data is None else adapter.validate_json(data)
     except pydantic.ValidationError as error:
-        said = dict.fromkeys(p["msg"] for p in error.errors() if p["type"] != "is_instance_of")
+        said = dict.fromkeys(p["msg"] for p in error.errors() if p["type"] not in _OF_PYTHON)
         text = " or ".join(m.removeprefix("Input should be ") for m in said) or "something else"
         text = _WORDS.sub(lambda match: _IN_YAML[match[0]], text)
         expected = "expected " if next(iter(said), "Input").startswith("Input") else ""
         raise ConfigError(f"{where}: {expected}{text} (got {value!r:.80})") from None
 
 
+_OF_PYTHON: Final = ("is_instance_of", "needs_python_object")
+"""Kinds of values that only Python has: nothing that a file could say instead."""
 _IN_YAML: Final = {
     "an object": "a mapping",
     "a valid dictionary": "a mapping",

@@ -207,6 +207,11 @@ def crowded(files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("JUDGEKIT_STATE", str(files / "state"))
     for name in ("LLM_JUDGE_SERVER_API_KEY", "VLLM_API_KEY", "LLM_JUDGE_SERVER_URL"):
         monkeypatch.delenv(name, raising=False)
+    return crowd(files)
+
+
+def crowd(files: Path) -> Path:
+    """Fill a folder with what stands in a command's way; `make bench-first-hour` calls there, too."""
     assert call(files, *f"{G} --ledger l.jsonl".split()).code == 0
     ledger = (files / "l.jsonl").read_text()
     texts = {
