@@ -11,7 +11,7 @@ Everything goes through the command line as users call it, or through the functi
 * `wrong_calls`: of every command, of reward.yaml, of damaged files, and for each shipped grader each parameter misspelt and with a
   value of a wrong kind. `bad`: those not answered by one sentence on stderr with exit code 2, or that left anything behind.
 * `lint_planted`, `lint_found`: faults that need no rollout, and those that lint tells; `lint_false`: what it says of every example, of
-  README's block and of every file that `init` writes.
+  README's block, of docs/recipes.md and of every file that `init` writes.
 * `functions`: shapes of reward functions of five kinds; `functions_equal`: those whose numbers are their trainer's, bit for bit.
   `own_code`: tests that compare with the trainer's own code, where its environment is there.
 """
@@ -441,14 +441,15 @@ def lint(folder: Path) -> tuple[dict[str, bool], dict[str, str]]:
             if module is not None:
                 sys.modules[name] = module
     false = {}
-    for path in [
-        *sorted((ROOT / "examples").glob("*/reward*.yaml")),
-        *sorted((ROOT / "examples").glob("recipes/*/reward.yaml")),
-    ]:
+    for path in sorted((ROOT / "examples").glob("*/reward*.yaml")):
         done = call(path.parent, "lint", path.name)
         if done.code or "warning" in done.stdout:
             false[str(path.relative_to(ROOT))] = done.stdout + done.stderr
-    pages = [ROOT / "README.md", *sorted((ROOT / "adapters").glob("*/README.md"))]
+    pages = [
+        ROOT / "README.md",
+        ROOT / "docs" / "recipes.md",
+        *sorted((ROOT / "adapters").glob("*/README.md")),
+    ]
     for page in pages:
         for number, block in enumerate(re.findall(r"```yaml\n(graders:.*?)```", page.read_text(), re.DOTALL)):
             if "my_rewards" in block:
