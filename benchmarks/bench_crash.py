@@ -46,8 +46,8 @@ from common import FIGURES, finish, machine, reported
 
 from judgekit import Failed, Graded, GradingRunner, Rollout
 from judgekit.config import load_runner
-from judgekit.judges.engines.watchdog import descendants, start_time
-from judgekit.judges.serving import http_replicas
+from judgekit.execution.watchdog import descendants, start_time
+from judgekit.judges.launch.supervise import http_replicas
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 

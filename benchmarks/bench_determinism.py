@@ -28,7 +28,7 @@ from common import finish, machine, reported
 
 from judgekit import Rollout
 from judgekit.config import load_runner
-from judgekit.judges.engines.vllm import EMBEDDED, model_path
+from judgekit.judges.engines.vllm.judge import EMBEDDED, model_path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 

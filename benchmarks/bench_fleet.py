@@ -35,8 +35,8 @@ from common import FIGURES, WORDS, finish, machine, reported
 
 from judgekit import Graded, Rollout
 from judgekit.config import load_runner
-from judgekit.judges.engines.vllm import EMBEDDED, model_path
-from judgekit.judges.engines.watchdog import descendants
+from judgekit.execution.watchdog import descendants
+from judgekit.judges.engines.vllm.judge import EMBEDDED, model_path
 
 PORT, ROUTER, PROXY = 18_360, 18_370, 18_371
 GROUPS, PER_GROUP = 48, 8

@@ -70,11 +70,11 @@ from judgekit.judges import (
     Turn,
     VLLMJudge,
 )
-from judgekit.judges.asking.labels import label_token_ids
-from judgekit.judges.asking.plain import control_strings
-from judgekit.judges.asking.rendered import JUDGE
-from judgekit.judges.asking.verdict import VerdictFormat
-from judgekit.judges.engines.wire import pack_requests, unpack_requests
+from judgekit.judges.engines.ray.packing import pack_requests, unpack_requests
+from judgekit.judges.prompts.messages import control_strings
+from judgekit.judges.prompts.rendered import JUDGE
+from judgekit.judges.verdicts.formats import VerdictFormat
+from judgekit.judges.verdicts.labels import label_token_ids
 from judgekit.testing import ScriptedJudge, prompt_text
 from judgekit.types import Usage
 

@@ -55,7 +55,7 @@ from judgekit.judges import (
     stacked,
     start_ray_judge,
 )
-from judgekit.judges.asking.tokens import PromptEncoder
+from judgekit.judges.prompts.tokens import PromptEncoder
 
 GOALS = {
     "auto_over_best_16": (">=", 0.95),
@@ -370,7 +370,7 @@ def _layers_of(runner: Any) -> Callable[[list[JudgeRequest]], Awaitable[None]]:
 
 def _one_call_each(actor: Any) -> Callable[[JudgeRequest], Awaitable[Any]]:
     """One Ray call per request, as a first version does it."""
-    from judgekit.judges.engines.wire import pack_requests
+    from judgekit.judges.engines.ray.packing import pack_requests
 
     async def ask(request: JudgeRequest) -> Any:
         caller = f"naive-{id(request)}"

@@ -111,7 +111,7 @@ class Memory:
         self._thread.start()
 
     def _look(self) -> None:
-        from judgekit.judges.engines.watchdog import descendants
+        from judgekit.execution.watchdog import descendants
 
         while not self._over.wait(0.5):
             self.peak = max(self.peak, sum(map(_proportional, descendants(os.getpid()))))
@@ -137,7 +137,7 @@ def share(reward: Path, files: list[str], out: Path, address: str) -> None:
 
     from judgekit.config import load_runner
     from judgekit.data import results_frame, rollouts_from
-    from judgekit.judges.engines.ray import connect
+    from judgekit.judges.engines.ray.judge import connect
 
     connect(address)
     runner = load_runner(reward)

@@ -20,8 +20,8 @@ from inspection import Reader
 from judgekit import Rollout
 from judgekit.graders import RewardModelGrader
 from judgekit.judges import Turn
-from judgekit.judges.asking.plain import control_strings, text_messages
-from judgekit.judges.asking.rendered import JUDGE, REWARD_MODEL, Rendered, Shape, look
+from judgekit.judges.prompts.messages import control_strings, text_messages
+from judgekit.judges.prompts.rendered import JUDGE, REWARD_MODEL, Rendered, Shape, look
 
 _HEADER = "<|start_header_id|>{}<|end_header_id|>\\n\\n"
 _INST = {"@begin": "<s>", "@system": "[INST] ", "@user": "[INST] ", "@assistant": " ", "@end": " [/INST]"}

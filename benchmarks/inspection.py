@@ -18,9 +18,9 @@ from msgspec import Struct
 from judgekit import JudgekitError
 from judgekit.execution.kept import Kept
 from judgekit.judges import JudgeRequest
-from judgekit.judges.asking.plain import text_messages
-from judgekit.judges.asking.tokens import PromptEncoder
-from judgekit.judges.engines.fitting import shorter
+from judgekit.judges.engines.openai.fitting import shorter
+from judgekit.judges.prompts.messages import text_messages
+from judgekit.judges.prompts.tokens import PromptEncoder
 
 HTML = {"<table>", "</table>", "<h1>", "</h1>", "<code>", "</code>"}
 CHAT = [

@@ -14,7 +14,7 @@ import pytest
 from judgekit import JudgeUnavailable
 from judgekit.config import load_runner
 from judgekit.data import read_rollouts
-from judgekit.run.lint import findings
+from judgekit.run.findings import findings
 from judgekit.testing import ScriptedJudge
 
 ROOT = Path(__file__).parents[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +61,23 @@ ALLOWED = {
 """For each package or root module, the others that it may import besides `ROOTS`."""
 
 
+INSIDE_JUDGES = {
+    "": {"prompts", "verdicts"},
+    "prompts": {"verdicts", ""},
+    "verdicts": {""},
+    "layers": {"prompts", "verdicts", ""},
+    "engines": {"prompts", "verdicts", ""},
+    "launch": {"engines", "prompts", "verdicts", ""},
+}
+"""For each folder of `judges`, the others that it may import; "": the files beside the folders. Layers know no engine, and engines
+no layer. The package's own front, which names all of them, is let off."""
+TWICE = {
+    "judge.py": "an engine's judge, in the engine's own folder",
+    "registry.py": "the names of reward.yaml, for graders and for judges",
+}
+"""Files of one name in several folders, with the reason."""
+
+
 def modules() -> dict[str, Path]:
     found = {}
     for path in SRC.rglob("*.py"):
@@ -94,6 +112,26 @@ def test_imports_point_one_way() -> None:
         if part_of(name) in ALLOWED and part_of(other) not in {part_of(name), *ROOTS, *ALLOWED[part_of(name)]}
     ]
     assert wrong == []
+
+
+def test_judges_are_laid_out_in_floors() -> None:
+    def folder(name: str) -> str:
+        parts = name.split(".")
+        return parts[2] if len(parts) > 3 or (SRC / "judges" / parts[2]).is_dir() else ""
+
+    ours = [name for name in MODULES if name.startswith("judgekit.judges.")]
+    wrong = [
+        f"{name} imports {other}"
+        for name in ours
+        for other in imports(name)
+        if other in ours and folder(other) not in {folder(name), *INSIDE_JUDGES[folder(name)]}
+    ]
+    assert wrong == []
+
+
+def test_a_file_name_tells_one_file() -> None:
+    names = Counter(path.name for path in MODULES.values() if path.name not in ("__init__.py", "__main__.py"))
+    assert {name for name, count in names.items() if count > 1} == TWICE.keys()
 
 
 def test_the_shared_roots_know_nothing_else() -> None:

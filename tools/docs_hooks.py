@@ -181,7 +181,7 @@ What `import judgekit` gives, and the modules that one imports by name.
     options:
       heading_level: 2
 
-::: judgekit.report.signals
+::: judgekit.report.warnings
     options:
       heading_level: 2
 

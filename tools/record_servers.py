@@ -33,7 +33,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.judges.conversation import conversation, digest  # noqa: E402
 
-from judgekit.judges.engines.vllm import EMBEDDED, model_path  # noqa: E402
+from judgekit.judges.engines.vllm.judge import EMBEDDED, model_path  # noqa: E402
 
 HERE, PORT, ROUTER = 18_460, 18_461, 18_462
 NAME = "judge"

@@ -51,9 +51,7 @@ from judgekit.graders.function import FIELDS, Mapped, OfFunction
 from judgekit.graders.protocol import AnyGrader, Grader, check_grader
 from judgekit.graders.registry import GRADERS
 from judgekit.graders.reward_functions import described, from_function, signature_of
-from judgekit.judges.asking.verdict import VerdictFormat
-from judgekit.judges.base import Judge, Sampling
-from judgekit.judges.engines.reward_models import RewardModel
+from judgekit.judges.base import Judge, RewardModel, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes
 from judgekit.judges.layers.stack import (
     LayerOptions,
@@ -63,6 +61,7 @@ from judgekit.judges.layers.stack import (
     stacked_reward_model,
 )
 from judgekit.judges.registry import ENGINES, VERDICTS
+from judgekit.judges.verdicts.formats import VerdictFormat
 from judgekit.ledger.writer import Ledger
 from judgekit.reward.spec import parse
 from judgekit.run.runner import GradingRunner

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from judgekit.cli.graders import EXAMPLES, Parameter, kind_of, parameters, shown, summaries
-from judgekit.cli.schema import reward_schema
+from judgekit.cli.json_schema import reward_schema
 from judgekit.config import load_runner
 from judgekit.graders.registry import GRADERS
 

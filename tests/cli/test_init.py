@@ -17,7 +17,7 @@ import pytest
 from judgekit import Rollout
 from judgekit.cli.init import JUDGES, NEXT, SYNONYMS, TASKS, needs_judge, reward_yaml
 from judgekit.config import load_runner
-from judgekit.run.lint import findings
+from judgekit.run.findings import findings
 
 from .command import refused, run
 from .in_process import call

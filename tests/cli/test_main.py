@@ -36,7 +36,7 @@ def test_an_ascii_terminal_is_enough(files: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_command_is_light_until_it_does_something() -> None:
-    heavy = ("pydantic", "yaml", "aiohttp", "loguru", "judgekit.judges.serving", "judgekit.config")
+    heavy = ("pydantic", "yaml", "aiohttp", "loguru", "judgekit.judges.launch.supervise", "judgekit.config")
     program = f"import sys, judgekit.cli; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from judgekit.cli.schema import reward_schema
+from judgekit.cli.json_schema import reward_schema
 from judgekit.graders.registry import GRADERS
 from judgekit.strict_yaml import read_yaml
 

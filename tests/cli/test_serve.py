@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from judgekit.judges.engines.watchdog import start_time
+from judgekit.execution.watchdog import start_time
 from tests.judges.fake_server import FakeServer
 from tests.judges.servers import STAND_IN, alive, eventually, facts, free_port
 

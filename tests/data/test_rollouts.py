@@ -15,7 +15,7 @@ import pytest
 
 from judgekit import Abstained, ConfigError, DataError, Failed, Graded, RewardResult, Rollout, Skipped
 from judgekit.data import read_rollouts, results_frame, rollout_from, rollouts_from, write_results
-from judgekit.data.results import result_row
+from judgekit.data.result_files import result_row
 
 
 def test_every_field_is_read_and_the_rest_is_extra(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from judgekit.errors import JudgeRejected
 from judgekit.judges import OpenAIJudge, Piece, Turn
-from judgekit.judges.asking.cutting import LEAST, MARK
 from judgekit.judges.base import UNLIMITED, JudgeRequest
+from judgekit.judges.prompts.cutting import LEAST, MARK
 
 from .fake_server import FakeServer, says
 

@@ -27,8 +27,8 @@ from judgekit.judges import (
     openai_judge,
     stacked,
 )
+from judgekit.judges.engines.replicas import Routed
 from judgekit.judges.layers.cache import Cached, DiskCache
-from judgekit.judges.layers.routed import Routed
 
 from .fake_server import FakeServer
 

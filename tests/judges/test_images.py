@@ -13,10 +13,10 @@ from judgekit import GradingRunner
 from judgekit.errors import ConfigError
 from judgekit.graders import JudgeGrader
 from judgekit.judges import OpenAIJudge, Routed, Template, stacked
-from judgekit.judges.asking import images
-from judgekit.judges.asking.images import Image, image_in, images_of
+from judgekit.judges.engines.replicas import shared_prefix
 from judgekit.judges.layers.cache import request_key
-from judgekit.judges.layers.routed import shared_prefix
+from judgekit.judges.prompts import images
+from judgekit.judges.prompts.images import Image, image_in, images_of
 from judgekit.types import Abstained, Failed, Graded, Rollout
 from tests.judges.fake_server import FakeServer
 

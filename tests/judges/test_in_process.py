@@ -18,8 +18,9 @@ from judgekit import ConfigError, GradingRunner, JudgeRejected, JudgeUnavailable
 from judgekit.execution.background import close_background_loop, in_background
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, VLLMJudge, VLLMRewardModel
-from judgekit.judges.engines import vllm, vllm_engine
-from judgekit.judges.engines.vllm import engine_identity, weights_identity
+from judgekit.judges.engines.vllm import engine as vllm_engine
+from judgekit.judges.engines.vllm import judge as vllm
+from judgekit.judges.engines.vllm.judge import engine_identity, weights_identity
 from judgekit.types import Usage
 
 

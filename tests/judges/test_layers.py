@@ -26,12 +26,12 @@ from judgekit import (
 from judgekit.errors import JudgeBudgetSpent
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict, Piece, Sampling, Turn
+from judgekit.judges.engines.openai.batching import Coalescing
+from judgekit.judges.engines.replicas import Routed
 from judgekit.judges.layers.cache import Cached, DiskCache, request_key
-from judgekit.judges.layers.coalescing import Coalescing
 from judgekit.judges.layers.places import Places
 from judgekit.judges.layers.pressure import Breaker
 from judgekit.judges.layers.retrying import Retrying
-from judgekit.judges.layers.routed import Routed
 from judgekit.judges.layers.spending import Budget, Spending
 from judgekit.judges.layers.stack import (
     BreakerOptions,

@@ -13,7 +13,7 @@ from anyio import run_process
 
 from judgekit.cli.checkup import check_up
 from judgekit.judges import OpenAIJudge
-from judgekit.judges.engines.load import EngineLoad, read_load
+from judgekit.judges.engines.engine_load import EngineLoad, read_load
 from tests.judges.fake_server import FakeServer, hang
 from tests.judges.test_openai import ask
 

@@ -37,8 +37,8 @@ from judgekit.judges import (
     Turn,
     openai_judge,
 )
-from judgekit.judges.engines.first_token import FirstToken
-from judgekit.judges.engines.routing import ROUTERS, routing_key
+from judgekit.judges.engines.openai.first_token import FirstToken
+from judgekit.judges.engines.openai.router import ROUTERS, routing_key
 from judgekit.judges.layers.cache import request_key
 from judgekit.judges.layers.stack import LayerOptions, stacked
 from judgekit.testing import ScriptedJudge

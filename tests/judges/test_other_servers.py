@@ -13,7 +13,7 @@ from aiohttp import web
 from judgekit import ConfigError, Failed, Graded, GradingRunner, Retry, Rollout
 from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, JsonVerdict, LayerOptions, LineVerdict, OpenAIJudge, stacked
-from judgekit.judges.asking.verdict import VerdictFormat
+from judgekit.judges.verdicts.formats import VerdictFormat
 from judgekit.types import Grade
 from tests.judges.servers import serving
 

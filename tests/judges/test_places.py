@@ -16,7 +16,7 @@ from judgekit.errors import ConfigError, JudgeRejected, JudgeTimeout, JudgeUnava
 from judgekit.graders import JudgeGrader, Panel
 from judgekit.judges import JudgeReply, JudgeRequest, JudgeRoutes, LayerOptions, Routed, Turn, stacked
 from judgekit.judges.base import Piece
-from judgekit.judges.engines.load import EngineLoad
+from judgekit.judges.engines.engine_load import EngineLoad
 from judgekit.judges.layers import places as module
 from judgekit.judges.layers.places import Places
 from judgekit.judges.layers.pressure import Call

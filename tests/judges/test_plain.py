@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 
 from judgekit.errors import JudgeRejected, RolloutError
 from judgekit.judges import Piece, Turn
-from judgekit.judges.asking.control import _view, disarm, is_control, template_strings, without_headers
-from judgekit.judges.asking.cutting import MARK, shortened
-from judgekit.judges.asking.plain import control_strings, text_messages
-from judgekit.judges.engines.fitting import shorter
+from judgekit.judges.engines.openai.fitting import shorter
+from judgekit.judges.prompts.control_strings import (
+    _view,
+    disarm,
+    is_control,
+    template_strings,
+    without_headers,
+)
+from judgekit.judges.prompts.cutting import MARK, shortened
+from judgekit.judges.prompts.messages import control_strings, text_messages
 
 OTHERS = """
 <SPECIAL_11> <seed:eos> <seed:think> </seed:think> <reserved_107> [gMASK] <sop> <EOS_TOKEN> <BOS_TOKEN>

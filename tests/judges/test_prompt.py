@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from judgekit import ConfigError
 from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, LineVerdict, Template
-from judgekit.judges.asking.cutting import MARK
-from judgekit.judges.asking.prompt import MAX_FENCE, MOST_CHARS, made_visible, quoted
 from judgekit.judges.base import UNLIMITED, Turn
+from judgekit.judges.prompts.cutting import MARK
+from judgekit.judges.prompts.template import MAX_FENCE, MOST_CHARS, made_visible, quoted
 from judgekit.testing import ScriptedJudge
 
 WORDS = {"HOW_TO_ANSWER": "Answer.", "REMINDER": "Now."}

@@ -16,7 +16,7 @@ from judgekit.errors import ConfigError
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JsonVerdict, LineVerdict, OpenAIJudge, Sampling
 from judgekit.judges.engines.http import base_url
-from judgekit.judges.engines.terms import Terms
+from judgekit.judges.engines.openai.request_fields import Terms
 from judgekit.types import Failed, Graded, Rollout
 from tests.judges.servers import serving as served
 

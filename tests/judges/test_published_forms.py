@@ -9,7 +9,7 @@ import pytest
 
 from judgekit import VerdictError
 from judgekit.judges import JsonVerdict, JudgeReply, LineVerdict, Template
-from judgekit.judges.asking.verdict import VerdictFormat
+from judgekit.judges.verdicts.formats import VerdictFormat
 
 CODE = "k3v9"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from judgekit.judges.engines.watchdog import Pulse
+from judgekit.execution.watchdog import Pulse
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="there is no /proc")
 

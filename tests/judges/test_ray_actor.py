@@ -8,9 +8,9 @@ from typing import Any
 
 from judgekit.errors import JudgeLoading
 from judgekit.judges import JudgeRequest, Piece, Turn
-from judgekit.judges.engines.ray import _Link
-from judgekit.judges.engines.ray_actor import JudgeActor
-from judgekit.judges.engines.wire import Answer, pack_requests, unpack_answers
+from judgekit.judges.engines.ray.actor import JudgeActor
+from judgekit.judges.engines.ray.judge import _Link
+from judgekit.judges.engines.ray.packing import Answer, pack_requests, unpack_answers
 from judgekit.testing import ScriptedJudge
 
 

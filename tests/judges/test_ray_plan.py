@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError
-from judgekit.judges.engines.ray_plan import ReplicaPlan, replica_plan
+from judgekit.judges.engines.ray.replica_plan import ReplicaPlan, replica_plan
 
 
 def plan(replicas: int = 1, **options: Any) -> ReplicaPlan:

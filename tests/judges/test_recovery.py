@@ -25,11 +25,20 @@ from judgekit import (
 )
 from judgekit.errors import JudgeLoading
 from judgekit.graders import JudgeGrader
-from judgekit.judges import JudgeReply, JudgeRequest, LayerOptions, Piece, Turn, stacked, stacked_reward_model
+from judgekit.judges import (
+    JudgeReply,
+    JudgeRequest,
+    LayerOptions,
+    Piece,
+    Turn,
+    health,
+    stacked,
+    stacked_reward_model,
+)
+from judgekit.judges.engines.replicas import Routed
+from judgekit.judges.health import HangGuard, is_ready
 from judgekit.judges.layers import recovery
-from judgekit.judges.layers.recovery import HangGuard, is_ready
 from judgekit.judges.layers.retrying import Retrying
-from judgekit.judges.layers.routed import Routed
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
 from judgekit.judges.layers.stack import BreakerOptions, CacheOptions
 from judgekit.testing import ScriptedJudge
@@ -427,7 +436,7 @@ async def test_loops_that_come_and_go_wait_each_for_itself() -> None:
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"_QUIET_S": 0.1, "_LOOK_S": 0.02, "_PATIENCE_S": 0.04}.items():
-        monkeypatch.setattr(recovery, name, value)
+        monkeypatch.setattr(health, name, value)
 
 
 class Hung(Engine):
@@ -454,7 +463,7 @@ async def test_the_time_in_which_an_engine_hung_counts_against_no_evaluation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It takes most of it to find that out; what is left is too little for another try."""
-    monkeypatch.setattr(recovery, "_QUIET_S", 1.2)
+    monkeypatch.setattr(health, "_QUIET_S", 1.2)
 
     class Slow(Hung):
         async def complete(self, request: JudgeRequest, /) -> JudgeReply:
@@ -586,7 +595,7 @@ async def test_an_engine_that_makes_progress_does_not_hang(knows: bool) -> None:
 @pytest.mark.usefixtures("_impatient")
 async def test_the_clock_stops_with_the_first_missing_sign(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that stands still for longer than an evaluation may take, and goes on: nothing is lost or asked twice."""
-    monkeypatch.setattr(recovery, "_PATIENCE_S", 3600.0)
+    monkeypatch.setattr(health, "_PATIENCE_S", 3600.0)
     engine = Claims()
     runner = GradingRunner({"judge": JudgeGrader(stacked(engine))}, timeout_s=1.0)
     rollouts = [Rollout(prompt="p", ground_truth="1", response=f"text {i // 2}") for i in range(8)]
@@ -625,7 +634,7 @@ async def test_an_engine_that_does_not_say_is_not_ready(monkeypatch: pytest.Monk
         async def ready(self) -> bool:
             raise JudgeRejected("no")
 
-    monkeypatch.setattr(recovery, "READY_S", 0.01)
+    monkeypatch.setattr(health, "READY_S", 0.01)
     assert not await is_ready(Silent())
     assert not await is_ready(Gone())
     assert await is_ready(object())
@@ -684,7 +693,7 @@ async def test_replicas_are_ready_as_soon_as_one_is(monkeypatch: pytest.MonkeyPa
             await asyncio.sleep(3600)
             return True
 
-    monkeypatch.setattr(recovery, "READY_S", 0.5)
+    monkeypatch.setattr(health, "READY_S", 0.5)
     assert await is_ready(Routed([Silent(), Engine(), Silent()]))
     assert not await is_ready(Routed([Silent(), Engine(up=False)]))
 

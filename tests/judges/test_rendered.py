@@ -16,9 +16,9 @@ from judgekit import Rollout
 from judgekit.errors import JudgeRejected
 from judgekit.graders import JudgeGrader, RewardModelGrader
 from judgekit.judges import HTTPRewardModel, OpenAIJudge
-from judgekit.judges.asking.plain import text_messages
-from judgekit.judges.asking.rendered import JUDGE, REWARD_MODEL, Rendered, Shape, look, template_words
 from judgekit.judges.base import Turn
+from judgekit.judges.prompts.messages import text_messages
+from judgekit.judges.prompts.rendered import JUDGE, REWARD_MODEL, Rendered, Shape, look, template_words
 
 from .fake_server import FakeServer
 

@@ -14,10 +14,10 @@ import anyio.to_thread
 import pytest
 
 from judgekit import ConfigError, JudgeUnavailable
-from judgekit.judges import serving
-from judgekit.judges.engines.watchdog import descendants
-from judgekit.judges.serving import Replica, http_replicas, is_loopback, supervise
-from judgekit.judges.state import read_state, stop_supervisor, write_state
+from judgekit.execution.watchdog import descendants
+from judgekit.judges.launch import supervise as serving
+from judgekit.judges.launch.state_file import read_state, stop_supervisor, write_state
+from judgekit.judges.launch.supervise import Replica, http_replicas, is_loopback, supervise
 
 from .servers import STAND_IN, alive, eventually, facts, free_port
 
@@ -234,7 +234,7 @@ time.sleep(60)
 SEGMENTS = """
 import subprocess, sys, time
 from multiprocessing import resource_tracker, shared_memory
-from judgekit.judges.engines.watchdog import Watchdog
+from judgekit.execution.watchdog import Watchdog
 made = shared_memory.SharedMemory(name="psm_judgekit_mine", create=True, size=64)
 common = shared_memory.SharedMemory(name="psm_judgekit_ours", create=True, size=64)
 for segment in (made, common):
@@ -250,7 +250,7 @@ def test_the_watchdog_removes_what_only_its_processes_had_mapped() -> None:
 
     owner = f"""
 import subprocess, sys, time
-from judgekit.judges.engines.watchdog import Watchdog
+from judgekit.execution.watchdog import Watchdog
 engine = subprocess.Popen([sys.executable, "-c", {SEGMENTS!r}], stdout=subprocess.PIPE)
 engine.stdout.readline()
 watchdog = Watchdog()
@@ -312,7 +312,7 @@ def test_kill_9_of_the_supervisor_ends_its_servers() -> None:
     port = free_port()
     program = f"""
 import anyio, sys
-from judgekit.judges.serving import Replica, supervise
+from judgekit.judges.launch.supervise import Replica, supervise
 async def main():
     made = Replica([sys.executable, "-S", {str(SERVER)!r}, "--host", "127.0.0.1", "--port", "{port}"], {port})
     async with supervise([made], start_timeout_s=30):

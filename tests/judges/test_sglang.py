@@ -15,7 +15,7 @@ from aiohttp import web
 from judgekit import GradingRunner
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JsonVerdict, OpenAIJudge, Sampling
-from judgekit.judges.engines.sglang import as_completion, generate_body
+from judgekit.judges.engines.openai.sglang import as_completion, generate_body
 from judgekit.types import Failed, Graded, Rollout
 from tests.judges.servers import serving as served
 

@@ -14,9 +14,9 @@ from judgekit import ConfigError, Graded, GradingRunner, JudgeUnavailable, Rollo
 from judgekit.errors import JudgeLoading
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, OpenAIJudge, Routed, VLLMJudge, awake, stacked
-from judgekit.judges.engines import server_sleep
-from judgekit.judges.engines.server_sleep import ServerSleep
-from judgekit.judges.engines.vllm import engine_identity
+from judgekit.judges.engines.openai import server_sleep
+from judgekit.judges.engines.openai.server_sleep import ServerSleep
+from judgekit.judges.engines.vllm.judge import engine_identity
 from judgekit.judges.sleeping import sleep
 from tests.judges.fake_server import FakeServer, nothing_at_all
 from tests.judges.test_in_process import REQUEST, Engine, Loader, loader
@@ -63,7 +63,7 @@ def sleepers(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> list[Sleeper]:
         made.append(Sleeper())
         return made[-1]
 
-    monkeypatch.setattr("judgekit.judges.engines.vllm_engine.load_engine", load)
+    monkeypatch.setattr("judgekit.judges.engines.vllm.engine.load_engine", load)
     return made
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from judgekit import ConfigError
 from judgekit.judges import Sampling
-from judgekit.judges.asking.marks import marks_of, without_thought
+from judgekit.judges.prompts.thinking_marks import marks_of, without_thought
 
 QWEN = "{% if enable_thinking is false %}<think>\n\n</think>{% endif %}"
 MAGISTRAL = "{{ '[THINK]' + m.thinking + '[/THINK]' }}"

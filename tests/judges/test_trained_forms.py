@@ -12,7 +12,7 @@ from judgekit import ConfigError, Failed, Graded, GradingRunner, Rollout, Verdic
 from judgekit.config import load_runner
 from judgekit.graders import JudgeGrader, Listwise, Pairwise
 from judgekit.judges import JudgeReply, LineVerdict, Template
-from judgekit.judges.asking.prompt import quoted, without_markers
+from judgekit.judges.prompts.template import quoted, without_markers
 from judgekit.testing import ScriptedJudge, prompt_text
 
 READ: dict[str, list[tuple[str, float]]] = {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from judgekit import ConfigError, VerdictError
 from judgekit.errors import JudgeUnavailable
 from judgekit.judges import ChoiceVerdict, JsonVerdict, JudgeReply, LineVerdict
-from judgekit.judges.asking.labels import label_forms, label_token_ids
+from judgekit.judges.verdicts.labels import label_forms, label_token_ids
 
 
 def choice(probs: dict[str, float], mass: float | None = 1.0) -> JudgeReply:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from judgekit.judges.engines.vllm_requests import Requests
+from judgekit.judges.engines.vllm.fast_requests import Requests
 
 
 class Dead(Exception):

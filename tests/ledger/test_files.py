@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from judgekit import ConfigError, JudgekitError
-from judgekit.ledger.files import check_ledger, check_targets, whole_file
+from judgekit.ledger.output_files import check_ledger, check_targets, whole_file
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError, Graded
-from judgekit.ledger.files import whole_file
 from judgekit.ledger.jsonl import encoded, json_line
+from judgekit.ledger.output_files import whole_file
 
 
 def test_a_line_of_json_takes_any_value() -> None:

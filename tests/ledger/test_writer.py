@@ -26,7 +26,7 @@ from judgekit import DataError, Graded, GradingRunner, Ledger, Rollout, grader, 
 from judgekit.ledger import writer
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.schema import Entry
-from judgekit.service.answers import Recall
+from judgekit.service.once import Recall
 
 
 @grader

@@ -19,8 +19,8 @@ from judgekit import Failed, Graded, Rollout, Usage
 from judgekit.report.compare import comparison
 from judgekit.report.marks import read_marks
 from judgekit.report.page import render, whole_table, write_report
-from judgekit.report.signals import signals
 from judgekit.report.view import View
+from judgekit.report.warnings import signals
 from judgekit.types import Price
 
 from .ledgers import EVIL, some, write

@@ -12,8 +12,8 @@ import pytest
 from judgekit import Failed, Graded, GradingRunner, Ledger, Rollout, Usage, grader
 from judgekit.metrics import Signal, SignalLimits
 from judgekit.metrics.signals import formatting, repetition
-from judgekit.report.signals import signals
 from judgekit.report.table import Table
+from judgekit.report.warnings import signals
 
 from .test_table import append, entry
 

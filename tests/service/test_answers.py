@@ -11,8 +11,8 @@ import pytest
 
 from judgekit import GradingRunner, JudgeUnavailable, Ledger, Rollout, read_ledger
 from judgekit.graders.function import grader, group_grader
-from judgekit.service import answers
-from judgekit.service.answers import Answers, Job
+from judgekit.service import once as answers
+from judgekit.service.once import Answers, Job
 
 from .serving import Address, Gate, serving, until
 from .test_forms import rank, slime, verify

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from judgekit import Rollout
-from judgekit.data.rollouts import rollout_from
+from judgekit.data.rollout_files import rollout_from
 from judgekit.service import reading
 from judgekit.service.reading import Refusal, batch
 

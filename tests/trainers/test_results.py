@@ -8,7 +8,7 @@ import pytest
 
 from judgekit import Abstained, Failed, GradingRunner, RewardResult, Rollout, grader
 from judgekit.trainers import figures_of, why_missing
-from judgekit.trainers.results import RESERVED
+from judgekit.trainers.figures import RESERVED
 
 
 def result_of(*answers: Any, **settings: Any) -> RewardResult:

@@ -9,7 +9,7 @@ import pytest
 
 from judgekit import FailureRateError, GradingRunner, RewardResult, Rollout, grader
 from judgekit.trainers import Counts, StepCounts
-from judgekit.trainers.steps import STEPLESS
+from judgekit.trainers.step_counts import STEPLESS
 
 
 @grader

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from judgekit.judges.engines.watchdog import descendants
+from judgekit.execution.watchdog import descendants
 
 ONLOOKERS = b"resource_tracker", b"signal.SIG_IGN"
 """What the command lines of multiprocessing's tracker and of our watchdog hold."""

@@ -13,9 +13,9 @@ from tiny_models import make_tokenizer
 
 from judgekit import Rollout
 from judgekit.graders import JudgeGrader, RewardModelGrader
-from judgekit.judges.asking.plain import control_strings, text_messages
-from judgekit.judges.asking.rendered import JUDGE, REWARD_MODEL, look, template_words
-from judgekit.judges.asking.tokens import PromptEncoder
+from judgekit.judges.prompts.messages import control_strings, text_messages
+from judgekit.judges.prompts.rendered import JUDGE, REWARD_MODEL, look, template_words
+from judgekit.judges.prompts.tokens import PromptEncoder
 
 WRONG = "3 and 8 are 11.\n#### 11"
 

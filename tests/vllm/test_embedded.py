@@ -19,7 +19,7 @@ from judgekit.data import read_rollouts
 from judgekit.execution.background import run_blocking
 from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, JudgeReply, JudgeRequest, LineVerdict, VLLMJudge
-from judgekit.judges.engines.vllm import EMBEDDED, model_path
+from judgekit.judges.engines.vllm.judge import EMBEDDED, model_path
 
 ROOT = Path(__file__).parents[2]
 MANY = 24

@@ -29,10 +29,11 @@ from judgekit.judges import (
     Turn,
     VLLMJudge,
     VLLMRewardModel,
+    health,
 )
-from judgekit.judges.engines import vllm, vllm_engine
-from judgekit.judges.engines.vllm_engine import engine_processes
-from judgekit.judges.layers import recovery
+from judgekit.judges.engines.vllm import engine as vllm_engine
+from judgekit.judges.engines.vllm import judge as vllm
+from judgekit.judges.engines.vllm.engine import engine_processes
 from judgekit.judges.layers.stack import LayerOptions, stacked
 
 from .processes import engine_below, send
@@ -275,7 +276,7 @@ async def test_an_engine_that_hangs_under_load_is_rebuilt_and_costs_no_verdict(
 ) -> None:
     """Its process is stopped, so that it answers nothing and has not died."""
     for name, value in {"_QUIET_S": 1.0, "_LOOK_S": 0.2, "_PATIENCE_S": 2.0}.items():
-        monkeypatch.setattr(recovery, name, value)
+        monkeypatch.setattr(health, name, value)
     monkeypatch.setattr(vllm, "_ANSWER_S", 1.0)
     monkeypatch.setattr(vllm, "_LOOK_S", 1.0)
     judge = VLLMJudge(random_model, max_model_len=1024)
@@ -348,7 +349,7 @@ OWNER = """
         loading = asyncio.create_task(judge.start())
         if sys.argv[2] == "loaded":
             await loading
-        from judgekit.judges.engines.vllm_engine import engine_processes
+        from judgekit.judges.engines.vllm.engine import engine_processes
         while not engine_processes():
             await asyncio.sleep(0.1)
         await asyncio.sleep(1)

@@ -28,8 +28,8 @@ from judgekit.judges import (
     VLLMJudge,
     start_ray_judge,
 )
-from judgekit.judges.asking.tokens import PromptEncoder
-from judgekit.judges.engines.vllm_images import open_images
+from judgekit.judges.engines.vllm.open_images import open_images
+from judgekit.judges.prompts.tokens import PromptEncoder
 
 
 def url(colour: str = "red", size: tuple[int, int] = (40, 20), mode: str = "RGB") -> str:

@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError, JudgeUnavailable, Retry
-from judgekit.judges import JudgeRequest, LayerOptions, RayJudge, VLLMJudge, stacked, start_ray_judge
-from judgekit.judges.engines import ray as ray_engine
-from judgekit.judges.engines.watchdog import descendants
-from judgekit.judges.layers import recovery
+from judgekit.execution.watchdog import descendants
+from judgekit.judges import JudgeRequest, LayerOptions, RayJudge, VLLMJudge, health, stacked, start_ray_judge
+from judgekit.judges.engines.ray import judge as ray_engine
 
 from .processes import engine_below, send
 from .test_engine import LABELS, ask, words
@@ -193,7 +192,7 @@ async def test_an_actor_whose_own_process_hangs_is_killed_and_restarted(
     cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"_QUIET_S": 0.5, "_LOOK_S": 0.2, "_PATIENCE_S": 0.5, "READY_S": 0.5}.items():
-        monkeypatch.setattr(recovery, name, value)
+        monkeypatch.setattr(health, name, value)
     monkeypatch.setattr(ray_engine, "_SILENT_S", 2.0)
     monkeypatch.setattr(ray_engine, "_JITTER_S", 0.0)
     judge = scripted("hangs")
@@ -283,7 +282,7 @@ def test_a_judge_that_was_stopped_and_started_is_found_again(cluster: str) -> No
 
 def test_identity_is_asked_once(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """B1."""
-    from judgekit.judges.engines import ray as engine
+    from judgekit.judges.engines.ray import judge as engine
 
     asked = 0
     identity = engine._Replica.identity

@@ -13,10 +13,10 @@ from tokenizers import Tokenizer
 
 from judgekit import ConfigError
 from judgekit.judges import ChoiceVerdict, Piece, Template, Turn
-from judgekit.judges.asking.control import is_control
-from judgekit.judges.asking.cutting import MARK
-from judgekit.judges.asking.labels import label_token_ids
-from judgekit.judges.asking.tokens import PromptEncoder
+from judgekit.judges.prompts.control_strings import is_control
+from judgekit.judges.prompts.cutting import MARK
+from judgekit.judges.prompts.tokens import PromptEncoder
+from judgekit.judges.verdicts.labels import label_token_ids
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

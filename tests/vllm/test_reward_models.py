@@ -12,7 +12,7 @@ from judgekit import ConfigError, Failed, GradingRunner, JudgeUnavailable, Rollo
 from judgekit.execution.background import background_loop
 from judgekit.graders import RewardModelGrader
 from judgekit.judges import HTTPRewardModel, Piece, Turn, VLLMRewardModel
-from judgekit.judges.serving import http_replicas, supervise
+from judgekit.judges.launch.supervise import http_replicas, supervise
 
 from .test_engine import _signal_engine, words
 from .test_servers import free_port

@@ -18,9 +18,9 @@ from judgekit import Failed, Graded, GradingRunner, JudgeRejected, JudgeUnavaila
 from judgekit.cli.checkup import check_up
 from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, JudgeReply, OpenAIJudge, VLLMJudge
-from judgekit.judges.engines.vllm import weights_identity
+from judgekit.judges.engines.vllm.judge import weights_identity
+from judgekit.judges.launch.supervise import Replica, http_replicas, supervise
 from judgekit.judges.layers.stack import CacheOptions, LayerOptions, stacked
-from judgekit.judges.serving import Replica, http_replicas, supervise
 
 from .processes import engine_below, send, stopped
 from .test_engine import LABELS, ask, words

@@ -10,7 +10,7 @@ import pytest
 
 from judgekit.errors import JudgeLoading
 from judgekit.judges import OpenAIJudge, VLLMJudge, awake, stacked
-from judgekit.judges.serving import http_replicas, supervise
+from judgekit.judges.launch.supervise import http_replicas, supervise
 
 from .test_engine import LABELS, ask, words
 from .test_servers import KEY, free_port

@@ -16,10 +16,10 @@ from judgekit import ConfigError, Graded, GradingRunner, JudgeRejected, JudgeUna
 from judgekit.execution.background import run_blocking
 from judgekit.graders import JudgeGrader
 from judgekit.judges import ChoiceVerdict, JudgeReply, JudgeRequest, Piece, Sampling, Turn, VLLMJudge
-from judgekit.judges.asking.thinking import think_first
-from judgekit.judges.asking.tokens import PromptEncoder
+from judgekit.judges.engines.thinking import think_first
+from judgekit.judges.launch.supervise import Replica, http_replicas, supervise
 from judgekit.judges.layers.stack import stacked
-from judgekit.judges.serving import Replica, http_replicas, supervise
+from judgekit.judges.prompts.tokens import PromptEncoder
 from judgekit.types import Usage
 
 from .test_servers import KEY, free_port, judge_for

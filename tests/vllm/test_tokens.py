@@ -11,8 +11,8 @@ from tiny_models import TEMPLATES, make_tokenizer
 
 from judgekit import ConfigError, JudgeRejected
 from judgekit.judges import ChoiceVerdict, Piece, Template, Turn
-from judgekit.judges.asking import tokens
-from judgekit.judges.asking.tokens import PromptEncoder
+from judgekit.judges.prompts import tokens
+from judgekit.judges.prompts.tokens import PromptEncoder
 
 CONTROL = sorted({s for control, _ in TEMPLATES.values() for s in control})
 TOKENIZERS = {name: make_tokenizer(name) for name in TEMPLATES}

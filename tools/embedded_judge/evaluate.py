@@ -15,7 +15,7 @@ from judgekit import Graded, GradingRunner
 from judgekit.execution.background import run_blocking
 from judgekit.graders import JudgeGrader
 from judgekit.judges import VLLMJudge
-from judgekit.judges.engines.vllm import EMBEDDED
+from judgekit.judges.engines.vllm.judge import EMBEDDED
 
 from .garbage import garbage_sets
 from .generator import Case

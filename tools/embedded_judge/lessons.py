@@ -12,9 +12,9 @@ from typing import Any
 
 from judgekit.graders.judged.pointwise import JudgeGrader
 from judgekit.judges import ChoiceVerdict, LineVerdict
-from judgekit.judges.asking.prompt import Template
-from judgekit.judges.asking.tokens import PromptEncoder
 from judgekit.judges.base import JudgeReply, JudgeRequest
+from judgekit.judges.prompts.template import Template
+from judgekit.judges.prompts.tokens import PromptEncoder
 
 from .generator import NUMBER, Sample, canonical
 

@@ -21,7 +21,7 @@ import torch
 from skyrl.train.dataset import PromptDataset
 from skyrl.train.entrypoints.main_base import validate_cfg
 
-from judgekit.judges.engines import ray as ray_judge
+from judgekit.judges.engines.ray import judge as ray_judge
 from judgekit_skyrl import main
 from stand_ins import CPUDispatch, Rows, TinyPolicy, tiny_model
 

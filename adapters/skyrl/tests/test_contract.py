@@ -117,7 +117,7 @@ def test_the_entrypoint_serves_before_it_trains_and_stops_after(monkeypatch: pyt
         assert options["options"] == {"max_model_len": 4096, "gpu_memory_utilization": 0.4}
         return Served()
 
-    monkeypatch.setattr("judgekit.judges.engines.ray.start_ray_judge", start_ray_judge)
+    monkeypatch.setattr("judgekit.judges.engines.ray.judge.start_ray_judge", start_ray_judge)
 
     class Experiment:
         def __init__(self, cfg: Any) -> None:

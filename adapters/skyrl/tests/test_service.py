@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from judgekit import JudgeUnavailable
-from judgekit.judges.engines.ray import start_ray_judge
+from judgekit.judges.engines.ray.judge import start_ray_judge
 from judgekit_skyrl.service import NAME, start_reward_service
 
 MESSAGES = [{"role": "system", "content": "You grade."}, {"role": "user", "content": "2+2=4"}]

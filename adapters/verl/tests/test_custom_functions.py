@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError, GradingRunner, from_function
-from judgekit_verl.functions import check_unused
+from judgekit_verl.openjudge import check_unused
 from judgekit_verl.samples import rollout_of, rollout_of_row
 
 REWARDS = """

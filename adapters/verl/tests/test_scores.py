@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError, MissingRewardError
-from judgekit.judges.engines.terms import SAY
+from judgekit.judges.engines.openai.request_fields import SAY
 from judgekit.trainers import run_blocking
 from judgekit_verl import compute_score, compute_score_batched, compute_score_blocking, scores
 from judgekit_verl.scores import _runner

@@ -19,7 +19,7 @@ from typing import Annotated
 
 import typer
 
-from judgekit.cli import config, grade, graders, init, replay, report, serve, serve_rewards
+from judgekit.cli import grade, graders, init, lint, replay, report, serve, serve_rewards
 from judgekit.cli.console import fail
 from judgekit.errors import ConfigError, DataError, JudgekitError
 from judgekit.version import __version__
@@ -40,8 +40,8 @@ app.command()(report.view)
 app.command()(report.compare)
 app.command()(replay.replay)
 app.command()(graders.graders)
-app.command()(config.lint)
-app.command()(config.schema)
+app.command()(lint.lint)
+app.command()(lint.schema)
 app.command()(serve.serve)
 app.command()(serve.check)
 app.command()(serve_rewards.serve_rewards)

@@ -144,7 +144,7 @@ def _runner(
 ) -> GradingRunner:
     """Build the runner, once it is clear that all *targets* can be written."""
     from judgekit.config import load_runner
-    from judgekit.ledger.files import STDOUT, check_ledger, check_targets
+    from judgekit.ledger.output_files import STDOUT, check_ledger, check_targets
     from judgekit.ledger.writer import Ledger
 
     for option, target in targets.items():
@@ -184,7 +184,7 @@ def _grade(
     """Grade the rollouts, and write them to *to*."""
     from judgekit.cli.load import watched
     from judgekit.cli.logs import diverted
-    from judgekit.data.results import results_file
+    from judgekit.data.result_files import results_file
     from judgekit.errors import FailureRateError
 
     async def work() -> tuple[Sequence[RewardResult], float, list[LoadWatch], FailureRateError | None]:
@@ -258,7 +258,7 @@ def _tell(runner: GradingRunner, graded: _Graded, known: Known | None, *, as_jso
 
 def _tell_files(ledger: Ledger | None, targets: Mapping[str, Path | None], *, appended: bool) -> None:
     """Say which files were written, and write the report."""
-    from judgekit.ledger.files import STDOUT
+    from judgekit.ledger.output_files import STDOUT
 
     to, report = targets["--out"], targets["--report"]
     if to not in (None, STDOUT):

@@ -36,9 +36,9 @@ def grade_on_ray(
 ) -> None:
     """Grade on a cluster and print a summary; exits as `judgekit grade` does."""
     from judgekit.data.distributed import grade_job, plan_job
-    from judgekit.judges.engines.ray import connect
-    from judgekit.ledger.files import STDOUT
+    from judgekit.judges.engines.ray.judge import connect
     from judgekit.ledger.jsonl import json_line
+    from judgekit.ledger.output_files import STDOUT
 
     if to is None or to == STDOUT:
         raise ConfigError("--ray writes Parquet files into a folder: give one with --out")

@@ -180,9 +180,9 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a first reward.yaml. What is not given as an option is asked, or has a default where nobody can answer."""
+    from judgekit.cli.json_schema import reward_schema
     from judgekit.cli.look import look
-    from judgekit.cli.schema import reward_schema
-    from judgekit.ledger.files import check_targets, whole_file
+    from judgekit.ledger.output_files import check_targets, whole_file
 
     check_targets([path], inputs=[data], force=force)
     looked = None if data is None else look(data)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from judgekit.errors import JudgeError
-from judgekit.judges.engines.load import EngineLoad
+from judgekit.judges.engines.engine_load import EngineLoad
 from judgekit.judges.home import at_home
 
 

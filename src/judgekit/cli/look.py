@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit.data.files import Broken, read_rows
-from judgekit.data.rollouts import OTHER_NAMES, rollouts_from
+from judgekit.data.rollout_files import OTHER_NAMES, rollouts_from
 from judgekit.errors import DataError
 from judgekit.rollouts.rows import HOLDERS, given
 from judgekit.types import Rollout

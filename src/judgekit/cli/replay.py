@@ -53,8 +53,8 @@ def replay(
     ] = False,
 ) -> None:
     """Recompute the rewards of a ledger. Without --only failed, no grader is asked."""
-    from judgekit.ledger.files import STDOUT, whole_file
     from judgekit.ledger.jsonl import json_line
+    from judgekit.ledger.output_files import STDOUT, whole_file
     from judgekit.ledger.writer import Ledger
 
     _check(ledger, to, config, only, keep, force=force, json_summary=json_summary)
@@ -90,7 +90,7 @@ def _check(
 ) -> None:
     """Raise ConfigError if the options do not go together, or something cannot be written."""
     from judgekit.errors import ConfigError
-    from judgekit.ledger.files import STDOUT, check_ledger, check_targets
+    from judgekit.ledger.output_files import STDOUT, check_ledger, check_targets
 
     if only not in (None, "failed"):
         raise ConfigError(f"replay: --only is failed, not {only!r}")
@@ -202,8 +202,8 @@ def _tell(
     as_json: bool,
 ) -> None:
     from judgekit.cli.summary import problems, scored
-    from judgekit.ledger.files import STDOUT
     from judgekit.ledger.jsonl import json_line
+    from judgekit.ledger.output_files import STDOUT
 
     changed = sum(e.reward != r.reward for e, r in zip(entries, results, strict=True))
     rewards = scored(results)

@@ -62,11 +62,11 @@ def report(
     ] = False,
 ) -> None:
     """Write a self-contained HTML page about a ledger."""
-    from judgekit.ledger.files import STDOUT, check_targets, whole_file
     from judgekit.ledger.jsonl import json_line
+    from judgekit.ledger.output_files import STDOUT, check_targets, whole_file
     from judgekit.report.costs import costs
     from judgekit.report.page import render, whole_table
-    from judgekit.report.signals import signals, to_json
+    from judgekit.report.warnings import signals, to_json
 
     name = f"{ledger.resolve().name}.html" if ledger.is_dir() else f"{ledger.stem}.html"
     target = to or ledger.parent / name
@@ -152,11 +152,11 @@ def compare(
     json_summary: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Compare two ledgers: which rewards and grades of the same rollouts changed, and how far."""
-    from judgekit.ledger.files import STDOUT, check_targets, whole_file
     from judgekit.ledger.jsonl import json_line
+    from judgekit.ledger.output_files import STDOUT, check_targets, whole_file
     from judgekit.report.compare import comparison
     from judgekit.report.page import render, whole_table
-    from judgekit.report.signals import signals
+    from judgekit.report.warnings import signals
 
     if json_summary and to == STDOUT:
         raise ConfigError("--json and --out - both write to standard output: give --out a file")

@@ -98,7 +98,7 @@ def _engine_args(given: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_exposure(host: str, api_key: str | None, no_auth: bool) -> None:
-    from judgekit.judges.serving import is_loopback
+    from judgekit.judges.launch.supervise import is_loopback
 
     if not (is_loopback(host) or api_key or no_auth):
         raise ConfigError(
@@ -120,8 +120,8 @@ def _serve_http(
 ) -> None:
     from judgekit.cli.logs import rotating_file
     from judgekit.judges import serving
-    from judgekit.judges.engines.vllm import model_path
-    from judgekit.judges.state import read_state, write_state
+    from judgekit.judges.engines.vllm.judge import model_path
+    from judgekit.judges.launch.state_file import read_state, write_state
 
     if read_state(name) is not None:
         raise ConfigError(
@@ -157,7 +157,7 @@ def _serve_http(
 
 
 def _show_http(name: str) -> None:
-    from judgekit.judges.state import read_state
+    from judgekit.judges.launch.state_file import read_state
 
     facts = read_state(name)
     if facts is None:
@@ -167,7 +167,7 @@ def _show_http(name: str) -> None:
 
 
 def _stop_http(name: str) -> None:
-    from judgekit.judges.state import stop_supervisor
+    from judgekit.judges.launch.state_file import stop_supervisor
 
     say(f"{name} is stopped" if stop_supervisor(name) else f"no judge named {name} is served from here")
 
@@ -184,7 +184,7 @@ def _serve_ray(
     status: bool,
     stop: bool,
 ) -> None:
-    from judgekit.judges.engines.ray import RayJudge, connect, start_ray_judge
+    from judgekit.judges.engines.ray.judge import RayJudge, connect, start_ray_judge
 
     connect(address)
     judge = RayJudge(name)
@@ -264,8 +264,8 @@ def check(
     from judgekit.cli.checkup import CheckUp, check_up
     from judgekit.errors import JudgeUnavailable
     from judgekit.judges.base import Judge
-    from judgekit.judges.engines.openai import OpenAIJudge
-    from judgekit.judges.engines.ray import RayJudge, connect
+    from judgekit.judges.engines.openai.judge import OpenAIJudge
+    from judgekit.judges.engines.ray.judge import RayJudge, connect
 
     if not target:
         raise ConfigError("check: give a Ray judge's name, or a server's URL")

@@ -60,8 +60,8 @@ def serve_rewards(
 ) -> None:
     """Serve a reward.yaml to trainers over HTTP."""
     from judgekit.config import load_runner
-    from judgekit.judges.serving import is_loopback
-    from judgekit.ledger.files import check_ledger
+    from judgekit.judges.launch.supervise import is_loopback
+    from judgekit.ledger.output_files import check_ledger
     from judgekit.ledger.writer import Ledger
     from judgekit.service.server import Limits, RewardServer, allow_connections, bound_socket
     from judgekit.service.service import RewardService

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from judgekit.data.results import results_frame, write_results
-from judgekit.data.rollouts import read_rollouts, rollout_from, rollouts_from
+from judgekit.data.result_files import results_frame, write_results
+from judgekit.data.rollout_files import read_rollouts, rollout_from, rollouts_from
 
 if TYPE_CHECKING:
     from judgekit.data.distributed import grade_dataset, grade_job, plan_job

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit.data.files import need_pyarrow
-from judgekit.data.rollouts import each_rollout
+from judgekit.data.rollout_files import each_rollout
 from judgekit.errors import ConfigError, DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.run.grouping import group_id

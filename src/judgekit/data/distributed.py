@@ -23,8 +23,8 @@ from judgekit.data.actors import JobActors
 from judgekit.data.blocks import BLOCK_ROWS, KEY, Block, BlockReader, Scan
 from judgekit.data.files import need_pyarrow
 from judgekit.data.job import Job, Outcome, Settings, check_same, files_of, prepare
-from judgekit.data.results import results_frame
-from judgekit.data.rollouts import hint_at_columns, rollouts_from
+from judgekit.data.result_files import results_frame
+from judgekit.data.rollout_files import hint_at_columns, rollouts_from
 from judgekit.errors import ConfigError, DataError
 
 logger = logging.getLogger("judgekit")

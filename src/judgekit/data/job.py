@@ -27,10 +27,10 @@ from msgspec import Struct
 from judgekit.config import RewardConfig
 from judgekit.data.blocks import Block, BlockReader, Scan, rows_and_places
 from judgekit.data.files import need_pyarrow
-from judgekit.data.results import results_frame
+from judgekit.data.result_files import results_frame
 from judgekit.errors import ConfigError, DataError, FailureRateError, JudgekitError
-from judgekit.ledger.files import whole_file
 from judgekit.ledger.jsonl import json_line
+from judgekit.ledger.output_files import whole_file
 from judgekit.ledger.reader import read_ledger
 from judgekit.ledger.writer import Ledger
 from judgekit.metrics import Counts

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from judgekit.graders.rules.choices import MultipleChoice
     from judgekit.graders.rules.code import Code
     from judgekit.graders.rules.format import RegexFormat, TagFormat
-    from judgekit.graders.rules.groups import Diversity, MajorityAgreement, ShortestCorrect
+    from judgekit.graders.rules.group_rules import Diversity, MajorityAgreement, ShortestCorrect
     from judgekit.graders.rules.instructions import Instructions
     from judgekit.graders.rules.json_format import JsonFormat, JsonMatch
     from judgekit.graders.rules.length import CosineLength, Length, SoftOverlong
@@ -40,7 +40,7 @@ _MODULES = {
     "Compression": "rules.repetition",
     "CosineLength": "rules.length",
     "Criterion": "judged.rubric",
-    "Diversity": "rules.groups",
+    "Diversity": "rules.group_rules",
     "EditSimilarity": "rules.matching",
     "FinalAnswer": "rules.answers",
     "Gleu": "rules.overlap",
@@ -51,7 +51,7 @@ _MODULES = {
     "JudgeGrader": "judged.pointwise",
     "Length": "rules.length",
     "Listwise": "judged.listwise",
-    "MajorityAgreement": "rules.groups",
+    "MajorityAgreement": "rules.group_rules",
     "MathEquivalence": "rules.maths",
     "Meteor": "rules.overlap",
     "MultipleChoice": "rules.choices",
@@ -65,7 +65,7 @@ _MODULES = {
     "Rubric": "judged.rubric",
     "RubricGrader": "judged.rubric",
     "Script": "rules.markup",
-    "ShortestCorrect": "rules.groups",
+    "ShortestCorrect": "rules.group_rules",
     "SoftOverlong": "rules.length",
     "Sql": "rules.sql",
     "StepEfficiency": "rules.observations",

@@ -2,19 +2,19 @@
 
 from typing import TYPE_CHECKING, Any
 
-from judgekit.judges.asking.prompt import Template
-from judgekit.judges.asking.verdict import ChoiceVerdict, JsonVerdict, LineVerdict, Verdict, VerdictFormat
-from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Piece, Sampling, Turn
-from judgekit.judges.layers.routed import Routed
+from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Piece, RewardModel, Sampling, Turn
+from judgekit.judges.engines.replicas import Routed
 from judgekit.judges.layers.routes import JudgeRoutes
+from judgekit.judges.prompts.template import Template
 from judgekit.judges.sleeping import awake
+from judgekit.judges.verdicts.formats import ChoiceVerdict, JsonVerdict, LineVerdict, Verdict, VerdictFormat
 
 if TYPE_CHECKING:
-    from judgekit.judges.engines.openai import OpenAIJudge
-    from judgekit.judges.engines.openai_servers import openai_judge
-    from judgekit.judges.engines.ray import RayJudge, start_ray_judge
-    from judgekit.judges.engines.reward_models import HTTPRewardModel, RewardModel
-    from judgekit.judges.engines.vllm import VLLMJudge, VLLMRewardModel
+    from judgekit.judges.engines.openai.http_reward_model import HTTPRewardModel
+    from judgekit.judges.engines.openai.judge import OpenAIJudge
+    from judgekit.judges.engines.openai.servers import openai_judge
+    from judgekit.judges.engines.ray.judge import RayJudge, start_ray_judge
+    from judgekit.judges.engines.vllm.judge import VLLMJudge, VLLMRewardModel
     from judgekit.judges.layers.stack import (
         BreakerOptions,
         CacheOptions,
@@ -57,17 +57,16 @@ __all__ = [
 _LATER = {
     "BreakerOptions": "layers.stack",
     "CacheOptions": "layers.stack",
-    "HTTPRewardModel": "engines.reward_models",
+    "HTTPRewardModel": "engines.openai.http_reward_model",
     "LayerOptions": "layers.stack",
-    "OpenAIJudge": "engines.openai",
-    "RayJudge": "engines.ray",
-    "RewardModel": "engines.reward_models",
-    "VLLMJudge": "engines.vllm",
-    "VLLMRewardModel": "engines.vllm",
-    "openai_judge": "engines.openai_servers",
+    "OpenAIJudge": "engines.openai.judge",
+    "RayJudge": "engines.ray.judge",
+    "VLLMJudge": "engines.vllm.judge",
+    "VLLMRewardModel": "engines.vllm.judge",
+    "openai_judge": "engines.openai.servers",
     "stacked": "layers.stack",
     "stacked_reward_model": "layers.stack",
-    "start_ray_judge": "engines.ray",
+    "start_ray_judge": "engines.ray.judge",
 }
 """Names whose modules import heavy packages, and are loaded on first use."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -136,3 +136,11 @@ class Judge(Protocol):
 
 WRAPPER: ContextVar[Callable[[Judge], Judge] | None] = ContextVar("judgekit_wrapper", default=None)
 """What a grader puts around a judge before it asks it, such as a tracer; None: nothing."""
+
+
+class RewardModel(Protocol):
+    """A model that scores a conversation with one number."""
+
+    async def reward(self, turns: Sequence[Turn], /) -> tuple[float, Usage]:
+        """Return the last turn's reward, and the usage. Raises JudgeError."""
+        ...

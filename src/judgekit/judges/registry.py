@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.judges.asking.verdict import ChoiceVerdict, JsonVerdict, LineVerdict, VerdictFormat
+from judgekit.judges.verdicts.formats import ChoiceVerdict, JsonVerdict, LineVerdict, VerdictFormat
 
 ENGINES: Mapping[str, str] = {
-    "openai": "judgekit.judges.engines.openai_servers:openai_judge",
-    "ray": "judgekit.judges.engines.ray:RayJudge",
-    "reward_model": "judgekit.judges.engines.vllm:VLLMRewardModel",
-    "reward_model_http": "judgekit.judges.engines.reward_models:HTTPRewardModel",
-    "vllm": "judgekit.judges.engines.vllm:VLLMJudge",
+    "openai": "judgekit.judges.engines.openai.servers:openai_judge",
+    "ray": "judgekit.judges.engines.ray.judge:RayJudge",
+    "reward_model": "judgekit.judges.engines.vllm.judge:VLLMRewardModel",
+    "reward_model_http": "judgekit.judges.engines.openai.http_reward_model:HTTPRewardModel",
+    "vllm": "judgekit.judges.engines.vllm.judge:VLLMJudge",
 }
 """Judge engines, by the value of `engine`."""
 

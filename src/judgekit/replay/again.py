@@ -11,7 +11,7 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, DataError, FailureRateError, did_you_mean
 from judgekit.ledger.reader import Reading
 from judgekit.ledger.schema import RESUMES, Entry, logger
-from judgekit.replay.groups import recorded_groups, recorded_rollout
+from judgekit.replay.recorded_groups import recorded_groups, recorded_rollout
 from judgekit.replay.resume import failed, take
 from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.results import KnownGrades

@@ -15,7 +15,7 @@ from judgekit.ledger.reader import Reading, read_ledger
 from judgekit.ledger.schema import TEXTS, Entry, GraderSpec, Spec
 from judgekit.ledger.standing import Standing
 from judgekit.ledger.writer import Ledger
-from judgekit.replay.groups import recorded_groups, recorded_rollout
+from judgekit.replay.recorded_groups import recorded_groups, recorded_rollout
 from judgekit.reward.explain import FILLED_BY_RUN
 from judgekit.reward.nodes import Node, Range, Switch, Weighted, as_node, score_names, walk
 from judgekit.reward.spec import parse

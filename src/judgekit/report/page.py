@@ -22,13 +22,13 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import DataError
-from judgekit.ledger.files import whole_file
 from judgekit.ledger.jsonl import encoded
+from judgekit.ledger.output_files import whole_file
 from judgekit.metrics import Signal, SignalLimits
 from judgekit.report.costs import costs
 from judgekit.report.marks import read_marks
-from judgekit.report.signals import signals, to_json
 from judgekit.report.table import Table
+from judgekit.report.warnings import signals, to_json
 from judgekit.types import Price
 
 ROWS = 5000

@@ -28,8 +28,8 @@ from judgekit.report.compare import comparison
 from judgekit.report.costs import costs
 from judgekit.report.marks import Mark, write_mark
 from judgekit.report.page import cut, marks_of, shell
-from judgekit.report.signals import signals, to_json
 from judgekit.report.table import LedgerChanged, Table
+from judgekit.report.warnings import signals, to_json
 from judgekit.types import Price
 
 _SLICE = 200

@@ -15,7 +15,7 @@ from judgekit.ledger.jsonl import encoded
 from judgekit.service.lanes import Knows
 from judgekit.service.reading import Refusal, decoded_object, field, rollout_at
 from judgekit.service.service import require_reward
-from judgekit.trainers.results import why_missing
+from judgekit.trainers.figures import why_missing
 from judgekit.trainers.rollouts import fields_of_row
 from judgekit.types import RewardResult, Rollout, content_text
 

@@ -19,7 +19,7 @@ from judgekit.run.grouping import group_id
 from judgekit.run.runner import GradingRunner
 from judgekit.trainers.collector import GroupCollector
 from judgekit.trainers.hosted import hosted_runner
-from judgekit.trainers.steps import check_failure_rate
+from judgekit.trainers.step_counts import check_failure_rate
 from judgekit.types import Grade, RewardResult, Rollout
 
 MAX_SIZE = 1024

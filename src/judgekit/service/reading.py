@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from judgekit.data.rollouts import rollout_from
+from judgekit.data.rollout_files import rollout_from
 from judgekit.errors import DataError, JudgekitError
 from judgekit.ledger.jsonl import encoded
 from judgekit.rollouts.rows import decoded as decoded_json

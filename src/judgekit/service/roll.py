@@ -15,7 +15,7 @@ from aiohttp import web
 
 from judgekit.errors import JudgekitError
 from judgekit.ledger.jsonl import encoded
-from judgekit.service.answers import Job, digest
+from judgekit.service.once import Job, digest
 from judgekit.service.reading import Refusal, decoded_object, field, rollout_at
 from judgekit.service.service import RewardService, require_reward
 from judgekit.service.wire import JSON

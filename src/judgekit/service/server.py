@@ -21,11 +21,11 @@ from aiohttp import web
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, JudgekitError
-from judgekit.judges.serving import is_loopback
+from judgekit.judges.launch.supervise import is_loopback
 from judgekit.ledger.jsonl import encoded
-from judgekit.service.answers import Job, digest
 from judgekit.service.exposition import exposition
 from judgekit.service.forms import Form, OpenRLHF, Slime, Verify
+from judgekit.service.once import Job, digest
 from judgekit.service.reading import Refusal, batch, refusal_of
 from judgekit.service.roll import RollTasks
 from judgekit.service.service import RESERVED, RewardService

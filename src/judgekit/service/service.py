@@ -17,12 +17,12 @@ from judgekit.ledger.schema import RESUMES
 from judgekit.replay import known_grades
 from judgekit.run.grouping import group_id
 from judgekit.run.runner import GradingRunner
-from judgekit.service.answers import REQUEST, Answers, Job, Recall
 from judgekit.service.lanes import Knows, Lane, Lanes
+from judgekit.service.once import REQUEST, Answers, Job, Recall
 from judgekit.service.reading import Refusal
 from judgekit.service.wire import answer
+from judgekit.trainers.figures import why_missing
 from judgekit.trainers.hosted import DEADLINE_S, without_fill
-from judgekit.trainers.results import why_missing
 from judgekit.types import Grade, RewardResult, Rollout
 
 logger = logging.getLogger("judgekit")

@@ -12,7 +12,7 @@ No module here imports the package it writes to before it is used: `pip install 
 
 from judgekit.trackers.opentelemetry import TracedJudge, trace_results, traced
 from judgekit.trackers.prometheus import MetricsCollector
-from judgekit.trackers.steps import MLflowTracker, TensorBoardTracker, WandbTracker, sample
+from judgekit.trackers.step_trackers import MLflowTracker, TensorBoardTracker, WandbTracker, sample
 
 __all__ = [
     "MLflowTracker",

@@ -7,10 +7,10 @@ from judgekit.ledger.schema import Entry
 from judgekit.metrics import Counts
 from judgekit.rollouts.rows import TRUTHS
 from judgekit.trainers.collector import GroupCollector
+from judgekit.trainers.figures import figures_of, why_missing
 from judgekit.trainers.hosted import DEADLINE_S, HostedRunner, hosted_runner, share_limits, without_fill
-from judgekit.trainers.results import figures_of, why_missing
 from judgekit.trainers.rollouts import fields_of_row, rollout_of, truth_of, turns_of_tokens
-from judgekit.trainers.steps import StepCounts, check_failure_rate
+from judgekit.trainers.step_counts import StepCounts, check_failure_rate
 from judgekit.trainers.versions import host_version
 from judgekit.types import plain
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 from judgekit.config import RewardConfig, load_runner
 from judgekit.errors import ConfigError
 from judgekit.run.runner import GradingRunner
-from judgekit.trainers.results import RESERVED
+from judgekit.trainers.figures import RESERVED
 from judgekit.types import RewardResult
 
 DEADLINE_S = 600.0

@@ -122,7 +122,7 @@ def run(cfg: Any, experiment: type = JudgeKitExp) -> None:
     served = None
     try:
         if section.serve is not None:
-            from judgekit.judges.engines.ray import start_ray_judge
+            from judgekit.judges.engines.ray.judge import start_ray_judge
 
             served = start_ray_judge(
                 section.serve,

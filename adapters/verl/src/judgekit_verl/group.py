@@ -24,8 +24,8 @@ from judgekit import ConfigError
 from judgekit.trainers import HostedRunner
 from judgekit_verl import estimators
 from judgekit_verl.estimators import LeftOut
-from judgekit_verl.functions import check_unused, reward_function
 from judgekit_verl.manager import GROUP, has_hook
+from judgekit_verl.openjudge import check_unused, reward_function
 from judgekit_verl.sessions import GroupWorker, group_worker_v1, rollouts_of_a_step
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.step_counts import StepWatch, counts_actor, report

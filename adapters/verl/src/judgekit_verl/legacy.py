@@ -13,7 +13,7 @@ from judgekit import ConfigError
 from judgekit.trainers import plain, run_blocking
 from judgekit.types import content_text
 from judgekit_verl.estimators import Treatment
-from judgekit_verl.functions import (
+from judgekit_verl.openjudge import (
     RewardFunction,
     RewardSample,
     RunnerFunction,
@@ -44,7 +44,7 @@ class JudgeKitLegacyRewardManager:
     not tell this manager the estimator, and only `ALONE_IS_NEUTRAL` allow it. With `algorithm.use_kl_in_reward` the KL
     penalty comes on top of that reward, and is such a rollout's advantage.
 
-    *compute_score*: an object with `compute_batch_scores` (see `judgekit_verl.functions`), instead of a
+    *compute_score*: an object with `compute_batch_scores` (see `judgekit_verl.openjudge`), instead of a
     runner. *reward_kwargs*: as in `judgekit_verl.settings`. *num_examine*: samples of each data source to
     print. Can be pickled, because verl 0.5 sends it to a Ray task.
     """

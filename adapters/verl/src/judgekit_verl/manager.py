@@ -16,7 +16,7 @@ from judgekit import ConfigError, MissingRewardError, RewardResult, Rollout
 from judgekit.trainers import Counts, GroupCollector, figures_of
 from judgekit_verl import estimators
 from judgekit_verl.filters import add_metric, filter_metric
-from judgekit_verl.functions import check_unused, group_scores, reward_function
+from judgekit_verl.openjudge import check_unused, group_scores, reward_function
 from judgekit_verl.samples import rollout_of_row, tags_of
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.versions import no_score, verl_version
@@ -65,7 +65,7 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
     grades), `judgekit/raw` (the reward before group transforms) and `judgekit/<grader>`; None where there is
     no score (NaN before verl 0.9, which cannot log None).
 
-    *compute_score*: an object with `compute_batch_scores` (see `judgekit_verl.functions`) takes the place of a
+    *compute_score*: an object with `compute_batch_scores` (see `judgekit_verl.openjudge`) takes the place of a
     configuration. verl loads it from `reward.custom_reward_function`; another function there is an error, since it would
     never be called: it is a grader of reward.yaml, as it stands.
 

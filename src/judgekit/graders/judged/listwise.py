@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError, VerdictError
-from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared, Unreadable
+from judgekit.graders.judged.asking import Asking, Prepared, Unreadable
+from judgekit.graders.judged.pointwise import JudgeGrader
 from judgekit.graders.judged.voting import ask_about, blocking, failing_alone, suspicious
-from judgekit.judges.asking.images import images_of
-from judgekit.judges.asking.prompt import Template
-from judgekit.judges.asking.verdict import JsonVerdict, Verdict
 from judgekit.judges.base import Judge, JudgeReply, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
+from judgekit.judges.prompts.images import images_of
+from judgekit.judges.prompts.template import Template
+from judgekit.judges.verdicts.formats import JsonVerdict, Verdict
 from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError
-from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Prepared, Unreadable
+from judgekit.graders.judged.asking import Asking, Prepared, Unreadable
+from judgekit.graders.judged.pointwise import JudgeGrader
 from judgekit.graders.judged.voting import ask_about, failing_alone
-from judgekit.judges.asking.images import images_of
-from judgekit.judges.asking.prompt import Template
-from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
+from judgekit.judges.prompts.images import images_of
+from judgekit.judges.prompts.template import Template
+from judgekit.judges.verdicts.formats import ChoiceVerdict, VerdictFormat
 from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
 
 LABELS = {"A": 1.0, "C": 0.5, "B": 0.0}

@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError, VerdictError
-from judgekit.graders.judged.pointwise import JudgeGrader, Unreadable
+from judgekit.graders.judged.asking import Unreadable
+from judgekit.graders.judged.pointwise import JudgeGrader
 from judgekit.graders.judged.voting import Combine, ask_all, combined
 from judgekit.graders.protocol import failure
-from judgekit.judges.asking.prompt import Template
-from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import start_judges
+from judgekit.judges.prompts.template import Template
+from judgekit.judges.verdicts.formats import ChoiceVerdict, VerdictFormat
 from judgekit.types import Abstained, Failed, Grade, Rollout, Usage
 
 

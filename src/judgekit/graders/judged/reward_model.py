@@ -9,12 +9,11 @@ import msgspec
 
 from judgekit.errors import ConfigError, JudgeRejected
 from judgekit.graders.judged.comparing import HARMLESS, Comparisons
-from judgekit.judges.asking.material import encodable, unread_part, whole_text
-from judgekit.judges.base import Piece, Role, Turn
+from judgekit.judges.base import Piece, RewardModel, Role, Turn
 from judgekit.judges.blame import about_prompt
-from judgekit.judges.engines.reward_models import RewardModel
 from judgekit.judges.home import at_home
 from judgekit.judges.layers.routes import start_judges
+from judgekit.judges.prompts.material import encodable, unread_part, whole_text
 from judgekit.types import Abstained, Grade, Graded, Rollout, Usage
 
 

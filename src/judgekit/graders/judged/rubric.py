@@ -28,14 +28,15 @@ import msgspec
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, DataError, did_you_mean, read_utf8
-from judgekit.graders.judged.pointwise import Asking, JudgeGrader, Unreadable
+from judgekit.graders.judged.asking import Asking, Unreadable
+from judgekit.graders.judged.pointwise import JudgeGrader
 from judgekit.graders.judged.voting import ask_all
-from judgekit.judges.asking.images import images_of
-from judgekit.judges.asking.prompt import Template
-from judgekit.judges.asking.verdict import ChoiceVerdict, VerdictFormat
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
+from judgekit.judges.prompts.images import images_of
+from judgekit.judges.prompts.template import Template
 from judgekit.judges.registry import verdict_format
+from judgekit.judges.verdicts.formats import ChoiceVerdict, VerdictFormat
 from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage, look_up, plain
 
 

@@ -91,15 +91,15 @@ def fits(call: Call, answer: Answer, tools: Mapping[str, Any], language: Languag
 
 
 def _right(value: Any, accepted: Sequence[Any], details: Mapping[str, Any], language: Language) -> bool:
-    wanted = KINDS.get(str(details.get("type", "")).lower())
     items = details.get("items")
     inner = str(items.get("type", "")) if isinstance(items, Mapping) else ""
+    declared = str(details.get("type", ""))
     if language != "python" and isinstance(value, str):
-        value = literal(value, str(details.get("type", "")), inner, language)
+        value = literal(value, declared, inner, language)
     if isinstance(value, tuple):
         value = list(value)
     shown = next((type(option) for option in accepted if option != ""), None)
-    kind: Any = wanted or _like(value, shown)
+    kind: Any = KINDS.get(declared.lower()) or _like(value, shown)
     if kind is float and type(value) is int:
         try:
             value = float(value)
@@ -107,14 +107,19 @@ def _right(value: Any, accepted: Sequence[Any], details: Mapping[str, Any], lang
             return False
     if type(value) is not kind:  # a variable, or wrong
         return shown is not None and type(value) is shown and _listed(value, accepted)
-    if shown is not None and shown is not kind and not (kind is float and shown is int):
+    if shown not in (None, kind) and (kind, shown) != (float, int):
         return _listed(value, accepted)
-    if kind is str:
+    return _accepted(value, accepted, KINDS.get(inner.lower()))
+
+
+def _accepted(value: Any, accepted: Sequence[Any], inner: type | None) -> bool:
+    """Whether a value of the right type is one of those accepted; *inner*: the type of a list's items."""
+    if isinstance(value, str):
         return _text(value) in {_text(option) for option in accepted if isinstance(option, str)}
-    if kind is dict:
+    if isinstance(value, dict):
         return any(_object(value, option) for option in accepted)
-    if kind is list:
-        return any(_list(value, option, KINDS.get(inner.lower())) for option in accepted)
+    if isinstance(value, list):
+        return any(_list(value, option, inner) for option in accepted)
     return _listed(value, accepted)
 
 

@@ -176,45 +176,47 @@ NO_CHOICE = Choice(None, "no option is chosen")
 
 def read_options(value: Any) -> Options | None:
     """Read the options of a question from its data; None if there are none."""
-    if isinstance(value, str):
-        value = _parsed(value)
-    labels: Sequence[Any] | None = None
-    if isinstance(value, Mapping):
-        texts = value.get("text", value.get("texts", value.get("choices")))
-        if isinstance(texts, list | tuple):
-            labels = value.get("label", value.get("labels"))
-            value = list(texts)
-        else:
-            labels, value = list(value), list(value.values())
-            if not all(len(str(label).strip().strip("().")) <= 2 for label in labels):
-                return None
-    if isinstance(value, list | tuple) and value and all(isinstance(v, Mapping) for v in value):
-        labels = [v.get("label", v.get("key", v.get("id"))) for v in value]
-        value = [v.get("text", v.get("value", v.get("content"))) for v in value]
-    if not isinstance(value, list | tuple) or not 2 <= len(value) <= 26:
+    found = _texts_and_labels(_parsed(value) if isinstance(value, str) else value)
+    if found is None or not 2 <= len(found[0]) <= 26:
         return None
-    texts = [None if text is None else str(text).strip() for text in value]
+    texts = [None if text is None else str(text).strip() for text in found[0]]
     letters = string.ascii_uppercase[: len(texts)]
     names = {letter: letter for letter, text in zip(letters, texts, strict=True) if text is not None}
     numbered = False
-    if isinstance(labels, list | tuple) and len(labels) == len(texts):
-        given = [str(label).strip().strip("().:").upper() for label in labels]
-        if len(set(given)) < len(given) or not all(given):
+    if isinstance(found[1], list | tuple) and len(found[1]) == len(texts):
+        given = [str(label).strip().strip("().:").upper() for label in found[1]]
+        if len(set(given)) < len(given) or "" in given:
             return None
         own = {label: letter for label, letter in zip(given, letters, strict=True) if letter in names}
-        numbered = all(label.isdecimal() for label in given)
+        numbered = all(map(str.isdecimal, given))
         # letters name places only where the labels are numbers: another order or script has its own
         names = {**names, **own} if numbered else own
+    shown = dict(zip(letters, _unlabelled(texts, letters), strict=True))
     return Options(
         "".join(letter for letter in letters if letter in set(names.values())),
-        {
-            letter: text
-            for letter, text in zip(letters, _unlabelled(texts, letters), strict=True)
-            if text is not None
-        },
+        {letter: text for letter, text in shown.items() if text is not None},
         names,
         numbered,
     )
+
+
+def _texts_and_labels(value: Any) -> tuple[Sequence[Any], Any] | None:
+    """Return the options' texts, and what stands for their labels; None if *value* holds no options."""
+    labels: Any = None
+    if isinstance(value, Mapping):
+        texts = value.get("text", value.get("texts", value.get("choices")))
+        if isinstance(texts, list | tuple):
+            labels, value = value.get("label", value.get("labels")), list(texts)
+        elif all(len(str(label).strip().strip("().")) <= 2 for label in value):
+            labels, value = list(value), list(value.values())
+        else:
+            return None
+    if not isinstance(value, list | tuple):
+        return None
+    if value and all(isinstance(v, Mapping) for v in value):
+        labels = [v.get("label", v.get("key", v.get("id"))) for v in value]
+        value = [v.get("text", v.get("value", v.get("content"))) for v in value]
+    return value, labels
 
 
 def _without_texts(accepted: Sequence[Any], count: int) -> Options:
@@ -267,34 +269,43 @@ def choose(response: str, options: Options) -> Choice:
     if len(text) < 2000 and (letter := options.alone(text) or options.with_text(text)):
         return Choice(letter)
     forms = _forms(tuple(sorted(options.names)))
+    if (marked := _marked(text, options, forms)) is not None:
+        return marked
+    if len(text) < 500 and (settled := settle(text)).text not in (None, text):
+        letter = _named(_line(str(settled.text)), options, forms)
+        return Choice(letter) if letter else NO_CHOICE
+    if (letter := _first(text, options, forms)) is not None:
+        return Choice(letter, "what it begins with")
+    if (said := _said(text, options, forms)) is not None:
+        return said
+    if mentioned := _mentioned(text, options, forms):
+        one = mentioned.pop() if len(mentioned) == 1 else None
+        return Choice(one, "the only one mentioned" if one else "several options are mentioned")
+    if (letter := _by_text(text, options)) is not None:
+        return Choice(letter, "by its text")
+    return _alone_in(text.rpartition("\n")[2], options, forms)
+
+
+def _marked(text: str, options: Options, forms: _Forms) -> Choice | None:
+    """Return the choice that is marked as the answer; None if none is marked."""
     found = claims(text, choice=True)
     while len(found) > 1 and found[-1].kind == "boxed" and found[-1].complete and found[-2].kind != "boxed":
         if _named(found[-1].text, options, forms) is not None or _like_a_letter(found[-1].text):
             break
         found.pop()  # a box of mathematics beside the answer
     marked = commitment(text, lambda part: _named(_line(part), options, forms), found=found)
-    if marked is not None:
-        assert marked.claim is not None
-        if marked.text is None:
-            whole = options.with_text(_line(marked.claim.text)) if marked.claim.complete else None
-            return Choice(whole, "" if whole else marked.why)
-        letter = _named(_line(marked.text), options, forms)
-        return Choice(letter) if letter else NO_CHOICE
-    if len(text) < 500 and (settled := settle(text)).text not in (None, text):
-        letter = _named(_line(str(settled.text)), options, forms)
-        return Choice(letter) if letter else NO_CHOICE
-    if (letter := _first(text, options, forms)) is not None:
-        return Choice(letter, "what it begins with")
-    said = _said(text, options, forms)
-    if said is not None:
-        return said
-    mentioned = _mentioned(text, options, forms)
-    if mentioned:
-        one = mentioned.pop() if len(mentioned) == 1 else None
-        return Choice(one, "the only one mentioned" if one else "several options are mentioned")
-    if (letter := _by_text(text, options)) is not None:
-        return Choice(letter, "by its text")
-    last = text.rpartition("\n")[2]
+    if marked is None:
+        return None
+    assert marked.claim is not None
+    if marked.text is None:
+        whole = options.with_text(_line(marked.claim.text)) if marked.claim.complete else None
+        return Choice(whole, "" if whole else marked.why)
+    letter = _named(_line(marked.text), options, forms)
+    return Choice(letter) if letter else NO_CHOICE
+
+
+def _alone_in(last: str, options: Options, forms: _Forms) -> Choice:
+    """Return the only letter of a text's last line."""
     letters = {
         _letter_of(m) for m in forms.any.finditer(last) if not _is_word(_letter_of(m), last[m.end() :])
     }

@@ -237,23 +237,7 @@ def claims(text: str, *, only: Kind | None = None, choice: bool = False) -> list
     starts = [found for found in pattern.finditer(text) if only is None or _kind(found) == only]
     found: list[Claim] = []
     for marker in starts[-_MOST_MARKERS:]:
-        claim = _claim(text, marker)
-        # "the answer is \boxed{5}" is one answer: the box inside takes the sentence's place
-        if found and found[-1].kind != "boxed" and claim.kind == "boxed" and claim.start <= found[-1].end:
-            before = found[-1]
-            found[-1] = claim._replace(verb=_said_before(before, claim.start), start=before.start)
-        elif found and found[-1].kind == "tag" and claim.start < found[-1].end:
-            if claim.kind == "tag":  # the innermost counts
-                found[-1] = claim
-        else:
-            if found and found[-1].kind in ("words", "hash") and claim.start < found[-1].end:
-                # two on one line: the first one's text ends where the second begins
-                cut = sentence(found[-1].text[: claim.start - found[-1].end])
-                at = found[-1].end - len(found[-1].text)
-                found[-1] = found[-1]._replace(text=cut, end=at + len(cut))
-                if not cut.strip() or (_ASIDE.fullmatch(cut) and not re.search(r"\d|\b[A-Z]\b", cut)):
-                    found.pop()  # "Final answer: the answer is 5"
-            found.append(claim)
+        _add(found, _claim(text, marker))
     while (
         len(found) > 1
         and found[-1].kind == "words"
@@ -262,6 +246,28 @@ def claims(text: str, *, only: Kind | None = None, choice: bool = False) -> list
     ):
         found.pop()
     return found
+
+
+def _add(found: list[Claim], claim: Claim) -> None:
+    """Append a claim to those before it; one that stands inside the last changes that one."""
+    before = found[-1] if found else None
+    if before is None:
+        found.append(claim)
+    elif before.kind != "boxed" and claim.kind == "boxed" and claim.start <= before.end:
+        # "the answer is \boxed{5}" is one answer: the box inside takes the sentence's place
+        found[-1] = claim._replace(verb=_said_before(before, claim.start), start=before.start)
+    elif before.kind == "tag" and claim.start < before.end:
+        if claim.kind == "tag":  # the innermost counts
+            found[-1] = claim
+    else:
+        if before.kind in ("words", "hash") and claim.start < before.end:
+            # two on one line: the first one's text ends where the second begins
+            cut = sentence(before.text[: claim.start - before.end])
+            at = before.end - len(before.text)
+            found[-1] = before._replace(text=cut, end=at + len(cut))
+            if not cut.strip() or (_ASIDE.fullmatch(cut) and not re.search(r"\d|\b[A-Z]\b", cut)):
+                found.pop()  # "Final answer: the answer is 5"
+        found.append(claim)
 
 
 def _said_before(sentence_: Claim, box: int) -> str:

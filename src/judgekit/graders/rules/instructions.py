@@ -115,17 +115,7 @@ def read_constraints(value: Any) -> list[Given]:
     if isinstance(value, Mapping):
         ids = value.get("instruction_id_list", value.get("instruction_id"))
         if ids is not None:
-            ids = [ids] if isinstance(ids, str) else ids
-            kwargs = value.get("kwargs")
-            kwargs = json.loads(kwargs) if isinstance(kwargs, str) else kwargs
-            kwargs = [kwargs] if isinstance(kwargs, Mapping) else kwargs or [{}] * len(ids)
-            if (
-                not isinstance(ids, list | tuple)
-                or not isinstance(kwargs, list | tuple)
-                or len(ids) != len(kwargs)
-            ):
-                raise ValueError("instruction_id_list and kwargs must be lists of equal length")
-            return [_constraint(id_, own or {}) for id_, own in zip(ids, kwargs, strict=True)]
+            return _side_by_side(ids, value.get("kwargs"))
         value = [value] if "id" in value else []
     if value is None:
         return []
@@ -142,6 +132,16 @@ def read_constraints(value: Any) -> list[Given]:
         else:
             raise ValueError(f"a constraint is a mapping with an id, not {part!r:.60}")
     return found
+
+
+def _side_by_side(ids: Any, kwargs: Any) -> list[Given]:
+    """Parse IFEval's two lists. Raises ValueError."""
+    ids = [ids] if isinstance(ids, str) else ids
+    kwargs = json.loads(kwargs) if isinstance(kwargs, str) else kwargs
+    kwargs = [kwargs] if isinstance(kwargs, Mapping) else kwargs or [{}] * len(ids)
+    if not isinstance(ids, list | tuple) or not isinstance(kwargs, list | tuple) or len(ids) != len(kwargs):
+        raise ValueError("instruction_id_list and kwargs must be lists of equal length")
+    return [_constraint(id_, own or {}) for id_, own in zip(ids, kwargs, strict=True)]
 
 
 def _constraint(id_: Any, given: Mapping[str, Any]) -> Given:

@@ -21,15 +21,8 @@ def literal(text: str, kind: str, inner: str, language: str) -> Any:
     read: Callable[[str], Any] = _java if language == "java" else _javascript
     name = kind.lower()
     text = text.strip()
-    if name in ("byte", "short", "int", "integer"):
-        return int(text) if _INTEGER.fullmatch(text) else text
-    if name in ("long", "bigint"):
-        suffix = "lL" if name == "long" else "n"
-        return int(text[:-1]) if text[-1:] in suffix and _INTEGER.fullmatch(text[:-1]) else text
-    if name in ("float", "double"):
-        if language == "java" and name == "float":
-            return float(text[:-1]) if text[-1:] in "fF" and _NUMBER.fullmatch(text[:-1]) else text
-        return float(text) if _NUMBER.fullmatch(text) else text
+    if name in _INTEGERS or name in _REALS:
+        return _number(text, name, language)
     if name in ("bool", "boolean"):
         return {"true": True, "false": False}.get(text, text)
     if name in ("array", "arraylist", "dict", "object", "hashmap", "hashtable", "list"):
@@ -38,6 +31,23 @@ def literal(text: str, kind: str, inner: str, language: str) -> Any:
             return [literal(part, inner, "", language) if isinstance(part, Word) else part for part in value]
         return value if isinstance(value, list | dict) else text
     return text
+
+
+_INTEGERS = ("byte", "short", "int", "integer", "long", "bigint")
+_REALS = ("float", "double")
+
+
+def _number(text: str, name: str, language: str) -> Any:
+    """Return a number of the type *name*; the text itself if it is not written as that type asks."""
+    endings = {"long": "lL", "bigint": "n", "float": "fF" if language == "java" else ""}.get(name, "")
+    digits = text
+    if endings:
+        if text[-1:] not in tuple(endings):
+            return text
+        digits = text[:-1]
+    if name in _INTEGERS:
+        return int(digits) if _INTEGER.fullmatch(digits) else text
+    return float(digits) if _NUMBER.fullmatch(digits) else text
 
 
 class Word(str):

@@ -354,17 +354,23 @@ class ToolCallFormat(Paced, Rule):
         schema = tools[call.name]
         if self.check == "none" or not isinstance(schema, Mapping):
             return None
-        if missing := [k for k in schema.get("required") or () if k not in call.arguments]:
-            return f"{call.name}: the argument {missing[0]!r} is missing"
-        known = schema.get("properties")
-        if isinstance(known, Mapping) and not schema.get("additionalProperties"):
-            unknown = [k for k in call.arguments if k not in known]
-            if unknown:
-                return f"{call.name}: there is no argument {unknown[0]!r}"
-        if self.check == "required":
-            return None
-        problem = misfit(dict(call.arguments), schema)
+        problem = _misnamed(call.arguments, schema)
+        if problem is None and self.check == "schema":
+            problem = misfit(dict(call.arguments), schema)
         return None if problem is None else f"{call.name}: {problem}"
+
+
+def _misnamed(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
+    """Return which argument is missing or unknown."""
+    for name in schema.get("required") or ():
+        if name not in arguments:
+            return f"the argument {name!r} is missing"
+    known = schema.get("properties")
+    if isinstance(known, Mapping) and not schema.get("additionalProperties"):
+        for name in arguments:
+            if name not in known:
+                return f"there is no argument {name!r}"
+    return None
 
 
 def _takes(schema: Any) -> bool:

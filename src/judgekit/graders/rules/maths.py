@@ -470,12 +470,7 @@ def _differ(a: Any, b: Any, digits: int) -> bool:
         return False
     a, b = (x.rhs if isinstance(x, Eq) else x for x in (a, b))
     if not (getattr(a, "is_number", False) and getattr(b, "is_number", False)):
-        if len(a.args) == len(b.args) and type(a) is type(b) and type(a).__name__ in ("FiniteSet", "Tuple"):
-            left, right = (list(x.args) for x in (a, b))
-            if type(a).__name__ == "FiniteSet":
-                left, right = (sorted(x, key=lambda v: v.sort_key()) for x in (left, right))
-            return any(_differ(x, y, digits) for x, y in zip(left, right, strict=True))
-        return False
+        return any(_differ(x, y, digits) for x, y in _members(a, b))
     try:
         x, y = a.evalf(30), b.evalf(30)
         size = max(abs(x), abs(y))
@@ -486,6 +481,17 @@ def _differ(a: Any, b: Any, digits: int) -> bool:
         return bool(abs(x - y) > near * size) and not (rounded and _round(x, digits) == _round(y, digits))
     except (TypeError, ValueError, ArithmeticError):
         return False
+
+
+def _members(a: Any, b: Any) -> list[tuple[Any, Any]]:
+    """Pair the members of two sets or tuples; none if they are something else, or of unlike size."""
+    kind = type(a).__name__
+    if type(a) is not type(b) or kind not in ("FiniteSet", "Tuple") or len(a.args) != len(b.args):
+        return []
+    if kind == "Tuple":
+        return list(zip(a.args, b.args, strict=True))
+    left, right = (sorted(x.args, key=lambda v: v.sort_key()) for x in (a, b))
+    return list(zip(left, right, strict=True))
 
 
 def _round(value: Any, digits: int) -> Any:

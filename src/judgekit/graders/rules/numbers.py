@@ -507,37 +507,29 @@ def _with_unit(text: str, match: re.Match[str], value: Fraction) -> tuple[Fracti
     money = (match["money"] or "").strip().lower().lstrip("\\")
     if money:
         return value, money if money in _UNITS else "", end
-    if (word := _UNIT_WORD.match(text, end)) is None:
-        return value, "", end
+    return value, *_unit_at(text, end)
+
+
+def _unit_at(text: str, at: int) -> tuple[str, int]:
+    """Return the known unit that stands at a place, and where it ends; a word that is none counts as read, too."""
+    if (word := _UNIT_WORD.match(text, at)) is None:
+        return "", at
     name = next(group for group in word.groups()[:5] if group)
     if (rate := _RATE.match(text, word.end())) and _UNITS.get(rate[1].lower()):
-        return value, "", rate.end()
+        return "", rate.end()
     if word[6]:
-        return value, "", word.end()
-    key = name if name in _CASED_UNIT else name.lower()
-    key = key if key in _UNITS else key if len(key) > 1 else ""
+        return "", word.end()
     if (len(name) == 1 and name not in _UNITS) or name.lower() in _FUNCTIONS:
-        return value, "", end
-    return value, key if key in _UNITS else "", word.end() if key in _UNITS or len(name) > 1 else end
+        return "", at
+    key = name if name in _CASED_UNIT else name.lower()
+    if key in _UNITS:
+        return key, word.end()
+    return "", word.end() if len(name) > 1 else at
 
 
 def _last(text: str) -> Final:
     """Return the last number of a text without a marker."""
-    last = None
-    digits = max(text.rfind(digit) for digit in "0123456789")
-    window = 2_000
-    while digits >= 0 and last is None:
-        start = max(0, digits - window)
-        for match in _NUMBER.finditer(text, start, digits + _MAX_DIGITS):
-            whole = start == 0 or match.start() > start + _MAX_DIGITS  # or it may begin before the window
-            before = text[max(0, match.start() - 1) : match.start()]
-            if whole and (
-                match["dec"] is None or not (before.isascii() and (before.isalpha() or before == "_"))
-            ):
-                last = match
-        if start == 0:
-            break
-        window *= 4
+    last = _last_match(text)
     if last is None:
         words = number_in_words(sentence(text.strip())) if len(text) < 200 else None
         return NO_NUMBER if words is None else Final(Quantity(words))
@@ -561,6 +553,25 @@ def _last(text: str) -> Final:
         return Final(None, "the number is a part of an expression")
     value, unit, _ = _with_unit(text[: last.end() + 60], last, value)
     return Final(Quantity(value, unit))
+
+
+def _last_match(text: str) -> re.Match[str] | None:
+    """Return where a text's last number is, looked for from its end."""
+    last = None
+    digits = max(text.rfind(digit) for digit in "0123456789")
+    window = 2_000
+    while digits >= 0 and last is None:
+        start = max(0, digits - window)
+        for match in _NUMBER.finditer(text, start, digits + _MAX_DIGITS):
+            whole = start == 0 or match.start() > start + _MAX_DIGITS  # or it may begin before the window
+            before = text[max(0, match.start() - 1) : match.start()]
+            in_a_word = before.isascii() and (before.isalpha() or before == "_")
+            if whole and (match["dec"] is None or not in_a_word):
+                last = match
+        if start == 0:
+            break
+        window *= 4
+    return last
 
 
 def _glued(before: str, after: str) -> bool:
@@ -624,35 +635,35 @@ def _value(match: re.Match[str]) -> Fraction | None:
     if match.end() - match.start() > _MAX_DIGITS:
         return None
     try:
-        if num := match["num"] or match["num1"]:
-            value = _plain(num) / _plain(match["den"] or match["den1"])
-            if match["mwhole"]:
-                value += int(match["mwhole"])
-        elif match["whole"]:
-            value = int(match["whole"]) + Fraction(int(match["mnum"]), int(match["mden"]))
-        elif match["fnum"]:
-            value = _plain(match["fnum"]) / _plain(match["fden"])
-        elif root := match["root"] or match["root1"] or match["root2"]:
-            square = int(_plain(root))
-            if math.isqrt(square) ** 2 != square:
-                return None
-            value = Fraction(math.isqrt(square) * int(match["times"] or 1))
-        else:
-            value = _plain(match["dec"])
-            if power := match["exp"] or match["pow"]:
-                power = power.replace("−", "-")
-                if abs(int(power)) > _MAX_POWER:
-                    return None
-                value *= Fraction(10) ** int(power)
-            elif to := match["to"]:
-                to = to.replace("−", "-")
-                if abs(int(to)) * len(match["dec"]) > _MAX_POWER:
-                    return None
-                value **= int(to)
+        value = _size(match)
     except (ZeroDivisionError, ValueError):
+        return None
+    if value is None:
         return None
     negative = (match["sign"] or match["sign2"] or "+").strip() != "+"
     return -value if negative else value
+
+
+def _size(match: re.Match[str]) -> Fraction | None:
+    """Return a number without its sign; None if it is not rational, or too large. Raises ValueError, ZeroDivisionError."""
+    if num := match["num"] or match["num1"]:
+        return _plain(num) / _plain(match["den"] or match["den1"]) + int(match["mwhole"] or 0)
+    if match["whole"]:
+        return int(match["whole"]) + Fraction(int(match["mnum"]), int(match["mden"]))
+    if match["fnum"]:
+        return _plain(match["fnum"]) / _plain(match["fden"])
+    if root := match["root"] or match["root1"] or match["root2"]:
+        square = int(_plain(root))
+        whole = math.isqrt(square)
+        return Fraction(whole * int(match["times"] or 1)) if whole**2 == square else None
+    value = _plain(match["dec"])
+    if power := match["exp"] or match["pow"]:
+        exponent = int(power.replace("−", "-"))
+        return None if abs(exponent) > _MAX_POWER else value * Fraction(10) ** exponent
+    if to := match["to"]:
+        exponent = int(to.replace("−", "-"))
+        return None if abs(exponent) * len(match["dec"]) > _MAX_POWER else value**exponent
+    return value
 
 
 def _plain(text: str) -> Fraction:

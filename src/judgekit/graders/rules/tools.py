@@ -83,15 +83,13 @@ class _Compared(Paced):
             return float(self._same(given, arguments))
         if isinstance(arguments, Positional):
             arguments = arguments.named(given)
-        right = sum(1 for k, v in arguments.items() if k in given and self._same(given[k], v))
-        missing = [k for k in arguments if k not in given and k not in optional]
-        wrong = sum(1 for k in arguments if k in given) - right
-        extra = sum(1 for k in given if k not in arguments)
-        if self.arguments == "subset":
-            extra = 0
+        common = [k for k in arguments if k in given]
+        right = sum(self._same(given[k], arguments[k]) for k in common)
+        missing = arguments.keys() - given.keys() - optional
+        extra = 0 if self.arguments == "subset" else len(given.keys() - arguments.keys())
+        everything = len(common) + len(missing) + extra
         if self.arguments != "partial":
-            return float(not (missing or wrong or extra))
-        everything = right + wrong + len(missing) + extra
+            return float(right == everything)
         return right / everything if everything else 1.0
 
     def _same(self, given: Any, wanted: Any) -> bool:

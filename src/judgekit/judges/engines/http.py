@@ -20,7 +20,7 @@ from weakref import finalize
 import msgspec
 
 from judgekit.errors import ConfigError, JudgeError, JudgeRejected, JudgeTimeout, JudgeUnavailable
-from judgekit.judges.engines.load import EngineLoad, read_load
+from judgekit.judges.engines.engine_load import EngineLoad, read_load
 from judgekit.judges.engines.replies import TOO_LONG
 
 if TYPE_CHECKING:

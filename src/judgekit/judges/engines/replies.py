@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from judgekit.errors import JudgeRejected, JudgeUnavailable
-from judgekit.judges.asking.material import encodable
+from judgekit.judges.prompts.material import encodable
 from judgekit.types import Usage
 
 TOO_LONG = re.compile(

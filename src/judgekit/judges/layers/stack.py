@@ -21,16 +21,15 @@ from judgekit.errors import ConfigError, JudgeTimeout
 from judgekit.execution.limits import Limit, Retry
 from judgekit.execution.threads import in_own_thread
 from judgekit.fork import in_child, leave_to_parent
-from judgekit.judges.asking.images import Images, images_of
-from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, Turn
-from judgekit.judges.engines.reward_models import RewardModel
+from judgekit.judges.base import Judge, JudgeReply, JudgeRequest, RewardModel, Turn
+from judgekit.judges.health import HangGuard
 from judgekit.judges.home import at_home
 from judgekit.judges.layers.cache import Cached, DiskCache
 from judgekit.judges.layers.places import Places
 from judgekit.judges.layers.pressure import Breaker, Call, Gate, Pause, RateLimit
-from judgekit.judges.layers.recovery import HangGuard
 from judgekit.judges.layers.retrying import Retrying, beside
 from judgekit.judges.layers.spending import Budget, Spending, TokenRate
+from judgekit.judges.prompts.images import Images, images_of
 from judgekit.types import Price, Usage
 
 
