@@ -160,6 +160,15 @@ def test_rows_without_responses_are_prompts(tmp_path: Path) -> None:
     assert "# judgekit grade " not in (tmp_path / "reward.yaml").read_text()
 
 
+def test_a_columns_name_cannot_write_into_the_file(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"response": "72", "answer": "72", "uid": 1, "x\\nreward: 1": 3}\n')
+    (tmp_path / "a\nreward: 1.jsonl").write_text('{"response": "72", "answer": "72"}\n')
+    done = call(tmp_path, "init", "--data", "a\nreward: 1.jsonl")
+    assert done.code == 0
+    assert load_runner(tmp_path / "reward.yaml").graders.keys() == {"correct", "brief"}
+    assert "\nreward: 1" not in (tmp_path / "reward.yaml").read_text()
+
+
 def test_an_editors_schema_of_the_users_stays(tmp_path: Path) -> None:
     (tmp_path / "reward.schema.json").write_text("mine")
     assert call(tmp_path, "init").code == 0

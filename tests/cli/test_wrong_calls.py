@@ -58,6 +58,7 @@ ARGUMENTS = [
     ("grade rollouts.jsonl rollouts.jsonl", "rollouts.jsonl, line 2: not YAML"),
     ("report", "Missing argument 'ledger' (judgekit report -h"),
     ("report none", "cannot read none: No such file or directory"),
+    ("report none.yaml", "cannot read none.yaml: No such file or directory"),
     ("report rollouts.jsonl", "rollouts.jsonl, line 1: not a line of a judgekit ledger"),
     ("report reward.yaml", "reward.yaml is not a ledger: give the file that --ledger or the section ledger names"),
     ("replay reward.yaml", "reward.yaml is not a ledger: give the file that"),

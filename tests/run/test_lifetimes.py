@@ -86,6 +86,20 @@ def test_methods_are_graders_of_their_object() -> None:
     assert facts.lengthy.with_settings({"least": 100}).grade(ROWS[0]) is False
 
 
+def test_settings_and_wrappers_leave_the_lifetime() -> None:
+    facts = Facts()
+    runner = GradingRunner({"long": facts.lengthy.with_settings({"least": 1})})
+    assert asyncio.run(used(runner)) == [1.0, 1.0]
+    assert facts.calls == ["start", "close"]
+
+    class Wrapper(OfClass):
+        inner = FinalAnswer()
+
+    wrapper = Wrapper()
+    assert asyncio.run(used(GradingRunner({"a": wrapper}))) == [1.0, 0.0]
+    assert wrapper.calls == ["start", "close"]
+
+
 def test_a_bound_method_is_one_too() -> None:
     class Plain(Index):
         async def known(self, prompt: str, response: str) -> float:

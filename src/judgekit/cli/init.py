@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from judgekit.cli.console import many, say
+from judgekit.cli.console import many, one_line, say
 from judgekit.errors import ConfigError
 from judgekit.rollouts.rows import given
 
@@ -210,7 +210,7 @@ def init(
     grade = NEXT["none"].format(path=path)
     if looked is not None and looked.answered:
         grade = grade.replace("rollouts.jsonl", f"{shlex.quote(str(data))}{looked.mapping}")
-    mapping = f"# {grade}\n" if looked is not None and looked.answered else ""
+    mapping = f"# {one_line(grade)}\n" if looked is not None and looked.answered else ""
     with whole_file(path) as file:
         file.write(
             f"# yaml-language-server: $schema={SCHEMA}\n{mapping}{reward_yaml(task, judge, model or '', url or '', trainer)}"
@@ -234,7 +234,7 @@ def _told(looked: Looked, data: Path | None, guessed: str) -> Iterator[str]:
     for field in ("prompt", "response", "ground_truth", "messages", "group"):
         values = [value for r in looked.rollouts if given(value := getattr(r, field))]
         if values:
-            yield f"  {field:<13}{looked.columns.get(field, field)}: {_kind(values)}"
+            yield f"  {field:<13}{one_line(looked.columns.get(field, field))}: {_kind(values)}"
     if not looked.answered:
         yield "  there are no responses: these are prompts, for a trainer"
     if guessed:

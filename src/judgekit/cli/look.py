@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -36,7 +37,7 @@ class Looked(Struct):
     def mapping(self) -> str:
         """The option of `judgekit grade` that names the columns; "" if none is needed."""
         named = ",".join(f"{field}={column}" for field, column in self.columns.items())
-        return f" --map {named}" if named else ""
+        return f" --map {shlex.quote(named)}" if named else ""
 
 
 def look(path: Path) -> Looked:

@@ -193,7 +193,7 @@ class _DatasetActor:
         if len(rollouts) != table.num_rows:
             raise DataError("a row is one rollout here: make rows of `responses` first (Dataset.flat_map)")
         made = results_frame(
-            rollouts, self._runner.run_sync(rollouts), grades=tuple(self._runner.spec.graders)
+            rollouts, self._runner.run_sync(rollouts), "arrow", grades=tuple(self._runner.spec.graders)
         )
         for name in made.column_names:
             if name in ("reward", "status", "raw_reward") or name.startswith("grade."):

@@ -331,6 +331,25 @@ class Mapped:
         return msgspec.structs.replace(rollout, **changed)
 
 
+def lifetimes(grader: Any) -> list[Any]:
+    """Return what of a grader is started before it grades, and closed: itself, and the object whose method it is."""
+    if isinstance(grader, Mapped):
+        return lifetimes(grader.inner)
+    found = [grader]
+    if isinstance(grader, OfFunction):
+        function = grader.function
+        while isinstance(function, functools.partial):
+            function = function.func
+        found.append(getattr(function, "__self__", None))
+    if hasattr(
+        nested := getattr(grader, "correct", None), "score_range"
+    ):  # the grader of a rule that asks another
+        found += lifetimes(nested)
+    return [
+        one for one in found if callable(getattr(one, "start", None)) or callable(getattr(one, "close", None))
+    ]
+
+
 @functools.cache
 def _warn_once(text: str) -> None:
     logger.warning(text)

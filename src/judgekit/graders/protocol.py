@@ -260,16 +260,3 @@ def _check_settings(name: str, given: Any) -> None:
 
 def is_group_grader(given: AnyGrader) -> bool:
     return callable(getattr(given, "grade_group", None))
-
-
-def lifetimes(grader: Any) -> list[Any]:
-    """Return what of a grader is started before it grades, and closed: itself, or the object whose method it is."""
-    grader = getattr(grader, "inner", grader)  # of `Mapped`
-    owner = getattr(getattr(grader, "function", None), "__self__", None)
-    nested = getattr(grader, "correct", None)
-    found = [
-        one
-        for one in (grader, owner)
-        if callable(getattr(one, "start", None)) or callable(getattr(one, "close", None))
-    ]
-    return [*found, *(lifetimes(nested) if nested is not None else ())]

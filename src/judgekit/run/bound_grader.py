@@ -15,7 +15,8 @@ from judgekit.errors import ConfigError
 from judgekit.execution.pickled import PickledGrader
 from judgekit.execution.pool import ProcessPool
 from judgekit.execution.threads import call_in_thread
-from judgekit.graders.protocol import is_group_grader, lifetimes
+from judgekit.graders.function import lifetimes
+from judgekit.graders.protocol import is_group_grader
 from judgekit.metrics.metrics import Timings
 from judgekit.reward.tree import RewardTree
 

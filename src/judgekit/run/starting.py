@@ -18,7 +18,7 @@ from judgekit.execution.limits import Limiter
 from judgekit.execution.pool import ProcessPool
 from judgekit.execution.threads import call_in_thread
 from judgekit.execution.together import together
-from judgekit.graders.protocol import lifetimes
+from judgekit.graders.function import lifetimes
 from judgekit.run.bound_grader import BoundGrader
 
 logger = logging.getLogger("judgekit")
