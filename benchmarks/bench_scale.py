@@ -136,14 +136,14 @@ def share(reward: Path, files: list[str], out: Path, address: str) -> None:
     from pyarrow.parquet import read_table, write_table
 
     from judgekit.config import load_runner
-    from judgekit.data import results_table, rollouts_from
+    from judgekit.data import results_frame, rollouts_from
     from judgekit.judges.engines.ray.judge import connect
 
     connect(address)
     runner = load_runner(reward)
     for path in files:
         rollouts = rollouts_from(read_table(path))
-        write_table(results_table(rollouts, runner.run_sync(rollouts)), out / Path(path).name)
+        write_table(results_frame(rollouts, runner.run_sync(rollouts), "arrow"), out / Path(path).name)
 
 
 class Bench:

@@ -1,6 +1,6 @@
 """Grades a few rollouts with rules only, and prints how each reward was computed."""
 
-from judgekit import GradingRunner, Rollout, grader
+from judgekit import Gate, GradingRunner, Rollout, Score, grader
 from judgekit.graders import FinalAnswer, Length
 
 
@@ -12,7 +12,7 @@ def polite(response: str) -> float:
 
 runner = GradingRunner(
     {"correct": FinalAnswer(), "brief": Length(soft_max=80, hard_max=160), "polite": polite},
-    {"correct": 0.8, "brief": 0.15, "polite": 0.05},
+    Gate(Score("correct") >= 1, {"correct": 0.8, "brief": 0.15, "polite": 0.05}, 0),
 )
 
 rollouts = [

@@ -605,3 +605,19 @@ def test_a_wrong_setting_of_a_function_is_said(tmp_path: Path, options: str, say
     with pytest.raises(ConfigError) as raised:
         load_runner(path)
     assert says in str(raised.value)
+
+
+def test_judges_of_a_test_stand_in_for_the_files(tmp_path: Path) -> None:
+    (tmp_path / "reward.yaml").write_text(
+        "graders: {correct: final_answer, judge: {use: judge, judge: local}}\n"
+        "judges: {local: {engine: openai, url: 'http://127.0.0.1:1', model: m}}\n"
+        "reward: {gate: {if: 'correct >= 1', then: {weighted: {correct: 0.5, judge: 0.5}}, otherwise: 0}}\n"
+    )
+    judge = ScriptedJudge({"0": 0.5, "1": 0.5})
+    runner = load_runner(tmp_path / "reward.yaml", judges={"local": judge})
+    (result,) = runner.run_sync([Rollout(prompt="6 * 7?", response="42", ground_truth="42")])
+    assert (result.reward, len(judge.requests)) == (0.75, 1)
+    with pytest.raises(ConfigError, match="judges: the file has no judge 'locl'; did you mean 'local'"):
+        load_runner(tmp_path / "reward.yaml", judges={"locl": judge})
+    with pytest.raises(ConfigError, match="is no judge: it has no complete"):
+        load_runner(tmp_path / "reward.yaml", judges={"local": "1"})

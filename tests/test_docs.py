@@ -11,6 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from judgekit import JudgeUnavailable
+from judgekit.config import load_runner
+from judgekit.data import read_rollouts
+from judgekit.run.findings import findings
+from judgekit.testing import ScriptedJudge
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
@@ -71,6 +77,33 @@ def test_functions_that_users_have_are_graders_as_the_page_says(number: int, tmp
     assert done.returncode == 0, done.stderr + done.stdout
     right, wrong = (json.loads(line)["reward"] for line in (tmp_path / "out.jsonl").read_text().splitlines())
     assert right > wrong
+
+
+RECIPES = re.findall(
+    r"^## (.*?)$.*?```yaml\n(.*?)```.*?```json\n(.*?)```.*?```text\n(.*?)```",
+    (ROOT / "docs" / "recipes.md").read_text(),
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def test_there_are_recipes() -> None:
+    assert len(RECIPES) == 12
+
+
+@pytest.mark.parametrize(("file", "rows", "printed"), [r[1:] for r in RECIPES], ids=[r[0] for r in RECIPES])
+def test_recipes_pay_what_they_say(file: str, rows: str, printed: str, tmp_path: Path) -> None:
+    (tmp_path / "reward.yaml").write_text(file)
+    (tmp_path / "rows.jsonl").write_text(rows)
+    said = {"Rain falls down.\n": JudgeUnavailable("down"), "whatever": {"0": 0.8, "1": 0.2}}
+    judge = ScriptedJudge(said, default={"0": 0.1, "1": 0.9})
+    runner = load_runner(tmp_path / "reward.yaml", judges={"main": judge} if "judges:" in file else {})
+    rollouts = read_rollouts(tmp_path / "rows.jsonl")
+    assert findings(runner, rollouts) == []
+    paid = [
+        f"{'missing' if result.reward is None else format(result.reward, '.3f'):<8}{' '.join(rollout.response.split())[:60]}".rstrip()
+        for rollout, result in zip(rollouts, runner.run_sync(rollouts), strict=True)
+    ]
+    assert paid == printed.splitlines()
 
 
 def test_links_lead_somewhere() -> None:

@@ -57,6 +57,7 @@ ALLOWED = {
         "graders",
         "judges",
         "reward",
+        "rollouts",
     },
 }
 """For each package or root module, the others that it may import besides `ROOTS`."""

@@ -46,7 +46,7 @@ import msgspec
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from judgekit.errors import ConfigError, did_you_mean
+from judgekit.errors import ConfigError, MissingExtra, did_you_mean
 from judgekit.graders.function import FIELDS, Mapped, OfFunction
 from judgekit.graders.protocol import AnyGrader, Grader, check_grader
 from judgekit.graders.registry import GRADERS
@@ -150,23 +150,42 @@ class RewardConfig(BaseModel):
         """Return the section `runner`, checked, as arguments of GradingRunner."""
         return _Parts(self._folder).arguments(Settings, self.runner, "runner")
 
-    def build(self, **overrides: Any) -> GradingRunner:
-        """Make the runner that the file describes. *overrides*: arguments of GradingRunner that replace the file's.
+    def build(self, judges: Mapping[str, Any] = {}, **overrides: Any) -> GradingRunner:
+        """Make the runner that the file describes.
 
-        The runner owns the judges: `await runner.close()` closes them.
+        *judges*: judges or reward models that stand in for the file's, by their names there, such as a `ScriptedJudge` in
+        a test; the file's are then not made. *overrides*: arguments of GradingRunner that replace the file's. The runner
+        owns the judges: `await runner.close()` closes them. Raises ConfigError.
         """
         parts = _Parts(self._folder)
-        parts.judges = {name: parts.judge(name, spec) for name, spec in self.judges.items()}
-        graders = {name: parts.grader(name, spec) for name, spec in self.graders.items()}
+        for name, judge in judges.items():
+            if name not in self.judges:
+                raise ConfigError(f"judges: the file has no judge {name!r}{did_you_mean(name, self.judges)}")
+            if not (hasattr(judge, "complete") or hasattr(judge, "reward")):
+                raise ConfigError(f"judges: {name}: {judge!r:.80} is no judge: it has no complete()")
+        parts.judges = {
+            name: judges[name] if name in judges else parts.judge(name, spec)
+            for name, spec in self.judges.items()
+        }
+        graders: dict[str, AnyGrader] = {}
+        lacking: list[MissingExtra] = []
+        for name, spec in self.graders.items():
+            try:
+                graders[name] = parts.grader(name, spec)
+            except MissingExtra as error:
+                lacking.append(error)
+        if lacking:
+            raise MissingExtra.all_of(lacking)
         settings = self.runner_settings()
         if self.ledger is not None and "ledger" not in overrides:
             settings["ledger"] = parts.call(Ledger, self.ledger, "ledger")
         for name in sorted(self.judges.keys() - parts.asked):
             logger.warning("judges.%s: no grader asks it, and it is started all the same; take it out", name)
         reward = None if self.reward is None else parse(self.reward)
-        judges = tuple(parts.judges.values())
         settings["fingerprints"] = self.fingerprints()
-        return GradingRunner(graders, reward, **{**settings, **overrides}, resources=judges)
+        return GradingRunner(
+            graders, reward, **{**settings, **overrides}, resources=tuple(parts.judges.values())
+        )
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -206,13 +225,25 @@ def load_runner(
     prepare: Callable[[RewardConfig], None] = lambda config: None,
     **overrides: Any,
 ) -> GradingRunner:
-    """Make the runner that a reward.yaml describes; see RewardConfig.build. *prepare*: edits the contents first."""
+    """Make the runner that a reward.yaml describes.
+
+        load_runner("reward.yaml", judges={"local": ScriptedJudge("1")})    # in a test
+
+    *prepare*: edits the contents first. For the other arguments see `RewardConfig.build`. Raises ConfigError.
+    """
     config = load_config(path)
     try:
         prepare(config)
         return config.build(**overrides)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise _placed(error, f"{path}") from None
+
+
+def _placed(error: ConfigError, where: str) -> ConfigError:
+    """Return an error with its place in front."""
+    if isinstance(error, MissingExtra):
+        return MissingExtra(f"{where}: {error.reason}", error.extra)
+    return ConfigError(f"{where}: {error}")
 
 
 class _Parts:
@@ -220,7 +251,7 @@ class _Parts:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self.judges: dict[str, Stack | RewardModelStack] = {}
+        self.judges: dict[str, Any] = {}
         self.asked: set[str] = set()
         """Names of the judges that any grader asks."""
 
@@ -353,7 +384,7 @@ class _Parts:
         try:
             return make(**arguments)
         except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
+            raise _placed(error, where) from None
 
     def arguments(self, make: Callable[..., Any], options: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Convert *options* to arguments of *make*."""
@@ -530,13 +561,15 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
     try:
         return adapter.validate_python(value) if data is None else adapter.validate_json(data)
     except pydantic.ValidationError as error:
-        said = dict.fromkeys(p["msg"] for p in error.errors() if p["type"] != "is_instance_of")
+        said = dict.fromkeys(p["msg"] for p in error.errors() if p["type"] not in _OF_PYTHON)
         text = " or ".join(m.removeprefix("Input should be ") for m in said) or "something else"
         text = _WORDS.sub(lambda match: _IN_YAML[match[0]], text)
         expected = "expected " if next(iter(said), "Input").startswith("Input") else ""
         raise ConfigError(f"{where}: {expected}{text} (got {value!r:.80})") from None
 
 
+_OF_PYTHON: Final = ("is_instance_of", "needs_python_object")
+"""Kinds of values that only Python has: nothing that a file could say instead."""
 _IN_YAML: Final = {
     "an object": "a mapping",
     "a valid dictionary": "a mapping",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
@@ -29,6 +30,24 @@ class JudgekitError(Exception):
 
 class ConfigError(JudgekitError, ValueError):
     """A wrong argument, raised at construction, before anything is graded."""
+
+
+class MissingExtra(ConfigError):
+    """A package that a grader needs is not installed. `reason`: who needs what; `extra`: judgekit's extra that brings it."""
+
+    def __init__(self, reason: str, extra: str) -> None:
+        super().__init__(reason, extra)
+        self.reason = reason
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f"{self.reason}: pip install 'judgekit-rl[{self.extra}]'"
+
+    @classmethod
+    def all_of(cls, errors: Sequence[MissingExtra]) -> MissingExtra:
+        """Return one error for several, with one line that installs everything."""
+        extras = dict.fromkeys(extra for error in errors for extra in error.extra.split(","))
+        return cls("; ".join(dict.fromkeys(error.reason for error in errors)), ",".join(extras))
 
 
 class DataError(JudgekitError, ValueError):
@@ -147,6 +166,16 @@ def describe(error: BaseException) -> tuple[str, str]:
         return type(error).__name__, str(error)[:1000]
     except BaseException as worse:
         return type(error).__name__, f"(its text cannot be had: str() raised {type(worse).__name__})"
+
+
+def read_utf8(path: Path) -> str:
+    """Read a text file of the user's. Raises ConfigError if it cannot be read."""
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

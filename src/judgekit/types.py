@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
+from html import escape
 from numbers import Integral
 from typing import Any, Literal, TypeVar
 
@@ -186,6 +187,51 @@ class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
         """Return the score that grader *name* gave, or None."""
         grade = self.grades.get(name)
         return grade.score if isinstance(grade, Graded) else None
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (name, shown_grade(grade), shown_number(self.contributions.get(name)), why_of(grade))
+            for name, grade in self.grades.items()
+        ]
+        rest = [
+            (name, "", shown_number(c), "")
+            for name, c in self.contributions.items()
+            if name not in self.grades and c
+        ]
+        notes = "; ".join(self.policies)
+        last = (f"reward ({self.status})", shown_number(self.reward), shown_number(self.raw_reward), notes)
+        return html_table(("", "score", "contributes", "why"), [*rows, *rest, last])
+
+
+def shown_number(value: float | None) -> str:
+    """Return a number for people; "" if there is none."""
+    return "" if value is None else f"{value:.4g}"
+
+
+def shown_grade(grade: Grade | None) -> str:
+    """Return a grade's score for people, or what it is instead."""
+    if isinstance(grade, Graded):
+        return shown_number(grade.score)
+    return "" if grade is None else type(grade).__name__.lower()
+
+
+def why_of(grade: Grade) -> str:
+    """Return why a grade is what it is, in words."""
+    if isinstance(grade, Failed):
+        return f"{grade.error}: {grade.detail} ({grade.cause})"
+    return grade.gate if isinstance(grade, Skipped) else grade.reason
+
+
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], below: str = "") -> str:
+    """Return a table for notebooks. Cells are texts, which may be a rollout's: they are escaped and cut at 200 characters."""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        shown = (escape(cell if len(cell) <= 200 else f"{cell[:199]}…") for cell in cells)
+        made = (f'<{tag} style="text-align:left">{cell}</{tag}>' for cell in shown)
+        return f"<tr>{''.join(made)}</tr>"
+
+    body = "".join(row(cells, "td") for cells in rows)
+    return f"<table><thead>{row(head, 'th')}</thead><tbody>{body}</tbody></table>{escape(below)}"
 
 
 def content_text(content: Any) -> str:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from judgekit import Rollout
 from judgekit.cli.init import JUDGES, NEXT, SYNONYMS, TASKS, needs_judge, reward_yaml
 from judgekit.config import load_runner
+from judgekit.run.findings import findings
 
 from .command import refused, run
+from .in_process import call
 
 
 @pytest.mark.parametrize(
@@ -29,7 +34,7 @@ def test_every_reward_loads_without_a_warning(
     runner = load_runner(path)
     assert runner.reward.bounds() == (0.0, 1.0)
     assert ("judge" in runner.graders) == (judge != "none")
-    assert caplog.messages == []
+    assert caplog.messages == findings(runner) == []
 
 
 @pytest.mark.parametrize("trainer", NEXT)
@@ -41,7 +46,11 @@ def test_it_says_how_to_go_on(tmp_path: Path, trainer: str) -> None:
     for line in NEXT[trainer].splitlines()[:4]:
         if trainer in ("verl", "skyrl"):  # whose lines the README's tests run
             assert line.strip().removesuffix(" \\").split('="')[0].split("config=")[0] in readme
-    assert ("$PWD/reward.yaml" in done.stdout) == (trainer in ("verl", "skyrl"))
+    assert ("$PWD/reward.yaml" in done.stdout) == (trainer not in ("none", "trl"))
+    assert ("missing_reward: raise" in (tmp_path / "reward.yaml").read_text()) == (trainer == "openrlhf")
+    schema = json.loads((tmp_path / "reward.schema.json").read_text())
+    first = (tmp_path / "reward.yaml").read_text().splitlines()[0]
+    assert (schema["title"], first) == ("reward.yaml", "# yaml-language-server: $schema=reward.schema.json")
     again = run(tmp_path, "init")
     refused(again, "reward.yaml exists: --force overwrites it", tmp_path)
 
@@ -58,6 +67,7 @@ SEARCH = {"type": "function", "function": {"name": "search", "arguments": '{"que
 ROWS = {
     "maths": Rollout(prompt="144 / 2?", response=r"It is $\boxed{\frac{144}{2}}$.", ground_truth="72"),
     "answer": Rollout(prompt="144 / 2?", response="The answer is 72.", ground_truth="72"),
+    "words": Rollout(prompt="Who wrote Emma?", response="Jane Austen did.", ground_truth="Jane Austen"),
     "code": Rollout(
         prompt="Add one.",
         response="```python\nprint(int(input()) + 1)\n```",
@@ -102,6 +112,69 @@ def test_a_task_has_several_names(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "reward.yaml").read_text() == (tmp_path / "mine").read_text()
 
 
+TASK_OF_ROWS = [
+    ({"question": "144 / 2?", "completion": "72", "answer": "144/2 = 72\n#### 72"}, "answer", "prompt=question"),
+    ({"prompt": "144 / 2?", "response": "72", "label": 72}, "answer", "ground_truth=label"),
+    ({"problem": "144 / 2?", "generation": "72", "solution": "\\frac{144}{2}"}, "maths", "response=generation"),
+    ({"prompt": "Who?", "response": "Jane Austen", "answer": "Jane Austen"}, "words", "ground_truth=answer"),
+    ({"prompt": "Who?", "response": "Jane Austen", "reward_model": {"ground_truth": "Jane Austen"}}, "words", ""),
+    ({"prompt": "+1", "response": "x", "ground_truth": [{"input": "1", "output": "2"}]}, "code", ""),
+    ({"prompt": "+1", "response": "x", "ground_truth": "assert f(1) == 2"}, "code", ""),
+    ({"prompt": "Find x.", "response": "", "messages": [{"role": "assistant", "content": "", "tool_calls": [SEARCH]}],
+      "ground_truth": [{"name": "search", "arguments": {"query": "x"}}]}, "tools", ""),
+    ({"prompt": "p", "response": "r", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "instructions", ""),
+    ({"instruction": "Write.", "output": "A line."}, "open", "response=output,prompt=instruction"),
+    ({"prompt": [{"role": "user", "content": "Write."}], "completion": [{"role": "assistant", "content": "A line."}]},
+     "open", "response=completion"),
+    ({"prompt": "Write.", "responses": ["A line.", "Another."], "uid": "a"}, "open", "group=uid"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "task", "mapping"), TASK_OF_ROWS, ids=[f"{i}-{t}" for i, (_, t, _) in enumerate(TASK_OF_ROWS)]
+)
+def test_it_looks_at_the_users_rows(tmp_path: Path, row: dict[str, Any], task: str, mapping: str) -> None:
+    """The file that is written has the task's graders, and the line that it shows reads the rows."""
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    done = call(tmp_path, "init", "--data", "rows.jsonl")
+    assert (done.code, done.stderr) == (0, "")
+    assert f"  task         {task}: " in done.stdout
+    text = (tmp_path / "reward.yaml").read_text()
+    assert TASKS[task].about in text
+    line = next(line for line in text.splitlines() if line.startswith("# judgekit grade "))
+    assert mapping in line
+    words = shlex.split(line.removeprefix("# judgekit "))
+    graders = load_runner(tmp_path / "reward.yaml").graders
+    if "judge" not in graders and task != "code":
+        assert call(tmp_path, *words).code == 0
+        (graded,) = map(json.loads, (tmp_path / "graded.jsonl").read_text().splitlines())
+        assert graded["status"] == "scored"
+
+
+def test_rows_without_responses_are_prompts(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"question": "144 / 2?", "answer": "72"}\n')
+    done = call(tmp_path, "init", "--data", "rows.jsonl", "--from", "trl", "--task", "maths")
+    assert done.code == 0
+    assert "there are no responses: these are prompts, for a trainer" in done.stdout
+    assert "task  " not in done.stdout
+    assert "# judgekit grade " not in (tmp_path / "reward.yaml").read_text()
+
+
+def test_a_columns_name_cannot_write_into_the_file(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"response": "72", "answer": "72", "uid": 1, "x\\nreward: 1": 3}\n')
+    (tmp_path / "a\nreward: 1.jsonl").write_text('{"response": "72", "answer": "72"}\n')
+    done = call(tmp_path, "init", "--data", "a\nreward: 1.jsonl")
+    assert done.code == 0
+    assert load_runner(tmp_path / "reward.yaml").graders.keys() == {"correct", "brief"}
+    assert "\nreward: 1" not in (tmp_path / "reward.yaml").read_text()
+
+
+def test_an_editors_schema_of_the_users_stays(tmp_path: Path) -> None:
+    (tmp_path / "reward.schema.json").write_text("mine")
+    assert call(tmp_path, "init").code == 0
+    assert (tmp_path / "reward.schema.json").read_text() == "mine"
+
+
 def test_a_request_without_a_right_answer_goes_to_a_judge(tmp_path: Path) -> None:
     assert run(tmp_path, "init", "--task", "open").returncode == 0
     assert load_runner(tmp_path / "reward.yaml").graders.keys() == {"brief", "judge"}
@@ -112,21 +185,31 @@ def test_a_request_without_a_right_answer_goes_to_a_judge(tmp_path: Path) -> Non
     [
         (
             ("--task", "poetry"),
-            "--task: there is no 'poetry'; there are maths, answer, code, tools, instructions, open",
+            "--task: there is no 'poetry'; there are maths, answer, words, code, tools, instructions, open",
         ),
         (("--judge", "oracle"), "--judge: there is no 'oracle'; there are none, vllm, ray, http"),
         (
             ("--task", "open", "--judge", "none"),
             "--task open needs a judge: by rules alone an empty response",
         ),
-        (("--from", "ppo"), "--from: there is no 'ppo'; there are none, verl, skyrl, trl"),
+        (
+            ("--from", "ppo"),
+            "--from: there is no 'ppo'; there are none, verl, skyrl, trl, verifiers, openrlhf, slime, nemo-gym, areal",
+        ),
         (("--model", "m"), "--model is of a judge: give --judge vllm or ray or http, too"),
         (("--judge", "ray", "--url", "u"), "--url is of a judge: give --judge http, too"),
         (("folder/",), "is a folder: give the name of a file"),
+        (("--data", "none.jsonl"), "none.jsonl"),
+        (("--data", "empty.jsonl"), "empty.jsonl holds no rows"),
+        (
+            ("empty.jsonl", "--data", "empty.jsonl", "--force"),
+            "empty.jsonl would overwrite empty.jsonl, which is read",
+        ),
     ],
 )
 def test_wrong_answers_are_said_and_write_nothing(tmp_path: Path, args: tuple[str, ...], says: str) -> None:
     (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.jsonl").touch()
     refused(run(tmp_path, "init", *args), says, tmp_path)
     assert not (tmp_path / "reward.yaml").exists()
 

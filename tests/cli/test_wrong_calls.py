@@ -16,6 +16,7 @@ from .command import CONFIG
 from .in_process import call, contents, refused
 
 G = "grade reward.yaml rollouts.jsonl"
+JUDGE = "{engine: openai, url: 'http://127.0.0.1:1/v1', model: m}"
 USAGE = " -h shows what it takes)"
 
 # fmt: off
@@ -57,8 +58,12 @@ ARGUMENTS = [
     ("grade rollouts.jsonl rollouts.jsonl", "rollouts.jsonl, line 2: not YAML"),
     ("report", "Missing argument 'ledger' (judgekit report -h"),
     ("report none", "cannot read none: No such file or directory"),
+    ("report none.yaml", "cannot read none.yaml: No such file or directory"),
     ("report rollouts.jsonl", "rollouts.jsonl, line 1: not a line of a judgekit ledger"),
-    ("report reward.yaml", "the ledger reward.yaml holds no rollouts yet"),
+    ("report reward.yaml", "reward.yaml is not a ledger: give the file that --ledger or the section ledger names"),
+    ("replay reward.yaml", "reward.yaml is not a ledger: give the file that"),
+    ("view reward.yaml --no-browser", "reward.yaml is not a ledger: give the file that"),
+    ("compare l.jsonl reward.yaml", "reward.yaml is not a ledger: give the file that"),
     ("report folder", "folder holds no ledger: there is no file *.jsonl in it"),
     ("report empty", "the ledger empty holds no rollouts yet"),
     ("report torn", "the ledger torn holds no rollouts yet"),
@@ -104,7 +109,10 @@ ARGUMENTS = [
     ("lint", "Missing argument 'config' (judgekit lint -h"),
     ("lint none.yaml", "cannot read none.yaml: No such file or directory"),
     ("lint folder", "cannot read folder: Is a directory"),
-    ("lint reward.yaml x", "Got unexpected extra argument(s) (x)"),
+    ("lint reward.yaml x", "cannot read x: No such file"),
+    ("lint latin-template.yaml", "latin.txt: not UTF-8 text (byte 2); save it as UTF-8"),
+    ("lint latin-rubric.yaml", "latin.toml: not UTF-8 text (byte 8); save it as UTF-8"),
+    ("lint reward.yaml rollouts.jsonl x", "Got unexpected extra argument(s) (x)"),
     ("schema x", "Got unexpected extra argument(s) (x)"),
     ("graders nope", "there is no grader 'nope'; there is 'action_loop'"),
     ("graders final_anwser", "there is no grader 'final_anwser'; did you mean 'final_answer'?"),
@@ -132,7 +140,6 @@ ARGUMENTS = [
     ("serve --gpus 1", "--gpus is a number above 0, for --engine ray"),
     ("serve --gpus -1 --engine ray", "--gpus is a number above 0, for --engine ray"),
     ("serve x", "Got unexpected extra argument(s) (x)"),
-    ("check", "Missing argument 'target' (judgekit check -h"),
     ("check ", "give a Ray judge's name, or a server's URL"),
     ("check ftp://x", "'ftp://x' is not a server address such as http://127.0.0.1:8000/v1"),
     ("check http://", "'http://' is not a server address"),
@@ -201,6 +208,11 @@ def crowded(files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("JUDGEKIT_STATE", str(files / "state"))
     for name in ("LLM_JUDGE_SERVER_API_KEY", "VLLM_API_KEY", "LLM_JUDGE_SERVER_URL"):
         monkeypatch.delenv(name, raising=False)
+    return crowd(files)
+
+
+def crowd(files: Path) -> Path:
+    """Fill a folder with what stands in a command's way; `make bench-first-hour` calls there, too."""
     assert call(files, *f"{G} --ledger l.jsonl".split()).code == 0
     ledger = (files / "l.jsonl").read_text()
     texts = {
@@ -217,6 +229,8 @@ def crowded(files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "weight.yaml": "graders: {correct: final_answer}\nreward: {weighted: {correct: x}}\n",
         "key.yaml": "graders: {correct: final_answer}\nrunner: {transfrm: zscore}\n",
         "value.yaml": "graders: {correct: final_answer}\nrunner: {missing_reward: yes}\n",
+        "latin-template.yaml": f"graders: {{j: {{use: judge, judge: l, template: latin.txt}}}}\njudges: {{l: {JUDGE}}}\n",
+        "latin-rubric.yaml": f"graders: {{j: {{use: rubric, judge: l, rubric: latin.toml}}}}\njudges: {{l: {JUDGE}}}\n",
         "range.yaml": "graders: {correct: {use: soft_overlong, max_length: 9, cache: 3}}\n",
         "its-own.yaml": f"{CONFIG}ledger: {{path: its-own.yaml}}\n",
         "the-input.yaml": f"{CONFIG}ledger: {{path: rollouts.jsonl}}\n",
@@ -227,6 +241,8 @@ def crowded(files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     for name, text in texts.items():
         (files / name).write_text(text)
+    (files / "latin.txt").write_bytes(b"a \xff {CANDIDATE_SOLUTION}")
+    (files / "latin.toml").write_bytes(b'name = "\xff"')
     (files / "folder").mkdir()
     (files / "ledgers").mkdir()
     (files / "symlink").symlink_to("rollouts.jsonl")

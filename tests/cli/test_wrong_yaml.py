@@ -72,6 +72,7 @@ GRADERS = [
     ("{use: regex, pattern: '('}", "'(' is not a valid pattern"),
     ("{use: regex, pattern: 3}", "graders.a.pattern: expected text (got 3)"),
     ("{use: text_match, how: contain}", "graders.a.how: expected 'exact', 'normalised'"),
+    ("{use: code, sandbox: 1}", "graders.a.sandbox: expected text (got 1)"),
     ("{use: judge}", "graders.a: the parameter 'judge' is missing"),
     ("{use: judge, judge: jj}", "graders.a.judge: there is no judge 'jj'; did you mean 'j'?"),
     ("{use: judge, judge: 3}", "graders.a.judge: there is no judge 3"),

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from judgekit import Abstained, ConfigError, DataError, Failed, Graded, RewardResult, Rollout, Skipped
-from judgekit.data import read_rollouts, results_table, rollout_from, rollouts_from, write_results
+from judgekit.data import read_rollouts, results_frame, rollout_from, rollouts_from, write_results
 from judgekit.data.result_files import result_row
 
 
@@ -412,17 +412,20 @@ RESULTS = [
 
 def test_a_table_of_results_has_a_row_for_each_and_no_number_for_a_failure() -> None:
     pytest.importorskip("pyarrow")
-    table = results_table(EXPECTED, RESULTS)
+    table = results_frame(EXPECTED, RESULTS, "arrow")
     assert table.column("reward").to_pylist() == [1.0, 0.0, None]
     assert table.column("grade.a").to_pylist() == [1.0, 0.0, None]
     assert table.column("grade.a.is").to_pylist() == ["graded", "graded", "failed"]
     assert table.column("grade.a.why").to_pylist() == ["right", "", "JudgeTimeout: late (infrastructure)"]
     assert table.column("grade.b").to_pylist() == [None, None, None]
     assert table.column("grade.b.is").to_pylist() == ["skipped", "abstained", None]
-    polars = pytest.importorskip("polars")
-    frame = polars.from_arrow(table)
-    assert frame["reward"].null_count() == 1
-    assert results_table([], []).num_rows == 0
+    pytest.importorskip("polars")
+    assert results_frame(EXPECTED, RESULTS, "polars")["reward"].null_count() == 1
+    pytest.importorskip("pandas")
+    assert list(results_frame(EXPECTED, RESULTS)["grade.a.is"]) == ["graded", "graded", "failed"]
+    with pytest.raises(ConfigError, match="kind is pandas, polars or arrow, not 'excel'"):
+        results_frame(EXPECTED, RESULTS, "excel")  # type: ignore[arg-type]
+    assert results_frame([], [], "arrow").num_rows == 0
 
 
 @pytest.mark.parametrize(

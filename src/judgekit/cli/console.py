@@ -77,6 +77,11 @@ def not_kept(ledger: Ledger | None, advice: str) -> str:
     return f"{ledger.lost} lines are not in the ledger {ledger.path}, whose disk took no more: {advice}"
 
 
+def many(count: int, what: str) -> str:
+    """Return a count with its noun: "1 group", "2 groups"."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def one_line(text: str) -> str:
     """Return *text* for a terminal: it may quote a file or a rollout, whose control characters must not reach it."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

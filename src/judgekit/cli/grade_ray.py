@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgekit.cli.console import fail, out, say
+from judgekit.cli.console import fail, many, out, say
 from judgekit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -157,7 +157,9 @@ class _Summary:
             out.print()
             out.print(table)
             statuses = ", ".join(f"{count} {status}" for status, count in counts.statuses.items())
-            say(f"\n{counts.rollouts} rollouts in {counts.groups} groups, {seconds:.1f} s: {statuses}")
+            say(
+                f"\n{many(counts.rollouts, 'rollout')} in {many(counts.groups, 'group')}, {seconds:.1f} s: {statuses}"
+            )
         for text in counts.warnings():
             say(f"warning: {text}")
         if self.failing:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from judgekit.cli.console import say
+from judgekit.cli.console import many, one_line, say
 from judgekit.errors import ConfigError
+from judgekit.rollouts.rows import given
+
+if TYPE_CHECKING:
+    from judgekit.cli.look import Looked
 
 
 class Task(NamedTuple):
@@ -44,6 +51,17 @@ TASKS = {
   brief: {use: length, soft_max: 1000, hard_max: 2000}
 """,
         {"correct": 0.9, "brief": 0.1},
+        "correct >= 1",
+    ),
+    "words": Task(
+        "a question whose answer is a word, a name or a phrase; `ground_truth` holds it",
+        """\
+  # does the response contain the reference, as whole words?
+  correct: {use: text_match, how: contains, whole_words: true}
+  # a long list of guesses would contain it, too
+  brief: {use: length, soft_max: 200, hard_max: 1000}
+""",
+        {"correct": 0.7, "brief": 0.3},
         "correct >= 1",
     ),
     "code": Task(
@@ -89,7 +107,7 @@ TASKS = {
     ),
 }
 SYNONYMS = {
-    "math": "maths", "mathematics": "maths", "qa": "answer", "answers": "answer", "coding": "code", "programming": "code",
+    "trivia": "words", "text": "words", "math": "maths", "mathematics": "maths", "qa": "answer", "answers": "answer", "coding": "code", "programming": "code",
     "tool": "tools", "agent": "tools", "trajectories": "tools", "ifeval": "instructions", "chat": "open",
     "open-ended": "open", "writing": "open",
 }  # fmt: skip
@@ -115,13 +133,43 @@ python3 -m verl.trainer.main_ppo \\
     "$@"    # your own arguments""",
     "skyrl": 'python -m judgekit_skyrl.main environment.skyrl_gym.judgekit.config="{path}" "$@"    # your own arguments',
     "trl": 'GRPOTrainer(…, reward_funcs=judgekit_reward("{path}"))    # from judgekit_trl import judgekit_reward',
+    "verifiers": """\
+export JUDGEKIT_REWARD="{path}"
+# in your TOML:
+[env.taskset.task.rewards.judgekit]
+fn = "judgekit.bridges.verifiers:reward\"""",
+    "openrlhf": """\
+export JUDGEKIT_REWARD="{path}"
+echo "from judgekit.bridges.openrlhf import reward_func" > reward.py
+# beside your own arguments: --reward.remote_url reward.py""",
+    "slime": """\
+export JUDGEKIT_REWARD="{path}"
+# beside your own arguments: --custom-rm-path judgekit.bridges.slime.reward --group-rm""",
+    "nemo-gym": """\
+judgekit serve-rewards "{path}"
+# the resources server of your agent: http://127.0.0.1:8080""",
+    "areal": """\
+export JUDGEKIT_REWARD="{path}"
+# in your script:
+#   from judgekit.bridges.areal import rejecting, reward
+#   workflow = rejecting(RLVRWorkflow)(reward_fn=reward, …)""",
 }
+EXCLUSION = "a rollout whose reward is missing leaves its group's statistics and gets no gradient"
+SCHEMA = "reward.schema.json"
+NO_EXCLUSION = {
+    "openrlhf": "OpenRLHF takes numbers only: a reward that is missing ends the run; a number here would be paid instead"
+}
+"""Trainers that cannot be told that there is no reward, and what the file says of it."""
 
 
 def init(
     path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("reward.yaml"),
     trainer: Annotated[
-        str | None, typer.Option("--from", help="The trainer that calls it: verl, skyrl, trl, or none.")
+        str | None, typer.Option("--from", help=f"The trainer that calls it: {', '.join(NEXT)}.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Some of your rows: the columns and the kind of task are guessed from them."),
     ] = None,
     task: Annotated[str | None, typer.Option(help=f"{', '.join(TASKS)}.")] = None,
     judge: Annotated[str | None, typer.Option(help=f"{', '.join(JUDGES)}.")] = None,
@@ -132,12 +180,19 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a first reward.yaml. What is not given as an option is asked, or has a default where nobody can answer."""
+    from judgekit.cli.json_schema import reward_schema
+    from judgekit.cli.look import look
     from judgekit.ledger.output_files import check_targets, whole_file
 
-    check_targets([path], inputs=[], force=force)
+    check_targets([path], inputs=[data], force=force)
+    looked = None if data is None else look(data)
     trainer = _chosen("--from", "Which trainer calls it?", trainer, dict.fromkeys(NEXT, ""), "none")
     task = SYNONYMS.get(task or "", task)
-    task = _chosen("--task", "What are the rollouts?", task, {k: t.about for k, t in TASKS.items()}, "answer")
+    guessed = looked.task if looked is not None and task is None else "answer"
+    if looked is not None:
+        for line in _told(looked, data, guessed if task is None else ""):
+            say(line)
+    task = _chosen("--task", "What are the rollouts?", task, {k: t.about for k, t in TASKS.items()}, guessed)
     if needs_judge(task) and judge == "none":
         raise ConfigError(
             f"--task {task} needs a judge: by rules alone an empty response would be worth most; give --judge "
@@ -152,13 +207,52 @@ def init(
         model = model or _asked("The judge's model?", "Qwen/Qwen2.5-1.5B-Instruct")
     if judge == "http":
         url = url or _asked("The server's address?", "http://127.0.0.1:8000/v1")
+    grade = NEXT["none"].format(path=path)
+    if looked is not None and looked.answered:
+        grade = grade.replace("rollouts.jsonl", f"{shlex.quote(str(data))}{looked.mapping}")
+    mapping = f"# {one_line(grade)}\n" if looked is not None and looked.answered else ""
     with whole_file(path) as file:
-        file.write(reward_yaml(task, judge, model or "", url or ""))
-    say(f"wrote {path}; check it with: judgekit lint {path}")
+        file.write(
+            f"# yaml-language-server: $schema={SCHEMA}\n{mapping}{reward_yaml(task, judge, model or '', url or '', trainer)}"
+        )
+    if not (schema := path.parent / SCHEMA).exists():
+        with whole_file(schema) as file:
+            file.write(json.dumps(reward_schema(), indent=1, ensure_ascii=False) + "\n")
+    say(f"wrote {path}, and beside it {SCHEMA} for your editor; check it with: judgekit lint {path}")
     if judge in SERVE:
         say(f"\nstart the judge:\n{SERVE[judge].format(model=model, url=url)}")
-    shown = path if trainer in ("none", "trl") else f"$PWD/{path}" if not path.is_absolute() else path
-    say(f"\n{'grade' if trainer == 'none' else 'train'}:\n{NEXT[trainer].format(path=shown)}")
+    if trainer == "none":
+        say(f"\ngrade:\n{grade}")
+        return
+    shown = path if trainer == "trl" else f"$PWD/{path}" if not path.is_absolute() else path
+    say(f"\ntrain:\n{NEXT[trainer].format(path=shown)}")
+
+
+def _told(looked: Looked, data: Path | None, guessed: str) -> Iterator[str]:
+    """Yield what was found in the user's rows, a line each."""
+    yield f"{data}: {many(len(looked.rollouts), 'row')} looked at"
+    for field in ("prompt", "response", "ground_truth", "messages", "group"):
+        values = [value for r in looked.rollouts if given(value := getattr(r, field))]
+        if values:
+            yield f"  {field:<13}{one_line(looked.columns.get(field, field))}: {_kind(values)}"
+    if not looked.answered:
+        yield "  there are no responses: these are prompts, for a trainer"
+    if guessed:
+        yield f"  task         {guessed}: {looked.why}"
+
+
+def _kind(values: Sequence[Any]) -> str:
+    kinds = {
+        "text"
+        if isinstance(v, str)
+        else "a number"
+        if isinstance(v, int | float)
+        else "a list"
+        if isinstance(v, list | tuple)
+        else "an object"
+        for v in values
+    }
+    return " or ".join(sorted(kinds))
 
 
 def needs_judge(task: str) -> bool:
@@ -166,8 +260,8 @@ def needs_judge(task: str) -> bool:
     return not TASKS[task].rule
 
 
-def reward_yaml(task: str, judge: str, model: str, url: str) -> str:
-    """The file's text: a key of `TASKS`, a key of `JUDGES` (not "none" if the task needs one), and a judge's model and address."""
+def reward_yaml(task: str, judge: str, model: str, url: str, trainer: str = "none") -> str:
+    """The file's text: a key of `TASKS`, a key of `JUDGES` (not "none" if the task needs one), a judge's model and address, a key of `NEXT`."""
     chosen = TASKS[task]
     weights = dict(chosen.weights)
     lines = [
@@ -202,11 +296,14 @@ def reward_yaml(task: str, judge: str, model: str, url: str) -> str:
             f'  gate: {{if: "{chosen.rule}", then: {weighted}, otherwise: 0}}',
         ]
     else:
-        lines.append(f"  {weighted[1:-1]}")
+        lines += [
+            "  # what is not content pays for right rollouts only, or empty ones would be paid",
+            f'  gate: {{if: "{chosen.rule}", then: {weighted}, otherwise: 0}}',
+        ]
     lines += [
         "runner:",
-        "  # a rollout whose reward is missing leaves its group's statistics and gets no gradient",
-        "  missing_reward: exclude",
+        f"  # {NO_EXCLUSION.get(trainer, EXCLUSION)}",
+        f"  missing_reward: {'raise' if trainer in NO_EXCLUSION else 'exclude'}",
         "  # stop when more of a grader's evaluations than this fail in a step",
         "  max_failure_rate: 0.2",
         "# every grade, with prompts and responses: judgekit view ledger.jsonl",
@@ -238,6 +335,4 @@ def _asked(question: str, default: str) -> str:
 
 def _quoted(text: str) -> str:
     """As a YAML string in double quotes, which are JSON's."""
-    import json
-
     return json.dumps(text)

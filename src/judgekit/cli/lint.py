@@ -8,24 +8,46 @@ from typing import Annotated
 
 import typer
 
-from judgekit.cli.console import say
+from judgekit.cli.console import many, say
+from judgekit.errors import ConfigError
+
+LOOKED_AT = 64
+"""Rollouts that `lint` reads of a file."""
 
 
-def lint(config: Annotated[Path, typer.Argument(help="The reward.yaml.")]) -> None:
+def lint(
+    config: Annotated[Path, typer.Argument(help="The reward.yaml.")],
+    rollouts: Annotated[
+        Path | None, typer.Argument(help="Some rollouts: graders that would abstain on all of them are told.")
+    ] = None,
+) -> None:
     """Check a reward.yaml without starting its judges."""
-    from judgekit.cli.logs import diverted
-    from judgekit.config import load_runner
-    from judgekit.judges import VLLMJudge
+    from itertools import islice
 
-    with diverted() as warnings:
-        runner = load_runner(config)
-    for text in warnings:
+    from judgekit.cli.logs import diverted
+    from judgekit.config import load_config
+    from judgekit.data import read_rollouts
+    from judgekit.errors import MissingExtra
+    from judgekit.run.findings import findings
+
+    loaded = load_config(config)
+    vllm = find_spec("vllm") is None and any(spec.get("engine") == "vllm" for spec in loaded.judges.values())
+    try:
+        with diverted() as warnings:
+            runner = loaded.build()
+    except MissingExtra as error:
+        also = [MissingExtra("engine: vllm needs vllm", "vllm")] if vllm else []
+        everything = MissingExtra.all_of([error, *also])
+        raise MissingExtra(f"{config}: {everything.reason}", everything.extra) from None
+    except ConfigError as error:
+        raise ConfigError(f"{config}: {error}") from None
+    looked_at = [] if rollouts is None else list(islice(read_rollouts(rollouts), LOOKED_AT))
+    for text in [*warnings, *(f"reward: {text}" for text in findings(runner, looked_at))]:
         say(f"warning: {text}")
-    if any(isinstance(judge.engine, VLLMJudge) for judge in runner.resources) and find_spec("vllm") is None:
+    if vllm:
         say("note: vLLM is not installed here, and engine: vllm needs it: pip install 'judgekit-rl[vllm]'")
     low, high = runner.reward.bounds()
-    count = len(runner.graders)
-    say(f"{config}: {count} grader{'s' if count > 1 else ''}, rewards from {low:g} to {high:g}")
+    say(f"{config}: {many(len(runner.graders), 'grader')}, rewards from {low:g} to {high:g}")
 
 
 def schema() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -132,9 +133,18 @@ def _recomputed(
     if kept is not None:
         found.write(kept)
         kept.close()
-    for text in warnings:
+    for text in _alike(warnings):
         say(f"warning: {text}")
     return found.entries, found.results
+
+
+def _alike(warnings: Sequence[str]) -> Iterator[str]:
+    """Yield the warnings, those that differ in figures only once: a ledger of many steps repeats them for each."""
+    kinds: dict[str, list[str]] = {}
+    for text in warnings:
+        kinds.setdefault(re.sub(r"\d[\d.,]*", "#", text), []).append(text)
+    for first, *others in kinds.values():
+        yield f"{first} (and in {len(others)} other steps, with other figures)" if others else first
 
 
 def _ask_again(ledger: Path, config: Path, kept: Ledger | None) -> Again:

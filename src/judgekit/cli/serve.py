@@ -244,14 +244,23 @@ SkyRL
 
 
 def check(
-    target: Annotated[str, typer.Argument(help="A Ray judge's name, or a server's URL.")],
+    target: Annotated[
+        str | None,
+        typer.Argument(help="A Ray judge's name, or a server's URL. Without it: what is installed here."),
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="The model's name, for servers that have several.")
     ] = None,
     burst: Annotated[int, typer.Option(help="Number of verdicts to ask for at once.", min=1)] = 64,
     address: Annotated[str, typer.Option(help="The Ray cluster's address.")] = "auto",
 ) -> None:
-    """Ask a running judge for verdicts, and measure its speed."""
+    """Ask a running judge for verdicts, and measure its speed; without one, tell what is installed."""
+    if target is None:
+        from judgekit.cli.installed import report
+
+        for line in report():
+            say(line)
+        return
     from judgekit.cli.checkup import CheckUp, check_up
     from judgekit.errors import JudgeUnavailable
     from judgekit.judges.base import Judge

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from judgekit.cli.console import one_line, out, say
+from judgekit.cli.console import many, one_line, out, say
 
 if TYPE_CHECKING:
     from judgekit.cli.load import LoadWatch
@@ -97,12 +97,12 @@ def print_summary(
     out.print()
     _print_table(rows)
     statuses = ", ".join(f"{count} {status}" for status, count in counts.statuses.items())
-    say(f"\n{len(results)} rollouts in {counts.groups} groups, {seconds:.1f} s: {statuses}")
+    say(f"\n{many(len(results), 'rollout')} in {many(counts.groups, 'group')}, {seconds:.1f} s: {statuses}")
     rewards = scored(results)
     if rewards:
         say(
             f"reward of the scored: mean {sum(rewards) / len(rewards):.3f}, "
-            f"{counts.flat_groups} zero-variance groups"
+            f"{many(counts.flat_groups, 'zero-variance group')}"
         )
         for line in histogram(rewards, width=max(1, min(40, out.width - 28))):
             say(line)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from judgekit.data.result_files import results_table, write_results
+from judgekit.data.result_files import results_frame, write_results
 from judgekit.data.rollout_files import read_rollouts, rollout_from, rollouts_from
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ __all__ = [
     "grade_job",
     "plan_job",
     "read_rollouts",
-    "results_table",
+    "results_frame",
     "rollout_from",
     "rollouts_from",
     "write_results",

@@ -23,7 +23,7 @@ from judgekit.data.actors import JobActors
 from judgekit.data.blocks import BLOCK_ROWS, KEY, Block, BlockReader, Scan
 from judgekit.data.files import need_pyarrow
 from judgekit.data.job import Job, Outcome, Settings, check_same, files_of, prepare
-from judgekit.data.result_files import results_table
+from judgekit.data.result_files import results_frame
 from judgekit.data.rollout_files import hint_at_columns, rollouts_from
 from judgekit.errors import ConfigError, DataError
 
@@ -192,8 +192,8 @@ class _DatasetActor:
         rollouts = rollouts_from(table, columns=self._columns)
         if len(rollouts) != table.num_rows:
             raise DataError("a row is one rollout here: make rows of `responses` first (Dataset.flat_map)")
-        made = results_table(
-            rollouts, self._runner.run_sync(rollouts), grades=tuple(self._runner.spec.graders)
+        made = results_frame(
+            rollouts, self._runner.run_sync(rollouts), "arrow", grades=tuple(self._runner.spec.graders)
         )
         for name in made.column_names:
             if name in ("reward", "status", "raw_reward") or name.startswith("grade."):

@@ -27,7 +27,7 @@ from msgspec import Struct
 from judgekit.config import RewardConfig
 from judgekit.data.blocks import Block, BlockReader, Scan, rows_and_places
 from judgekit.data.files import need_pyarrow
-from judgekit.data.result_files import results_table
+from judgekit.data.result_files import results_frame
 from judgekit.errors import ConfigError, DataError, FailureRateError, JudgekitError
 from judgekit.ledger.jsonl import json_line
 from judgekit.ledger.output_files import whole_file
@@ -289,7 +289,7 @@ class BlockGrader:
             msgspec.structs.replace(result, index=place)
             for result, place in zip(results, places, strict=True)
         ]
-        table = results_table(rollouts, placed, grades=tuple(self.runner.spec.graders))
+        table = results_frame(rollouts, placed, "arrow", grades=tuple(self.runner.spec.graders))
         part = self.job.work / f"{block.name}-{secrets.token_hex(4)}.part"
         try:
             write_table(table, part)

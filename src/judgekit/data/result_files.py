@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import gzip
+import importlib
 import io
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from judgekit.data.files import kind_of, need_pyarrow
 from judgekit.data.rollout_files import FIELDS
@@ -18,7 +19,7 @@ from judgekit.errors import ConfigError
 from judgekit.ledger.jsonl import json_line
 from judgekit.ledger.output_files import STDOUT, whole_file
 from judgekit.rollouts.rows import given
-from judgekit.types import Abstained, Failed, Graded, RewardResult, Rollout, Skipped
+from judgekit.types import Abstained, Failed, Graded, RewardResult, Rollout, Skipped, why_of
 
 _OTHER_FORMATS = {
     *(
@@ -82,17 +83,11 @@ def flat_row(rollout: Rollout, result: RewardResult) -> dict[str, Any]:
     for name, grade in result.grades.items():
         row[f"grade.{name}"] = grade.score if isinstance(grade, Graded) else None
         row[f"grade.{name}.is"] = _KINDS[type(grade)]
-        row[f"grade.{name}.why"] = _why(grade)
+        row[f"grade.{name}.why"] = why_of(grade)
     return {key: _utf8(value) if isinstance(value, str) else value for key, value in row.items()}
 
 
 _KINDS = {Graded: "graded", Abstained: "abstained", Skipped: "skipped", Failed: "failed"}
-
-
-def _why(grade: Any) -> str:
-    if isinstance(grade, Failed):
-        return f"{grade.error}: {grade.detail} ({grade.cause})"
-    return str(grade.gate if isinstance(grade, Skipped) else grade.reason)
 
 
 def _text(value: Any) -> str | None:
@@ -117,14 +112,20 @@ def flat_rows(
     return [{key: row.get(key) for key in columns} for row in rows]
 
 
-def results_table(
-    rollouts: Sequence[Rollout], results: Sequence[RewardResult], *, grades: Sequence[str] = ()
+def results_frame(
+    rollouts: Sequence[Rollout],
+    results: Sequence[RewardResult],
+    kind: Literal["pandas", "polars", "arrow"] = "pandas",
+    *,
+    grades: Sequence[str] = (),
 ) -> Any:
-    """Return the results as a pyarrow.Table, see `flat_row`; `polars.from_arrow` and `.to_pandas()` take it on.
+    """Return the results as a data frame of pandas or polars, or as a pyarrow.Table; see `flat_row` for the columns.
 
     *grades*: names that have columns whether or not one of these rollouts was asked for them, so that tables of several
     runs have the same columns.
     """
+    if kind not in ("pandas", "polars", "arrow"):
+        raise ConfigError(f"results_frame: kind is pandas, polars or arrow, not {kind!r}")
     arrow = need_pyarrow("a table of results")
     rows = flat_rows(rollouts, results, grades)
     numbers = {"reward", "raw_reward"}
@@ -139,7 +140,14 @@ def results_table(
         )
         for key in (rows[0] if rows else {})
     ]
-    return arrow.Table.from_pylist(rows, schema=arrow.schema(schema))
+    table = arrow.Table.from_pylist(rows, schema=arrow.schema(schema))
+    if kind == "arrow":
+        return table
+    try:
+        library = importlib.import_module(kind)
+    except ImportError:
+        raise ConfigError(f"results_frame: {kind} is not installed: pip install {kind}") from None
+    return table.to_pandas() if kind == "pandas" else library.from_arrow(table)
 
 
 Write = Callable[[Sequence[Rollout], Sequence[RewardResult]], None]
@@ -184,7 +192,7 @@ def _write(
     if kind == "parquet":
         from pyarrow.parquet import write_table
 
-        write_table(results_table(rollouts, results), file.buffer)
+        write_table(results_frame(rollouts, results, "arrow"), file.buffer)
         return
     with ExitStack() as stack:
         if packed is not None:

@@ -33,7 +33,7 @@ _DUMPS: Mapping[str, tuple[frozenset[str], Mapping[str, str]]] = {
     ),
 }
 """Files that trainers write: the columns that each row has, and which of them is which field."""
-_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
+OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "response": ("completion", "output", "generation", "generated_text", "answer_text", "text", "prediction"),
     "prompt": ("question", "problem", "input", "instruction", "query", "input_prompt"),
     "ground_truth": ("answer", "solution", "target", "label", "reference", "gold", "gts", "expected"),
@@ -245,7 +245,7 @@ def _check_response(row: Any) -> None:
         return
     if "response" in row:
         raise DataError("'response' is null; a rollout without text has the response \"\"")
-    others = [name for name in _OTHER_NAMES["response"] if isinstance(row.get(name), str)]
+    others = [name for name in OTHER_NAMES["response"] if isinstance(row.get(name), str)]
     others += get_close_matches("response", map(str, row), n=1)
     hint = f"; if {others[0]!r} is it: --map response={others[0]}" if others else did_you_mean("", row)
     raise DataError(f"the rollout has no 'response'{hint}")
@@ -313,7 +313,7 @@ def _is_messages(value: Any) -> bool:
 def hint_at_columns(rollouts: Sequence[Rollout], name: str) -> None:
     """Say which field no rollout has, where a column seems to be it under another name."""
     extra = {key for rollout in rollouts for key in rollout.extra}
-    for field, others in _OTHER_NAMES.items():
+    for field, others in OTHER_NAMES.items():
         if field in ("response", "finish_reason", "messages") or any(
             given(getattr(r, field)) for r in rollouts
         ):

@@ -56,6 +56,8 @@ class OfFunction:
         self.__module__ = function.__module__
         self.__doc__ = function.__doc__
         self._bind = self._binder(dict(fields or {}))
+        self.reads = self._read(fields or {})
+        """The rollout's fields that the function reads; empty if that is not known."""
         self._set_up(
             inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
         )
@@ -64,6 +66,13 @@ class OfFunction:
     def _binder(self, fields: dict[str, str]) -> Callable[[Rollout], Any]:
         """Return a function that finds the arguments in a rollout, or abstains."""
         return _binder(self.function, self.name, fields, self._whole)
+
+    def _read(self, fields: Mapping[str, str]) -> frozenset[str]:
+        names = [name for name in inspect.signature(self.function).parameters if name not in fields]
+        if self._whole(names) in names:
+            return frozenset()
+        paths = {path.partition(".")[0] for path in fields.values()}
+        return frozenset(paths | (FIELDS & {*names}))
 
     def _whole(self, parameters: Sequence[str]) -> str:
         """Return the name of the parameter that gets all fields at once."""
@@ -199,10 +208,12 @@ def grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     wants one, `ground_truth: str`. A parameter that no field fills keeps its default. Put it after `*`, and it is a
     setting: `{use: "my_rewards:brevity", limit: 300}` in reward.yaml sets it. The function returns a number,
     a bool, None (abstains) or a Grade. `grader(function, name="mine")` does the same without decorating.
+
+    A method is a grader of its object, `Facts(index).known`. If the object has `start` and `close`, the runner calls them.
     """
     if function is None:
-        return functools.partial(FunctionGrader, **options)
-    return FunctionGrader(function, **options)
+        return functools.partial(_made, FunctionGrader, **options)
+    return _made(FunctionGrader, function, **options)
 
 
 def group_grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -218,8 +229,43 @@ def group_grader(function: Callable[..., Any] | None = None, /, **options: Any) 
     function reads abstains, and the others are graded without it.
     """
     if function is None:
-        return functools.partial(GroupFunctionGrader, **options)
-    return GroupFunctionGrader(function, **options)
+        return functools.partial(_made, GroupFunctionGrader, **options)
+    return _made(GroupFunctionGrader, function, **options)
+
+
+def _made(kind: type[OfFunction], function: Callable[..., Any], **options: Any) -> Any:
+    """Return a function's grader; of a function in a class, what makes one for each object."""
+    known = inspect.signature(OfFunction.__init__).parameters.keys() - {"self", "function"}
+    for option in options:
+        if option not in known:
+            raise ConfigError(
+                f"grader: there is no option {option!r}{did_you_mean(option, known)} (a parameter of the function itself is bound with "
+                "functools.partial)"
+            )
+    named = getattr(function, "__qualname__", "").rpartition(".")[0]
+    in_class = named and not named.endswith("<locals>") and inspect.isfunction(function)
+    if in_class and next(iter(inspect.signature(function).parameters), "") == "self":
+        return _Method(kind, function, options)
+    return kind(function, **options)
+
+
+class _Method:
+    """A method under `@grader`: `Facts(index).known` is a grader, which may use what `Facts(index)` has."""
+
+    def __init__(self, kind: type[OfFunction], function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self._kind = kind
+        self._function = function
+        self._options = options
+        functools.update_wrapper(self, function)
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        if instance is None:
+            return self
+        return self._kind(self._function.__get__(instance, owner), **self._options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The plain function."""
+        return self._function(*args, **kwargs)
 
 
 class Mapped:
@@ -256,15 +302,15 @@ class Mapped:
         return getattr(self.inner, name)
 
     def grade(self, rollout: Rollout, /) -> Any:
-        mapped = self._map(rollout)
+        mapped = self.map(rollout)
         return mapped if isinstance(mapped, Abstained) else self.inner.grade(mapped)
 
     async def _grade_async(self, rollout: Rollout, /) -> Any:
-        mapped = self._map(rollout)
+        mapped = self.map(rollout)
         return mapped if isinstance(mapped, Abstained) else await self.inner.grade(mapped)
 
     async def _grade_group(self, rollouts: Sequence[Rollout], /) -> Sequence[Any]:
-        mapped = [self._map(rollout) for rollout in rollouts]
+        mapped = [self.map(rollout) for rollout in rollouts]
         members = [m for m in mapped if isinstance(m, Rollout)]
         if len(members) < (1 if getattr(self.inner, "grades_alone", False) else 2):
             return [m if isinstance(m, Abstained) else _ALONE for m in mapped]
@@ -272,7 +318,8 @@ class Mapped:
         left = iter(per_member(await grades if hasattr(grades, "__await__") else grades, len(members)))
         return [m if isinstance(m, Abstained) else next(left) for m in mapped]
 
-    def _map(self, rollout: Rollout) -> Rollout | Abstained:
+    def map(self, rollout: Rollout) -> Rollout | Abstained:
+        """Return the rollout that the wrapped grader sees; or that it abstains, because a field is not there."""
         if callable(self.fields):
             return self.fields(rollout)
         changed = {}
@@ -282,6 +329,25 @@ class Mapped:
                 return Abstained(f"{path} is not there")
             changed[name] = value
         return msgspec.structs.replace(rollout, **changed)
+
+
+def lifetimes(grader: Any) -> list[Any]:
+    """Return what of a grader is started before it grades, and closed: itself, and the object whose method it is."""
+    if isinstance(grader, Mapped):
+        return lifetimes(grader.inner)
+    found = [grader]
+    if isinstance(grader, OfFunction):
+        function = grader.function
+        while isinstance(function, functools.partial):
+            function = function.func
+        found.append(getattr(function, "__self__", None))
+    if hasattr(
+        nested := getattr(grader, "correct", None), "score_range"
+    ):  # the grader of a rule that asks another
+        found += lifetimes(nested)
+    return [
+        one for one in found if callable(getattr(one, "start", None)) or callable(getattr(one, "close", None))
+    ]
 
 
 @functools.cache

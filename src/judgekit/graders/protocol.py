@@ -27,7 +27,8 @@ class Grader(Protocol):
     May also have: `where` (see `Where`; default "inline" for synchronous graders), `timeout_s` (overrides
     the runner's), `max_concurrency` (evaluations of this grader in flight in one run), `inline_limit` (rollouts
     with more characters are graded in a worker process instead of inline), and `outputs` (the names of several
-    scores of one call: `grade` then returns a mapping of them).
+    scores of one call: `grade` then returns a mapping of them). A grader that needs something has `start()` and `close()`,
+    plain or async, which the runner calls once, outside every rollout's time, or `warm_up()`.
     """
 
     name: str
@@ -198,6 +199,16 @@ def check_grader(name: str, given: Any) -> None:
     if inspect.isclass(given):
         raise ConfigError(f"grader {name!r}: {given.__name__} is a class; call it: {given.__name__}()")
     if not (callable(getattr(given, "grade", None)) or callable(getattr(given, "grade_group", None))):
+        if (
+            (method := getattr(given, "__qualname__", ""))
+            and hasattr(type(given), "__get__")
+            and "." in method
+        ):
+            of, _, itself = method.rpartition(".")
+            if not of.endswith("<locals>"):
+                raise ConfigError(
+                    f"grader {name!r}: {method} is a method: give that of an object, {of}(…).{itself}"
+                )
         hint = (
             "; decorate the function with @judgekit.grader, or wrap it in judgekit.from_function"
             if callable(given)

@@ -263,6 +263,10 @@ class TrainerFunction(OfFunction):
     def _binder(self, fields: dict[str, str]) -> Callable[[Rollout], Any]:
         return _arguments(self.function, self.name, self._call, fields)
 
+    def _read(self, fields: Mapping[str, str]) -> frozenset[str]:
+        names = {*_parameters(self.function), *fields.values()}
+        return frozenset(("response", *(("ground_truth",) if names & _REFERENCES else ())))
+
     def _set_up(self, is_async: bool) -> None:
         names = _parameters(self.function)
         takes_all = any(one.kind is one.VAR_KEYWORD for one in names.values())
@@ -398,6 +402,7 @@ def _arguments(
     return bind
 
 
+_REFERENCES = frozenset(("ground_truth", "ground_truths", "answers", "labels", *_TRUTHS))
 _OF_TRAINER = frozenset(("trainer_state", "environments", "parser"))
 """Parameters that only a running trainer fills."""
 _NOT_COLUMNS = frozenset(("prompt", "completion", *_LOGGERS))

@@ -63,6 +63,10 @@ def ledger_files(path: Path) -> list[Path]:
     if not path.is_dir():
         if path.suffix in _PACKED and _starts_with(path, _PACKED[path.suffix]):
             raise DataError(f"{path} is compressed: unpack it first ({_UNPACK})")
+        if path.suffix in (".yaml", ".yml") and path.is_file() and not _starts_with(path, b"{"):
+            raise DataError(
+                f"{path} is not a ledger: give the file that --ledger or the section ledger names"
+            )
         return [path]
     files = [file for file in sorted(path.glob("[!.]*.jsonl")) if not file.name.endswith(".marks.jsonl")]
     if not files:

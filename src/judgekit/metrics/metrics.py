@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from judgekit.fork import in_child
 from judgekit.metrics.counts import Counts, finite
 from judgekit.metrics.signals import SignalLimits
-from judgekit.types import RewardResult, Rollout
+from judgekit.types import RewardResult, Rollout, html_table, shown_number
 
 logger = logging.getLogger("judgekit")
 
@@ -150,6 +150,17 @@ class Metrics:
             if reset:
                 since.reset()
         return {**counts.figures(prefix), **finite(_latencies(timings), prefix)}
+
+    def __repr__(self) -> str:
+        counts = self.counts
+        statuses = ", ".join(f"{count} {status}" for status, count in counts.statuses.items())
+        return f"<Metrics of {sum(counts.statuses.values())} rollouts{f': {statuses}' if statuses else ''}>"
+
+    def _repr_html_(self) -> str:
+        figures = self.summary(prefix="")
+        return html_table(
+            ("figure", ""), [(name, shown_number(value)) for name, value in figures.items()], repr(self)
+        )
 
 
 def _latencies(timings: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, float]:

@@ -17,6 +17,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Final
 
 from judgekit.errors import ConfigError
@@ -67,6 +68,9 @@ class Condition:
         """Return the nodes that it compares, each once."""
         return list({_key(c.node): c.node for c in self.comparisons()}.values())
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __and__(self, other: Condition) -> Condition:
         return joined("and", [self, other])
 
@@ -84,7 +88,7 @@ class Condition:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Compare(Condition):
     """A node compared with a number."""
 
@@ -95,7 +99,7 @@ class Compare(Condition):
     def __post_init__(self) -> None:
         if self.op not in OPERATORS:
             raise ConfigError(f"a condition compares with one of {' '.join(OPERATORS)}, not {self.op!r}")
-        finite(self.threshold, "the threshold of a condition")
+        object.__setattr__(self, "threshold", checked_number(self.threshold, "the threshold of a condition"))
 
     def holds(self, value: Values) -> bool | None:
         found = value(self.node)
@@ -122,7 +126,7 @@ class Compare(Condition):
         return f"{self.node.label()} {self.op} {short if float(short) == self.threshold else self.threshold}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Joined(Condition):
     """Several conditions joined by "and" or by "or"."""
 
@@ -210,10 +214,28 @@ def outcomes(given: Condition, bounds: Callable[[Any], tuple[float, float]]) -> 
 
 
 def finite(value: Any, what: str) -> float:
-    """Return *value* as a float. Raises ConfigError if it is not a finite number."""
-    if is_finite(value):
-        return float(value)
+    """Return *value* as a float, numpy's numbers too. Raises ConfigError if it is not a finite number."""
+    if is_number(value) and is_finite(found := _as_float(value)):
+        return found
     raise ConfigError(f"{what} is a finite number, not {value!r}")
+
+
+def checked_number(value: Any, what: str) -> float:
+    """Return *value* as it is, or as a float if it is numpy's. Raises ConfigError if it is not a finite number."""
+    number = finite(value, what)
+    return value if type(value) is int else number
+
+
+def is_number(value: Any) -> bool:
+    """Whether *value* is a real number, of Python or of numpy, and no truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an int beyond the floats
+        return math.inf
 
 
 def is_finite(value: Any) -> bool:

@@ -112,7 +112,7 @@ def _stand_in(tree: RewardTree, grades: Mapping[str, Grade], reward: float) -> A
                 within = within.setdefault(part, {})
             within[last] = value
         ev = tree.probe(asked, fields)
-        if not tree.root.wanted(ev) and tree.root.value(ev) == reward:
+        if not tree.root.wanted(ev) and tree.root.compute(ev) == reward:
             found[tuple(id(node) for switch in switches for node in switch.taken(ev))] = fields
     return found.popitem()[1] if len(found) == 1 else None
 

@@ -1,10 +1,11 @@
 """The nodes of the reward tree, which turns the grades of one rollout into one number.
 
     Weighted({"correct": 0.8, "style": 0.2})
-    Gate(if_=Score("correct") >= 1, then=Weighted({"correct": 0.5, "judge": 0.5}), otherwise=0.0)
+    Gate(Score("correct") >= 1, {"correct": 0.5, "judge": 0.5}, 0)
     Switch({"math*": "correct", "code": "tests"}, by="data_source", otherwise="judge")
 
-Wherever a node is expected, a grader's name stands for `Score(name)` and a number for `Const(number)`.
+Wherever a node is expected, a grader's name stands for `Score(name)`, a number for `Const(number)`, and a mapping of names
+to weights for `Weighted(…)`. Nodes add up and multiply: `0.8 * Score("correct") + 0.2 * Score("brief")`.
 A node over a missing grade (abstained or failed) is missing, unless that leaf's `if_missing` says otherwise. The
 tree also decides what is graded: a grader used only behind a gate, or in one case of a switch, is skipped for
 rollouts that do not get there.
@@ -15,17 +16,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.reward.conditions import Compare, Condition, condition, finite
-from judgekit.types import Failed, Grade, Graded, Rollout, Skipped, field_text, first_match
+from judgekit.reward.conditions import Compare, Condition, checked_number, condition, finite, is_number
+from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Skipped, field_text, first_match
 
 IfMissing = Literal["propagate", "renormalise"] | float
 """What a missing grade does: make its node missing; drop its term and give its weight to the others; or count as
 this number."""
 
 Range = tuple[float, float]
+NO_WEIGHT: Final = "weighted: give at least one term with a weight other than 0"
 RESIDUAL: Final = "residual"
 """Key of the part of a reward that the contributions of the top-level terms do not explain."""
 
@@ -68,7 +70,7 @@ class Evaluation:
 
     def of(self, node: Node) -> float | None:
         """Return a node's value, or None if it is missing."""
-        value = node.value(self)
+        value = node.compute(self)
         return None if isinstance(value, Missing) else value
 
     def checked(self, value: float) -> float | Missing:
@@ -86,13 +88,38 @@ class Branch(NamedTuple):
     when: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Node:
     """Base of the tree's nodes."""
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
+    def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         """Return the node's value for a rollout. *top*: record terms and contributions."""
         raise NotImplementedError
+
+    def value(self, scores: Mapping[str, float | None] = {}, /, **named: float | None) -> float | None:
+        """Return the reward for *scores* by graders' names, without any grader; None if it is missing.
+
+            tree.value(correct=1, judge=0.5)
+
+        None is a grade that is missing. Names that are no Python names (`judge.clear`) go into a mapping. Grades behind a
+        gate that is not passed may be left out. Raises ConfigError for a name that the tree does not have, and for a grade
+        that it needs.
+        """
+        given = {**scores, **named}
+        names = score_names(self)
+        for name in given:
+            if name not in names:
+                raise ConfigError(f"the reward has no grade {name!r}{did_you_mean(name, names)}")
+        grades: dict[str, Grade] = {
+            name: Abstained("none is given") if score is None else Graded(finite(score, name))
+            for name, score in given.items()
+        }
+        ev = Evaluation(grades, {})
+        if wanted := self.wanted(ev):
+            raise ConfigError(
+                f"the reward depends on {wanted[0]!r}, too: give its score, or None if it is missing"
+            )
+        return ev.of(self)
 
     def wanted(self, ev: Evaluation) -> list[str]:
         """Return the names of the grades to get next; empty once the value is known."""
@@ -118,6 +145,34 @@ class Node:
         """Whether the parent drops this node when it is missing."""
         return False
 
+    __array_ufunc__: ClassVar[None] = None  # numpy's numbers leave the arithmetic to the node
+
+    def __mul__(self, other: Any) -> Node:
+        return times(self, other)
+
+    def __rmul__(self, other: Any) -> Node:
+        return times(other, self)
+
+    def __add__(self, other: Any) -> Node:
+        return plus(self, other)
+
+    def __radd__(self, other: Any) -> Node:
+        return plus(other, self)
+
+    def __sub__(self, other: Any) -> Node:
+        return plus(self, times(-1, other))
+
+    def __neg__(self) -> Node:
+        return times(-1, self)
+
+    def __repr__(self) -> str:
+        import yaml
+
+        text: str = yaml.safe_dump(
+            self.spec(), default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True
+        )
+        return text.removesuffix("...\n").strip()
+
     def __ge__(self, threshold: float) -> Condition:
         return Compare(self, ">=", threshold)
 
@@ -131,7 +186,7 @@ class Node:
         return Compare(self, "<", threshold)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Score(Node):
     """The score of a grader, or `grader.part` if one call gives several scores.
 
@@ -152,11 +207,11 @@ class Score(Node):
                     f"{self.name}: if_missing is 'propagate', 'renormalise' or a number, not {self.if_missing!r}"
                 )
         else:
-            finite(self.if_missing, f"{self.name}: if_missing")
+            _set(self, if_missing=checked_number(self.if_missing, f"{self.name}: if_missing"))
         if self.if_broken is not None:
-            finite(self.if_broken, f"{self.name}: if_broken")
+            _set(self, if_broken=checked_number(self.if_broken, f"{self.name}: if_broken"))
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
+    def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         grade = ev.grades.get(self.name)
         kind = type(grade)
         if kind is Graded:
@@ -198,16 +253,16 @@ class Score(Node):
         return self.if_missing == "renormalise"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Const(Node):
     """A number."""
 
     number: float
 
     def __post_init__(self) -> None:
-        finite(self.number, "const")
+        _set(self, number=checked_number(self.number, "const"))
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
+    def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         return float(self.number)
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
@@ -227,7 +282,7 @@ class Term:
     node: Node
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Weighted(Node):
     """The weighted sum of its terms; with *normalize*, divided by the sum of the weights' absolute values.
 
@@ -239,12 +294,16 @@ class Weighted(Node):
     normalize: bool
 
     def __init__(self, terms: Mapping[str, float | tuple[float, Any]], normalize: bool = False) -> None:
+        if not isinstance(terms, Mapping):
+            raise ConfigError(
+                f"weighted: give a mapping of names to weights, such as {{'correct': 0.9}}, not {terms!r:.80}"
+            )
         made = []
         for label, given in terms.items():
             weight, node = given if isinstance(given, tuple) else (given, label)
             made.append(Term(str(label), finite(weight, f"the weight of {label!r}"), as_node(node)))
         if not any(term.weight for term in made):
-            raise ConfigError("weighted: give at least one term with a weight other than 0")
+            raise ConfigError(NO_WEIGHT)
         labels = [term.label for term in made]
         if twice := [label for label in labels if labels.count(label) > 1]:
             raise ConfigError(f"weighted: two terms are called {twice[0]!r}, of which one is not text")
@@ -252,7 +311,7 @@ class Weighted(Node):
             raise ConfigError(f"weighted: {RESIDUAL!r} is a reserved name; call the term something else")
         _set(self, terms=tuple(made), normalize=normalize)
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
+    def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         terms: dict[str, float] = {}
         present = 0.0
         dropped: list[Term] = []
@@ -261,7 +320,7 @@ class Weighted(Node):
             weight = term.weight
             if not weight:
                 continue
-            value = term.node.value(ev)
+            value = term.node.compute(ev)
             if not isinstance(value, Missing):
                 terms[term.label] = value
                 present += abs(weight)
@@ -312,7 +371,7 @@ class Weighted(Node):
         return spec
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Gate(Node):
     """`then` for rollouts that meet the condition, else `otherwise`. The other branch is not graded.
 
@@ -324,7 +383,7 @@ class Gate(Node):
     then: Node
     otherwise: Node
 
-    def __init__(self, *, if_: Condition | str, then: Any, otherwise: Any) -> None:
+    def __init__(self, if_: Condition | str, then: Any, otherwise: Any) -> None:
         _set(self, if_=condition(if_, Score), then=as_node(then), otherwise=as_node(otherwise))
 
     def taken(self, ev: Evaluation) -> Node | Missing:
@@ -332,7 +391,7 @@ class Gate(Node):
         names: list[str] = []
 
         def of(node: Node) -> float | None:
-            value = node.value(ev)
+            value = node.compute(ev)
             if isinstance(value, Missing):
                 names.extend(value.names)
                 return None
@@ -343,9 +402,9 @@ class Gate(Node):
             return Missing(tuple(names))
         return self.then if holds else self.otherwise
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
+    def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         node = self.taken(ev)
-        return node if isinstance(node, Missing) else node.value(ev, top)
+        return node if isinstance(node, Missing) else node.compute(ev, top)
 
     def wanted(self, ev: Evaluation) -> list[str]:
         if wanted := self.if_.wanted(ev):
@@ -378,7 +437,7 @@ class Gate(Node):
         return f"gate {self.if_}"
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Switch(Node):
     """The node of the first case whose pattern matches a field of the rollout.
 
@@ -415,10 +474,10 @@ class Switch(Node):
         used = [len(seen.keys() & score_names(node)) for node in able]
         return [node for node, n in zip(able, used, strict=True) if n == max(used)]
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
+    def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         taken = self.taken(ev)
         if len(taken) == 1:
-            return taken[0].value(ev, top)
+            return taken[0].compute(ev, top)
         if ev.rollout is not None:
             field = self._field(ev.rollout)
             what = "which cannot be read" if field is None else repr(field[:80])
@@ -451,7 +510,7 @@ class Switch(Node):
         return f"switch by {self.by}"
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Several(Node):
     nodes: tuple[Node, ...]
 
@@ -463,11 +522,11 @@ class Several(Node):
     def combine(self, values: Sequence[float]) -> float:
         raise NotImplementedError
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
+    def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         values: list[float] = []
         gaps: list[Missing] = []
         for node in self.nodes:
-            value = node.value(ev)
+            value = node.compute(ev)
             if not isinstance(value, Missing):
                 values.append(value)
             else:
@@ -525,7 +584,7 @@ class Max(Several):
         return max(values)
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Clip(Node):
     """The node's value, limited to low..high."""
 
@@ -538,8 +597,8 @@ class Clip(Node):
             raise ConfigError(f"clip: low {low:g} must be below high {high:g}")
         _set(self, of=as_node(of), low=float(low), high=float(high))
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
-        value = self.of.value(ev, top)
+    def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
+        value = self.of.compute(ev, top)
         return value if isinstance(value, Missing) else min(max(value, self.low), self.high)
 
     def branches(self) -> Sequence[Branch]:
@@ -559,7 +618,7 @@ class Clip(Node):
         return self.of.drops_out()
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Fallback(Node):
     """`first`, or `other` if the first is missing. `other` is graded only then, and its use is counted."""
 
@@ -569,13 +628,13 @@ class Fallback(Node):
     def __init__(self, first: Any, other: Any) -> None:
         _set(self, first=as_node(first), other=as_node(other))
 
-    def value(self, ev: Evaluation, top: bool = False) -> float | Missing:
+    def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         policies = len(ev.policies)
-        first = self.first.value(ev, top)
+        first = self.first.compute(ev, top)
         if not isinstance(first, Missing):
             return first
         unused = len(ev.policies)
-        other = self.other.value(ev, top)
+        other = self.other.compute(ev, top)
         if isinstance(other, Missing):
             return Missing((*first.names, *other.names))
         del ev.policies[policies:unused]
@@ -587,7 +646,7 @@ class Fallback(Node):
     def wanted(self, ev: Evaluation) -> list[str]:
         if wanted := self.first.wanted(ev):
             return wanted
-        return self.other.wanted(ev) if isinstance(self.first.value(ev), Missing) else []
+        return self.other.wanted(ev) if isinstance(self.first.compute(ev), Missing) else []
 
     def branches(self) -> Sequence[Branch]:
         return [Branch(self.first), Branch(self.other, f"{self.first.label()} is missing")]
@@ -597,14 +656,56 @@ class Fallback(Node):
 
 
 def as_node(given: Any) -> Node:
-    """Return a node unchanged, a name as a `Score`, a number as a `Const`."""
+    """Return a node unchanged, a name as a `Score`, a number as a `Const`, weights by name as a `Weighted`."""
     if isinstance(given, Node):
         return given
     if isinstance(given, str):
         return Score(given)
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return Const(finite(given, "const"))
-    raise ConfigError(f"a reward is made of nodes, grader names and numbers, not {given!r}")
+    if isinstance(given, Mapping):
+        return Weighted(given)
+    if is_number(given):
+        return Const(given)
+    raise ConfigError(f"a reward is made of nodes, grader names and numbers, not {given!r:.80}")
+
+
+def times(a: Any, b: Any) -> Node:
+    """Return the product of two nodes, or what stands for nodes; a number times a node is a weight."""
+    for number, other in ((a, b), (b, a)):
+        if is_number(number):
+            return _sum_of(
+                [(label, finite(number, "a weight") * w, node) for label, w, node in _terms(as_node(other))]
+            )
+    parts = [
+        part
+        for node in (as_node(a), as_node(b))
+        for part in (node.nodes if isinstance(node, Product) else (node,))
+    ]
+    return Product(*parts)
+
+
+def plus(a: Any, b: Any) -> Node:
+    """Return the sum of two nodes, or what stands for nodes: a `Weighted`."""
+    return _sum_of([*_terms(as_node(a)), *_terms(as_node(b))])
+
+
+def _terms(node: Node) -> list[tuple[str, float, Node]]:
+    if isinstance(node, Weighted) and not node.normalize:
+        return [(term.label, term.weight, term.node) for term in node.terms]
+    return [("constant" if isinstance(node, Const) else node.label(), 1.0, node)]
+
+
+def _sum_of(terms: Iterable[tuple[str, float, Node]]) -> Weighted:
+    """Return the weighted sum of *terms*: equal ones are added up, others of one name are numbered."""
+    made: dict[str, Term] = {}
+    for label, weight, node in terms:
+        name, count = label, 1
+        while name in made and made[name].node.spec() != node.spec():
+            count += 1
+            name = f"{label} {count}"
+        made[name] = Term(name, weight + (made[name].weight if name in made else 0.0), node)
+    found: Weighted = object.__new__(Weighted)  # all weights may be 0 until more is added
+    _set(found, terms=tuple(made.values()), normalize=False)
+    return found
 
 
 def equal_weights(names: Sequence[str]) -> Node:

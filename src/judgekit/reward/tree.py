@@ -10,6 +10,7 @@ from typing import NamedTuple
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.reward.conditions import Condition, outcomes
 from judgekit.reward.nodes import (
+    NO_WEIGHT,
     RESIDUAL,
     Clip,
     Evaluation,
@@ -67,7 +68,7 @@ class RewardTree:
         *rollout*: what a `Switch` looks at. Without it, the case is inferred from the grades.
         """
         ev = self.probe(grades, rollout)
-        value = self.root.value(ev, True)
+        value = self.root.compute(ev, True)
         if len(ev.policies) > 1:  # a grade may be read in several places
             ev.policies = list(dict.fromkeys(ev.policies))
         if isinstance(value, Missing):
@@ -86,6 +87,13 @@ class RewardTree:
     def probe(self, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> Evaluation:
         """Return an evaluation of these grades in which nothing is computed yet."""
         return Evaluation(grades, self._lows, rollout)
+
+    def value(self, scores: Mapping[str, float | None] = {}, /, **named: float | None) -> float | None:
+        """Return the reward for *scores* by graders' names; see `Node.value`."""
+        return self.root.value(scores, **named)
+
+    def __repr__(self) -> str:
+        return repr(self.root)
 
     def bounds(self) -> Range:
         """Return the lowest and highest possible reward."""
@@ -118,6 +126,8 @@ class RewardTree:
                         f"paid: Score({name!r}, if_broken=…); or give the grader a score_range"
                     )
                     problems.append(Problem(text, True))
+                case Weighted() if not any(term.weight for term in node.terms):
+                    problems.append(Problem(NO_WEIGHT, True))
                 case Gate():
                     problems += _lint_gate(node.if_, self.ranges)
                 case Switch():

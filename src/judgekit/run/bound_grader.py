@@ -15,6 +15,7 @@ from judgekit.errors import ConfigError
 from judgekit.execution.pickled import PickledGrader
 from judgekit.execution.pool import ProcessPool
 from judgekit.execution.threads import call_in_thread
+from judgekit.graders.function import lifetimes
 from judgekit.graders.protocol import is_group_grader
 from judgekit.metrics.metrics import Timings
 from judgekit.reward.tree import RewardTree
@@ -57,6 +58,11 @@ class BoundGrader:
         """Names of its grades: its own, or `name.part` where one call gives several."""
         self.pickled: PickledGrader | None = None
         if self.where == "process":
+            if any(callable(getattr(one, "start", None)) for one in lifetimes(grader)):
+                raise ConfigError(
+                    f"grader {name!r} has a start(), which its worker process would not see: make what it needs in warm_up(), which "
+                    "each worker calls, or leave where='process' out"
+                )
             self.pickled = PickledGrader(name, _OfGroups(grader) if self.compares else grader)
         self.inline_limit: int = getattr(grader, "inline_limit", None) or 0
         self.pooled: BoundGrader | None = None

@@ -17,7 +17,7 @@ from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.groups import Group, RolloutState
 from judgekit.run.progress import Progress
 from judgekit.run.settings import Plan
-from judgekit.types import Grade, RewardResult, Status, Usage
+from judgekit.types import Grade, RewardResult, Status, Usage, html_table, shown_grade, shown_number
 
 
 class Results:
@@ -262,6 +262,28 @@ class Results:
         if self.progress is not None:
             self.progress.add(result)
         self.emit(result)
+
+
+class ResultList(list[RewardResult]):
+    """Results, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        names = list(dict.fromkeys(name for result in self for name in result.grades))
+        rows = [
+            (
+                str(r.index),
+                str(r.group),
+                shown_number(r.reward),
+                r.status,
+                *(shown_grade(r.grades.get(n)) for n in names),
+            )
+            for r in self[:_SHOWN]
+        ]
+        left = f"… and {len(self) - _SHOWN} more" if len(self) > _SHOWN else ""
+        return html_table(("", "group", "reward", "status", *names), rows, left)
+
+
+_SHOWN = 20
 
 
 class KnownGrades(dict[str, Grade]):

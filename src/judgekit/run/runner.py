@@ -25,7 +25,7 @@ from judgekit.ledger.schema import GraderSpec, Spec
 from judgekit.ledger.writer import Ledger
 from judgekit.metrics import SIGNAL_LIMITS, Metrics, SignalLimits
 from judgekit.reward.explain import explain_result
-from judgekit.reward.nodes import Node, Weighted, as_node, equal_weights
+from judgekit.reward.nodes import Node, as_node, equal_weights
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
 from judgekit.run.bound_grader import OTHERS, BoundGrader, assign_queues, deciders
@@ -33,7 +33,7 @@ from judgekit.run.grouping import check_groups, group_by_prompt
 from judgekit.run.scheduler import Run
 from judgekit.run.settings import MissingReward, Plan, Settings, check_kind
 from judgekit.run.starting import Starter
-from judgekit.types import Grade, Price, RewardResult, Rollout
+from judgekit.types import Grade, Price, RewardResult, Rollout, html_table
 
 logger = logging.getLogger("judgekit")
 
@@ -94,12 +94,7 @@ class GradingRunner:
             for place, (name, grader) in enumerate(self.graders.items())
         ]
         ranges = {key: grader.score_range for grader in bound for key in grader.keys}
-        if reward is None:
-            root = equal_weights(tuple(ranges))
-        elif isinstance(reward, Mapping):
-            root = Weighted(reward)
-        else:
-            root = as_node(reward)
+        root = equal_weights(tuple(ranges)) if reward is None else as_node(reward)
         unbreakable = {key for grader in bound if not grader.breakable for key in grader.keys}
         tree = RewardTree(root, ranges, unbreakable)
         for problem in tree.warnings:
@@ -329,6 +324,17 @@ class GradingRunner:
         Hosts that hand over one rollout at a time then need their group hook.
         """
         return self.compares or self.settings.transform != "none" or self.settings.missing_reward == "neutral"
+
+    def __repr__(self) -> str:
+        graders = ", ".join(f"{name}: {type(grader).__name__}" for name, grader in self.graders.items())
+        return f"<GradingRunner graders: {{{graders}}}, reward: {self.reward!r}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (b.name, type(b.grader).__name__, "{:g} … {:g}".format(*b.score_range), b.where)
+            for b in self._plan.by_name.values()
+        ]
+        return html_table(("grader", "", "scores", "runs"), rows, f"reward: {self.reward!r}")
 
     def __reduce__(self) -> Any:
         plan = self._plan

@@ -40,7 +40,7 @@ from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.evaluations import SLICE_S, Evaluations, Job
 from judgekit.run.grouping import group_by_prompt, group_id, group_key
 from judgekit.run.groups import Group, RolloutState
-from judgekit.run.results import Results
+from judgekit.run.results import ResultList, Results
 from judgekit.run.settings import Plan
 from judgekit.types import (
     CURRENT_RUN,
@@ -120,7 +120,7 @@ class Run:
         if ledger is not None and not self.plan.limits:
             await in_own_thread(ledger.flush, _FLUSH_S)
         self.results.check_failures(results)
-        return results
+        return ResultList(results)
 
     async def follow(self, members: AsyncIterable[Rollout], emit: Callable[[RewardResult], None]) -> None:
         """Grade the members of one group as they arrive; *emit* gets each result once it is final."""

@@ -18,6 +18,7 @@ from judgekit.execution.limits import Limiter
 from judgekit.execution.pool import ProcessPool
 from judgekit.execution.threads import call_in_thread
 from judgekit.execution.together import together
+from judgekit.graders.function import lifetimes
 from judgekit.run.bound_grader import BoundGrader
 
 logger = logging.getLogger("judgekit")
@@ -49,7 +50,10 @@ class Starter:
         self._closed = False
         self._waits_for: dict[str, None] = {}
         """What is being started."""
-        self._needed = bool(resources) or any(hasattr(g.grader, "warm_up") for g in graders)
+        self._lifetimes = [one for bound in graders for one in lifetimes(bound.grader)]
+        """Graders that are started and closed, and the objects whose methods they are."""
+        warm_up = any(hasattr(bound.grader, "warm_up") for bound in graders)
+        self._needed = bool(resources or self._lifetimes) or warm_up
         self.done = not self._needed
 
     async def start(self, holder: Any, limit_s: float) -> None:
@@ -109,9 +113,10 @@ class Starter:
         saying = asyncio.create_task(self._say(limit_s))
         try:
             async with asyncio.timeout(limit_s) as limit:
-                for outcome in await together(map(self._start_one, self._resources)):
-                    if isinstance(outcome, BaseException):
-                        raise outcome
+                for things in (self._resources, self._lifetimes):  # graders may ask the judges
+                    for outcome in await together(map(self._start_one, things)):
+                        if isinstance(outcome, BaseException):
+                            raise outcome
                 for bound in self._graders:
                     if bound.where != "process" and (warm_up := getattr(bound.grader, "warm_up", None)):
                         with self._waiting_for(f"grader {bound.name!r}"):

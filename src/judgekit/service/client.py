@@ -243,7 +243,10 @@ class _Attempts:
 
     def failed(self, error: BaseException) -> None:
         """Note that there was no answer."""
-        self._error = f"{self._who} cannot be reached: {type(error).__name__}: {error}".rstrip(": ")
+        why = f"{type(error).__name__}: {error}".rstrip(": ")
+        if isinstance(getattr(error, "os_error", error), ConnectionRefusedError):
+            why = "nothing listens there: start it with judgekit serve-rewards, or correct the url"
+        self._error = f"{self._who} cannot be reached: {why}"
         self._wait = None
 
     def refused(self, status: int, headers: Mapping[str, str], raw: bytes) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from judgekit.errors import ConfigError, DataError, did_you_mean
+from judgekit.errors import ConfigError, DataError, did_you_mean, read_utf8
 from judgekit.graders.judged.asking import Asking, Unreadable
 from judgekit.graders.judged.pointwise import JudgeGrader
 from judgekit.graders.judged.voting import ask_all
@@ -75,7 +75,7 @@ class Rubric(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ConfigError(
                     f"no rubric is called {name_or_path!r}{did_you_mean(name_or_path, shipped)}"
                 )
-            text, where = path.read_text("utf-8"), name_or_path
+            text, where = read_utf8(path), name_or_path
         try:
             rubric = msgspec.convert(tomllib.loads(text), cls)
         except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:

@@ -27,6 +27,7 @@ class TagFormat(Rule):
     version = "1"
     inputs = ("response",)
     abstains = "never"
+    only_form = True
     inline_limit = 2_000_000
 
     def __init__(
@@ -85,6 +86,7 @@ class RegexFormat(Rule):
     version = "1"
     inputs = ("response",)
     abstains = "never"
+    only_form = True
     inline_limit = 2_000_000
 
     def __init__(

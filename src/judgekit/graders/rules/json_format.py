@@ -123,6 +123,7 @@ class JsonFormat(Rule):
     version = "1"
     inputs = ("response", "extra.schema")
     abstains = "the rollout's schema is missing or not valid"
+    only_form = True
     inline_limit = 200_000
     timeout_s = 10.0
 

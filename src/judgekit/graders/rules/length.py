@@ -28,6 +28,7 @@ class Length(Rule):
     version = "1"
     inputs: tuple[str, ...] = ("response", "response_tokens")
     abstains = "the unit is tokens and their number is not known"
+    only_form = True
     inline_limit = 2_000_000
 
     def __init__(

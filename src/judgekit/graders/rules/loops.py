@@ -37,6 +37,7 @@ class ActionLoop(Paced, Rule):
     version = "1"
     inputs = ("messages", "response")
     abstains = "there are no actions"
+    dodge = "calls no tool"
     inline_limit = 100_000
     timeout_s = 10.0
 

@@ -41,6 +41,7 @@ class Boxed(Rule):
     version = "1"
     inputs = ("response",)
     abstains = "never"
+    only_form = True
     inline_limit = 1_000_000
     timeout_s = 5.0
 
@@ -111,6 +112,7 @@ class CodeBlock(Rule):
     version = "1"
     inputs = ("response",)
     abstains = "never"
+    only_form = True
     where: Where = "process"
 
     def __init__(
@@ -221,6 +223,8 @@ class Script(Rule):
     version = "1"
     inputs = ("response",)
     abstains = "the response has too few letters"
+    only_form = True
+    dodge = "writes too few letters"
     inline_limit = 60_000
     timeout_s = 5.0
 
@@ -287,6 +291,8 @@ class ToolCallFormat(Paced, Rule):
     version = "1"
     inputs = ("messages", "response", "extra.tools")
     abstains = "no tool was called (unless without=zero), or a tool's schema is not valid"
+    only_form = True
+    dodge = "calls no tool"
     inline_limit = 100_000
     timeout_s = 10.0
 
@@ -314,6 +320,8 @@ class ToolCallFormat(Paced, Rule):
         self.check = check
         self.all_or_nothing = all_or_nothing
         self.without = without
+        if without == "zero":
+            self.dodge = ""
 
     def here(self, rollout: Rollout) -> Grade:
         calls = read_trajectory(rollout).calls

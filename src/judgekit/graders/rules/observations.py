@@ -35,6 +35,7 @@ class InformationGain(Paced, Rule):
     version = "1"
     inputs = ("messages", "response")
     abstains = "nothing was observed"
+    dodge = "calls no tool"
     inline_limit = 15_000
     timeout_s = 10.0
 
@@ -107,6 +108,8 @@ class ToolEfficiency(Paced, Rule):
     version = "1"
     inputs = ("messages", "response")
     abstains = "no tool was called"
+    only_form = True
+    dodge = "calls no tool"
     inline_limit = 100_000
     timeout_s = 10.0
 
@@ -162,6 +165,7 @@ class StepEfficiency(Paced, Rule):
     version = "1"
     inputs = ("messages", "response", "extra.steps")
     abstains = "the reference has no number of steps"
+    only_form = True
     inline_limit = 50_000
     timeout_s = 10.0
 

@@ -25,6 +25,7 @@ class Repetition(Rule):
     version = "1"
     inputs = ("response",)
     abstains = "never"
+    only_form = True
     inline_limit = 60_000
     timeout_s = 10.0
 
@@ -73,6 +74,8 @@ class Compression(Rule):
     version = "1"
     inputs = ("response",)
     abstains = "the response is empty"
+    only_form = True
+    dodge = "writes nothing"
     inline_limit = 200_000
     timeout_s = 10.0
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
-from judgekit.errors import ConfigError, did_you_mean
+from judgekit.errors import ConfigError, MissingExtra, did_you_mean
 from judgekit.graders.rules.committed import after_think as after_think
 from judgekit.graders.rules.committed import claims, commitment
 from judgekit.graders.rules.stored import as_python
@@ -57,6 +57,10 @@ class Rule:
 
     libraries: tuple[str, ...] = ()
     """Modules that it imports while grading."""
+    only_form: bool = False
+    """Whether it scores how a response is written, so that a wrong one, or an empty one, may score high. For `judgekit lint`."""
+    dodge: str = ""
+    """What a rollout does to make it abstain; empty: no rollout can choose that. For `judgekit lint`."""
 
     def warm_up(self) -> None:
         """Import them now, outside any rollout's time."""
@@ -65,13 +69,11 @@ class Rule:
 
 
 def needs(grader: str, module: str, extra: str) -> str:
-    """Check an extra's module and return its name. Raises ConfigError if it is not installed."""
+    """Check an extra's module and return its name. Raises MissingExtra if it is not installed."""
     try:
         importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(
-            f"{grader} needs {module.partition('.')[0]} ({error}): pip install 'judgekit-rl[{extra}]'"
-        ) from None
+        raise MissingExtra(f"{grader} needs {module.partition('.')[0]} ({error})", extra) from None
     return module
 
 

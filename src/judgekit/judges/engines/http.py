@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import re
@@ -230,8 +231,11 @@ class Server:
         except TimeoutError:
             raise JudgeTimeout(f"{self} did not answer within {self.timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            why = str(error).replace(self._query or "?", "?")
-            lost = JudgeUnavailable(f"{self} cannot be reached: {type(error).__name__}: {why}")
+            if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.ECONNREFUSED:
+                why = "nothing listens there: start the server (judgekit serve, vllm serve, …), or correct the url"
+            else:
+                why = f"{type(error).__name__}: {error}".replace(self._query or "?", "?")
+            lost = JudgeUnavailable(f"{self} cannot be reached: {why}")
             lost.lost = True
             raise lost from None
         if _is_redirect(status):

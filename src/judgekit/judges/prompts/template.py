@@ -25,7 +25,7 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec import Struct
 
-from judgekit.errors import ConfigError, did_you_mean
+from judgekit.errors import ConfigError, did_you_mean, read_utf8
 from judgekit.judges.base import UNLIMITED, Piece, Role, Turn
 from judgekit.judges.prompts.cutting import LEAST, shortened
 from judgekit.judges.prompts.images import Image
@@ -302,7 +302,7 @@ class Template:
             return cls(shipped[name_or_path].read_text("utf-8"), name=name_or_path)
         path = Path(name_or_path)
         if path.is_file():
-            return cls(path.read_text("utf-8"), name=path.stem)
+            return cls(read_utf8(path), name=path.stem)
         if path.suffix or "/" in name_or_path:
             raise ConfigError(f"no template file at {name_or_path}")
         raise ConfigError(f"no template named {name_or_path!r}{did_you_mean(name_or_path, shipped)}")

@@ -1,0 +1,113 @@
+"""Looks at the first rows of a user's data: which column is which field, and what kind of task it is."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from judgekit.data.files import Broken, read_rows
+from judgekit.data.rollout_files import OTHER_NAMES, rollouts_from
+from judgekit.errors import DataError
+from judgekit.rollouts.rows import HOLDERS, given
+from judgekit.types import Rollout
+
+LOOKED_AT = 64
+"""Rows that are read."""
+
+
+class Looked(Struct):
+    """What the first rows of a file are."""
+
+    columns: Mapping[str, str]
+    """The columns that are fields of a rollout under another name, by field: for `--map`."""
+    rollouts: Sequence[Rollout]
+    answered: bool
+    """Whether there are responses; else the rows are prompts, for a trainer."""
+    task: str
+    """A key of `judgekit.cli.init.TASKS`."""
+    why: str
+    """What shows that."""
+
+    @property
+    def mapping(self) -> str:
+        """The option of `judgekit grade` that names the columns; "" if none is needed."""
+        named = ",".join(f"{field}={column}" for field, column in self.columns.items())
+        return f" --map {shlex.quote(named)}" if named else ""
+
+
+def look(path: Path) -> Looked:
+    """Read the first rows of a file. Raises DataError if it cannot be read, or holds no rows."""
+    rows = [row for _, row in islice(read_rows(path), LOOKED_AT)]
+    whole = [row for row in rows if not isinstance(row, Broken) and isinstance(row, Mapping)]
+    if not whole:
+        raise DataError(f"{path} holds no rows")
+    columns = dict(_columns(whole))
+    names = (columns.get("response", "response"), "responses", columns.get("messages", "messages"))
+    answered = any(given(row.get(name)) for row in whole for name in names)
+    if not answered:
+        columns.pop("response", None)
+        whole = [{**row, "response": ""} for row in whole]
+    rollouts = rollouts_from(whole, columns=columns, skip_bad_rows=True)
+    task, why = _task(rollouts)
+    return Looked(columns, rollouts, answered, task, why)
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield each field that stands under another name, with its column."""
+    names = {name for row in rows for name, value in row.items() if given(value)}
+    held = any(isinstance(row.get(name), Mapping) for row in rows for name in HOLDERS)
+    taken = {"responses"} & names
+    for field, others in OTHER_NAMES.items():
+        if field in names or (field == "ground_truth" and held) or (field == "response" and taken):
+            continue
+        for name in others:
+            if name in names and name not in taken and _fits(field, [row.get(name) for row in rows]):
+                taken.add(name)
+                yield field, name
+                break
+
+
+def _fits(field: str, values: Sequence[Any]) -> bool:
+    known = [value for value in values if given(value)]
+    texts = all(isinstance(value, str) for value in known)
+    if field in ("response", "prompt"):
+        return texts or all(_messages(value) for value in known)
+    if field == "messages":
+        return all(_messages(value) for value in known)
+    if field in ("finish_reason", "data_source"):
+        return texts
+    return field != "response_tokens" or all(isinstance(value, int) for value in known)
+
+
+def _messages(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, Mapping) and "role" in one for one in value)
+
+
+def _task(rollouts: Sequence[Rollout]) -> tuple[str, str]:
+    """Return what kind of task rollouts are, and what shows it."""
+    from judgekit.graders.rules.code_forms import read_cases
+    from judgekit.graders.rules.expected import expected_calls
+    from judgekit.graders.rules.numbers import read_quantity
+
+    if any("instruction_id_list" in rollout.extra for rollout in rollouts):
+        return "instructions", "there are IFEval's instruction_id_list"
+    truths = [rollout.ground_truth for rollout in rollouts if given(rollout.ground_truth)]
+    if not truths:
+        return "open", "there are no references"
+    if all(any("why" not in case for case in read_cases(truth)) for truth in truths):
+        return "code", "the references are test cases"
+    if any(rollout.messages for rollout in rollouts) and all(
+        expected_calls(truth) is not None for truth in truths
+    ):
+        return "tools", "the references are tool calls"
+    texts = [str(truth) for truth in truths]
+    if any(mark in text for text in texts for mark in ("\\", "^", "$")):
+        return "maths", "the references are formulas"
+    if all(read_quantity(truth) is not None for truth in truths):
+        return "answer", "the references hold numbers"
+    return "words", "the references are words"

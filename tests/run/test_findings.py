@@ -1,0 +1,177 @@
+"""What lint sees that needs no rollout: planted faults are found, and sound rewards are left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgekit import Abstained, Graded, Rollout, from_function
+from judgekit.cli.graders import EXAMPLES
+from judgekit.config import load_runner
+from judgekit.graders import FinalAnswer, Length, ToolCallFormat
+from judgekit.graders.protocol import as_grade
+from judgekit.reward.nodes import Gate, Score
+from judgekit.run.findings import findings
+from judgekit.run.runner import GradingRunner
+
+RULES = {
+    "calls": "tool_calls",
+    "loops": "action_loop",
+    "correct": "final_answer",
+    "brief": "{use: length, soft_max: 10, hard_max: 20}",
+}
+
+
+def found(folder: Path, reward: str, runner: str) -> list[str]:
+    graders = ", ".join(f"{name}: {use}" for name, use in RULES.items() if name in reward)
+    (folder / "r.yaml").write_text(f"graders: {{{graders}}}\nreward: {reward}\nrunner: {runner}\n")
+    return findings(load_runner(folder / "r.yaml"))
+
+
+LOOPS = "{weight: 0.2, of: {score: loops, if_missing: renormalise}}"
+
+
+@pytest.mark.parametrize(
+    ("reward", "runner", "says"),
+    [
+        ("{weighted: {correct: 0.8, loops: 0.2}}", "{}", ["loops: a rollout that calls no tool is not graded by it, and its reward is missing, not low (missing_reward: exclude)"]),
+        ("{weighted: {correct: 0.8, loops: 0.2}}", "{missing_reward: neutral}", ["(missing_reward: neutral)"]),
+        (f"{{weighted: {{correct: 0.8, loops: {LOOPS}}}}}", "{missing_reward: 0}", ["and its weight goes to the other terms, which a policy can choose"]),
+        ("{product: [correct, loops]}", "{}", ["a rollout that calls no tool"]),
+        ("{gate: {if: 'loops >= 1', then: correct, otherwise: 0}}", "{}", ["a rollout that calls no tool"]),
+        ("{gate: {if: 'correct >= 1', then: 1, otherwise: loops}}", "{}", ["a rollout that calls no tool"]),
+        ("{weighted: {correct: 0.7, brief: 0.3}}", "{}", ["brief: pays up to 0.3 for form alone, also to an empty or wrong response: put it behind a gate, such as"]),
+        ("{weighted: {correct: 3, brief: 1}, normalize: true}", "{}", ["pays up to 0.25 for form"]),
+        ("{weighted: {correct: 0.7, short: {weight: 0.3, of: {clip: {of: brief, low: 0, high: 0.5}}}}}", "{}", ["short: pays up to 0.15"]),
+        ("{clip: {of: {weighted: {correct: 0.7, brief: 0.3}}, low: 0, high: 0.9}}", "{}", ["brief: pays up to"]),
+        ("{gate: {if: 'brief > 0', then: {weighted: {correct: 0.7, brief: 0.3}}, otherwise: 0}}", "{}", ["brief: pays up to"]),
+        ("{gate: {if: 'correct >= 0', then: {weighted: {correct: 0.7, brief: 0.3}}, otherwise: 0}}", "{}", ["brief: pays up to"]),
+        ("{weighted: {correct: 0.7, bonus: {weight: 0.3, of: 1}}}", "{}", ["the term 'bonus' is 1 for every rollout"]),
+        ("{weighted: {correct: 0.7, brief: {weight: 0.3, of: {clip: {of: brief, low: 1, high: 2}}}}}", "{}", ["clip 1..2 is 1 for every rollout"]),
+        ("{max: [correct, 1]}", "{}", ["max is 1 for every rollout"]),
+        ("{gate: {if: 'correct >= 1', then: 1, otherwise: 1}}", "{}", ["gate correct >= 1 is 1 for every rollout"]),
+    ],
+)  # fmt: skip
+def test_faults_are_found(tmp_path: Path, reward: str, runner: str, says: list[str]) -> None:
+    told = found(tmp_path, reward, runner)
+    told = [text for text in told if says[0] in text]
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("reward", "runner"),
+    [
+        ("{weighted: {correct: 0.8, loops: {weight: 0.2, of: {score: loops, if_missing: 0}}}}", "{}"),
+        ("{weighted: {correct: 0.8, loops: 0.2}}", "{missing_reward: 0}"),
+        ("{weighted: {correct: 0.8, loops: 0.2}}", "{missing_reward: raise}"),
+        ("{weighted: {correct: 0.8, loops: 0}}", "{}"),
+        ("{gate: {if: 'calls > 0', then: {weighted: {calls: 0.8, loops: 0.2}}, otherwise: 0}}", "{}"),
+        (f"{{gate: {{if: 'calls > 0', then: {{weighted: {{calls: 0.8, loops: {LOOPS}}}}}, otherwise: 0}}}}", "{}"),
+        ("{gate: {if: 'correct >= 1', then: {weighted: {correct: 0.7, brief: 0.3}}, otherwise: 0}}", "{}"),
+        ("{product: [correct, brief]}", "{}"),
+        ("{product: [correct, {weighted: {brief: 0.3, base: {weight: 0.7, of: correct}}}]}", "{}"),
+        ("{weighted: {correct: 0.7, brief: -0.3}}", "{}"),
+        ("{weighted: {correct: 0.7, brief: 0}}", "{}"),
+        ("{max: [correct, 0.1]}", "{}"),
+        ("{product: [correct, {weighted: {base: {weight: 0.9, of: 1}, brief: 0.1}}]}", "{}"),
+        ("brief", "{}"),
+    ],
+)  # fmt: skip
+def test_sound_rewards_are_left_alone(tmp_path: Path, reward: str, runner: str) -> None:
+    assert found(tmp_path, reward, runner) == []
+
+
+def test_a_function_that_never_reads_the_response() -> None:
+    def hard(prompt: str, ground_truth: str) -> float:
+        return float(len(prompt) > 100)
+
+    (text,) = findings(GradingRunner({"hard": from_function(hard), "correct": FinalAnswer()}))
+    assert text.startswith(
+        "hard: it reads only ground_truth, prompt, so all rollouts of a prompt get one score"
+    )
+
+    def whole(rollout: Rollout) -> float:
+        return 1.0
+
+    def mapped(text: str, prompt: str) -> float:
+        return 1.0
+
+    assert findings(GradingRunner({"whole": from_function(whole)})) == []
+    assert findings(GradingRunner({"mapped": from_function(mapped, fields={"text": "response"})})) == []
+
+
+def test_functions_of_trainers_are_content() -> None:
+    def accuracy(completions: list[str], answer: list[str]) -> list[float]:
+        return [1.0 for _ in completions]
+
+    graders = {"a": from_function(accuracy, score_range=(0, 1)), "brief": Length(soft_max=5, hard_max=9)}
+    (text,) = findings(GradingRunner(graders, {"a": 0.9, "brief": 0.1}))
+    assert text.startswith("brief: pays up to 0.1")
+
+
+def test_rows_without_a_reference_are_told() -> None:
+    runner = GradingRunner({"correct": FinalAnswer()})
+    rows = [Rollout(response="42"), Rollout(response="43")]
+    assert findings(runner, rows) == [
+        "correct: it would abstain on each of the 2 rollouts that were looked at: there is no ground_truth"
+    ]
+    assert findings(runner, [*rows, Rollout(response="42", ground_truth="42")]) == []
+
+
+def test_a_template_that_needs_a_reference_where_there_is_none(tmp_path: Path) -> None:
+    judge = '{engine: "judgekit.testing:ScriptedJudge", script: "1"}'
+    (tmp_path / "r.yaml").write_text(
+        f"graders: {{judge: {{use: judge, judge: j}}}}\njudges: {{j: {judge}}}\n"
+    )
+    rows = [Rollout(prompt="Write a line.", response="A line.")]
+    (text,) = findings(load_runner(tmp_path / "r.yaml"), rows)
+    assert (
+        "there is no ground_truth for {REFERENCE_SOLUTION}; template: open asks without a reference" in text
+    )
+    (tmp_path / "r.yaml").write_text(
+        f"graders: {{judge: {{use: judge, judge: j, template: open}}}}\njudges: {{j: {judge}}}\n"
+    )
+    assert findings(load_runner(tmp_path / "r.yaml"), rows) == []
+
+
+NOTHING = Rollout(prompt="6 * 7?", response="", ground_truth="42")
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        n
+        for n in EXAMPLES
+        if "judge" not in EXAMPLES[n] and n not in ("service", "service_group", "reward_model")
+    ],
+)
+def test_the_shipped_rules_say_themselves_how_they_are_dodged(tmp_path: Path, name: str) -> None:
+    """A rule that abstains on an empty response without calls, and not on another, says so, and no other rule does."""
+    (tmp_path / "r.yaml").write_text(f"graders: {{it: {EXAMPLES[name]}}}\n")
+    grader: Any = load_runner(tmp_path / "r.yaml").graders["it"]
+    if not hasattr(grader, "grade"):
+        assert not getattr(grader, "dodge", "")
+        return
+    full = Rollout(
+        prompt="6 * 7?", response="It is 42.", ground_truth="42",
+        messages=[{"role": "user", "content": "6 * 7?"}, CALL, {"role": "tool", "content": "12 degrees"}, CALL],
+    )  # fmt: skip
+    try:
+        empty, other = (as_grade(grader.grade(r), grader.score_range) for r in (NOTHING, full))
+    except Exception:
+        pytest.skip("it needs other data")
+    if not isinstance(other, Abstained):
+        assert isinstance(empty, Abstained) == bool(grader.dodge), (empty, other)
+    if isinstance(empty, Graded) and empty.score > 0 and empty.score > grader.score_range[0]:
+        assert grader.only_form
+
+
+def test_a_setting_can_close_the_door() -> None:
+    runner = GradingRunner(
+        {"form": ToolCallFormat(without="zero"), "correct": FinalAnswer()},
+        Gate(Score("correct") >= 1, Score("form"), 0),
+    )
+    assert findings(runner) == []
