@@ -1,0 +1,473 @@
+"""Applies a patch in the sandbox and runs the repository's tests: a part of `code_harness.py`, in whose names it runs.
+
+The tests are pytest's, and are driven from here: no plugin of ours is there to be found, and what a test came to is what
+pytest hands back for it. Nothing that a program prints or writes counts. Whatever decides about tests is as the row has it,
+whatever the patch makes of it; a test that must fail stands among the others. What fails is raised, so that the secret of an
+answer is never written where the patch could read it and write another.
+"""
+
+import ast
+import base64
+import contextlib
+import gzip
+import importlib
+import io
+import os
+import re
+import secrets
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # in the sandbox, these are names of the harness
+    from judgekit.graders.rules.code_harness import TRUSTED, hide, keeping, known, stored
+
+Listing = dict[str, tuple[int, int, int, int]]
+"""Size, time, inode and mode of each file, by its path in the repository."""
+
+
+def patched(patch: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Apply a patch and run its tests. Returns how many passed, all of those that must.
+
+    Returns {"missing"} or {"row"} if the machine or the row is to blame, and {"refused"} if the patch does not apply.
+    Ends the process, with what is wrong as the last line of its errors, if the tests do not pass.
+    """
+    if shutil.which("git") is None:
+        return {"missing": ["git"]}
+    if find_spec("pytest") is None:
+        return {"missing": ["pytest"]}
+    work = os.open(".", os.O_RDONLY)
+    os.mkdir("repository")
+    os.chdir("repository")
+    try:
+        return in_repository(os.getcwd(), patch, job)
+    finally:
+        os.chdir(work)
+
+
+def in_repository(root: str, patch: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Do what `patched` does, in the folder of the repository."""
+    archive = Archive(base64.b64decode(job.pop("archive")), job["inside"])
+    archive.unpack()
+    files = sorted({name.partition("::")[0] for name in job["wanted"]})
+    before = listing(".")
+    if job["test_patch"] and (said := applied(job["test_patch"])):
+        return {"row": f"its test patch does not apply: {said}"}
+    for path, text in job["test_files"].items():
+        place(path, text.encode("utf-8", "surrogatepass"))
+    if lost := [path for path in files if not os.path.isfile(path)]:
+        return {"row": f"its tests are to be in {lost[0]}, which is not there"}
+    theirs: dict[str, bytes | None] = {}
+    for path in changed_paths(before, listing(".")):
+        theirs[path] = read(path)
+        archive.put_back(path)
+    before = listing(".")
+    if patch and (said := applied(patch)):
+        return {"refused": f"the patch does not apply: {said}"}
+    mine = changed_paths(before, listing("."))
+    if any(os.path.islink(path) for path in mine):
+        return {"refused": "the patch makes a link"}
+    folders = tuple({folder for path in (*files, *theirs) if (folder := tests_folder(path))})
+    restored = [path for path in mine if path in theirs or path in files or decides(path, folders)]
+    for path in restored:
+        archive.put_back(path)
+    for path, data in theirs.items():
+        remove(path) if data is None else place(path, data)
+    added = {path for path in mine if path not in before and os.path.lexists(path)}
+    archive.close()
+    errors, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(null, stream)
+    try:
+        passed = run_tests(root, {*mine} - {*restored} - {*theirs}, added, files, job)
+    except BaseException as error:  # at once, before anything else of the patch's can run
+        os.write(errors, f"\n{one_line(error)}\n".encode("utf-8", "replace"))
+        os._exit(1)
+    return {"passed": passed, "restored": len(restored)}
+
+
+class Archive:
+    """The files of a repository, as the row has them. *inside*: whether they stand in one folder of the archive."""
+
+    def __init__(self, data: bytes, inside: bool) -> None:
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+        self.tar = tarfile.open(fileobj=io.BytesIO(data))
+        names = [member.name.strip("./") for member in self.tar]
+        tops = {name.partition("/")[0] for name in names if name}
+        cut = 0
+        if inside and len(tops) == 1 and all("/" in m.name.strip("./") or m.isdir() for m in self.tar):
+            cut = len(tops.pop()) + 1
+        self.members: dict[str, tarfile.TarInfo] = {}
+        for name, member in zip(names, self.tar, strict=True):
+            parts = name[cut:].split("/")
+            if name[cut:] and not {"..", ".git", "__pycache__", ""} & {*parts}:
+                self.members[name[cut:]] = member
+
+    def unpack(self) -> None:
+        for path, member in self.members.items():
+            self._write(path, member)
+
+    def put_back(self, path: str) -> None:
+        """Make a file what it is in the archive, or remove it if it is not there."""
+        remove(path)
+        if path in self.members:
+            self._write(path, self.members[path])
+
+    def _write(self, path: str, member: tarfile.TarInfo) -> None:
+        if member.isdir():
+            os.makedirs(path, exist_ok=True)
+        elif member.issym():
+            inside = os.path.normpath(os.path.join(os.path.dirname(path), member.linkname))
+            if not member.linkname.startswith("/") and not inside.startswith(".."):
+                parents(path)
+                os.symlink(member.linkname, path)
+        elif member.isreg() or member.islnk():
+            file = self.tar.extractfile(member)
+            place(path, file.read() if file is not None else b"", member.mode & 0o111)
+
+    def close(self) -> None:
+        self.tar.close()
+        self.members.clear()
+
+
+def parents(path: str) -> None:
+    """Make the folders above a file, in the place of whatever is there and is none."""
+    above = ""
+    for part in path.split("/")[:-1]:
+        above = os.path.join(above, part)
+        if os.path.islink(above) or (os.path.lexists(above) and not os.path.isdir(above)):
+            os.unlink(above)
+        if not os.path.isdir(above):
+            os.mkdir(above)
+
+
+def remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(path)
+
+
+def place(path: str, data: bytes, executable: int = 0) -> None:
+    if ".." in path.split("/") or path.startswith("/"):
+        raise ValueError(f"{path} is not in the repository")
+    parents(path)
+    remove(path)
+    with open(path, "wb") as file:
+        file.write(data)
+    if executable:
+        os.chmod(path, 0o755)
+
+
+def read(path: str) -> bytes | None:
+    if not os.path.isfile(path):
+        return None
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def listing(root: str) -> Listing:
+    found: Listing = {}
+    for folder, folders, names in os.walk(root):
+        for name in (*names, *(f for f in folders if os.path.islink(os.path.join(folder, f)))):
+            path = os.path.join(folder, name)
+            about = os.lstat(path)
+            found[os.path.relpath(path, root)] = (
+                about.st_size,
+                about.st_mtime_ns,
+                about.st_ino,
+                about.st_mode,
+            )
+    return found
+
+
+def changed_paths(before: Listing, after: Listing) -> list[str]:
+    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+
+
+def applied(patch: str) -> str:
+    """Apply a patch with git. Returns "", or what git says of it."""
+    said = ""
+    space = {
+        **os.environ,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CEILING_DIRECTORIES": os.path.dirname(os.getcwd()),
+    }
+    for options in ([], ["--ignore-whitespace", "-C1"], ["--unidiff-zero"]):
+        command = ["git", "apply", "--whitespace=nowarn", *options, "-"]
+        done = subprocess.run(
+            command, input=patch.encode("utf-8", "surrogatepass"), capture_output=True, env=space
+        )
+        if done.returncode == 0:
+            return ""
+        said = said or done.stderr.decode("utf-8", "replace")
+    return " ".join(said.replace("error: ", "").split())[:150] or "git gives no reason"
+
+
+_DECIDES = {
+    "conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml",
+    "sitecustomize.py", "usercustomize.py", "pytest.py",
+}  # fmt: skip
+
+
+def decides(path: str, folders: tuple[str, ...]) -> bool:
+    """Whether a file decides about tests, or about what Python loads, and so is the row's."""
+    *above, name = path.split("/")
+    return (
+        name in _DECIDES
+        or name.endswith((".pyc", ".pyo", ".pth", ".so", ".pyd"))
+        or any(part.endswith((".egg-info", ".dist-info")) or part in ("__pycache__", "_pytest") for part in above)
+        or f"{path}/".startswith(folders)
+    )  # fmt: skip
+
+
+def tests_folder(path: str) -> str:
+    """Return the outermost folder of tests that a file stands in, with a slash; "" if in none."""
+    parts = path.split("/")[:-1]
+    for at, part in enumerate(parts):
+        if part in ("test", "tests"):
+            return "/".join(parts[: at + 1]) + "/"
+    return ""
+
+
+def new_modules(added: Iterable[str]) -> set[str]:
+    """Return the names of modules that files make which a patch adds."""
+    return {
+        os.path.basename(os.path.dirname(path)) if name == "__init__.py" else name.partition(".")[0]
+        for path in added
+        if (name := os.path.basename(path)).endswith(".py")
+    } - {""}
+
+
+# in a namespace of its own: what the patch can find of it leads nowhere
+_INSTALLED = """
+class Installed:
+    def __init__(self, find, names, path):
+        self.find, self.names, self.path = find, names, path
+    def find_spec(self, name, path=None, target=None):
+        return self.find(name, self.path) if path is None and name in self.names else None
+"""
+
+
+def prefer_installed(names: set[str]) -> None:
+    """Load what is installed, where a patch lays a module of the same name beside the tests."""
+    from importlib.machinery import PathFinder
+
+    space: dict[str, Any] = {}
+    exec(_INSTALLED, space)
+    sys.meta_path.insert(0, space["Installed"](PathFinder.find_spec, names, [*sys.path]))
+
+
+_PYTEST = ("pytest", "_pytest", "pluggy", "unittest", "doctest", "builtins", "pathlib", "ast", "importlib", "io")
+"""What decides about a test, or reads it: the patch may not change it."""
+_SOURCES = (".py", ".ini", ".cfg", ".toml")
+_LOADED = ("unittest.mock", "doctest", "difflib", "_pytest.warnings", "_pytest.subtests", "_pytest.runner")
+
+
+def run_tests(
+    root: str, mine: set[str], added: set[str], files: Sequence[str], job: dict[str, Any]
+) -> int:
+    """Run the wanted tests. Returns how many there are, if all of them pass; raises AssertionError."""
+    import pytest
+    from _pytest.runner import runtestprotocol
+
+    for name in _LOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    catch: Any = getattr(sys.modules.get("_pytest.warnings"), "catch_warnings_for_item", None)
+    sys.dont_write_bytecode = True
+    sys.pycache_prefix = os.path.join(os.devnull, "none")  # compiled files could be written by the patch
+    prefer_installed(new_modules(added))
+    places = [root, *(folder for folder in (os.path.join(root, "src"),) if os.path.isdir(folder))]
+    sys.path[:0] = places
+    os.environ["PYTHONPATH"] = os.pathsep.join(places)
+    sys.argv = ["pytest"]
+    by_tests: set[str] = set()
+    traps = []
+    for path in files:
+        if path.endswith(".py"):
+            traps.append(f"{path}::{set_trap(path)}")
+            with contextlib.suppress(SyntaxError, ValueError, RecursionError), open(path, "rb") as source:
+                by_tests |= stored(ast.parse(source.read()))
+    wanted: list[str] = job["wanted"]
+    command = [*job["command"], f"--rootdir={root}", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    if find_spec("xdist") is not None:
+        command += ["-n", "0"]
+    load_plugins()
+    _, changed = keeping([], _PYTEST)
+    dates = {path: date(path) for path in listing(".") if path not in mine and path.endswith(_SOURCES)}
+    TRUSTED.update(os.path.join(root, path) for path in dates)
+    sys.modules["__main__"] = type(sys)("__main__")
+    hide()
+    from _pytest.config import _prepareconfig
+
+    try:
+        config = _prepareconfig([*command, *files])
+    except BaseException as error:
+        raise AssertionError(f"{CANNOT_START}: {one_line(error)}") from None
+    hooks = {name: value for name, value in vars(config.hook).items() if hasattr(value, "get_hookimpls")}
+    inner = config.pluginmanager._inner_hookexec
+    try:
+        try:
+            session = pytest.Session.from_config(config)
+            config._do_configure()
+            config.hook.pytest_sessionstart(session=session)
+        except BaseException as error:
+            raise AssertionError(f"{CANNOT_START}: {one_line(error)}") from None
+        with contextlib.suppress(pytest.UsageError):  # a file in which nothing is found
+            config.hook.pytest_collection(session=session)
+        items = {name: matching(session.items, name) for name in (*wanted, *traps)}
+        if not any(items[name] for name in wanted):
+            raise AssertionError(f"{NOTHING_RAN}: {why_not_collected(config)}")
+        for name in wanted:
+            if not items[name]:
+                raise AssertionError(f"{name} is not there{why_not_collected(config, ': ')}")
+        chosen = {id(item) for found in items.values() for item in found}
+        left = [item for item in session.items if id(item) in chosen]
+        bodies = {id(item): body(item) for item in left}
+        must_fail = {id(item) for name in traps for item in items[name]}
+
+        def tampered() -> str:
+            if what := changed(by_tests):
+                return f"the patch changes {what}"
+            now = {n: v for n, v in vars(config.hook).items() if hasattr(v, "get_hookimpls")}
+            if any(now.get(name) is not value for name, value in hooks.items()):
+                return "the patch changes pytest's hooks"
+            if config.pluginmanager._inner_hookexec is not inner:
+                return "the patch changes how pytest calls its hooks"
+            return foreign(hooks.values())
+
+        passed = 0
+        for number, item in enumerate(left):
+            following = left[number + 1] if number + 1 < len(left) else None
+            if what := tampered():
+                raise AssertionError(what)
+            if "runtest" in vars(item) or body(item) is not bodies[id(item)]:
+                raise AssertionError(f"the patch changes the test {item.nodeid}")
+            around = (
+                catch(config=config, ihook=item.ihook, when="runtest", item=item)
+                if catch is not None
+                else contextlib.nullcontext()
+            )
+            with around:
+                reports = runtestprotocol(item, log=True, nextitem=following)
+            if what := tampered():
+                raise AssertionError(what)
+            fine, why = came_to(item, reports)
+            if id(item) in must_fail:
+                if fine:
+                    raise AssertionError("a test that must fail has passed: the patch takes pytest apart")
+                continue
+            if not fine:
+                raise AssertionError(f"{item.nodeid} {why}")
+            passed += 1
+        if late := next((path for path, found in dates.items() if date(path) != found), None):
+            raise AssertionError(f"the patch changes {late} while its tests run")
+        return passed
+    finally:
+        with contextlib.suppress(BaseException):  # it gives back what pytest has caught of the streams
+            config._ensure_unconfigure()
+
+
+def load_plugins() -> None:
+    """Let pytest and its plugins change what they change of pytest, before it is kept."""
+    from _pytest.config import _prepareconfig
+
+    os.mkdir("../empty")
+    finders = [*sys.meta_path]
+    with contextlib.suppress(Exception, SystemExit):
+        _prepareconfig(["-s", "--rootdir=../empty", "-p", "no:cacheprovider", "../empty"])
+    sys.meta_path[:] = finders
+
+
+CANNOT_START, NOTHING_RAN = "the test command cannot start", "none of its tests ran"
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
+def matching(items: Sequence[Any], name: str) -> list[Any]:
+    """Return the tests of a name. A name that a log has cut at a space is that of all which begin so."""
+    found = [item for item in items if item.nodeid == name]
+    if not found and "[" in name and not name.endswith("]"):
+        found = [item for item in items if item.nodeid.split(" ")[0] == name]
+    return found
+
+
+def body(item: Any) -> Any:
+    """Return the code of a test's function; None if it has none."""
+    found = getattr(item, "obj", None)
+    return getattr(getattr(found, "__func__", found), "__code__", None)
+
+
+def came_to(item: Any, reports: Sequence[Any]) -> tuple[bool, str]:
+    """Return whether a test has passed, and what else it did. One that is marked to fail has passed if it does."""
+    if [report.when for report in reports] != ["setup", "call", "teardown"]:
+        last = reports[-2] if len(reports) > 1 else reports[-1]
+        return False, f"was not run: {crash(last)}"
+    for report in reports:
+        if report.outcome == "passed":
+            continue
+        if report.when == "call" and getattr(report, "wasxfail", None) is not None:
+            if any(True for _ in item.iter_markers("xfail")):
+                continue
+            return False, "is said to fail, by no mark of its own"
+        return False, f"{'is skipped' if report.outcome == 'skipped' else 'fails'}: {crash(report)}"
+    return True, ""
+
+
+def crash(report: Any) -> str:
+    said = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
+    if said is None and isinstance(report.longrepr, tuple):
+        said = report.longrepr[-1]
+    return " ".join(str(said if said is not None else report.longrepr or "").split())[:120]
+
+
+def why_not_collected(config: Any, before: str = "") -> str:
+    """Return the last line of the first error of collecting the tests."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    errors = getattr(reporter, "stats", {}).get("error", [])
+    lines = [line for line in str(errors[0].longrepr).splitlines() if line.strip()] if errors else []
+    return before + " ".join(lines[-1].split())[:150] if lines else "" if before else "there is no test of that name"
+
+
+def foreign(callers: Iterable[Any]) -> str:
+    """Return who has given pytest a hook that is no library's and none of the row's; "" if nobody."""
+    for caller in callers:
+        for found in caller.get_hookimpls():
+            function = getattr(found.function, "__func__", found.function)
+            code = getattr(function, "__code__", None)
+            if code is None or not known(code.co_filename):
+                return f"the patch adds to pytest's {caller.name}"
+    return ""
+
+
+def date(path: str) -> tuple[int, int] | None:
+    """Return a file's number, and when it was last changed, which nobody can set."""
+    with contextlib.suppress(OSError):
+        found = os.lstat(path)
+        return found.st_ino, found.st_ctime_ns
+    return None
+
+
+def set_trap(path: str) -> str:
+    """Add a test to a file that must fail, under a name like its others'. Returns the name."""
+    with open(path, "rb") as file:
+        text = file.read().decode("utf-8", "replace")
+    words = sorted({*re.findall(r"[a-z]{3,9}", text)} - {"def", "test"}) or ["value"]
+    name = "test_case"
+    while name in text:
+        name = f"test_{secrets.choice(words)}_{secrets.choice(words)}_{secrets.choice(words)}"
+    line = secrets.choice(("assert 1 == 2", "assert not 1", "raise ValueError(1)", "assert [] != []", "int('x')"))
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"\n\ndef {name}():\n    {line}\n")
+    return name
