@@ -272,8 +272,8 @@ class Code(InSandbox, Rule):
         self, finished: Finished, case: Mapping[str, Any], limits: Limits, source: Source | None = None
     ) -> str | None:
         """Return why a case is not passed; None if it is."""
-        if (broken := broken(finished, limits)) is not None:
-            return broken
+        if (limit := broken(finished, limits)) is not None:
+            return limit
         if source is not None and source.token:
             if finished.code == 0 and source.checks(finished.output) is not None:
                 return None

@@ -341,7 +341,9 @@ def leads(event: str, args: tuple[Any, ...], frame: Any) -> bool:
 
 def trusted_loader(frame: Any) -> bool:
     name = frame.f_code.co_filename
-    return (name.startswith("<frozen importlib") or name.endswith("/_pytest/assertion/rewrite.py")) and trusted(frame)
+    return (
+        name.startswith("<frozen importlib") or name.endswith("/_pytest/assertion/rewrite.py")
+    ) and trusted(frame)
 
 
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")

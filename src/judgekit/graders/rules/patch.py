@@ -151,9 +151,13 @@ class Patch(InSandbox, Rule):
             value = _json(value)
         if not isinstance(value, Mapping):
             return Abstained(f"there is no task at {self.task}")
-        failing, passing = (_names(value.get(n, value.get(n.lower()))) for n in ("FAIL_TO_PASS", "PASS_TO_PASS"))
+        failing, passing = (
+            _names(value.get(n, value.get(n.lower()))) for n in ("FAIL_TO_PASS", "PASS_TO_PASS")
+        )
         if failing is None or passing is None:
-            return Abstained(f"FAIL_TO_PASS and PASS_TO_PASS of {self.task} are lists of names, or JSON of them")
+            return Abstained(
+                f"FAIL_TO_PASS and PASS_TO_PASS of {self.task} are lists of names, or JSON of them"
+            )
         if not failing:
             return Abstained(f"no test has to pass: {self.task} has no FAIL_TO_PASS")
         if odd := next((name for name in (*failing, *passing) if not _is_node(name)), None):
@@ -199,13 +203,16 @@ class Patch(InSandbox, Rule):
             if path.is_file() and path.name.endswith((".tar", ".tar.gz", ".tgz")):
                 data = path.read_bytes()
                 return _Archive(data, True, hashlib.sha256(data).digest())
-        raise FileNotFoundError(f"there is no folder, .tar or .tar.gz of the name {where} in {self.repositories}")
+        raise FileNotFoundError(
+            f"there is no folder, .tar or .tar.gz of the name {where} in {self.repositories}"
+        )
 
     def _run(self, patch: str, task: _Task, archive: _Archive) -> _Ended | _Broken:
         """Apply a patch and run the tests. Raises SandboxError."""
         job = {
             "kind": "patch",
-            "runner": _runner(),
+            "runner": _source("patch_harness.py"),
+            "equality": _source("patch_equality.py"),
             "archive": base64.b64encode(archive.data).decode(),
             "inside": archive.inside,
             "test_patch": task.test_patch,
@@ -220,7 +227,9 @@ class Patch(InSandbox, Rule):
             return _Ended(last_line(finished).removeprefix("AssertionError: "))
         answer = finished.answer
         if missing := answer.get("missing"):
-            raise SandboxError(f"the sandbox has no {missing[0]}, which {self.name} needs: see python and sandbox")
+            raise SandboxError(
+                f"the sandbox has no {missing[0]}, which {self.name} needs: see python and sandbox"
+            )
         if why := answer.get("row"):
             return _Broken(str(why))
         if why := answer.get("refused"):
@@ -248,7 +257,9 @@ class Patch(InSandbox, Rule):
             return found.why
 
         said = json.dumps([patch, repr(task), repr(self.limits), self.isolation()])
-        return _ROWS.found(hashlib.sha256(said.encode("utf-8", "surrogatepass") + archive.digest).digest(), run)
+        return _ROWS.found(
+            hashlib.sha256(said.encode("utf-8", "surrogatepass") + archive.digest).digest(), run
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +305,8 @@ _NOT_RUN = ("none of its tests ran", "the test command cannot start")
 
 
 @functools.cache
-def _runner() -> str:
-    return resources.files("judgekit.graders.rules").joinpath("patch_harness.py").read_text("utf-8")
+def _source(name: str) -> str:
+    return resources.files("judgekit.graders.rules").joinpath(name).read_text("utf-8")
 
 
 def _json(text: str) -> Any:

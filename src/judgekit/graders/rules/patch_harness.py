@@ -16,11 +16,10 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +51,9 @@ def patched(patch: str, job: dict[str, Any]) -> dict[str, Any]:
 
 def in_repository(root: str, patch: str, job: dict[str, Any]) -> dict[str, Any]:
     """Do what `patched` does, in the folder of the repository."""
-    archive = Archive(base64.b64decode(job.pop("archive")), job["inside"])
-    archive.unpack()
+    tar, members = opened(base64.b64decode(job.pop("archive")), job["inside"])
+    for path in members:
+        put_back(path, tar, members)
     files = sorted({name.partition("::")[0] for name in job["wanted"]})
     before = listing(".")
     if job["test_patch"] and (said := applied(job["test_patch"])):
@@ -65,7 +65,7 @@ def in_repository(root: str, patch: str, job: dict[str, Any]) -> dict[str, Any]:
     theirs: dict[str, bytes | None] = {}
     for path in changed_paths(before, listing(".")):
         theirs[path] = read(path)
-        archive.put_back(path)
+        put_back(path, tar, members)
     before = listing(".")
     if patch and (said := applied(patch)):
         return {"refused": f"the patch does not apply: {said}"}
@@ -75,65 +75,60 @@ def in_repository(root: str, patch: str, job: dict[str, Any]) -> dict[str, Any]:
     folders = tuple({folder for path in (*files, *theirs) if (folder := tests_folder(path))})
     restored = [path for path in mine if path in theirs or path in files or decides(path, folders)]
     for path in restored:
-        archive.put_back(path)
+        put_back(path, tar, members)
     for path, data in theirs.items():
         remove(path) if data is None else place(path, data)
     added = {path for path in mine if path not in before and os.path.lexists(path)}
-    archive.close()
+    tar.close()
+    members.clear()
     errors, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(null, stream)
     try:
-        passed = run_tests(root, {*mine} - {*restored} - {*theirs}, added, files, job)
+        prefer_installed(new_modules(added))
+        passed = run_tests(root, {*mine} - {*restored} - {*theirs}, files, folders, job)
     except BaseException as error:  # at once, before anything else of the patch's can run
         os.write(errors, f"\n{one_line(error)}\n".encode("utf-8", "replace"))
         os._exit(1)
     return {"passed": passed, "restored": len(restored)}
 
 
-class Archive:
-    """The files of a repository, as the row has them. *inside*: whether they stand in one folder of the archive."""
+def opened(data: bytes, inside: bool) -> tuple[tarfile.TarFile, dict[str, tarfile.TarInfo]]:
+    """Open an archive. Returns it, and its members by their paths. *inside*: whether they may stand in one folder of it.
 
-    def __init__(self, data: bytes, inside: bool) -> None:
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-        self.tar = tarfile.open(fileobj=io.BytesIO(data))
-        names = [member.name.strip("./") for member in self.tar]
-        tops = {name.partition("/")[0] for name in names if name}
-        cut = 0
-        if inside and len(tops) == 1 and all("/" in m.name.strip("./") or m.isdir() for m in self.tar):
-            cut = len(tops.pop()) + 1
-        self.members: dict[str, tarfile.TarInfo] = {}
-        for name, member in zip(names, self.tar, strict=True):
-            parts = name[cut:].split("/")
-            if name[cut:] and not {"..", ".git", "__pycache__", ""} & {*parts}:
-                self.members[name[cut:]] = member
+    What leads out of it, and what git and Python keep there, is left out. No class, which a patch could find.
+    """
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
+    tar = tarfile.open(fileobj=io.BytesIO(data))  # noqa: SIM115 - it is read until the tests begin
+    named = [(os.path.normpath(member.name), member) for member in tar]
+    tops = {name.partition("/")[0] for name, _ in named if name != "."}
+    cut = 0
+    if inside and len(tops) == 1 and all("/" in name or member.isdir() for name, member in named):
+        cut = len(tops.pop()) + 1
+    found = {name[cut:]: member for name, member in named if name[cut:] not in ("", ".")}
+    return tar, {
+        path: m for path, m in found.items() if not {"..", ".git", "__pycache__", ""} & {*path.split("/")}
+    }
 
-    def unpack(self) -> None:
-        for path, member in self.members.items():
-            self._write(path, member)
 
-    def put_back(self, path: str) -> None:
-        """Make a file what it is in the archive, or remove it if it is not there."""
-        remove(path)
-        if path in self.members:
-            self._write(path, self.members[path])
-
-    def _write(self, path: str, member: tarfile.TarInfo) -> None:
-        if member.isdir():
-            os.makedirs(path, exist_ok=True)
-        elif member.issym():
-            inside = os.path.normpath(os.path.join(os.path.dirname(path), member.linkname))
-            if not member.linkname.startswith("/") and not inside.startswith(".."):
-                parents(path)
-                os.symlink(member.linkname, path)
-        elif member.isreg() or member.islnk():
-            file = self.tar.extractfile(member)
-            place(path, file.read() if file is not None else b"", member.mode & 0o111)
-
-    def close(self) -> None:
-        self.tar.close()
-        self.members.clear()
+def put_back(path: str, tar: tarfile.TarFile, members: dict[str, tarfile.TarInfo]) -> None:
+    """Make a file what it is in the archive, or remove it if it is not there."""
+    member = members.get(path)
+    if member is not None and member.isdir():
+        os.makedirs(path, exist_ok=True)
+        return
+    remove(path)
+    if member is None:
+        return
+    if member.issym():
+        leads = os.path.normpath(os.path.join(os.path.dirname(path), member.linkname))
+        if not member.linkname.startswith("/") and not leads.startswith(".."):
+            parents(path)
+            os.symlink(member.linkname, path)
+    elif member.isreg() or member.islnk():
+        file = tar.extractfile(member)
+        place(path, file.read() if file is not None else b"", member.mode & 0o111)
 
 
 def parents(path: str) -> None:
@@ -266,115 +261,166 @@ def prefer_installed(names: set[str]) -> None:
     sys.meta_path.insert(0, space["Installed"](PathFinder.find_spec, names, [*sys.path]))
 
 
-_PYTEST = ("pytest", "_pytest", "pluggy", "unittest", "doctest", "builtins", "pathlib", "ast", "importlib", "io")
+_PYTEST = (
+    "pytest",
+    "_pytest",
+    "pluggy",
+    "unittest",
+    "doctest",
+    "builtins",
+    "pathlib",
+    "ast",
+    "importlib",
+    "io",
+)
 """What decides about a test, or reads it: the patch may not change it."""
 _SOURCES = (".py", ".ini", ".cfg", ".toml")
 _LOADED = ("unittest.mock", "doctest", "difflib", "_pytest.warnings", "_pytest.subtests", "_pytest.runner")
 
 
 def run_tests(
-    root: str, mine: set[str], added: set[str], files: Sequence[str], job: dict[str, Any]
+    root: str, mine: set[str], files: Sequence[str], folders: tuple[str, ...], job: dict[str, Any]
 ) -> int:
     """Run the wanted tests. Returns how many there are, if all of them pass; raises AssertionError."""
-    import pytest
-    from _pytest.runner import runtestprotocol
-
+    traps = [f"{path}::{set_trap(path)}" for path in files]
+    by_tests: set[str] = set()
+    for path in files:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError), open(path, "rb") as source:
+            by_tests |= stored(ast.parse(source.read()))
     for name in _LOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    catch: Any = getattr(sys.modules.get("_pytest.warnings"), "catch_warnings_for_item", None)
-    sys.dont_write_bytecode = True
     sys.pycache_prefix = os.path.join(os.devnull, "none")  # compiled files could be written by the patch
-    prefer_installed(new_modules(added))
+    load_plugins()
+    compare_well(job["equality"], files)
+    _, changed = keeping([], _PYTEST)
+    every = [path for path in listing(".") if path not in mine and path.endswith(_SOURCES)]
+    dates = {os.path.join(root, path): date(path) for path in every}
+    own = [os.path.join(root, path) for path in every if path in files or decides(path, folders)]
+    TRUSTED.update(dates)
     places = [root, *(folder for folder in (os.path.join(root, "src"),) if os.path.isdir(folder))]
     sys.path[:0] = places
     os.environ["PYTHONPATH"] = os.pathsep.join(places)
     sys.argv = ["pytest"]
-    by_tests: set[str] = set()
-    traps = []
-    for path in files:
-        if path.endswith(".py"):
-            traps.append(f"{path}::{set_trap(path)}")
-            with contextlib.suppress(SyntaxError, ValueError, RecursionError), open(path, "rb") as source:
-                by_tests |= stored(ast.parse(source.read()))
-    wanted: list[str] = job["wanted"]
-    command = [*job["command"], f"--rootdir={root}", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    if find_spec("xdist") is not None:
-        command += ["-n", "0"]
-    load_plugins()
-    _, changed = keeping([], _PYTEST)
-    dates = {path: date(path) for path in listing(".") if path not in mine and path.endswith(_SOURCES)}
-    TRUSTED.update(os.path.join(root, path) for path in dates)
     sys.modules["__main__"] = type(sys)("__main__")
     hide()
-    from _pytest.config import _prepareconfig
-
+    config = configured(root, [*job["command"], *files])
     try:
-        config = _prepareconfig([*command, *files])
-    except BaseException as error:
-        raise AssertionError(f"{CANNOT_START}: {one_line(error)}") from None
-    hooks = {name: value for name, value in vars(config.hook).items() if hasattr(value, "get_hookimpls")}
-    inner = config.pluginmanager._inner_hookexec
-    try:
-        try:
-            session = pytest.Session.from_config(config)
-            config._do_configure()
-            config.hook.pytest_sessionstart(session=session)
-        except BaseException as error:
-            raise AssertionError(f"{CANNOT_START}: {one_line(error)}") from None
-        with contextlib.suppress(pytest.UsageError):  # a file in which nothing is found
-            config.hook.pytest_collection(session=session)
-        items = {name: matching(session.items, name) for name in (*wanted, *traps)}
-        if not any(items[name] for name in wanted):
+        session = collected(config)
+        items = {name: matching(session.items, name) for name in (*job["wanted"], *traps)}
+        if not any(items[name] for name in job["wanted"]):
             raise AssertionError(f"{NOTHING_RAN}: {why_not_collected(config)}")
-        for name in wanted:
+        for name in job["wanted"]:
             if not items[name]:
                 raise AssertionError(f"{name} is not there{why_not_collected(config, ': ')}")
         chosen = {id(item) for found in items.values() for item in found}
-        left = [item for item in session.items if id(item) in chosen]
-        bodies = {id(item): body(item) for item in left}
+        session.items[:] = [item for item in session.items if id(item) in chosen]
         must_fail = {id(item) for name in traps for item in items[name]}
-
-        def tampered() -> str:
-            if what := changed(by_tests):
-                return f"the patch changes {what}"
-            now = {n: v for n, v in vars(config.hook).items() if hasattr(v, "get_hookimpls")}
-            if any(now.get(name) is not value for name, value in hooks.items()):
-                return "the patch changes pytest's hooks"
-            if config.pluginmanager._inner_hookexec is not inner:
-                return "the patch changes how pytest calls its hooks"
-            return foreign(hooks.values())
-
-        passed = 0
-        for number, item in enumerate(left):
-            following = left[number + 1] if number + 1 < len(left) else None
-            if what := tampered():
-                raise AssertionError(what)
-            if "runtest" in vars(item) or body(item) is not bodies[id(item)]:
-                raise AssertionError(f"the patch changes the test {item.nodeid}")
-            around = (
-                catch(config=config, ihook=item.ihook, when="runtest", item=item)
-                if catch is not None
-                else contextlib.nullcontext()
-            )
-            with around:
-                reports = runtestprotocol(item, log=True, nextitem=following)
-            if what := tampered():
-                raise AssertionError(what)
-            fine, why = came_to(item, reports)
-            if id(item) in must_fail:
-                if fine:
-                    raise AssertionError("a test that must fail has passed: the patch takes pytest apart")
-                continue
-            if not fine:
-                raise AssertionError(f"{item.nodeid} {why}")
-            passed += 1
-        if late := next((path for path, found in dates.items() if date(path) != found), None):
-            raise AssertionError(f"the patch changes {late} while its tests run")
-        return passed
+        passed = run_each(session, must_fail, watching(config, changed, by_tests, own))
     finally:
-        with contextlib.suppress(BaseException):  # it gives back what pytest has caught of the streams
+        with contextlib.suppress(BaseException):
             config._ensure_unconfigure()
+    if late := next((path for path, found in dates.items() if date(path) != found), None):
+        raise AssertionError(f"the patch changes {os.path.relpath(late, root)} while its tests run")
+    return passed
+
+
+def configured(root: str, command: Sequence[str]) -> Any:
+    """Return pytest's configuration for a command."""
+    from _pytest.config import _prepareconfig
+
+    options = [f"--rootdir={root}", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    if find_spec("xdist") is not None:
+        options += ["-n", "0"]
+    try:
+        return _prepareconfig([*options, *command])
+    except BaseException as error:
+        raise AssertionError(f"{CANNOT_START}: {one_line(error)}") from None
+
+
+def collected(config: Any) -> Any:
+    """Return pytest's session, with its tests."""
+    import pytest
+
+    try:
+        session = pytest.Session.from_config(config)
+        config._do_configure()
+        config.hook.pytest_sessionstart(session=session)
+    except BaseException as error:
+        raise AssertionError(f"{CANNOT_START}: {one_line(error)}") from None
+    with contextlib.suppress(pytest.UsageError):  # a file in which nothing is found
+        config.hook.pytest_collection(session=session)
+    return session
+
+
+def run_each(session: Any, must_fail: set[int], tampered: Callable[[], str]) -> int:
+    """Run a session's tests one after another. Returns how many have passed, if all have that must."""
+    from _pytest.runner import runtestprotocol
+
+    catch: Any = getattr(sys.modules.get("_pytest.warnings"), "catch_warnings_for_item", None)
+    items = tuple(session.items)
+    bodies = {id(item): body(item) for item in items}
+    passed = 0
+    for item, following in zip(items, (*items[1:], None), strict=True):
+        if what := tampered():
+            raise AssertionError(what)
+        if "runtest" in vars(item) or body(item) is not bodies[id(item)]:
+            raise AssertionError(f"the patch changes the test {item.nodeid}")
+        failed = session.testsfailed
+        around: Any = contextlib.nullcontext()
+        if catch is not None:
+            around = catch(config=item.config, ihook=item.ihook, when="runtest", item=item)
+        with around:
+            reports = runtestprotocol(item, log=True, nextitem=following)
+        if what := tampered():
+            raise AssertionError(what)
+        fine, why = came_to(item, reports)
+        if fine and session.testsfailed != failed:
+            fine, why = False, "has a part that fails"
+        if id(item) in must_fail:
+            if fine:
+                raise AssertionError("a test that must fail has passed: the patch takes pytest apart")
+        elif not fine:
+            raise AssertionError(f"{item.nodeid} {why}")
+        else:
+            passed += 1
+    return passed
+
+
+def watching(
+    config: Any, changed: Callable[[set[str]], str], by_tests: set[str], own: Sequence[str]
+) -> Callable[[], str]:
+    """Return what says how the patch has changed pytest or the tests; "" if it has not."""
+    hooks = {name: value for name, value in vars(config.hook).items() if hasattr(value, "get_hookimpls")}
+    inner, given = config.pluginmanager._inner_hookexec, defined(own)
+
+    def tampered() -> str:
+        if what := changed(by_tests):
+            return f"the patch changes {what}"
+        if any(vars(config.hook).get(name) is not value for name, value in hooks.items()):
+            return "the patch changes pytest's hooks"
+        if config.pluginmanager._inner_hookexec is not inner:
+            return "the patch changes how pytest calls its hooks"
+        if what := next((name for space, name, path in given if path != made_in(space.get(name))), ""):
+            return f"the patch changes {what} of the tests"
+        return foreign(hooks.values())
+
+    return tampered
+
+
+def compare_well(source: str, files: Sequence[str]) -> None:
+    """Let no object of the patch's be equal to everything; see `patch_equality`."""
+    import unittest
+
+    from _pytest.assertion import rewrite
+
+    space: dict[str, Any] = {"__name__": "patch_equality"}
+    exec(compile(source, "<frozen patch_equality>", "exec"), space)
+    for path in files:
+        with open(path, "rb") as file:
+            space["tests_use_any"] |= b"ANY" in file.read()
+    with contextlib.suppress(AttributeError):  # pytest rewrites in another way
+        space["install"](sys.modules["builtins"], rewrite, unittest.TestCase)
 
 
 def load_plugins() -> None:
@@ -437,7 +483,13 @@ def why_not_collected(config: Any, before: str = "") -> str:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     errors = getattr(reporter, "stats", {}).get("error", [])
     lines = [line for line in str(errors[0].longrepr).splitlines() if line.strip()] if errors else []
-    return before + " ".join(lines[-1].split())[:150] if lines else "" if before else "there is no test of that name"
+    return (
+        before + " ".join(lines[-1].split())[:150]
+        if lines
+        else ""
+        if before
+        else "there is no test of that name"
+    )
 
 
 def foreign(callers: Iterable[Any]) -> str:
@@ -459,6 +511,37 @@ def date(path: str) -> tuple[int, int] | None:
     return None
 
 
+def defined(paths: Iterable[str]) -> list[tuple[Mapping[str, Any], str, str]]:
+    """Return what the loaded files of tests define: the names of a module or class, one of them, and the file.
+
+    Without what a decorator or another line of the file may have changed.
+    """
+    loaded = {getattr(module, "__file__", None): vars(module) for module in [*sys.modules.values()]}
+    found: list[tuple[Mapping[str, Any], str, str]] = []
+    for path in paths:
+        if path not in loaded or not path.endswith(".py"):
+            continue
+        with open(path, "rb") as file:
+            tree = ast.parse(file.read())
+        bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        bound |= {n.asname or n.name for n in ast.walk(tree) if isinstance(n, ast.alias)}
+        bound |= stored(tree)
+        spaces: list[tuple[Mapping[str, Any], list[ast.stmt]]] = [(loaded[path], tree.body)]
+        for node in tree.body:
+            made: Any = loaded[path].get(node.name) if isinstance(node, ast.ClassDef) else None
+            if isinstance(node, ast.ClassDef) and isinstance(made, type) and not node.decorator_list:
+                spaces.append((vars(made), node.body))
+        for space, body in spaces:
+            names = [n.name for n in body if isinstance(n, ast.FunctionDef) and not n.decorator_list]
+            found += [(space, name, path) for name in names if names.count(name) == 1 and name not in bound]
+    return found
+
+
+def made_in(value: Any) -> str | None:
+    """Return the file of a function's code; None if it is none."""
+    return getattr(getattr(value, "__code__", None), "co_filename", None)
+
+
 def set_trap(path: str) -> str:
     """Add a test to a file that must fail, under a name like its others'. Returns the name."""
     with open(path, "rb") as file:
@@ -467,7 +550,9 @@ def set_trap(path: str) -> str:
     name = "test_case"
     while name in text:
         name = f"test_{secrets.choice(words)}_{secrets.choice(words)}_{secrets.choice(words)}"
-    line = secrets.choice(("assert 1 == 2", "assert not 1", "raise ValueError(1)", "assert [] != []", "int('x')"))
+    line = secrets.choice(
+        ("assert 1 == 2", "assert not 1", "raise ValueError(1)", "assert [] != []", "int('x')")
+    )
     with open(path, "a", encoding="utf-8") as file:
         file.write(f"\n\ndef {name}():\n    {line}\n")
     return name
