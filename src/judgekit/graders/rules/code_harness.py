@@ -383,7 +383,8 @@ def keeping(
                 if not one_member(now.get(name), value) and (callable(value) or isinstance(value, _BOUND)):
                     yield thing, name, value
             for name in now.keys() - members.keys() - {"_"}:
-                if hasattr(builtins, name) or (isinstance(thing, type) and callable(now[name])):
+                member = callable(now[name]) or isinstance(now[name], _BOUND)
+                if hasattr(builtins, name) or (isinstance(thing, type) and member):
                     yield thing, name, None
 
     def put_back() -> None:

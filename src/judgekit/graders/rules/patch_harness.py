@@ -294,6 +294,11 @@ def run_tests(
     load_plugins()
     compare_well(job["equality"], files)
     _, changed = keeping([], _PYTEST)
+    import pytest  # what is called later is what it is now
+    from _pytest.config import _prepareconfig
+    from _pytest.runner import runtestprotocol
+
+    catch: Any = getattr(sys.modules.get("_pytest.warnings"), "catch_warnings_for_item", None)
     every = [path for path in listing(".") if path not in mine and path.endswith(_SOURCES)]
     dates = {os.path.join(root, path): date(path) for path in every}
     own = [os.path.join(root, path) for path in every if path in files or decides(path, folders)]
@@ -304,9 +309,10 @@ def run_tests(
     sys.argv = ["pytest"]
     sys.modules["__main__"] = type(sys)("__main__")
     hide()
-    config = configured(root, [*job["command"], *files])
+    config = configured(root, [*job["command"], *files], _prepareconfig)
+    tampered = watching(config, changed, by_tests)
     try:
-        session = collected(config)
+        session = collected(config, pytest)
         items = {name: matching(session.items, name) for name in (*job["wanted"], *traps)}
         if not any(items[name] for name in job["wanted"]):
             raise AssertionError(f"{NOTHING_RAN}: {why_not_collected(config)}")
@@ -316,7 +322,8 @@ def run_tests(
         chosen = {id(item) for found in items.values() for item in found}
         session.items[:] = [item for item in session.items if id(item) in chosen]
         must_fail = {id(item) for name in traps for item in items[name]}
-        passed = run_each(session, must_fail, watching(config, changed, by_tests, own))
+        given = defined(own)
+        passed = run_each(session, must_fail, lambda: tampered(session, given), runtestprotocol, catch)
     finally:
         with contextlib.suppress(BaseException):
             config._ensure_unconfigure()
@@ -325,23 +332,19 @@ def run_tests(
     return passed
 
 
-def configured(root: str, command: Sequence[str]) -> Any:
+def configured(root: str, command: Sequence[str], prepare: Callable[[list[str]], Any]) -> Any:
     """Return pytest's configuration for a command."""
-    from _pytest.config import _prepareconfig
-
     options = [f"--rootdir={root}", "-p", "no:cacheprovider", "-p", "no:randomly"]
     if find_spec("xdist") is not None:
         options += ["-n", "0"]
     try:
-        return _prepareconfig([*options, *command])
+        return prepare([*options, *command])
     except BaseException as error:
         raise AssertionError(f"{CANNOT_START}: {one_line(error)}") from None
 
 
-def collected(config: Any) -> Any:
+def collected(config: Any, pytest: Any) -> Any:
     """Return pytest's session, with its tests."""
-    import pytest
-
     try:
         session = pytest.Session.from_config(config)
         config._do_configure()
@@ -353,25 +356,24 @@ def collected(config: Any) -> Any:
     return session
 
 
-def run_each(session: Any, must_fail: set[int], tampered: Callable[[], str]) -> int:
+def run_each(
+    session: Any, must_fail: set[int], tampered: Callable[[], str], run: Callable[..., list[Any]], catch: Any
+) -> int:
     """Run a session's tests one after another. Returns how many have passed, if all have that must."""
-    from _pytest.runner import runtestprotocol
-
-    catch: Any = getattr(sys.modules.get("_pytest.warnings"), "catch_warnings_for_item", None)
     items = tuple(session.items)
     bodies = {id(item): body(item) for item in items}
     passed = 0
     for item, following in zip(items, (*items[1:], None), strict=True):
         if what := tampered():
             raise AssertionError(what)
-        if "runtest" in vars(item) or body(item) is not bodies[id(item)]:
+        if overridden(item) or body(item) is not bodies[id(item)]:
             raise AssertionError(f"the patch changes the test {item.nodeid}")
         failed = session.testsfailed
         around: Any = contextlib.nullcontext()
         if catch is not None:
             around = catch(config=item.config, ihook=item.ihook, when="runtest", item=item)
         with around:
-            reports = runtestprotocol(item, log=True, nextitem=following)
+            reports = run(item, log=True, nextitem=following)
         if what := tampered():
             raise AssertionError(what)
         fine, why = came_to(item, reports)
@@ -388,24 +390,31 @@ def run_each(session: Any, must_fail: set[int], tampered: Callable[[], str]) -> 
 
 
 def watching(
-    config: Any, changed: Callable[[set[str]], str], by_tests: set[str], own: Sequence[str]
-) -> Callable[[], str]:
-    """Return what says how the patch has changed pytest or the tests; "" if it has not."""
-    hooks = {name: value for name, value in vars(config.hook).items() if hasattr(value, "get_hookimpls")}
-    inner, given = config.pluginmanager._inner_hookexec, defined(own)
+    config: Any, changed: Callable[[set[str]], str], by_tests: set[str]
+) -> Callable[[Any, list[tuple[Mapping[str, Any], str, str]]], str]:
+    """Return what says how the patch has changed pytest, or a session and what its tests define; "" if it has not."""
+    relay, manager = config.hook, config.pluginmanager
+    hooks, inner = callers(relay), manager._inner_hookexec
 
-    def tampered() -> str:
+    def tampered(session: Any, given: list[tuple[Mapping[str, Any], str, str]]) -> str:
         if what := changed(by_tests):
             return f"the patch changes {what}"
-        if any(vars(config.hook).get(name) is not value for name, value in hooks.items()):
+        if config.hook is not relay or any(callers(relay).get(name) is not hooks[name] for name in hooks):
             return "the patch changes pytest's hooks"
-        if config.pluginmanager._inner_hookexec is not inner:
+        if config.pluginmanager is not manager or manager._inner_hookexec is not inner:
             return "the patch changes how pytest calls its hooks"
+        if what := next(filter(None, map(overridden, (session, config, manager))), ""):
+            return f"the patch changes pytest's {what}"
         if what := next((name for space, name, path in given if path != made_in(space.get(name))), ""):
             return f"the patch changes {what} of the tests"
-        return foreign(hooks.values())
+        return foreign(callers(relay).values())
 
     return tampered
+
+
+def callers(relay: Any) -> dict[str, Any]:
+    """Return pytest's hooks, by name."""
+    return {name: value for name, value in vars(relay).items() if hasattr(value, "get_hookimpls")}
 
 
 def compare_well(source: str, files: Sequence[str]) -> None:
@@ -447,6 +456,16 @@ def matching(items: Sequence[Any], name: str) -> list[Any]:
     if not found and "[" in name and not name.endswith("]"):
         found = [item for item in items if item.nodeid.split(" ")[0] == name]
     return found
+
+
+def overridden(thing: Any) -> str:
+    """Return which method of its class an object has another of; "" if none."""
+    found = (
+        name
+        for name, value in vars(thing).items()
+        if callable(value) and callable(getattr(type(thing), name, None))
+    )
+    return next(found, "")
 
 
 def body(item: Any) -> Any:
@@ -503,12 +522,16 @@ def foreign(callers: Iterable[Any]) -> str:
     return ""
 
 
+lstat = os.lstat
+
+
 def date(path: str) -> tuple[int, int] | None:
-    """Return a file's number, and when it was last changed, which nobody can set."""
-    with contextlib.suppress(OSError):
-        found = os.lstat(path)
-        return found.st_ino, found.st_ctime_ns
-    return None
+    """Return a file's number, and when it was last changed, which nobody can set; None if it is not there."""
+    try:
+        found = lstat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns
 
 
 def defined(paths: Iterable[str]) -> list[tuple[Mapping[str, Any], str, str]]:
