@@ -19,7 +19,10 @@ from judgekit.graders import Patch
 from judgekit.graders.rules.patch_text import PatchError, canonical, patch_of
 from judgekit.graders.rules.sandboxes import LocalSandbox
 
+from .test_sandboxes import url as url
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
 
 from patch_rows import (
     BROKEN,
@@ -52,7 +55,8 @@ def test_the_right_patch_is_paid_in_whatever_dress(dress: str) -> None:
     assert isinstance(found, Graded), found
     assert found.score == 1.0, found.reason
     assert found.metadata is not None
-    assert (found.metadata["passed"], found.metadata["tests"]) == (7, 7)
+    assert found.metadata["tests"] == 7
+    assert (found.metadata["restored"] > 0) == ("of its own" in dress)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -95,7 +99,7 @@ def test_a_row_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     run = LocalSandbox.run
 
     def counting(self: LocalSandbox, code: str, **options: Any) -> Any:
-        ran.append(code)
+        ran.append(code.partition("\n")[2])
         return run(self, code, **options)
 
     monkeypatch.setattr(LocalSandbox, "run", counting)
@@ -113,6 +117,13 @@ def test_a_row_without_a_patch_of_its_own_is_believed_where_its_tests_ran() -> N
     assert grade(fenced(WRONG), patch=None).score == 0
     assert grade(KINDS["crashing"], patch=None).score == 0
     assert grade(fenced(RIGHT), patch=None).score == 1
+
+
+def test_a_sandbox_service_runs_patches(url: str) -> None:
+    grader = Patch(sandbox=url, budget_s=60.0)
+    assert grade(fenced(RIGHT), grader).score == 1
+    for patch in (WRONG, CHEATS["it exits when it is loaded"], CHEATS["it writes the answer at the end"]):
+        assert grade(fenced(patch), grader).score == 0
 
 
 def test_tests_may_come_as_files_and_a_task_as_json() -> None:

@@ -325,7 +325,8 @@ def leads(event: str, args: tuple[Any, ...], frame: Any) -> bool:
         theirs = owner is not None and (
             owner.co_filename == TESTS or code is not None or event != "object.__getattr__"
         )
-        return theirs and known(owner.co_filename) and acting(frame)
+        # a repository's own code may change its own functions, also while a file of the patch is loaded
+        return theirs and known(owner.co_filename) and (not trusted(frame) if TRUSTED else acting(frame))
     if event in ("compile", "code.__new__"):
         name = args[1]
         name = os.fsdecode(name) if isinstance(name, str | bytes) else ""

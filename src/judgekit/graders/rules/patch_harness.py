@@ -30,9 +30,10 @@ Listing = dict[str, tuple[int, int, int, int]]
 """Size, time, inode and mode of each file, by its path in the repository."""
 
 
-def patched(patch: str, job: dict[str, Any]) -> dict[str, Any]:
+def patched(source: str, job: dict[str, Any]) -> dict[str, Any]:
     """Apply a patch and run its tests. Returns how many passed, all of those that must.
 
+    *source*: the repository's archive in base64, a newline, and the patch.
     Returns {"missing"} or {"row"} if the machine or the row is to blame, and {"refused"} if the patch does not apply.
     Ends the process, with what is wrong as the last line of its errors, if the tests do not pass.
     """
@@ -44,14 +45,15 @@ def patched(patch: str, job: dict[str, Any]) -> dict[str, Any]:
     os.mkdir("repository")
     os.chdir("repository")
     try:
-        return in_repository(os.getcwd(), patch, job)
+        archive, _, patch = source.partition("\n")
+        return in_repository(os.getcwd(), base64.b64decode(archive), patch, job)
     finally:
         os.chdir(work)
 
 
-def in_repository(root: str, patch: str, job: dict[str, Any]) -> dict[str, Any]:
+def in_repository(root: str, archive: bytes, patch: str, job: dict[str, Any]) -> dict[str, Any]:
     """Do what `patched` does, in the folder of the repository."""
-    tar, members = opened(base64.b64decode(job.pop("archive")), job["inside"])
+    tar, members = opened(archive, job["inside"])
     for path in members:
         put_back(path, tar, members)
     files = sorted({name.partition("::")[0] for name in job["wanted"]})
@@ -363,9 +365,9 @@ def run_each(
     items = tuple(session.items)
     bodies = {id(item): body(item) for item in items}
     passed = 0
+    if what := tampered():
+        raise AssertionError(what)
     for item, following in zip(items, (*items[1:], None), strict=True):
-        if what := tampered():
-            raise AssertionError(what)
         if overridden(item) or body(item) is not bodies[id(item)]:
             raise AssertionError(f"the patch changes the test {item.nodeid}")
         failed = session.testsfailed
