@@ -282,7 +282,7 @@ def hide() -> None:
 
 
 _HERE = globals()
-_ROOTS = tuple({os.path.dirname(os.__file__), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+_ROOTS = (os.path.dirname(os.__file__), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
 
 
 def trusted(frame: Any) -> bool:
@@ -334,10 +334,21 @@ def leads(event: str, args: tuple[Any, ...], frame: Any) -> bool:
     if event in ("sys.settrace", "sys.setprofile"):
         return acting(frame) and not frame.f_code.co_filename.endswith("/doctest.py")
     if event == "open":
-        return isinstance(args[0], str) and args[0].startswith("/proc/") and acting(frame)
+        return isinstance(args[0], str) and args[0].startswith("/proc/") and (acting(frame) or relayed(frame))
+    if event.startswith(("gc.", "sys._current", "sys.addaudithook")):
+        return acting(frame) or relayed(frame)
     while frame is not None and "ctypes" in frame.f_code.co_filename:
         frame = frame.f_back
-    return not trusted(frame)
+    return not trusted(frame) or (event.startswith("ctypes.") and relayed(frame, _THREADS))
+
+
+_THREADS = ("/threading.py", "/thread.py", "/events.py", "/sched.py")
+
+
+def relayed(frame: Any, by: tuple[str, ...] = (".py",)) -> bool:
+    """Whether the standard library calls for somebody else, whose frame may be in another thread."""
+    name = frame.f_code.co_filename if frame is not None else ""
+    return name.startswith(_ROOTS[0]) and "site-packages" not in name and name.endswith(by)
 
 
 def trusted_loader(frame: Any) -> bool:

@@ -117,13 +117,14 @@ def opened(data: bytes, inside: bool) -> tuple[tarfile.TarFile, dict[str, tarfil
 def put_back(path: str, tar: tarfile.TarFile, members: dict[str, tarfile.TarInfo]) -> None:
     """Make a file what it is in the archive, or remove it if it is not there."""
     member = members.get(path)
-    if member is not None and member.isdir():
-        os.makedirs(path, exist_ok=True)
+    if member is not None and member.isdir() and os.path.isdir(path) and not os.path.islink(path):
         return
     remove(path)
     if member is None:
         return
-    if member.issym():
+    if member.isdir():
+        os.makedirs(path)
+    elif member.issym():
         leads = os.path.normpath(os.path.join(os.path.dirname(path), member.linkname))
         if not member.linkname.startswith("/") and not leads.startswith(".."):
             parents(path)
