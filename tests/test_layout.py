@@ -25,6 +25,7 @@ ALLOWED = {
     "strict_yaml": set(),
     "config": {"reward", "ledger", "execution", "graders", "judges", "run", "strict_yaml"},
     "data": {"rollouts", "ledger", "run", "replay", "config", "execution"},
+    "attack": {"run", "graders", "reward"},
     "bridges": {"trainers"},
     "report": {"ledger"},
     "trackers": {"run", "judges", "graders"},
@@ -42,6 +43,7 @@ ALLOWED = {
         "judges",
     },
     "cli": {
+        "attack",
         "report",
         "strict_yaml",
         "service",

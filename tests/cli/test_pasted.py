@@ -29,7 +29,7 @@ def shown() -> list[tuple[str, str]]:
 
 def test_they_are_found() -> None:
     commands = {line.split()[1] for _, line in shown()}
-    assert commands == {"init", "lint", "grade", "report", "view", "compare", "replay"}
+    assert commands == {"init", "lint", "attack", "grade", "report", "view", "compare", "replay"}
 
 
 @pytest.mark.parametrize(("page", "line"), shown())
@@ -45,6 +45,10 @@ def test_it_runs(tmp_path: Path, page: str, line: str) -> None:
         (tmp_path / "texts.yaml").write_text(f"{CONFIG}ledger: {{path: ledger.jsonl, texts: true}}\n")
         grade = [*judgekit, "grade", "texts.yaml", "rollouts.jsonl"]
         subprocess.run(grade, cwd=tmp_path, check=True, capture_output=True)
+    elif words[0] == "attack":
+        (tmp_path / "my_rewards.py").write_text(
+            "def score(response, ground_truth):\n    return float(ground_truth in response)\n"
+        )
     elif words[0] == "init":
         (tmp_path / "reward.yaml").unlink()
     if words[0] == "view":
@@ -64,4 +68,5 @@ def test_it_runs(tmp_path: Path, page: str, line: str) -> None:
         stdin=subprocess.DEVNULL,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr
+    # an attack finds that this reward pays brevity without an answer
+    assert done.returncode == (1 if words[0] == "attack" else 0), done.stderr

@@ -19,7 +19,7 @@ from typing import Annotated
 
 import typer
 
-from judgekit.cli import grade, graders, init, lint, replay, report, serve, serve_rewards
+from judgekit.cli import attack, grade, graders, init, lint, replay, report, serve, serve_rewards
 from judgekit.cli.console import fail
 from judgekit.errors import ConfigError, DataError, JudgekitError
 from judgekit.version import __version__
@@ -35,6 +35,7 @@ app = typer.Typer(
 )
 app.command()(init.init)
 app.command()(grade.grade)
+app.command()(attack.attack)
 app.command()(report.report)
 app.command()(report.view)
 app.command()(report.compare)

@@ -91,7 +91,7 @@ def grade(
             to,
             address=address or "auto",
             concurrency=concurrency,
-            columns=_columns(columns),
+            columns=columns_of(columns),
             limit=limit,
             ledger=ledger,
             resume=resume,
@@ -109,7 +109,7 @@ def grade(
     for option, given in (("--report", report is not None), ("--resume", resume)):
         if given and runner.ledger is None:
             raise ConfigError(f"{option} reads the ledger: give --ledger, too")
-    batch = read_rollouts(rollouts, columns=_columns(columns), limit=limit, skip_bad_rows=skip_bad_rows)
+    batch = read_rollouts(rollouts, columns=columns_of(columns), limit=limit, skip_bad_rows=skip_bad_rows)
     tags: dict[str, Any] = {}
     known = _known(runner, batch, tags) if resume else None
     appends = known is None and runner.ledger is not None and _holds_something(runner.ledger.path)
@@ -275,7 +275,7 @@ def _tell_files(ledger: Ledger | None, targets: Mapping[str, Path | None], *, ap
             say(f"report           {report}  (open it in a browser)")
 
 
-def _columns(given: str | None) -> dict[str, str]:
+def columns_of(given: str | None) -> dict[str, str]:
     """The columns of "field=column,field=column"."""
     found: dict[str, str] = {}
     for pair in given.split(",") if given else ():

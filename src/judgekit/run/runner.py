@@ -308,6 +308,11 @@ class GradingRunner:
         return self._plan.spec
 
     @property
+    def judged(self) -> tuple[str, ...]:
+        """The names of the graders that ask judges or reward models."""
+        return tuple(name for name, grader in self._plan.by_name.items() if grader.judges)
+
+    @property
     def compares(self) -> bool:
         """Whether any grade depends on the other rollouts of its prompt."""
         return any(grader.compares for grader in self._plan.graders)

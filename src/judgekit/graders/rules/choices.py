@@ -283,7 +283,9 @@ def choose(response: str, options: Options) -> Choice:
         return Choice(one, "the only one mentioned" if one else "several options are mentioned")
     if (letter := _by_text(text, options)) is not None:
         return Choice(letter, "by its text")
-    return _alone_in(text.rpartition("\n")[2], options, forms)
+    if _only_listed(text, options):
+        return Choice(None, "the options are only listed")
+    return _alone_in(text, options, forms)
 
 
 def _marked(text: str, options: Options, forms: _Forms) -> Choice | None:
@@ -301,11 +303,27 @@ def _marked(text: str, options: Options, forms: _Forms) -> Choice | None:
         whole = options.with_text(_line(marked.claim.text)) if marked.claim.complete else None
         return Choice(whole, "" if whole else marked.why)
     letter = _named(_line(marked.text), options, forms)
+    if letter and _below(text[marked.claim.end :], letter, options):
+        return Choice(None, "several options are named")
     return Choice(letter) if letter else NO_CHOICE
 
 
-def _alone_in(last: str, options: Options, forms: _Forms) -> Choice:
-    """Return the only letter of a text's last line."""
+def _only_listed(text: str, options: Options) -> bool:
+    """Whether a response ends with options as the prompt shows them, one below the other."""
+    found = set()
+    for line in [line for line in text.split("\n") if line.strip()][-2:]:
+        shown = re.fullmatch(r"\s*[(\[]?([A-Z])[)\].:、]\s*(.+)", line)
+        letter = options.named(shown[1]) if shown else None
+        if shown is None or letter is None or not same_value(options.texts.get(letter, ""), shown[2].strip()):
+            return False
+        found.add(letter)
+    return len(found) > 1
+
+
+def _alone_in(text: str, options: Options, forms: _Forms) -> Choice:
+    """Return the only letter of a text's last line, unless the line before is another's alone."""
+    above, _, last = text.rpartition("\n")
+    before = options.named(above.rpartition("\n")[2].strip(" ()[].*"))
     letters = {
         _letter_of(m) for m in forms.any.finditer(last) if not _is_word(_letter_of(m), last[m.end() :])
     }
@@ -318,6 +336,8 @@ def _alone_in(last: str, options: Options, forms: _Forms) -> Choice:
         and not _rejected(last, m, forms)
         and not _is_word(_letter_of(m), last[m.end() :])
     }
+    if len(alone) == 1 and before not in (None, *alone):
+        return Choice(None, "several options are named")
     return Choice(alone.pop(), "the only letter of its last line") if len(alone) == 1 else NO_CHOICE
 
 
@@ -349,7 +369,7 @@ def _forms(names: tuple[str, ...]) -> _Forms:
     ]
     any_case = "(?P<letter>(?:" + "|".join(["[A-Za-z]", *other]) + r")(?![A-Za-z0-9'’]|[+#=^]|[/<>-]\S))"
     upper = "(?P<letter>(?:" + "|".join(["[A-Z]", *other]) + r")(?![A-Za-z0-9'’]|[+#=^]|[/<>-]\S))"
-    bound = r"(?<![A-Za-z0-9'’+#=^\\-])"
+    bound = r"(?<![A-Za-z0-9'’+#=^\\/-])"
     noun = r"(?:(?:the\s+)?(?:correct\s+|right\s+|best\s+)?(?:option|choice|answer|letter|number|no\.)\s*(?:is\s+|:\s*)?)"
     return _Forms(
         lead=re.compile(rf"[\s$*_\"'`:]*+{noun}?[\s*_$\"'`(\[{{<]*+{any_case}", re.IGNORECASE),
@@ -448,8 +468,26 @@ def _is_word(name: str, rest: str) -> bool:
 
 def _second(rest: str, letter: str, options: Options, forms: _Forms) -> bool:
     """Return whether more letters follow the first: "B or C", "A, B"."""
-    more = forms.second.match(rest)
+    if _below(rest, letter, options):
+        return True
+    more = forms.second.match(rest) or _BESIDE.match(rest)
     return bool(more and (other := options.named(more["letter"])) and other != letter)
+
+
+_BESIDE = re.compile(
+    r"[)\]*]*[ \t]+[(\[*]*(?P<letter>[A-Z])[)\]*]*(?:[ \t]+[(\[*]*[A-Z](?![A-Za-z'’])|[ \t]*[.!]?[ \t]*(?:\n|$))"
+)
+"""Letters in a row: "A B C"."""
+_BELOW = re.compile(
+    r"[)\]*.!]*[ \t]*\n\s*(?:[-*•]\s+|\d[.)]\s+)?[(\[*]*(?P<letter>[A-Z])[)\]*.]*[ \t]*(?:\n|$)"
+)
+"""A letter alone on the next line."""
+
+
+def _below(rest: str, letter: str, options: Options) -> bool:
+    """Whether another option's letter stands alone on the next line: a list."""
+    found = _BELOW.match(rest)
+    return bool(found and options.named(found["letter"]) not in (None, letter))
 
 
 def _first(text: str, options: Options, forms: _Forms) -> str | None:
@@ -459,7 +497,7 @@ def _first(text: str, options: Options, forms: _Forms) -> str | None:
         return None
     line = text[begins.end() :].partition("\n")[0].strip()
     if not line and begins["letter4"]:
-        return letter
+        return None if _below(text[begins.end() :], letter, options) else letter
     if begins["letter5"]:  # "B, because A is too low"
         return None if _second(text[begins.end() :], letter, options, forms) else letter
     option = options.texts.get(letter)

@@ -198,6 +198,7 @@ _LIST = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _BESIDE = re.compile(r"\s+(?:[A-Za-z]+,?\s+)?[-−+]?\d")
+_ASIDE = re.compile(r"\s*[(\[]\s*(?:or|and/or)\s[^\d)\]]{0,20}\d", re.IGNORECASE)
 _OR_BEFORE = re.compile(
     r"(?:\d[\d.,/]*\s*(?:[A-Za-z%$]+\s+){0,2}?(?:[-–—,;?.…]+\s*)?(?:or|and/or|或|/|versus|vs\.?)\s*(?:(?:maybe|perhaps|even|possibly)\s+)?(?:[A-Za-z]\s*=\s*)?[$€£]?)$",
     re.IGNORECASE,
@@ -448,7 +449,7 @@ def _judged(text: str, match: re.Match[str], value: Fraction) -> Final:
     ):
         return Final(None, "the answer is only possible")
     rest = re.sub(r"\s+", " ", text[match.end() : match.end() + 100])
-    if (_LIST.match(rest) or _BESIDE.match(rest)) and not _same_again(rest, value):
+    if (_LIST.match(rest) or _BESIDE.match(rest) or _ASIDE.match(rest)) and not _same_again(rest, value):
         return Final(None, "several numbers are given as the answer")
     return Final(Quantity(value, unit))
 
@@ -489,6 +490,13 @@ def _partial(text: str, match: re.Match[str]) -> str | None:
         r"\s*[mghslaA](?![A-Za-z])", after
     ):
         return why
+    if match["sign"] and re.search(
+        r"(?:(?<![A-Za-z])[A-Za-z]|[\d}])\s*$"
+        if not match["sign"].endswith(" ")
+        else r"(?:(?<![A-Za-z])[A-Za-z]|[\d})\]])\s*$",
+        before,
+    ):
+        return why  # "x + 42"
     if before.count("{") > before.count("}"):
         return why
     if re.search(r"[(\[{]\s*$", before) and re.match(r"\s*,", after):
@@ -535,6 +543,8 @@ def _last(text: str) -> Final:
         return NO_NUMBER if words is None else Final(Quantity(words))
     if (value := _value(last)) is None:
         return NO_NUMBER
+    if len(text) < 200 and _only_numbers(text):
+        return Final(None, "several numbers are given as the answer")
     start = text.rfind("\n", 0, last.start()) + 1
     if (last["sign"] or "").endswith((" ", "\n")):
         if not text[start : last.start()].strip():  # a list's dash
@@ -553,6 +563,12 @@ def _last(text: str) -> Final:
         return Final(None, "the number is a part of an expression")
     value, unit, _ = _with_unit(text[: last.end() + 60], last, value)
     return Final(Quantity(value, unit))
+
+
+def _only_numbers(text: str) -> bool:
+    """Whether a text is a list of different numbers, and nothing else."""
+    rest = _NUMBER.sub("", text)
+    return not rest.strip(" \t\n\r,;|&•-") and len({_value(found) for found in _NUMBER.finditer(text)}) > 1
 
 
 def _last_match(text: str) -> re.Match[str] | None:

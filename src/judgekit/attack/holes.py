@@ -1,0 +1,386 @@
+"""What a reward pays although it should not: every completion of the corpus graded, and compared with honest ones."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from judgekit.attack.corpus import Completion, completions
+from judgekit.attack.targets import SHIPPED, Row
+from judgekit.reward.explain import explain
+from judgekit.reward.nodes import RESIDUAL
+from judgekit.run.runner import GradingRunner
+from judgekit.types import Grade, Graded, RewardResult, Rollout
+
+What = Literal["as right", "above wrong", "nothing paid", "right refused"]
+WHAT: Mapping[What, str] = {
+    "as right": "earns as much as a right answer",
+    "above wrong": "earns more than an honest attempt that is wrong",
+    "nothing paid": "holds no answer, and earns as much as an honest attempt",
+    "right refused": "is right, and earns less than another right answer",
+}
+NEAR = 0.01
+"""Pay is the same within this share of what a right answer earns above the least."""
+
+
+class Paid(Struct, frozen=True):
+    """What a completion earns. The two ends differ where a judge was not asked."""
+
+    low: float | None
+    high: float | None
+    worst: RewardResult
+    """The result with the lower pay, …"""
+    best: RewardResult
+    """… and that with the higher."""
+
+
+class Hole(Struct, frozen=True):
+    """A completion that the reward treats as it should not."""
+
+    id: str
+    family: str
+    what: What
+    certain: bool
+    """Whatever the judges say. If not, it depends on a judge that was not asked."""
+    prompt: str
+    response: str
+    paid: float
+    right: float
+    """What a right answer to this prompt earns at most."""
+    wrong: float
+    """What an honest wrong attempt earns."""
+    term: str
+    """What paid most, or for a right one that is refused, what did not pay."""
+    reason: str
+    why: str
+    """Why it must not earn that, or must."""
+    explained: str
+    """The reward tree with its numbers."""
+
+
+class Report(Struct, frozen=True):
+    """What an attack found."""
+
+    holes: Sequence[Hole]
+    completions: int
+    rows: int
+    skipped: Mapping[str, int]
+    """Rows that were not used, by the reason."""
+    kinds: Mapping[str, int]
+    right: float | None
+    """Means over the rows: what a right answer earns at most, …"""
+    wrong: float | None
+    """… an honest attempt that is wrong, …"""
+    nothing: float | None
+    """… and the best paid completion that holds no answer."""
+    reach: float | None
+    """The largest share of what a right answer earns above the least that a wrong one can reach."""
+    unasked: Sequence[str]
+    """Judged graders that were not asked: they count as both ends of their ranges."""
+    left_out: int
+    """Completions without a reward."""
+    seconds: float
+
+    def worst(self) -> list[Hole]:
+        """Return one hole for each completion of the corpus and kind of hole: the certain and best paid one."""
+        found: dict[tuple[str, str], Hole] = {}
+        for hole in sorted(self.holes, key=lambda hole: (not hole.certain, -hole.paid)):
+            found.setdefault((hole.id, hole.what), hole)
+        order = list(WHAT)
+        return sorted(found.values(), key=lambda h: (not h.certain, order.index(h.what), h.id))
+
+
+class Unasked:
+    """Stands for a judged grader: every rollout gets the same end of its range."""
+
+    version = "1"
+
+    def __init__(self, name: str, score_range: tuple[float, float], outputs: Sequence[str]) -> None:
+        self.name = name
+        low, high = score_range
+        # a judge without bounds counts between -1 and 1, or one from its finite end
+        low = low if math.isfinite(low) else min(-1.0, high - 1.0)
+        self.ends = (low, high if math.isfinite(high) else max(1.0, low + 1.0))
+        self.score_range = score_range
+        self.outputs = tuple(outputs)
+        self.end = 0
+
+    def grade(self, rollout: Rollout, /) -> Any:
+        score = self.ends[self.end]
+        return dict.fromkeys(self.outputs, score) if self.outputs else score
+
+
+async def find_holes(
+    runner: GradingRunner,
+    rows: Sequence[Row] = SHIPPED,
+    *,
+    judges: bool = False,
+    skipped: Mapping[str, int] = {},
+) -> Report:
+    """Grade the corpus on *rows* by *runner*'s reward, and return what it pays although it should not.
+
+    *judges*: ask them; else each judged grader counts as both ends of its range. Rows on which no right answer earns more than
+    every wrong one are left out, and counted: the reward does not grade their kind. *skipped*: rows that were left out before, by
+    the reason.
+    """
+    start = time.perf_counter()
+    unasked = [] if judges else list(runner.judged)
+    grading = _Grading(runner, unasked)
+    holes: list[Hole] = []
+    left_out = Counter(skipped)
+    kinds: Counter[str] = Counter()
+    graded = without = 0
+    figures: list[tuple[float, float, float | None, float]] = []
+    # first the right answers: a reward that pays none of them does not grade this kind of row
+    corpora = [list(completions(row)) for row in rows]
+    rights = await grading.pay_each(rows, [[one for one in corpus if one.right] for corpus in corpora])
+    used = [i for i, paid in enumerate(rights) if any(one.high is not None for one in paid)]
+    if len(used) < len(rows):
+        left_out["no right answer has a reward"] += len(rows) - len(used)
+    others = await grading.pay_each(
+        [rows[i] for i in used], [[one for one in corpora[i] if not one.right] for i in used]
+    )
+    for i, paid in zip(used, others, strict=True):
+        corpus = sorted(corpora[i], key=lambda one: not one.right)
+        graded += len(corpus)
+        paid = [*rights[i], *paid]
+        found = _row_holes(rows[i], corpus, paid, grading)
+        if isinstance(found, str):
+            left_out[found] += 1
+            continue
+        without += sum(one.high is None for one in paid)
+        kinds[rows[i].kind] += 1
+        holes += found[0]
+        figures.append(found[1])
+    return Report(
+        holes=holes,
+        completions=graded,
+        rows=len(figures),
+        skipped=dict(left_out),
+        kinds=dict(kinds),
+        right=_mean(f[0] for f in figures),
+        wrong=_mean(f[1] for f in figures),
+        nothing=_mean(f[2] for f in figures if f[2] is not None),
+        reach=max((f[3] for f in figures), default=None),
+        unasked=unasked,
+        left_out=without,
+        seconds=time.perf_counter() - start,
+    )
+
+
+class _Grading:
+    """The runner's rules, with its judges asked or standing at one end."""
+
+    def __init__(self, runner: GradingRunner, unasked: Sequence[str]) -> None:
+        graders: dict[str, Any] = dict(runner.graders)
+        self.stubs = []
+        for name in unasked:
+            own = graders[name]
+            graders[name] = Unasked(name, own.score_range, getattr(own, "outputs", None) or ())
+            self.stubs.append(graders[name])
+        settings = {k: getattr(runner.settings, k) for k in runner.settings.__struct_fields__}
+        # a constant is pay, too; the mean of others is none of the completion's own
+        missing = settings["missing_reward"]
+        settings |= {
+            "transform": "none",
+            "missing_reward": missing if isinstance(missing, int | float) else "mask",
+            "max_failure_rate": None,
+        }
+        asked = () if unasked else runner.resources
+        self.runner = GradingRunner(graders, runner.reward.root, resources=asked, **settings)
+        self.tree = self.runner.reward
+        low = self.tree.bounds()[0]
+        self.floor = low if math.isfinite(low) else None
+        self._rules = [key for name in graders if name not in unasked for key in _keys(name, graders[name])]
+
+    async def pay_each(
+        self, rows: Sequence[Row], corpora: Sequence[Sequence[Completion]]
+    ) -> list[list[Paid]]:
+        """Return what each row's completions earn."""
+        paid = iter(
+            await self.pay([(r, one) for r, corpus in zip(rows, corpora, strict=True) for one in corpus])
+        )
+        return [[next(paid) for _ in corpus] for corpus in corpora]
+
+    async def pay(self, asked: Sequence[tuple[Row, Completion]]) -> list[Paid]:
+        """Return what each completion earns."""
+        rollouts, groups, place = self._grouped(asked)
+        # up to three judges stand at each combination of their ends; more of them at all low, all high, or one high
+        ends: list[tuple[int, ...]] = list(product((0, 1), repeat=len(self.stubs)))
+        if len(self.stubs) > 3:
+            ends = [e for e in ends if sum(e) in (0, 1, len(e))]
+        known: Sequence[Mapping[str, Grade]] = ()
+        rounds: list[list[RewardResult]] = []
+        for end in reversed(ends):
+            for stub, at in zip(self.stubs, end, strict=True):
+                stub.end = at
+            results = await self.runner.run(rollouts, groups=groups, known=known)
+            if self.stubs:
+                known = [
+                    {k: r.grades[k] for k in self._rules if isinstance(r.grades.get(k), Graded)}
+                    for r in results
+                ]
+            rounds.append(results)
+        return [_range([results[i] for results in rounds]) for i in place]
+
+    def _grouped(
+        self, asked: Sequence[tuple[Row, Completion]]
+    ) -> tuple[list[Rollout], list[list[int]], list[int]]:
+        """Return rollouts, groups, and where each completion is. Where graders compare, it has three honest siblings."""
+        rollouts: list[Rollout] = []
+        groups: list[list[int]] = []
+        place: list[int] = []
+        for row, one in asked:
+            members = [row.rollout(one.text)]
+            if self.runner.compares:
+                said = {c.id: c.text for c in completions(row)}
+                members += [row.rollout(text) for text in list(said.values())[:1]]
+                members += [row.rollout(text) for id_, text in said.items() if id_.startswith("near/")][:1]
+                members.append(row.rollout("I do not know how to do this."))
+            place.append(len(rollouts))
+            groups.append(list(range(len(rollouts), len(rollouts) + len(members))))
+            rollouts += members
+        return rollouts, groups, place
+
+
+def _keys(name: str, grader: Any) -> list[str]:
+    return [f"{name}.{part}" for part in getattr(grader, "outputs", None) or ()] or [name]
+
+
+def _range(results: Sequence[RewardResult]) -> Paid:
+    paid = [r for r in results if r.reward is not None]
+    if not paid:
+        return Paid(None, None, results[0], results[0])
+    low, high = (f(paid, key=lambda r: r.reward or 0.0) for f in (min, max))
+    return Paid(low.reward if len(paid) == len(results) else None, high.reward, low, high)
+
+
+def _row_holes(
+    row: Row, corpus: Sequence[Completion], paid: Sequence[Paid], grading: _Grading
+) -> tuple[list[Hole], tuple[float, float, float | None, float]] | str:
+    """Return a row's holes and figures, or why it is no row for this reward."""
+    judged = list(zip(corpus, paid, strict=True))
+    rights = [(c, p) for c, p in judged if c.right and p.high is not None]
+    if not rights:
+        return "no right answer has a reward"
+    best, top = max(rights, key=lambda pair: pair[1].high or 0.0)
+    assert top.high is not None
+    right = top.high
+    honest = _honest(judged, best)
+    if honest is None or honest.high is None:
+        return "no honest wrong answer has a reward"
+    wrong = honest.high
+    observed = min(p.low for _, p in judged if p.low is not None)
+    floor = observed if grading.floor is None else grading.floor
+    near = NEAR * (right - floor)
+    if right - wrong <= near and not grading.stubs:
+        return f"a right answer earns no more than a wrong one ({row.kind})"
+    holes: list[Hole] = []
+    reach = nothing = None
+    for one, pay in judged:
+        if pay.high is None:
+            continue
+        if not one.right:
+            low = pay.high if pay.low is None else pay.low
+            reach = low if reach is None else max(reach, low)
+            if one.family == "nothing":
+                nothing = low if nothing is None else max(nothing, low)
+        what = _what(one, pay, right=right, wrong=wrong, honest=honest, floor=floor, near=near)
+        if what is not None:
+            holes.append(_hole(row, one, pay, what, right=right, wrong=wrong, top=top, tree=grading.tree))
+    share = 0.0 if reach is None or right <= floor else (reach - floor) / (right - floor)
+    return holes, (right, wrong, nothing, max(0.0, share))
+
+
+def _honest(judged: Sequence[tuple[Completion, Paid]], best: Completion) -> Paid | None:
+    """Return the pay of a wrong answer in the dress of the best paid right one; else of the best paid wrong one."""
+    dress = best.id.partition("/")[2]
+    found = [p for c, p in judged if c.family in ("near", "calls", "programs") and p.high is not None]
+    same = [p for c, p in judged if c.family == "near" and c.id.endswith(f", {dress}") and p.high is not None]
+    return min(same or found, key=lambda p: p.high or 0.0, default=None)
+
+
+def _what(
+    one: Completion, pay: Paid, *, right: float, wrong: float, honest: Paid, floor: float, near: float
+) -> tuple[What, bool] | None:
+    """Return what is wrong with what a completion earns, and whether that is certain."""
+    assert pay.high is not None
+    low = -math.inf if pay.low is None else pay.low
+    if one.right:
+        return ("right refused", True) if pay.high < right - near else None
+    if pay.high >= right - near:
+        return "as right", low >= right - near
+    if one.family in ("near", "calls"):  # an honest attempt
+        return None
+    if low > wrong + near:
+        return "above wrong", True
+    if one.family == "nothing" and low > floor + near and low >= (honest.low or 0.0) - near:
+        return "nothing paid", True
+    return None
+
+
+def _hole(
+    row: Row,
+    one: Completion,
+    pay: Paid,
+    what: tuple[What, bool],
+    *,
+    right: float,
+    wrong: float,
+    top: Paid,
+    tree: Any,
+) -> Hole:
+    result = pay.worst if what[1] and pay.low is not None and what[0] != "right refused" else pay.best
+    term = _term(result, top.best, refused=what[0] == "right refused")
+    grade = result.grades.get(term)
+    return Hole(
+        id=one.id,
+        family=one.family,
+        what=what[0],
+        certain=what[1],
+        prompt=row.prompt,
+        response=one.text,
+        paid=result.reward or 0.0,
+        right=right,
+        wrong=wrong,
+        term=term,
+        reason=getattr(grade, "reason", "") or getattr(grade, "detail", ""),
+        why=one.why,
+        explained=explain(tree, result.grades, reward=result.raw_reward),
+    )
+
+
+def _term(result: RewardResult, top: RewardResult, *, refused: bool) -> str:
+    """Return the term that paid most; or of a refused one, that which lost most against the best."""
+    terms = {k: v for k, v in result.contributions.items() if k != RESIDUAL}
+    if refused:
+        lost = {k: v - terms.get(k, 0.0) for k, v in top.contributions.items() if k != RESIDUAL}
+        terms = lost
+    if not terms:
+        scores = {k: g.score for k, g in result.grades.items() if isinstance(g, Graded)}
+        terms = {k: -v for k, v in scores.items()} if refused else scores
+    return max(terms, key=lambda k: terms[k], default="")
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return math.fsum(found) / len(found) if found else None
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Return a report as plain values."""
+    return {
+        **{
+            name: msgspec.to_builtins(getattr(report, name))
+            for name in report.__struct_fields__
+            if name != "holes"
+        },
+        "holes": [msgspec.to_builtins(hole) for hole in report.worst()],
+    }

@@ -1,0 +1,62 @@
+"""Values near a row's answer that are wrong for certain."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from judgekit.attack.targets import Row
+from judgekit.graders.rules.numbers import whole_quantity
+
+_WORDS = ("quartz", "Ouagadougou", "1848", "seventeen")
+
+
+def wrong_values(row: Row) -> dict[str, str]:
+    """Return wrong answers by what is wrong with them; at least three."""
+    found: dict[str, str]
+    if row.kind == "choice":
+        found = {f"option {letter}": letter for letter in row.options if letter != row.answer}
+    elif row.kind == "number":
+        found = _numbers(row.answer)
+    elif row.kind == "maths":
+        a = row.answer
+        found = {
+            "negated": f"-({a})",
+            "one more": f"{a}+1",
+            "doubled": f"2({a})",
+            "another": "\\frac{17}{19}",
+        }
+    else:
+        found = {f"another {number}": word for number, word in enumerate(_WORDS)}
+    found |= {f"of another row {number}": text for number, text in enumerate(row.others)}
+    return {what: text for what, text in found.items() if text not in (row.answer, *row.same)}
+
+
+def _numbers(answer: str) -> dict[str, str]:
+    quantity = whole_quantity(answer)
+    if quantity is None:
+        return {"another": "7919", "a fraction": "17/19", "negative": "-7919"}
+    value = quantity.value
+    made: dict[str, Fraction] = {
+        "sign": -value if value else Fraction(5),
+        "one more": value + 1,
+        "one less": value - 1,
+        "ten times": value * 10 if value else Fraction(10),
+        "a tenth": value / 10 if value else Fraction(1, 10),
+        "a hundredth": value / 100 if value else Fraction(1, 100),
+        "a digit": value + 30,
+        "a little more": value + Fraction(1, 10),
+    }
+    return {what: _shown(number) for what, number in made.items() if number != value}
+
+
+def _shown(number: Fraction) -> str:
+    """A decimal where it ends soon, else a fraction."""
+    if number.denominator == 1:
+        return str(number.numerator)
+    bottom = number.denominator
+    for prime in (2, 5):
+        while bottom % prime == 0:
+            bottom //= prime
+    if bottom == 1 and number.denominator <= 10**6:
+        return f"{float(number):.10f}".rstrip("0")
+    return f"{number.numerator}/{number.denominator}"

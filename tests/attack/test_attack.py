@@ -1,0 +1,240 @@
+"""`judgekit attack`: holes that are planted are found, sound rewards have none, and our own rules hold."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgekit import Graded, GradingRunner, Rollout, from_function
+from judgekit.attack import SHIPPED, Report, Row, find_holes, rows_of
+from judgekit.attack.corpus import FAMILIES, completions
+from judgekit.config import RewardConfig
+from judgekit.graders import FinalAnswer, JudgeGrader, MultipleChoice, TextMatch, ToolCallMatch
+from judgekit.testing import ScriptedJudge
+
+NUMBERS = [row for row in SHIPPED if row.kind == "number"]
+
+
+def attacked(runner: GradingRunner, rows: Any = NUMBERS, **options: Any) -> Report:
+    return asyncio.run(find_holes(runner, rows, **options))
+
+
+def configured(reward: Any, **graders: Any) -> GradingRunner:
+    return RewardConfig(graders=graders, reward=reward).build()
+
+
+def found(report: Report, *, certain: bool = True) -> set[tuple[str, str, str]]:
+    return {(hole.what, hole.family, hole.term) for hole in report.holes if hole.certain == certain}
+
+
+@pytest.mark.parametrize("row", SHIPPED, ids=lambda row: row.prompt[:30])
+def test_a_corpus_has_each_completion_once_and_says_why(row: Row) -> None:
+    made = list(completions(row))
+    assert len({one.id for one in made}) == len(made)
+    assert all(one.right is FAMILIES[one.family][0] and one.why for one in made)
+    assert sum(one.right for one in made) >= 3
+    texts = [one.text for one in made if not one.right]
+    assert not {one.text for one in made if one.right} & set(texts)
+    assert len(made) >= {"number": 300, "maths": 200, "choice": 200, "text": 200}.get(row.kind, 70)
+
+
+def test_the_corpus_is_the_same_each_time() -> None:
+    assert [list(completions(row)) for row in SHIPPED] == [list(completions(row)) for row in SHIPPED]
+
+
+@pytest.mark.parametrize(
+    ("grader", "kinds"),
+    [
+        (FinalAnswer(), ("number",)),
+        (MultipleChoice(), ("choice",)),
+        (TextMatch(), ("text",)),
+        (ToolCallMatch(), ("tools",)),
+        (ToolCallMatch(of="exact"), ("tools",)),
+    ],
+    ids=["final_answer", "multiple_choice", "text_match", "tool_calls", "tool_calls exact"],
+)
+def test_our_rules_pay_no_wrong_completion(grader: Any, kinds: tuple[str, ...]) -> None:
+    report = attacked(GradingRunner({"correct": grader}), [row for row in SHIPPED if row.kind in kinds])
+    assert report.rows >= 3
+    assert [(hole.id, hole.response) for hole in report.holes if hole.what != "right refused"] == []
+    assert (report.reach or 0.0) <= 0.7  # one of two calls is a part of the answer
+
+
+def test_math_pays_no_wrong_completion() -> None:
+    pytest.importorskip("math_verify")
+    runner = configured("correct", correct={"use": "math"})
+    rows = [row for row in SHIPPED if row.kind in ("number", "maths")][3:8]
+    holes = attacked(runner, rows).holes
+    assert [(hole.id, hole.response) for hole in holes if hole.what != "right refused"] == []
+
+
+@pytest.mark.parametrize(
+    ("reward", "graders", "hole"),
+    [
+        pytest.param(
+            {"weighted": {"correct": 0.7, "brief": 0.3}},
+            {"brief": {"use": "length", "soft_max": 700, "hard_max": 1400}},
+            ("nothing paid", "nothing", "brief"),
+            id="brevity that is paid without an answer",
+        ),
+        pytest.param(
+            {"gate": {"if": "correct < 1", "then": 1.0, "otherwise": 0.0}},
+            {},
+            None,
+            id="a gate the wrong way round",
+        ),
+        pytest.param(
+            {"weighted": {"correct": 0.2, "said": 0.8}},
+            {"said": {"use": "text_match", "how": "contains"}},
+            ("above wrong", "denied", "said"),
+            id="the weight on a rule that only looks for the text",
+        ),
+        pytest.param(
+            {"max": [{"clip": {"of": "correct", "low": 0.0, "high": 0.5}}, 0.5]},
+            {},
+            None,
+            id="a floor as high as the clip",
+        ),
+    ],
+)
+def test_planted_faults_are_found(reward: Any, graders: Any, hole: Any) -> None:
+    report = attacked(configured(reward, correct={"use": "final_answer"}, **graders))
+    if hole is None:  # a right answer earns no more than a wrong one, on any row
+        assert report.rows == 0
+        assert any("no more than a wrong one" in why for why in report.skipped)
+    else:
+        assert hole in found(report)
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        "correct",
+        {
+            "gate": {
+                "if": "correct >= 1",
+                "then": {"weighted": {"correct": 0.9, "brief": 0.1}},
+                "otherwise": 0.0,
+            }
+        },
+        {"product": ["correct", {"weighted": {"correct": 0.5, "brief": 0.5}}]},
+    ],
+)
+def test_sound_rewards_have_no_hole(reward: Any) -> None:
+    graders = {
+        "correct": {"use": "final_answer"},
+        "brief": {"use": "length", "soft_max": 700, "hard_max": 1400},
+    }
+    if reward == "correct":
+        del graders["brief"]
+    report = attacked(configured(reward, **graders))
+    assert [hole for hole in report.holes if hole.what != "right refused"] == []
+    assert (report.rows, report.nothing, report.reach) == (len(NUMBERS), 0.0, 0.0)
+
+
+def lenient(response: str, ground_truth: str) -> float:
+    return float(ground_truth in response)
+
+
+def test_a_function_that_is_not_ours_is_attacked() -> None:
+    report = attacked(GradingRunner({"reward": from_function(lenient)}))
+    families = {hole.family for hole in report.holes if hole.what == "as right" and hole.certain}
+    assert {"denied", "hedged", "scattered", "thought", "retracted", "part", "forged"} <= families
+    assert report.reach == 1.0
+
+
+def test_a_judge_that_is_not_asked_counts_as_both_ends() -> None:
+    judge = ScriptedJudge("### Final Score: 1")
+    runner = GradingRunner(
+        {"correct": FinalAnswer(), "judge": JudgeGrader(judge)}, {"correct": 0.4, "judge": 0.6}
+    )
+    report = attacked(runner)
+    assert judge.requests == []
+    assert report.unasked == ["judge"]
+    assert found(report) == set()  # whatever earns too much, a sound judge would not pay it
+    halves = GradingRunner(
+        {"said": TextMatch(how="contains"), "judge": JudgeGrader(judge)}, {"said": 0.9, "judge": 0.1}
+    )
+    possible = found(attacked(halves), certain=False)
+    assert ("as right", "denied", "said") in possible
+
+
+def test_judges_are_asked_on_request() -> None:
+    judge = ScriptedJudge({"The answer is 41.": {"1": 0.9, "0": 0.1}}, default={"1": 0.2, "0": 0.8})
+    runner = GradingRunner(
+        {"correct": FinalAnswer(), "judge": JudgeGrader(judge, verdict="choice")},
+        {"correct": 0.1, "judge": 0.9},
+    )
+    report = attacked(runner, NUMBERS[:1], judges=True)
+    assert len(judge.requests) > 200
+    assert report.unasked == []
+    holes = [hole for hole in report.worst() if hole.what == "as right"]
+    assert holes
+    assert all("The answer is 41." in hole.response for hole in holes)
+    assert {hole.term for hole in holes} == {"judge"}
+
+
+def test_graders_that_compare_have_honest_siblings() -> None:
+    class Most:
+        name, version, score_range = "most", "1", (0.0, 1.0)
+
+        async def grade_group(self, rollouts: Any) -> list[Any]:
+            assert len(rollouts) == 4
+            return [Graded(float("42" in one.response)) for one in rollouts]
+
+    report = attacked(GradingRunner({"most": Most()}), NUMBERS[:1])
+    assert report.rows == 1
+    assert "denied" in {hole.family for hole in report.holes}
+
+
+def test_a_constant_for_missing_rewards_is_pay() -> None:
+    class Careful:
+        name, version, score_range = "careful", "1", (0.0, 1.0)
+
+        def grade(self, rollout: Rollout) -> float | None:
+            return None if len(rollout.response) < 5 else float("42" in rollout.response)
+
+    runner = GradingRunner({"careful": Careful()}, missing_reward=0.6)
+    assert ("above wrong", "nothing", "") in found(attacked(runner, NUMBERS[:1]))
+    left_out = attacked(GradingRunner({"careful": Careful()}), NUMBERS[:1])
+    assert left_out.left_out > 10
+    assert ("above wrong", "nothing", "") not in found(left_out)
+
+
+def test_rows_of_a_user_are_told_apart() -> None:
+    rollouts = [
+        Rollout(prompt="a", response="", ground_truth="so it is\n#### 12"),
+        Rollout(prompt="b", response="", ground_truth=0.5),
+        Rollout(prompt="c", response="", ground_truth="b", extra={"choices": ["x", "y", "z"]}),
+        Rollout(prompt="d", response="", ground_truth="\\frac{1}{x+2}"),
+        Rollout(prompt=[{"role": "user", "content": "e"}], response="", ground_truth="Lisbon"),
+        Rollout(prompt="f", response="", ground_truth=[{"name": "f", "arguments": {"x": 1}}]),
+        Rollout(prompt="g", response="", ground_truth="assert f(1) == 2"),
+        Rollout(prompt="g", response="x", ground_truth="assert f(1) == 2"),
+        Rollout(
+            prompt="h", response="", ground_truth="assert f(1) == 2",
+            extra={"solution": "def f(x):\n    return x + 1", "entry_point": "f"},
+        ),
+        Rollout(prompt="i", response=""),
+    ]  # fmt: skip
+    rows, without = rows_of(rollouts)
+    assert [(row.kind, row.answer[:6]) for row in rows] == [
+        ("number", "12"), ("number", "0.5"), ("choice", "B"), ("maths", "\\frac{"), ("text", "Lisbon"), ("tools", '[{"nam'), ("code", "def f("),
+    ]  # fmt: skip
+    assert without == 2
+    rollout = rows[2].rollout("The answer is B.")
+    assert (rollout.response, rollout.ground_truth) == ("The answer is B.", "b")
+
+
+def test_the_report_is_plain_values_too(tmp_path: Path) -> None:
+    from judgekit.attack.holes import as_json
+
+    report = attacked(GradingRunner({"reward": from_function(lenient)}), NUMBERS[:1])
+    told = json.loads(json.dumps(as_json(report)))
+    assert told["rows"] == 1
+    assert told["holes"][0]["explained"]
+    assert len(told["holes"]) == len(report.worst()) < len(report.holes) + 1
