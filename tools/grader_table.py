@@ -52,19 +52,32 @@ JUDGED: dict[str, Any] = {
 
 HEAD = """# Graders
 
-Generated from the code by `tools/grader_table.py`; a test keeps it up to date. What counts as a response's answer, and where a
-verdict departs from a library's: [Answers](answers.md).
+*Name* goes after `use:` in reward.yaml. A grader abstains where something that it reads is missing, and fails where it errors on a
+rollout. Neither is a score. What counts as a response's answer, and where a verdict departs from a library's: [Answers](answers.md).
+Rewards for whole tasks: [Recipes](recipes.md).
 
-*Name* goes after `use:` in reward.yaml, *class* is imported from `judgekit.graders`; its parameters are
-below. A grader abstains when an input is missing (see the column); it fails when it errors on a rollout. An
-abstention is no score, and neither is a failure. A *range* in brackets depends on the parameters; the table shows the default's.
+## By task
 
-Costs are the wall time of one call in µs, the best of many, for responses of about 100, 1,000 and 10,000 tokens (four
-characters each), on {machine}; group rules are per member of a group of eight. Rules run on the event loop, except
-those marked ᵖ, which run in a worker process (the round trip is included), and ᵗ, which run in a thread. *Loop up to* is
-the number of characters up to which a rule runs on the loop; longer rollouts go to a worker process, so that none of
-them blocks the loop. Measured by `make bench-graders`.
+| for | take |
+|---|---|
 """
+TASKS: dict[str, str] = {
+    "maths": "math final_answer boxed",
+    "short answers": "text_match multiple_choice token_f1 edit_similarity",
+    "translation, summaries, with a reference": "chrf bleu gleu meteor rouge overlap",
+    "programs and queries": "code code_block sql",
+    "JSON": "json json_match",
+    "instructions that can be checked": "instructions regex tags script",
+    "tools: what was called": "tool_calls tool_format step_sequence",
+    "tools: how well the work went": "tool_efficiency step_efficiency action_loop information_gain",
+    "length": "length soft_overlong cosine_length shortest_correct",
+    "repetition and variety": "repetition compression diversity",
+    "no reference, a vote of the group": "majority",
+    "open-ended answers": "judge rubric reward_model panel",
+    "open-ended answers, against each other": "pairwise listwise",
+    "graders on another machine": "service service_group",
+}
+"""What graders are for; each is in one line."""
 
 
 def number(value: float) -> str:
@@ -83,45 +96,63 @@ def source(cls: type) -> str:
     return " ".join(found[1].split()).rstrip(".") if found else "judgekit's own"
 
 
-def row(name: str, costs: dict[str, Any]) -> str:
+def class_of(name: str) -> type:
     module, _, attribute = GRADERS[name].partition(":")
-    cls = getattr(importlib.import_module(module), attribute)
+    cls: type = getattr(importlib.import_module(module), attribute)
+    return cls
+
+
+def by_task() -> str:
+    """The table of tasks. Ends where a grader is in none of them, or in two."""
+    named = [name for names in TASKS.values() for name in names.split()]
+    if wrong := {*named} ^ {*GRADERS} or {name for name in named if named.count(name) > 1}:
+        raise SystemExit(f"TASKS names each grader once, but for {', '.join(sorted(wrong))}")
+    lines = (
+        f"| {task} | {', '.join(f'[`{name}`](#{name})' for name in names.split())} |"
+        for task, names in TASKS.items()
+    )
+    return "\n".join(lines) + "\n"
+
+
+def row(name: str) -> str:
+    cls = class_of(name)
     made = ({**RULES, **GROUP_RULES, **JUDGED})[name]()
     low, high = made.score_range
     bounds = f"{number(low)} … {number(high)}"
     if not hasattr(cls, "score_range"):
         bounds = f"[{bounds}]"
-    measured = costs.get(name)
-    mark = {"process": "ᵖ", "thread": "ᵗ"}.get(getattr(made, "where", "inline"), "")
-    cost = (
-        " / ".join(f"{measured[size]:,}" for size in SIZES) + mark
-        if measured
-        else "—"
-        if name not in JUDGED
-        else "a judge's call"
-    )
-    limit = getattr(made, "inline_limit", None)
-    inline = f"{limit:,}" if limit and not mark else "—"
     for wanted in ("inputs", "abstains"):
         if not hasattr(cls, wanted):
-            raise SystemExit(f"{attribute} has no attribute {wanted!r}: add it to the class")
-    reads = ", ".join(cls.inputs)
-    cells = [f"`{name}`", f"`{attribute}`", bounds, reads, cls.abstains, cost, inline, source(cls)]
+            raise SystemExit(f"{cls.__name__} has no attribute {wanted!r}: add it to the class")
+    reads = ", ".join(cls.inputs)  # type: ignore[attr-defined]
+    cells = [f"[`{name}`](#{name})", bounds, reads, cls.abstains]  # type: ignore[attr-defined]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def about(name: str, costs: dict[str, Any]) -> str:
+    """A grader's class, costs and source, in a line."""
+    made = ({**RULES, **GROUP_RULES, **JUDGED})[name]()
+    parts = [f"Class `{class_of(name).__name__}`."]
+    where = getattr(made, "where", "inline")
+    if measured := costs.get(name):
+        place = {"process": ", in a worker process", "thread": ", in a thread"}.get(where, "")
+        parts.append(f"{' / '.join(f'{measured[size]:,}' for size in SIZES)} µs{place}.")
+    if (limit := getattr(made, "inline_limit", None)) and where == "inline":
+        parts.append(f"On the loop up to {limit:,} characters.")
+    return " ".join([*parts, f"Source: {source(class_of(name))}."])
 
 
 def page() -> str:
     kept = json.loads(COSTS.read_text())
-    parts = [HEAD.format(machine=kept["machine"])]
+    parts = [HEAD, by_task()]
     for title, names in (
         ("Rules over one rollout", RULES),
         ("Rules over a group", GROUP_RULES),
         ("Judged", JUDGED),
     ):
         parts.append(
-            f"\n## {title}\n\n| name | class | range | reads | abstains when | cost in µs | loop up to | source |\n"
-            "|---|---|---|---|---|---|---|---|\n"
-            + "\n".join(row(name, kept["us"]) for name in sorted(names))
+            f"\n## {title}\n\n| name | scores | reads | abstains when |\n|---|---|---|---|\n"
+            + "\n".join(row(name) for name in sorted(names))
             + "\n"
         )
     left_out = set(GRADERS) - {*RULES, *GROUP_RULES, *JUDGED}
@@ -129,26 +160,33 @@ def page() -> str:
         raise SystemExit(
             f"no example of {', '.join(sorted(left_out))}: add one in benchmarks/rule_graders.py"
         )
-    return "".join([*parts, PARAMETERS, *(section(name) for name in sorted(GRADERS))])
+    each = (section(name, kept["us"]) for name in sorted(GRADERS))
+    return "".join([*parts, PARAMETERS.format(machine=kept["machine"]), *each])
 
 
 PARAMETERS = """
-## Parameters
+Scores in brackets depend on the parameters; the table shows the default's.
 
-What each grader takes in reward.yaml, and an example; `judgekit graders NAME` prints the same, with what each parameter
-means.
+## Each of them
+
+What it takes in reward.yaml, with an example; `judgekit graders NAME` prints the same, with what each parameter means. Classes are
+imported from `judgekit.graders`.
+
+Times are of one call, the best of many, for responses of about 100, 1,000 and 10,000 tokens (four characters each), on
+{machine}; group rules are per member of a group of eight. Rules run on the event loop, but for longer rollouts than they say,
+which go to a worker process, so that none of them blocks it. Measured by `make bench-graders`. This page is written by
+`tools/grader_table.py`.
 """
 
 
-def section(name: str) -> str:
-    """The parameters of one grader, and an example."""
-    module, _, attribute = GRADERS[name].partition(":")
+def section(name: str, costs: dict[str, Any]) -> str:
+    """What one grader is, an example, and its parameters."""
     rows = [
         f"| `{p.name}` | {p.kind} | {f'`{p.default}`' if p.default else 'required'} |".replace("\\|", "|")
-        for p in parameters(getattr(importlib.import_module(module), attribute))
+        for p in parameters(class_of(name))
     ]
     return (
-        f"\n### {name}\n\n```yaml\ngraders:\n  my_grader: {EXAMPLES[name]}\n```\n\n"
+        f"\n### {name}\n\n{about(name, costs)}\n\n```yaml\ngraders:\n  my_grader: {EXAMPLES[name]}\n```\n\n"
         "| parameter | values | default |\n|---|---|---|\n" + "\n".join(rows) + "\n"
     )
 

@@ -98,9 +98,11 @@ def test_lint_looks_at_rollouts(files: Path) -> None:
     (files / "rows.jsonl").write_text('{"response": "42"}\n{"response": "43"}\n')
     done = call(files, "lint", "reward.yaml", "rows.jsonl")
     assert (
-        "correct: it would abstain on each of the 2 rollouts that were looked at: there is no ground_truth"
+        "correct: it would abstain on each of the 2 rows that were looked at: there is no ground_truth"
         in done.stdout
     )
+    (files / "rows.jsonl").write_text('{"question": "6*7?", "answer": "42"}\n')  # as a trainer reads it
+    assert "abstain" not in call(files, "lint", "reward.yaml", "rows.jsonl").stdout
     refused(files, "lint reward.yaml none.jsonl", "none.jsonl")
 
 

@@ -58,6 +58,13 @@ def test_what_is_no_number_and_no_node_is_refused(wrong: Any) -> None:
             make()
 
 
+def test_what_a_weighted_refuses_a_formula_does_too() -> None:
+    with pytest.raises(ConfigError, match="'residual' is a reserved name"):
+        Score("residual") + A
+    with pytest.raises(ConfigError, match="the weight of 'a' is a finite number"):
+        1e308 * (10 * A)
+
+
 def test_a_sum_without_weight_is_refused_by_the_runner() -> None:
     with pytest.raises(ConfigError, match="at least one term with a weight other than 0"):
         GradingRunner({"a": FinalAnswer()}, 0 * A)

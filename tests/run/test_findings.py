@@ -115,7 +115,7 @@ def test_rows_without_a_reference_are_told() -> None:
     runner = GradingRunner({"correct": FinalAnswer()})
     rows = [Rollout(response="42"), Rollout(response="43")]
     assert findings(runner, rows) == [
-        "correct: it would abstain on each of the 2 rollouts that were looked at: there is no ground_truth"
+        "correct: it would abstain on each of the 2 rows that were looked at: there is no ground_truth"
     ]
     assert findings(runner, [*rows, Rollout(response="42", ground_truth="42")]) == []
 

@@ -11,22 +11,18 @@ import typer
 from judgekit.cli.console import many, say
 from judgekit.errors import ConfigError
 
-LOOKED_AT = 64
-"""Rollouts that `lint` reads of a file."""
-
 
 def lint(
     config: Annotated[Path, typer.Argument(help="The reward.yaml.")],
     rollouts: Annotated[
-        Path | None, typer.Argument(help="Some rollouts: graders that would abstain on all of them are told.")
+        Path | None,
+        typer.Argument(help="Some rows of your data: graders that would abstain on all of them are told."),
     ] = None,
 ) -> None:
     """Check a reward.yaml without starting its judges."""
-    from itertools import islice
-
     from judgekit.cli.logs import diverted
+    from judgekit.cli.look import look
     from judgekit.config import load_config
-    from judgekit.data import read_rollouts
     from judgekit.errors import MissingExtra
     from judgekit.run.findings import findings
 
@@ -41,7 +37,7 @@ def lint(
         raise MissingExtra(f"{config}: {everything.reason}", everything.extra) from None
     except ConfigError as error:
         raise ConfigError(f"{config}: {error}") from None
-    looked_at = [] if rollouts is None else list(islice(read_rollouts(rollouts), LOOKED_AT))
+    looked_at = [] if rollouts is None else look(rollouts).rollouts
     for text in [*warnings, *(f"reward: {text}" for text in findings(runner, looked_at))]:
         say(f"warning: {text}")
     if vllm:

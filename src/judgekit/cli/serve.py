@@ -119,15 +119,15 @@ def _serve_http(
     hang_timeout: float,
 ) -> None:
     from judgekit.cli.logs import rotating_file
-    from judgekit.judges import serving
     from judgekit.judges.engines.vllm.judge import model_path
     from judgekit.judges.launch.state_file import read_state, write_state
+    from judgekit.judges.launch.supervise import http_replicas, supervise
 
     if read_state(name) is not None:
         raise ConfigError(
             f"serve: a judge named {name} is already served; stop it with --stop, or choose another --name"
         )
-    servers = serving.http_replicas(
+    servers = http_replicas(
         model,
         name=name,
         replicas=replicas,
@@ -144,7 +144,7 @@ def _serve_http(
 
     async def work() -> None:
         say(f"starting {replicas} server(s) for {model} (logs: {', '.join(str(s.log) for s in servers)}) …")
-        async with serving.supervise(servers, hang_timeout_s=hang_timeout):
+        async with supervise(servers, hang_timeout_s=hang_timeout):
             say(_lines_to_paste("http", name=name, urls=urls, tokenizer=model_path(model)))
             say("serving; stop with Ctrl-C")
             await anyio.sleep_forever()

@@ -30,6 +30,7 @@ Range = tuple[float, float]
 NO_WEIGHT: Final = "weighted: give at least one term with a weight other than 0"
 RESIDUAL: Final = "residual"
 """Key of the part of a reward that the contributions of the top-level terms do not explain."""
+RESERVED: Final = f"weighted: {RESIDUAL!r} is a reserved name; call the term something else"
 
 
 class Missing(NamedTuple):
@@ -308,7 +309,7 @@ class Weighted(Node):
         if twice := [label for label in labels if labels.count(label) > 1]:
             raise ConfigError(f"weighted: two terms are called {twice[0]!r}, of which one is not text")
         if RESIDUAL in labels:
-            raise ConfigError(f"weighted: {RESIDUAL!r} is a reserved name; call the term something else")
+            raise ConfigError(RESERVED)
         _set(self, terms=tuple(made), normalize=normalize)
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
@@ -698,11 +699,14 @@ def _sum_of(terms: Iterable[tuple[str, float, Node]]) -> Weighted:
     """Return the weighted sum of *terms*: equal ones are added up, others of one name are numbered."""
     made: dict[str, Term] = {}
     for label, weight, node in terms:
+        if label == RESIDUAL:
+            raise ConfigError(RESERVED)
         name, count = label, 1
         while name in made and made[name].node.spec() != node.spec():
             count += 1
             name = f"{label} {count}"
-        made[name] = Term(name, weight + (made[name].weight if name in made else 0.0), node)
+        weight += made[name].weight if name in made else 0.0
+        made[name] = Term(name, finite(weight, f"the weight of {name!r}"), node)
     found: Weighted = object.__new__(Weighted)  # all weights may be 0 until more is added
     _set(found, terms=tuple(made.values()), normalize=False)
     return found

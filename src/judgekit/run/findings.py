@@ -158,7 +158,7 @@ def _unread(graders: dict[str, BoundGrader], rollouts: Sequence[Rollout]) -> Ite
     for key, bound in graders.items() if rollouts else ():
         lacks = [_lacks(bound.grader, rollout) for rollout in rollouts]
         if all(lacks):
-            yield f"{key}: it would abstain on each of the {len(rollouts)} rollouts that were looked at: {lacks[0]}"
+            yield f"{key}: it would abstain on each of the {len(rollouts)} rows that were looked at: {lacks[0]}"
 
 
 def _lacks(grader: Any, rollout: Rollout) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -144,3 +144,9 @@ def _plain(value: Any) -> Any:
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_plain, order="deterministic")
+
+
+def not_a_rollout(item: Any, index: int) -> DataError:
+    """Return the error for an item that is no rollout."""
+    rows = ": judgekit.data.rollouts_from makes rollouts of rows" if isinstance(item, Mapping) else ""
+    return DataError(f"item {index} is a {type(item).__name__}, not a judgekit.Rollout{rows}")

@@ -29,7 +29,7 @@ from judgekit.reward.nodes import Node, as_node, equal_weights
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
 from judgekit.run.bound_grader import OTHERS, BoundGrader, assign_queues, deciders
-from judgekit.run.grouping import check_groups, group_by_prompt
+from judgekit.run.grouping import check_groups, group_by_prompt, not_a_rollout
 from judgekit.run.scheduler import Run
 from judgekit.run.settings import MissingReward, Plan, Settings, check_kind
 from judgekit.run.starting import Starter
@@ -449,4 +449,4 @@ def _checked(rollouts: Iterable[Rollout]) -> list[Rollout]:
 def _check(batch: Sequence[Rollout]) -> None:
     for index, rollout in enumerate(batch):
         if not isinstance(rollout, Rollout):
-            raise DataError(f"item {index} is a {type(rollout).__name__}, not a judgekit.Rollout")
+            raise not_a_rollout(rollout, index)

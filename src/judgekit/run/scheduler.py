@@ -32,13 +32,13 @@ from typing import Any
 
 import anyio
 
-from judgekit.errors import ConfigError, DataError, JudgekitError
+from judgekit.errors import ConfigError, JudgekitError
 from judgekit.execution.threads import in_own_thread
 from judgekit.fork import in_child
 from judgekit.graders.protocol import as_grade, failure, output, per_member
 from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.evaluations import SLICE_S, Evaluations, Job
-from judgekit.run.grouping import group_by_prompt, group_id, group_key
+from judgekit.run.grouping import group_by_prompt, group_id, group_key, not_a_rollout
 from judgekit.run.groups import Group, RolloutState
 from judgekit.run.results import ResultList, Results
 from judgekit.run.settings import Plan
@@ -291,9 +291,7 @@ class Run:
         async with _closed_at_the_end(rollouts) as members:
             async for rollout in members:
                 if not isinstance(rollout, Rollout):
-                    raise DataError(
-                        f"item {self.taken_in} is a {type(rollout).__name__}, not a judgekit.Rollout"
-                    )
+                    raise not_a_rollout(rollout, self.taken_in)
                 last, key = key, None if one_group else group_key(rollout, self.taken_in)
                 if self.arriving is None or key != last:
                     if self.arriving is not None:
