@@ -78,6 +78,7 @@ def test_examples_fit_the_schema(name: str) -> None:
 @pytest.mark.parametrize("name", RULES)
 def test_examples_of_rules_work_when_pasted(tmp_path: Path, name: str) -> None:
     path = tmp_path / "reward.yaml"
+    (tmp_path / "repositories").mkdir()  # beside the file, wherever it is read from
     path.write_text(f"graders:\n  my_grader: {EXAMPLES[name]}\nrunner: {{missing_reward: mask}}\n")
     assert list(load_runner(path).graders) == ["my_grader"]
 

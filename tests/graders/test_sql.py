@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
+from judgekit.config import load_runner
 from judgekit.graders import Sql
 from judgekit.graders.rules.sql import ordered, query_of
 
@@ -121,3 +122,11 @@ def test_an_order_is_the_query_s_own() -> None:
     assert ordered("SELECT a FROM t ORDER  BY a LIMIT 1")
     assert not ordered("SELECT a FROM (SELECT * FROM t ORDER BY f(a)) WHERE b = 'order by'")
     assert not ordered("SELECT row_number() OVER (ORDER BY a) FROM t -- order by")
+
+
+def test_databases_are_looked_for_beside_the_reward_yaml(tmp_path: Path) -> None:
+    (tmp_path / "databases").mkdir()
+    path = tmp_path / "reward.yaml"
+    path.write_text("graders:\n  sql: {use: sql, databases: databases}\n")
+    grader: Any = load_runner(path).graders["sql"]
+    assert grader.databases == tmp_path / "databases"

@@ -71,7 +71,7 @@ class Patch(InSandbox, Rule):
         *,
         task: str = "extra",
         repository: str = "extra.repository",
-        repositories: str | None = None,
+        repositories: str | os.PathLike[str] | None = None,
         command: str = "pytest",
         budget_s: float = 300.0,
         memory_mb: int = 4096,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import sqlite3
 import time
@@ -48,7 +49,7 @@ class Sql(Rule):
     def __init__(
         self,
         *,
-        databases: str | None = None,
+        databases: str | os.PathLike[str] | None = None,
         database: str = "extra.db_id",
         compare: Literal["spider", "bird"] = "spider",
         time_s: float = 10.0,
