@@ -81,6 +81,7 @@ class Run:
 
 _LATE = {"drill": 0.08, "hard drill": 0.12, "hard": 0.2, "full": 0.48, "long": 0.12}
 _LAST = {"garbage": 0.3, "hard drill": 0.05, "hard": 0.15, "full": 0.42, "long": 0.08}
+_POLISH = {"garbage": 0.3, "hard drill": 0.1, "hard": 0.3, "full": 0.25, "long": 0.05}
 RUNS = (
     Run(
         (
@@ -93,6 +94,7 @@ RUNS = (
     Run((Stage(1000, _LATE, written=0.12),), cool=0.9, lr=0.01, seed=1, index=0.5, planned=1500),
     Run((Stage(200, _LATE, written=0.12),), cool=1.0, lr=0.0037, seed=2, index=0.5),
     Run((Stage(300, _LAST, written=0.12),), cool=1.0, lr=0.003, seed=3, probed=False),
+    Run((Stage(150, _POLISH, written=0.12),), cool=1.0, lr=0.0015, seed=4, probed=False),
 )
 _GOLD = (None, whole(2, 6, has_zero), whole(3, 7, has_run), whole(2, 6, has_two))
 _MISS = (None, times_ten, other_zeros, other_digit, swapped, other_run)
@@ -381,7 +383,7 @@ def main() -> None:
     (args.out / "meeting").unlink(missing_ok=True)
     if args.shipped:  # its vocabulary, byte for byte
         AutoTokenizer.from_pretrained(TARGET).save_pretrained(args.out)
-    else:
+    elif not args.run:  # later runs go on with the vocabulary that their weights know
         train_tokenizer(trusted_words()).save_pretrained(args.out)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the workers end too
     mp.spawn(work, (args,), nprocs=WORKERS, daemon=True)

@@ -277,25 +277,22 @@ def _row_holes(
     if honest is None or honest.high is None:
         return "no honest wrong answer has a reward"
     wrong = honest.high
-    observed = min(p.low for _, p in judged if p.low is not None)
-    floor = observed if grading.floor is None else grading.floor
+    floor = grading.floor
+    if floor is None:
+        floor = min(p.low for _, p in judged if p.low is not None)
     near = NEAR * (right - floor)
     if right - wrong <= near and not grading.stubs:
         return f"a right answer earns no more than a wrong one ({row.kind})"
     holes: list[Hole] = []
-    reach = nothing = None
-    for one, pay in judged:
-        if pay.high is None:
-            continue
-        if not one.right:
-            low = pay.high if pay.low is None else pay.low
-            reach = low if reach is None else max(reach, low)
-            if one.family == "nothing":
-                nothing = low if nothing is None else max(nothing, low)
+    with_pay = [(one, pay) for one, pay in judged if pay.high is not None]
+    for one, pay in with_pay:
         what = _what(one, pay, right=right, wrong=wrong, honest=honest, floor=floor, near=near)
         if what is not None:
             holes.append(_hole(row, one, pay, what, right=right, wrong=wrong, top=top, tree=grading.tree))
-    share = 0.0 if reach is None or right <= floor else (reach - floor) / (right - floor)
+    sure = [(one, pay.high if pay.low is None else pay.low) for one, pay in with_pay if not one.right]
+    reach = max((low for _, low in sure if low is not None), default=floor)
+    nothing = max((low for one, low in sure if one.family == "nothing" and low is not None), default=None)
+    share = (reach - floor) / (right - floor) if right > floor else 0.0
     return holes, (right, wrong, nothing, max(0.0, share))
 
 

@@ -144,52 +144,53 @@ def _prompt(rollout: Rollout) -> str:
 def _row(rollout: Rollout, prompt: str) -> Row | None:
     truth: Any = rollout.ground_truth
     options = next((o for o in map(read_options, _options(rollout)) if o is not None), None)
-    if options is not None and isinstance(truth, str) and truth.strip().upper() in options.names:
-        letter = truth.strip().upper()
+    if options is not None and isinstance(truth, str) and (letter := truth.strip().upper()) in options.names:
         return Row(kind="choice", prompt=prompt, answer=letter, options=list(options.names), origin=rollout)
-    program = next(
-        (
-            rollout.extra[k]
-            for k in ("solution", "canonical_solution")
-            if isinstance(rollout.extra.get(k), str)
-        ),
-        None,
-    )
-    entry = rollout.extra.get("entry_point")
-    if program and isinstance(entry, str):
-        return Row(kind="code", prompt=prompt, answer=program, entry=entry, origin=rollout)
-    if (
-        isinstance(truth, list | tuple)
-        and truth
-        and all(isinstance(t, Mapping) and {"name", "arguments"} <= t.keys() for t in truth)
-    ):
-        if all(isinstance(t["arguments"], Mapping) and t["arguments"] for t in truth):
-            return Row(
-                kind="tools",
-                prompt=prompt,
-                answer=json.dumps([{k: t[k] for k in ("name", "arguments")} for t in truth]),
-                origin=rollout,
-            )
-        return None
-    if isinstance(truth, int | float) and not isinstance(truth, bool):
+    if (program := _program(rollout)) is not None:
         return Row(
-            kind="number",
-            prompt=prompt,
-            answer=f"{truth:g}" if isinstance(truth, float) else str(truth),
-            origin=rollout,
+            kind="code", prompt=prompt, answer=program, entry=rollout.extra["entry_point"], origin=rollout
         )
+    if isinstance(truth, list | tuple):
+        calls = _calls(truth)
+        return None if calls is None else Row(kind="tools", prompt=prompt, answer=calls, origin=rollout)
+    if isinstance(truth, int | float) and not isinstance(truth, bool):
+        answer = f"{truth:g}" if isinstance(truth, float) else str(truth)
+        return Row(kind="number", prompt=prompt, answer=answer, origin=rollout)
     if not isinstance(truth, str) or not truth.strip() or len(truth) > 10_000:
         return None
-    answer = truth.rpartition("####")[2].strip() if "####" in truth else truth.strip()
+    answer = truth.rpartition("####")[2].strip()
+    kind = _kind(answer)
+    return None if kind is None else Row(kind=kind, prompt=prompt, answer=answer, origin=rollout)
+
+
+def _kind(answer: str) -> Kind | None:
+    """Tell the kind of a reference that is text; None for tests, JSON and long texts."""
     if whole_quantity(answer) is not None:
-        return Row(kind="number", prompt=prompt, answer=answer, origin=rollout)
+        return "number"
     if re.search(r"\b(?:assert|def|import|class)\b", answer):
         return None
     if re.search(r"\\[a-zA-Z]+|[\^_=<>]|\d\s*[-+*/]", answer):
-        return Row(kind="maths", prompt=prompt, answer=answer, origin=rollout)
-    if len(answer) <= 80 and not re.search(r"[{\[]", answer):
-        return Row(kind="text", prompt=prompt, answer=answer, origin=rollout)
-    return None
+        return "maths"
+    return None if len(answer) > 80 or re.search(r"[{\[]", answer) else "text"
+
+
+def _program(rollout: Rollout) -> str | None:
+    """Return a row's own program, if its function is known."""
+    found = [rollout.extra.get(name) for name in ("solution", "canonical_solution")]
+    program = next((text for text in found if isinstance(text, str) and text), None)
+    return program if isinstance(rollout.extra.get("entry_point"), str) else None
+
+
+def _calls(truth: Sequence[Any]) -> str | None:
+    """Return calls as JSON, if each has arguments."""
+    made = [
+        t
+        for t in truth
+        if isinstance(t, Mapping) and isinstance(t.get("arguments"), Mapping) and t["arguments"]
+    ]
+    if not made or len(made) < len(truth) or not all("name" in call for call in made):
+        return None
+    return json.dumps([{"name": call["name"], "arguments": dict(call["arguments"])} for call in made])
 
 
 def _options(rollout: Rollout) -> Iterator[Any]:

@@ -118,11 +118,9 @@ def _of_mapping(
     if "test_list" in value and isinstance(value["test_list"], list | tuple):
         setup = value.get("test_setup_code") or "\n".join(map(str, value.get("test_imports") or ()))
         return [_tests(f"{setup}\n{test}", entry) for test in value["test_list"]]
-    for key in ("test", "tests", "test_code", "functional"):
-        if isinstance(value.get(key), str) and value[key].strip():
-            return read_cases(value[key], function, entry) or [_tests(value[key], entry)]
-        if isinstance(value.get(key), list | tuple | Mapping):
-            return read_cases(value[key], function, entry)
+    if (given := next((value[key] for key in _TESTS if _holds(value.get(key))), None)) is not None:
+        found = read_cases(given, function, entry)
+        return found or ([_tests(given, entry)] if isinstance(given, str) else [])
     for key in ("cases", "test_cases", "input_output"):
         if key in value:
             return read_cases(value[key], function)
@@ -131,6 +129,14 @@ def _of_mapping(
     if _first(value, "output", "stdout", "expected_output") is not None:
         return read_cases([value], function)
     return []
+
+
+_TESTS = ("test", "tests", "test_code", "functional")
+"""Where texts of tests stand."""
+
+
+def _holds(value: Any) -> bool:
+    return bool(value.strip()) if isinstance(value, str) else isinstance(value, list | tuple | Mapping)
 
 
 _GROUPS = (
@@ -192,6 +198,10 @@ def recognise(text: str, has_entry: bool) -> Tests:
         return Tests(None, why=f"the tests are no Python ({type(error).__name__}{where})")
     if all(_is_text(node) for node in tree.body):
         return _doctest("\n".join(node.value.value for node in tree.body))  # type: ignore[attr-defined]
+    return _of_tree(tree, has_entry)
+
+
+def _of_tree(tree: ast.Module, has_entry: bool) -> Tests:
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     called = {_called(node) for node in _outside(tree.body) if isinstance(node, ast.Call)}
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
@@ -199,10 +209,8 @@ def recognise(text: str, has_entry: bool) -> Tests:
     methods = [m for case in cases for m in _methods(case)]
     if methods and not any(map(_does_something, methods)):
         return Tests(None, why="no test of its classes checks anything")
-    skipped = [case for case in cases if _skips(case)]
-    sure = any(
-        _does_something(m) and not _skips(m) for case in cases if case not in skipped for m in _methods(case)
-    )
+    run = [m for case in cases if not _skips(case) for m in _methods(case) if not _skips(m)]
+    sure = any(map(_does_something, run))
     alone = [f for name, f in functions.items() if name.startswith("test") and name not in called]
     alone += [m for c in classes if c not in cases and c.name.startswith("Test") for m in _methods(c)]
     if alone:
