@@ -1,6 +1,7 @@
 """Is only the right program paid, does the sandbox hold what the docs say, and what does a bad rollout cost at most?
 
     make bench-code
+    python benchmarks/bench_code.py patches  # only those
 
 `wrong_paid`, `right_refused`, `nothing_ran_paid`: programs of `code_rows`, in the forms of public data sets.
 `differs`: ways out of the sandbox of which a level of isolation holds more or less than docs/security.md says.
@@ -10,6 +11,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,9 +22,13 @@ from code_compiled_rows import programs as compiled_programs
 from code_escapes import KINDS, LEVELS, attempts, holds, scene, ways
 from code_rows import FORMS, HONEST, NOTHING, TRICKS, Form, programs
 from common import finish, machine, reported
+from patch_rows import BROKEN, CHEATS, DRESSES, RIGHT, fenced
+from patch_rows import COSTLY as COSTLY_PATCHES
+from patch_rows import KINDS as OTHER_PATCHES
+from patch_rows import row as patch_row
 
 from judgekit import Abstained, Graded, Rollout
-from judgekit.graders import Code
+from judgekit.graders import Code, Patch
 
 SECURITY = Path(__file__).parents[1] / "docs" / "security.md"
 BUDGET_S = 6.0
@@ -108,6 +114,62 @@ def compiled() -> dict[str, Any]:
     }
 
 
+def patches() -> dict[str, Any]:
+    """Return what patches of a repository come to: right ones in all dresses, others, and those of broken rows."""
+    grader, short = Patch(budget_s=60.0), Patch(budget_s=BUDGET_S, memory_mb=512)
+    short.warm_up()
+    right = [(name, grader, patch_row(text)) for name, text in DRESSES.items()]
+    wrong = [
+        (name, short if name == "sleeping" else grader, patch_row(text))
+        for name, text in OTHER_PATCHES.items()
+    ]
+    wrong += [(name, grader, patch_row(fenced(text))) for name, text in CHEATS.items()]
+    nothing = [
+        (name, grader, patch_row(fenced(RIGHT), **{"patch": None, **changes}))
+        for name, (changes, _) in BROKEN.items()
+    ]
+    paid = refused = unpaid = 0
+    with ThreadPoolExecutor(2) as threads:
+        grades = list(threads.map(lambda job: job[1].grade(job[2]), (*right, *wrong, *nothing)))
+    for (name, _, _), grade in zip((*right, *wrong, *nothing), grades, strict=True):
+        if (name in DRESSES and grade.score != 1.0) if isinstance(grade, Graded) else name in DRESSES:
+            refused += 1
+            print(f"a right patch is refused: {name}: {grade}")
+        elif name in BROKEN and isinstance(grade, Graded) and grade.score:
+            unpaid += name != "its own patch does not pass"  # it is believed where it passes
+        elif (
+            name not in DRESSES
+            and name not in BROKEN
+            and not (isinstance(grade, Graded) and grade.score == 0.0)
+        ):
+            paid += 1
+            print(f"a wrong patch is paid: {name}: {grade}")
+    worst = 0.0
+    for name, text in COSTLY_PATCHES.items():
+        start = time.monotonic()
+        rollout = patch_row(fenced(text), patch=None)
+        grade = short.grade(rollout)
+        share = (time.monotonic() - start) / BUDGET_S
+        worst = max(worst, share)
+        paid += not isinstance(grade, Graded) or grade.score != 0.0
+        print(f"a patch that {name}: {share * BUDGET_S:.1f} s of {BUDGET_S:g}, {grade.reason}")
+    return {
+        "patches": len(right) + len(wrong) + len(COSTLY_PATCHES),
+        "patches_wrong_paid": paid,
+        "patches_right_refused": refused,
+        "patches_of_broken_rows_paid": unpaid,
+        "patches_worst_over_budget": worst,
+    }
+
+
+PATCHES: dict[str, tuple[str, float]] = {
+    "patches_wrong_paid": ("==", 0),
+    "patches_right_refused": ("==", 0),
+    "patches_of_broken_rows_paid": ("==", 0),
+    "patches_worst_over_budget": ("<=", 1.2),
+}
+
+
 def escapes() -> dict[str, Any]:
     told = documented()
     tried = differs = 0
@@ -150,7 +212,15 @@ def costs() -> float:
 def main() -> None:
     print(machine())
     print(Code().isolation())
-    figures: dict[str, Any] = {**forms(), **compiled(), **escapes(), "worst_over_budget": costs()}
+    if sys.argv[1:] == ["patches"]:
+        finish(patches(), PATCHES)
+    figures: dict[str, Any] = {
+        **forms(),
+        **compiled(),
+        **patches(),
+        **escapes(),
+        "worst_over_budget": costs(),
+    }
     figures["isolation"] = Code().isolation()
     finish(
         figures,
@@ -164,6 +234,7 @@ def main() -> None:
             "escapes": (">=", 60),
             "differs": ("==", 0),
             "worst_over_budget": ("<=", 1.2),
+            **PATCHES,
         },
     )
 

@@ -65,7 +65,7 @@ TASKS: dict[str, str] = {
     "maths": "math final_answer boxed",
     "short answers": "text_match multiple_choice token_f1 edit_similarity",
     "translation, summaries, with a reference": "chrf bleu gleu meteor rouge overlap",
-    "programs and queries": "code code_block sql",
+    "programs, patches and queries": "code patch code_block sql",
     "JSON": "json json_match",
     "instructions that can be checked": "instructions regex tags script",
     "tools: what was called": "tool_calls tool_format step_sequence",

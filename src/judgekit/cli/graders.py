@@ -47,6 +47,7 @@ EXAMPLES: Mapping[str, str] = {
     "overlap": "{use: overlap, of: dice}",
     "pairwise": "{use: pairwise, judge: local}",
     "panel": "{use: panel, judges: [local, other]}",
+    "patch": "{use: patch, repositories: repositories, repository: extra.instance_id}",
     "regex": "{use: regex, pattern: 'Answer: \\d+'}",
     "repetition": "{use: repetition}",
     "reward_model": "{use: reward_model, model: scalar}",

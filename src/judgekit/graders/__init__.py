@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from judgekit.graders.rules.maths import MathEquivalence
     from judgekit.graders.rules.observations import InformationGain, StepEfficiency, ToolEfficiency
     from judgekit.graders.rules.overlap import Gleu, Meteor, Overlap
+    from judgekit.graders.rules.patch import Patch
     from judgekit.graders.rules.repetition import Compression, Repetition
     from judgekit.graders.rules.sql import Sql
     from judgekit.graders.rules.tools import StepSequence, ToolCallMatch
@@ -58,6 +59,7 @@ _MODULES = {
     "Overlap": "rules.overlap",
     "Pairwise": "judged.pairwise",
     "Panel": "judged.panel",
+    "Patch": "rules.patch",
     "RegexFormat": "rules.format",
     "Repetition": "rules.repetition",
     "RewardModelGrader": "judged.reward_model",
@@ -106,6 +108,7 @@ __all__ = [
     "Overlap",
     "Pairwise",
     "Panel",
+    "Patch",
     "RegexFormat",
     "Repetition",
     "RewardModelGrader",

@@ -31,6 +31,7 @@ GRADERS: Mapping[str, str] = {
     "overlap": "judgekit.graders.rules.overlap:Overlap",
     "pairwise": "judgekit.graders.judged.pairwise:Pairwise",
     "panel": "judgekit.graders.judged.panel:Panel",
+    "patch": "judgekit.graders.rules.patch:Patch",
     "regex": "judgekit.graders.rules.format:RegexFormat",
     "repetition": "judgekit.graders.rules.repetition:Repetition",
     "reward_model": "judgekit.graders.judged.reward_model:RewardModelGrader",

@@ -19,7 +19,7 @@ from judgekit.graders.protocol import Where
 from judgekit.graders.rules.code_compiled import COMPILERS, FENCES, Language, Source, has_main, source_of
 from judgekit.graders.rules.code_forms import FORMS, Form, compiled_cases, form_of, read_cases, written
 from judgekit.graders.rules.sandbox import DELETING_S, Finished, Limits, SandboxError
-from judgekit.graders.rules.sandboxes import LocalSandbox, RemoteSandbox, Sandbox
+from judgekit.graders.rules.sandboxes import InSandbox, Sandbox, sandbox_of
 from judgekit.graders.rules.text import Rule, after_think, at_least, code_blocks, one_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
@@ -27,7 +27,7 @@ Compare = Literal["lines", "exact", "tokens", "numbers"]
 COMPARE = ("lines", "exact", "tokens", "numbers")
 
 
-class Code(Rule):
+class Code(InSandbox, Rule):
     """Scores the share of test cases that the response's code passes.
 
     Scores are 0 to 1. The code is the last fenced block of the *language*, or, with *whole*, a response without any fence.
@@ -129,15 +129,6 @@ class Code(Rule):
         at_least(name, "max_cases", max_cases, 1, whole=True)
         if stop_after is not None:
             at_least(name, "stop_after", stop_after, 1, whole=True)
-        if isinstance(sandbox, str):
-            sandbox = RemoteSandbox(sandbox)
-        if sandbox is not None and (not isinstance(sandbox, Sandbox) or network == "forbidden"):
-            raise ConfigError(
-                f"{name}: sandbox is the URL of a service or an object with run() and isolation(), without "
-                "network='forbidden': only the service knows its network"
-            )
-        if sandbox is None and os.name != "posix":
-            raise ConfigError(f"{name}: running code needs a POSIX system (rlimits, process groups)")
         self.name = name
         self.cases = cases
         self.language: Language = language
@@ -151,9 +142,7 @@ class Code(Rule):
         self.network = network
         self.max_cases = max_cases
         self.stop_after = 1 if score == "all" else stop_after
-        self.sandbox: Sandbox = (
-            LocalSandbox(python, network == "on", isolation == "full") if sandbox is None else sandbox
-        )
+        self.sandbox = sandbox_of(name, sandbox, python, network=network, isolation=isolation)
         self.max_concurrency = max_concurrency or max(1, os.cpu_count() or 1)
         # longer than programs can make it take: a timeout would be the infrastructure's failure
         self.timeout_s = budget_s + max_cases * (DELETING_S + 2.0) + 10.0
@@ -162,17 +151,6 @@ class Code(Rule):
                 f"{name}: this system cannot block a program's network: install bubblewrap, allow user namespaces, "
                 "or set network='off' (as far as possible)"
             )
-
-    def isolation(self) -> dict[str, str]:
-        """Describe how the code is isolated on this machine."""
-        try:
-            return self.sandbox.isolation()
-        except SandboxError as error:
-            raise ConfigError(f"{self.name}: {error}") from None
-
-    def warm_up(self) -> None:
-        """Find out how programs can be isolated. Raises ConfigError if they cannot."""
-        self.isolation()
 
     def _cases(self, rollout: Rollout) -> list[dict[str, Any]] | Abstained:
         """Return the cases of a rollout of which something would run, or why there are none."""
@@ -283,42 +261,27 @@ class Code(Rule):
         )
         finished = self.sandbox.run("", limits=limits, job=source.job(self.language))
         if not finished.answered or not isinstance(finished.answer, dict):
-            return f"it does not compile: {self._broken(finished, limits) or _last_line(finished)}"
+            return f"it does not compile: {broken(finished, limits) or last_line(finished)}"
         if missing := finished.answer.get("missing"):
             raise SandboxError(f"the sandbox has no {missing[0]}, which language: {self.language} needs")
         if problem := finished.answer.get("problem"):
             return f"it does not compile: {problem}"
         return source, source.run(self.language, finished.answer["made"], self.limits.memory_mb)
 
-    def _broken(self, finished: Finished, limits: Limits) -> str | None:
-        """Return which limit a program has broken; None if none."""
-        if finished.how == "time":
-            return f"no end within {limits.wall_s:g} s"
-        if finished.how in ("memory", "processes"):
-            most = (
-                f"{limits.memory_mb} MiB of memory"
-                if finished.how == "memory"
-                else f"{limits.processes} processes"
-            )
-            return f"more than {most}, all its processes together"
-        if finished.how == "output":
-            return f"more than {self.limits.output_kb} KiB of output"
-        return None
-
     def _problem(
         self, finished: Finished, case: Mapping[str, Any], limits: Limits, source: Source | None = None
     ) -> str | None:
         """Return why a case is not passed; None if it is."""
-        if (broken := self._broken(finished, limits)) is not None:
-            return broken
+        if (limit := broken(finished, limits)) is not None:
+            return limit
         if source is not None and source.token:
             if finished.code == 0 and source.checks(finished.output) is not None:
                 return None
-            return _last_line(finished)
+            return last_line(finished)
         job = case.get("job")
         if job is not None:
             if not finished.answered:
-                return _last_line(finished)
+                return last_line(finished)
             if (
                 isinstance(finished.answer, dict)
                 and job["kind"] == "tests"
@@ -331,7 +294,7 @@ class Code(Rule):
                 return None
             return f"{_SHORT.repr(finished.answer):.60} instead of {_SHORT.repr(case['output']):.60}"
         if finished.code != 0:
-            return _last_line(finished)
+            return last_line(finished)
         if _equal(finished.output, case["output"], self.compare):
             return None
         return f"{finished.output.strip()[:60]!r:.60} instead of {case['output'].strip()[:60]!r:.60}"
@@ -343,6 +306,22 @@ _SHORT = reprlib.Repr()
 """Shows values without writing out the whole of them, which for a large one would stop every other thread."""
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 20
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
+
+
+def broken(finished: Finished, limits: Limits) -> str | None:
+    """Return which limit a program has broken; None if none."""
+    if finished.how == "time":
+        return f"no end within {limits.wall_s:g} s"
+    if finished.how in ("memory", "processes"):
+        most = (
+            f"{limits.memory_mb} MiB of memory"
+            if finished.how == "memory"
+            else f"{limits.processes} processes"
+        )
+        return f"more than {most}, all its processes together"
+    if finished.how == "output":
+        return f"more than {limits.output_kb} KiB of output"
+    return None
 
 
 def limits_of(case: Mapping[str, Any], most: Limits) -> Limits:
@@ -413,7 +392,7 @@ def _entry(rollout: Rollout) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
-def _last_line(finished: Finished) -> str:
+def last_line(finished: Finished) -> str:
     """Return the error, from the last line of stderr or the exit code."""
     lines = [line for line in finished.errors.splitlines() if line.strip()]
     if lines:

@@ -82,7 +82,10 @@ def main() -> None:
     if program:
         run(source, types.ModuleType("__main__"))
         return
-    answer = {"tests": tests, "call": call, "compile": compiled}[job["kind"]](source, job)
+    if "runner" in job:  # a job that brings its own way to run, in these names
+        exec(builtins.compile(job.pop("runner"), "<runner>", "exec"), globals())
+    kinds = {"tests": tests, "call": call, "compile": compiled, "patch": globals().get("patched")}
+    answer = kinds[job["kind"]](source, job)  # type: ignore[misc]
     text = json.dumps(answer, default=plain)
     if len(text) > job["answer_bytes"]:
         raise ValueError(f"the answer has more than {job['answer_bytes'] >> 10} KiB")
@@ -279,15 +282,19 @@ def hide() -> None:
 
 
 _HERE = globals()
-_ROOTS = tuple({os.path.dirname(os.__file__), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+_ROOTS = (os.path.dirname(os.__file__), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
 
 
 def trusted(frame: Any) -> bool:
     return frame is None or frame.f_globals is _HERE or known(frame.f_code.co_filename)
 
 
+TRUSTED = set[str]()
+"""Files of a repository that no patch has touched."""
+
+
 def known(name: str) -> bool:
-    return name == TESTS or name.startswith(("<frozen ", *_ROOTS))
+    return name == TESTS or name in TRUSTED or name.startswith(("<frozen ", *_ROOTS))
 
 
 def acting(frame: Any) -> bool:
@@ -318,7 +325,8 @@ def leads(event: str, args: tuple[Any, ...], frame: Any) -> bool:
         theirs = owner is not None and (
             owner.co_filename == TESTS or code is not None or event != "object.__getattr__"
         )
-        return theirs and known(owner.co_filename) and acting(frame)
+        # a repository's own code may change its own functions, also while a file of the patch is loaded
+        return theirs and known(owner.co_filename) and (not trusted(frame) if TRUSTED else acting(frame))
     if event in ("compile", "code.__new__"):
         name = args[1]
         name = os.fsdecode(name) if isinstance(name, str | bytes) else ""
@@ -326,14 +334,28 @@ def leads(event: str, args: tuple[Any, ...], frame: Any) -> bool:
     if event in ("sys.settrace", "sys.setprofile"):
         return acting(frame) and not frame.f_code.co_filename.endswith("/doctest.py")
     if event == "open":
-        return isinstance(args[0], str) and args[0].startswith("/proc/") and acting(frame)
+        return isinstance(args[0], str) and args[0].startswith("/proc/") and (acting(frame) or relayed(frame))
+    if event.startswith(("gc.", "sys._current", "sys.addaudithook")):
+        return acting(frame) or relayed(frame)
     while frame is not None and "ctypes" in frame.f_code.co_filename:
         frame = frame.f_back
-    return not trusted(frame)
+    return not trusted(frame) or (event.startswith("ctypes.") and relayed(frame, _THREADS))
+
+
+_THREADS = ("/threading.py", "/thread.py", "/events.py", "/sched.py")
+
+
+def relayed(frame: Any, by: tuple[str, ...] = (".py",)) -> bool:
+    """Whether the standard library calls for somebody else, whose frame may be in another thread."""
+    name = frame.f_code.co_filename if frame is not None else ""
+    return name.startswith(_ROOTS[0]) and "site-packages" not in name and name.endswith(by)
 
 
 def trusted_loader(frame: Any) -> bool:
-    return frame.f_code.co_filename.startswith("<frozen importlib") and trusted(frame)
+    name = frame.f_code.co_filename
+    return (
+        name.startswith("<frozen importlib") or name.endswith("/_pytest/assertion/rewrite.py")
+    ) and trusted(frame)
 
 
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
@@ -344,8 +366,13 @@ _AUDITED = {
 }  # fmt: skip
 
 
-def keeping(imports: list[str]) -> tuple[Callable[[], None], Callable[[set[str]], str]]:
-    """Keep what libraries are before the program. Returns what puts it back, and what says what has changed."""
+def keeping(
+    imports: list[str], only: tuple[str, ...] | None = None
+) -> tuple[Callable[[], None], Callable[[set[str]], str]]:
+    """Keep what libraries are before the program. Returns what puts it back, and what says what has changed.
+
+    *only*: the top names of those to keep; by default the standard library's, and what the tests import.
+    """
     tops = {name.partition(".")[0] for name in imports}
     watched: dict[str, types.ModuleType] = {}
     for name, module in [*sys.modules.items()]:
@@ -353,7 +380,7 @@ def keeping(imports: list[str]) -> tuple[Callable[[], None], Callable[[set[str]]
         theirs = (
             name in imports or (top in tops and "testing" in name) or (top == "_pytest" and "pytest" in tops)
         )
-        if (top in sys.stdlib_module_names and top not in _THEIRS) or theirs:
+        if (top in only) if only else (top in sys.stdlib_module_names and top not in _THEIRS) or theirs:
             watched[name] = module
     kept: list[tuple[Any, dict[str, Any]]] = []
     for name, module in watched.items():
@@ -365,10 +392,11 @@ def keeping(imports: list[str]) -> tuple[Callable[[], None], Callable[[set[str]]
         for thing, members in kept:
             now = vars(thing)
             for name, value in members.items():
-                if now.get(name) is not value and (callable(value) or isinstance(value, _BOUND)):
+                if not one_member(now.get(name), value) and (callable(value) or isinstance(value, _BOUND)):
                     yield thing, name, value
             for name in now.keys() - members.keys() - {"_"}:
-                if hasattr(builtins, name) or (isinstance(thing, type) and callable(now[name])):
+                member = callable(now[name]) or isinstance(now[name], _BOUND)
+                if hasattr(builtins, name) or (isinstance(thing, type) and member):
                     yield thing, name, None
 
     def put_back() -> None:
@@ -385,6 +413,11 @@ def keeping(imports: list[str]) -> tuple[Callable[[], None], Callable[[set[str]]
         return next(found, "")
 
     return put_back, changed
+
+
+def one_member(one: Any, other: Any) -> bool:
+    """Whether two members are one, or properties of one function: pytest makes some of its own again."""
+    return one is other or (type(one) is type(other) is property and one.fget is other.fget)
 
 
 _BOUND = (classmethod, staticmethod, property)

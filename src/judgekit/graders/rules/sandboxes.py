@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import os
 import secrets
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from judgekit.errors import ConfigError
@@ -156,6 +157,45 @@ class RemoteSandbox:
         if not isinstance(reply, Mapping):
             raise SandboxError(f"the sandbox at {self.url} answered {type(reply).__name__}, not an object")
         return reply
+
+
+class InSandbox:
+    """Base of rules that run a rollout's code: it says at the start whether they can."""
+
+    name: str
+    sandbox: Sandbox
+
+    def isolation(self) -> dict[str, str]:
+        """Describe how the code is isolated on this machine."""
+        try:
+            return self.sandbox.isolation()
+        except SandboxError as error:
+            raise ConfigError(f"{self.name}: {error}") from None
+
+    def warm_up(self) -> None:
+        """Find out how programs can be isolated. Raises ConfigError if they cannot."""
+        self.isolation()
+
+
+def sandbox_of(
+    name: str,
+    sandbox: str | Sandbox | None,
+    python: str,
+    *,
+    network: str = "off",
+    isolation: Literal["full", "none"],
+) -> Sandbox:
+    """Return the sandbox that a grader's settings mean. Raises ConfigError if they mean none."""
+    if isinstance(sandbox, str):
+        sandbox = RemoteSandbox(sandbox)
+    if sandbox is not None and (not isinstance(sandbox, Sandbox) or network == "forbidden"):
+        raise ConfigError(
+            f"{name}: sandbox is the URL of a service or an object with run() and isolation(), without "
+            "network='forbidden': only the service knows its network"
+        )
+    if sandbox is None and os.name != "posix":
+        raise ConfigError(f"{name}: running code needs a POSIX system (rlimits, process groups)")
+    return LocalSandbox(python, network == "on", isolation == "full") if sandbox is None else sandbox
 
 
 _TOO_LONG: Mapping[str, Any] = {}
