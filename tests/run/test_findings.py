@@ -145,7 +145,7 @@ CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name":
     [
         n
         for n in EXAMPLES
-        if "judge" not in EXAMPLES[n] and n not in ("service", "service_group", "reward_model")
+        if "judge" not in EXAMPLES[n] and n not in ("service", "service_group", "reward_model", "patch")
     ],
 )
 def test_the_shipped_rules_say_themselves_how_they_are_dodged(tmp_path: Path, name: str) -> None:
