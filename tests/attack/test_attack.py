@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 from judgekit import Graded, GradingRunner, Rollout, from_function
 from judgekit.attack import SHIPPED, Report, Row, find_holes, rows_of
 from judgekit.attack.corpus import FAMILIES, completions
-from judgekit.config import RewardConfig
+from judgekit.config import RewardConfig, load_runner
 from judgekit.graders import FinalAnswer, JudgeGrader, MultipleChoice, TextMatch, ToolCallMatch
 from judgekit.testing import ScriptedJudge
 
@@ -24,7 +27,12 @@ def attacked(runner: GradingRunner, rows: Any = NUMBERS, **options: Any) -> Repo
 
 
 def configured(reward: Any, **graders: Any) -> GradingRunner:
-    return RewardConfig(graders=graders, reward=reward).build()
+    far = (
+        {"far": {"engine": "openai", "url": "http://127.0.0.1:9/v1", "model": "m"}}
+        if "judge" in graders
+        else {}
+    )
+    return RewardConfig(graders=graders, judges=far, reward=reward).build()
 
 
 def found(report: Report, *, certain: bool = True) -> set[tuple[str, str, str]]:
@@ -52,10 +60,18 @@ def test_the_corpus_is_the_same_each_time() -> None:
         (FinalAnswer(), ("number",)),
         (MultipleChoice(), ("choice",)),
         (TextMatch(), ("text",)),
+        (TextMatch(part="committed", ignore_case=True), ("text", "choice", "maths")),
         (ToolCallMatch(), ("tools",)),
         (ToolCallMatch(of="exact"), ("tools",)),
     ],
-    ids=["final_answer", "multiple_choice", "text_match", "tool_calls", "tool_calls exact"],
+    ids=[
+        "final_answer",
+        "multiple_choice",
+        "text_match",
+        "text_match committed",
+        "tool_calls",
+        "tool_calls exact",
+    ],
 )
 def test_our_rules_pay_no_wrong_completion(grader: Any, kinds: tuple[str, ...]) -> None:
     report = attacked(GradingRunner({"correct": grader}), [row for row in SHIPPED if row.kind in kinds])
@@ -105,7 +121,9 @@ def test_planted_faults_are_found(reward: Any, graders: Any, hole: Any) -> None:
     report = attacked(configured(reward, correct={"use": "final_answer"}, **graders))
     if hole is None:  # a right answer earns no more than a wrong one, on any row
         assert report.rows == 0
-        assert any("no more than a wrong one" in why for why in report.skipped)
+        assert any(
+            "no more than a wrong one" in why or "no right answer is paid" in why for why in report.skipped
+        )
     else:
         assert hole in found(report)
 
@@ -161,6 +179,18 @@ def test_a_judge_that_is_not_asked_counts_as_both_ends() -> None:
     )
     possible = found(attacked(halves), certain=False)
     assert ("as right", "denied", "said") in possible
+
+
+def test_rows_that_only_a_judge_could_pay_are_no_holes() -> None:
+    """A rule for texts behind a gate: a number's right answer, in words, is paid by nobody."""
+    runner = configured(
+        {"gate": {"if": "correct >= 1", "then": "judge", "otherwise": 0.0}},
+        correct={"use": "text_match"},
+        judge={"use": "judge", "judge": "far"},
+    )
+    report = attacked(runner, [row for row in SHIPPED if row.kind == "code"])
+    assert report.rows == 0
+    assert report.skipped == {"no right answer is paid (code)": 2}
 
 
 def test_judges_are_asked_on_request() -> None:
@@ -238,3 +268,26 @@ def test_the_report_is_plain_values_too(tmp_path: Path) -> None:
     assert told["rows"] == 1
     assert told["holes"][0]["explained"]
     assert len(told["holes"]) == len(report.worst()) < len(report.holes) + 1
+
+
+@pytest.mark.parametrize("task", ["answer", "words", "tools"])
+@pytest.mark.parametrize("judge", ["none", "http"])
+def test_the_files_that_init_writes_have_no_certain_hole(task: str, judge: str, tmp_path: Path) -> None:
+    call = ["init", "reward.yaml", "--task", task, "--from", "none", "--judge", judge]
+    if judge == "http":
+        call += ["--model", "m", "--url", "http://127.0.0.1:9/v1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "judgekit", *call], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    report = attacked(load_runner(tmp_path / "reward.yaml"), [row for row in SHIPPED if row.kind != "code"])
+    assert report.rows >= 3
+    assert [(h.id, h.what) for h in report.worst() if h.certain and h.what != "right refused"] == []
+
+
+def test_the_readmes_reward_has_no_certain_hole(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (shown,) = re.findall(r"```yaml\n(graders:.*?)```", readme, re.DOTALL)
+    (tmp_path / "reward.yaml").write_text(shown)
+    report = attacked(load_runner(tmp_path / "reward.yaml", judges={"local": ScriptedJudge("x")}))
+    assert [(h.id, h.what) for h in report.worst() if h.certain and h.what != "right refused"] == []

@@ -67,7 +67,9 @@ SEARCH = {"type": "function", "function": {"name": "search", "arguments": '{"que
 ROWS = {
     "maths": Rollout(prompt="144 / 2?", response=r"It is $\boxed{\frac{144}{2}}$.", ground_truth="72"),
     "answer": Rollout(prompt="144 / 2?", response="The answer is 72.", ground_truth="72"),
-    "words": Rollout(prompt="Who wrote Emma?", response="Jane Austen did.", ground_truth="Jane Austen"),
+    "words": Rollout(
+        prompt="Who wrote Emma?", response="The answer is Jane Austen.", ground_truth="Jane Austen"
+    ),
     "code": Rollout(
         prompt="Add one.",
         response="```python\nprint(int(input()) + 1)\n```",

@@ -297,3 +297,34 @@ def test_parts_blocks_and_normalisation() -> None:
     assert code_blocks(text) == [("python", "a"), ("", "b\n```"), ("json", "{}")]
     assert code_blocks("````md\n```\nx\n```\n````") == [("md", "```\nx\n```")]
     assert code_blocks("```\n```") == [("", "")]
+
+
+@pytest.mark.parametrize(
+    ("response", "score"),
+    [
+        ("Lisbon", 1),
+        ("lisbon.", 1),
+        ("**Lisbon**", 1),
+        ("The answer is Lisbon. It lies on the Tagus.", 1),
+        ("Porto is large.\n\nThe answer is **Lisbon**.", 1),
+        ("<think>Porto?</think>\n<answer>Lisbon</answer>", 1),
+        ("#### Lisbon", 1),
+        ("So it is $\\boxed{\\text{Lisbon}}$.", 1),
+        ("The answer is Lisbon\n\nDone.", 1),
+        ("The answer is not Lisbon.", 0),
+        ("The answer is Lisbon or Porto.", 0),
+        ("The answer is Porto, not Lisbon.", 0),
+        ("The answer is Lisbon. Wait, that is wrong. The answer is Porto.", 0),
+        ("<think>Lisbon</think> The answer is Porto.", 0),
+        ("The answer is Lisbon\nPorto\nBraga", 0),
+        ("Lisbon\nPorto\nBraga", 0),
+        ("Lisbon is not the answer.", 0),
+        ("I would say that it could be many towns.", 0),
+        ("", 0),
+    ],
+)
+def test_the_text_that_a_response_commits_to(response: str, score: float) -> None:
+    grader = TextMatch(part="committed", ignore_case=True)
+    grade = grader.grade(Rollout(response=response, ground_truth="Lisbon"))
+    assert isinstance(grade, Graded)
+    assert grade.score == score

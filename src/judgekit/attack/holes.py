@@ -281,6 +281,8 @@ def _row_holes(
     if floor is None:
         floor = min(p.low for _, p in judged if p.low is not None)
     near = NEAR * (right - floor)
+    if right <= floor:
+        return f"no right answer is paid ({row.kind})"
     if right - wrong <= near and not grading.stubs:
         return f"a right answer earns no more than a wrong one ({row.kind})"
     holes: list[Hole] = []

@@ -146,8 +146,13 @@ def _print(reward: str, report: Report, show: str | None) -> None:
             if not found:
                 continue
             say()
-            say(f"{meaning}{'' if certain else ', if a judge is pleased'}: {len(found)}")
-            _print_families(found)
+            if certain:
+                say(f"{meaning}: {len(found)}")
+                _print_families(found)
+            else:
+                families = Counter(hole.family for hole in found).most_common()
+                say(f"{meaning}, if a judge is pleased: {len(found)}")
+                say(f"  {', '.join(f'{family} {count}' for family, count in families)}")
     if not holes:
         say("  no hole found")
     elif any(hole.certain for hole in holes):

@@ -56,9 +56,9 @@ TASKS = {
     "words": Task(
         "a question whose answer is a word, a name or a phrase; `ground_truth` holds it",
         """\
-  # does the response contain the reference, as whole words?
-  correct: {use: text_match, how: contains, whole_words: true}
-  # a long list of guesses would contain it, too
+  # is what the response commits to the reference?
+  correct: {use: text_match, part: committed, ignore_case: true}
+  # 1 up to 200 characters, 0 from 1,000
   brief: {use: length, soft_max: 200, hard_max: 1000}
 """,
         {"correct": 0.7, "brief": 0.3},

@@ -13,19 +13,22 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError, MissingExtra, did_you_mean
 from judgekit.graders.rules.committed import after_think as after_think
-from judgekit.graders.rules.committed import claims, commitment
+from judgekit.graders.rules.committed import claims, commitment, sentence, settle
 from judgekit.graders.rules.stored import as_python
+from judgekit.graders.rules.values import undecorated
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
-Part = Literal["after_think", "whole", "answer", "answer_or_rest", "boxed", "last_line"]
+Part = Literal["after_think", "whole", "answer", "answer_or_rest", "boxed", "last_line", "committed"]
 """The part of a response to use as its answer: the text after the thinking (all of it if there is none), all
-of it, the last `<answer>…</answer>`, that one or else the text after the thinking, the last `\\boxed{…}`, or the last
-non-empty line. Different answers or boxes side by side are none, nor is a box that does not end."""
+of it, the last `<answer>…</answer>`, that one or else the text after the thinking, the last `\\boxed{…}`, the last
+non-empty line, or what the response commits to: its marked answer ("The answer is …", `####`, a box, `<answer>`), or a response of
+one line without a marker. Different answers or boxes side by side are none, nor is a box that does not end; and nobody commits to
+what is denied, left open or taken back."""
 Several = Literal["any", "best", "all"]
 """Which of several references decides: the best match ("any" and "best" mean the same for a score), or the worst
 ("all")."""
 
-PARTS = ("after_think", "whole", "answer", "answer_or_rest", "boxed", "last_line")
+PARTS = ("after_think", "whole", "answer", "answer_or_rest", "boxed", "last_line", "committed")
 SEVERAL = ("any", "best", "all")
 
 
@@ -90,9 +93,26 @@ def part_of(text: str, part: Part) -> str | None:
         return rest.strip() if part == "answer_or_rest" and "<answer>" not in rest else None
     if part == "boxed":
         return _marked(rest, "boxed")
+    if part == "committed":
+        return _committed(rest.strip())
     if part == "last_line":
         return rest.rstrip().rpartition("\n")[2].strip()
     return rest.strip()
+
+
+def _committed(text: str) -> str | None:
+    """Return what a response commits to; None if that is nothing, or several things."""
+    marked = commitment(text, lambda part: " ".join(undecorated(part).split()).rstrip("."))
+    if marked is None:
+        marked = settle(undecorated(text)) if "\n" not in text else None
+    if marked is None or marked.text is None:
+        return None
+    below = [line.split() for line in text[marked.claim.end if marked.claim else len(text) :].split("\n")]
+    if len(listed := [words for words in below if words]) > 1 and all(len(words) <= 3 for words in listed):
+        return None  # a list of answers
+    # "The answer is Lisbon. It lies on the Tagus.": a sentence's end
+    ended = marked.text if marked.claim is None or marked.claim.kind != "words" else sentence(marked.text)
+    return undecorated(ended).strip().rstrip(".!").strip()
 
 
 def _marked(text: str, kind: Literal["tag", "boxed"]) -> str | None:
