@@ -54,7 +54,7 @@ def test_a_users_tests_need_no_import(tmp_path: Path) -> None:
     (tmp_path / "reward.yaml").write_text(REWARD)
     (tmp_path / "test_reward.py").write_text(TESTS)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", PLUGIN, "test_reward.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_reward.py"],
         cwd=tmp_path, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
