@@ -95,7 +95,6 @@ RUNS = (
     Run((Stage(200, _LATE, written=0.12),), cool=1.0, lr=0.0037, seed=2, index=0.5),
     Run((Stage(300, _LAST, written=0.12),), cool=1.0, lr=0.003, seed=3, probed=False),
     Run((Stage(150, _POLISH, written=0.12),), cool=1.0, lr=0.0015, seed=4, probed=False),
-    Run((Stage(100, {**_POLISH, "garbage": 0.6}, written=0.12),), cool=1.0, lr=0.001, seed=5, probed=False),
 )
 _GOLD = (None, whole(2, 6, has_zero), whole(3, 7, has_run), whole(2, 6, has_two))
 _MISS = (None, times_ten, other_zeros, other_digit, swapped, other_run)
