@@ -1,7 +1,7 @@
 # make demo    grade the shipped rollouts with rules and the embedded vLLM judge; prints a table, writes a ledger and a report
 # make demo-training    SkyRL's real trainers on CPU: rule or judge, sync or async; tables and curves
 # make test    every test, each environment made from nothing
-# make unit    the core's tests, in about eight minutes
+# make unit    the core's tests, in about a quarter of an hour
 # make check   formatting, lint, types
 # make bench   the benchmarks whose figures docs/benchmarks.md shows
 # make docs    the documentation as a site
@@ -35,7 +35,16 @@ demo: env-vllm
 demo-training: env-skyrl env-vllm
 	$(SKYRL) adapters/skyrl/benchmarks/demo_training.py
 
-test: unit test-ray test-vllm test-verl test-skyrl test-trl
+# two lanes side by side, one process each: verl's and SkyRL's suites start Ray, and are never run at once
+test:
+	$(MAKE) --jobs=2 --output-sync=line --keep-going test-rules-and-callers test-engines-and-clusters
+
+.PHONY: test-rules-and-callers test-engines-and-clusters
+test-rules-and-callers:
+	$(MAKE) --jobs=1 --keep-going unit test-trl
+
+test-engines-and-clusters:
+	$(MAKE) --jobs=1 --keep-going test-ray test-vllm test-verl test-skyrl
 
 unit: env-core
 	$(CORE) $(PYTEST) tests
