@@ -343,8 +343,11 @@ async def test_a_run_has_as_many_evaluations_under_way_as_the_judge_has_places(
 ) -> None:
     seen, judge = judged(sequences, **layer)
     grading = GradingRunner({"judge": JudgeGrader(judge)}, timeout_s=60, **runner)
-    results = await grading.with_settings(shared=shared).run(rollouts(600))
-    assert [r.reward for r in results] == [1.0] * 600
+    for _ in range(5):
+        results = await grading.with_settings(shared=shared).run(rollouts(600))
+        assert [r.reward for r in results] == [1.0] * 600
+        if seen.peak >= peak:  # on a busy machine calls may end before others begin
+            break
     assert seen.peak == peak
 
 

@@ -337,7 +337,7 @@ def run_tests(
 
 def configured(root: str, command: Sequence[str], prepare: Callable[[list[str]], Any]) -> Any:
     """Return pytest's configuration for a command."""
-    options = [f"--rootdir={root}", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    options = [f"--rootdir={root}", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:judgekit"]
     if find_spec("xdist") is not None:
         options += ["-n", "0"]
     try:
@@ -442,7 +442,9 @@ def load_plugins() -> None:
     os.mkdir("../empty")
     finders = [*sys.meta_path]
     with contextlib.suppress(Exception, SystemExit):
-        _prepareconfig(["-s", "--rootdir=../empty", "-p", "no:cacheprovider", "../empty"])
+        _prepareconfig(
+            ["-s", "--rootdir=../empty", "-p", "no:cacheprovider", "-p", "no:judgekit", "../empty"]
+        )
     sys.meta_path[:] = finders
 
 
