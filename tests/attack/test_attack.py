@@ -208,6 +208,41 @@ def test_judges_are_asked_on_request() -> None:
     assert {hole.term for hole in holes} == {"judge"}
 
 
+class Owned:
+    """A judge that is open between `start` and `close`, as an engine is."""
+
+    def __init__(self) -> None:
+        self.inner = ScriptedJudge({"1": 0.9, "0": 0.1})
+        self.open = self.was_open = False
+
+    async def start(self) -> None:
+        self.open = self.was_open = True
+
+    async def close(self) -> None:
+        self.open = False
+
+    async def complete(self, request: Any, /) -> Any:
+        assert self.open
+        return await self.inner.complete(request)
+
+
+def test_what_an_attack_has_started_is_closed_and_what_others_have_stays() -> None:
+    async def attacks() -> None:
+        judge = Owned()
+        runner = GradingRunner({"judge": JudgeGrader(judge, verdict="choice")}, resources=[judge])
+        await find_holes(runner, NUMBERS[:1])
+        assert not judge.was_open
+        await find_holes(runner, NUMBERS[:1], judges=True)
+        assert judge.was_open
+        assert not judge.open
+        async with runner:
+            await find_holes(runner, NUMBERS[:1], judges=True)
+            assert judge.open
+        assert not judge.open
+
+    asyncio.run(attacks())
+
+
 def test_graders_that_compare_have_honest_siblings() -> None:
     class Most:
         name, version, score_range = "most", "1", (0.0, 1.0)

@@ -263,7 +263,6 @@ def _programs(row: Row) -> Iterator[Completion]:
         "broken off": row.answer[: len(row.answer) // 2],
     }  # fmt: skip
     for what, program in cheats.items():
-        if program != "__debug__":
-            yield _made("programs", what, fence(program))
+        yield _made("programs", what, fence(program))
     yield _made("programs", "only thought", f"<think>\n{fence(row.answer)}\n</think>\nDone.")
     yield _made("programs", "only described", "I would loop over the input and add up what I see.")

@@ -133,6 +133,16 @@ async def find_holes(
     start = time.perf_counter()
     unasked = [] if judges else list(runner.judged)
     grading = _Grading(runner, unasked)
+    try:
+        return await _found(grading, rows, skipped, unasked, start)
+    finally:
+        if not unasked:
+            await grading.runner.close()
+
+
+async def _found(
+    grading: _Grading, rows: Sequence[Row], skipped: Mapping[str, int], unasked: Sequence[str], start: float
+) -> Report:
     holes: list[Hole] = []
     left_out = Counter(skipped)
     kinds: Counter[str] = Counter()
@@ -185,20 +195,22 @@ class _Grading:
             own = graders[name]
             graders[name] = Unasked(name, own.score_range, getattr(own, "outputs", None) or ())
             self.stubs.append(graders[name])
-        settings = {k: getattr(runner.settings, k) for k in runner.settings.__struct_fields__}
         # a constant is pay, too; the mean of others is none of the completion's own
-        missing = settings["missing_reward"]
-        settings |= {
+        missing = runner.settings.missing_reward
+        changes: dict[str, Any] = {
             "transform": "none",
             "missing_reward": missing if isinstance(missing, int | float) else "mask",
             "max_failure_rate": None,
         }
-        asked = () if unasked else runner.resources
-        self.runner = GradingRunner(graders, runner.reward.root, resources=asked, **settings)
+        if unasked:
+            settings = {**msgspec.structs.asdict(runner.settings), **changes}
+            self.runner = GradingRunner(graders, runner.reward.root, **settings)
+        else:  # a variant closes what it has started itself, and nothing of its parent's
+            self.runner = runner.with_settings(**changes).separate(None)
         self.tree = self.runner.reward
         low = self.tree.bounds()[0]
         self.floor = low if math.isfinite(low) else None
-        self._rules = [key for name in graders if name not in unasked for key in _keys(name, graders[name])]
+        self._rules = [key for key in self.runner.spec.graders if key.partition(".")[0] not in unasked]
 
     async def pay_each(
         self, rows: Sequence[Row], corpora: Sequence[Sequence[Completion]]
@@ -237,21 +249,24 @@ class _Grading:
         rollouts: list[Rollout] = []
         groups: list[list[int]] = []
         place: list[int] = []
+        siblings: dict[int, list[Rollout]] = {}
         for row, one in asked:
             members = [row.rollout(one.text)]
             if self.runner.compares:
-                said = {c.id: c.text for c in completions(row)}
-                members += [row.rollout(text) for text in list(said.values())[:1]]
-                members += [row.rollout(text) for id_, text in said.items() if id_.startswith("near/")][:1]
-                members.append(row.rollout("I do not know how to do this."))
+                if id(row) not in siblings:
+                    siblings[id(row)] = _siblings(row)
+                members += siblings[id(row)]
             place.append(len(rollouts))
             groups.append(list(range(len(rollouts), len(rollouts) + len(members))))
             rollouts += members
         return rollouts, groups, place
 
 
-def _keys(name: str, grader: Any) -> list[str]:
-    return [f"{name}.{part}" for part in getattr(grader, "outputs", None) or ()] or [name]
+def _siblings(row: Row) -> list[Rollout]:
+    """Return an honest right rollout, a wrong one if there is one, and one that gives up."""
+    corpus = list(completions(row))
+    near = [one.text for one in corpus if one.family == "near"][:1]
+    return [row.rollout(text) for text in (corpus[0].text, *near, "I do not know how to do this.")]
 
 
 def _range(results: Sequence[RewardResult]) -> Paid:
@@ -267,9 +282,9 @@ def _row_holes(
 ) -> tuple[list[Hole], tuple[float, float, float | None, float]] | str:
     """Return a row's holes and figures, or why it is no row for this reward."""
     judged = list(zip(corpus, paid, strict=True))
-    rights = [(c, p) for c, p in judged if c.right and p.high is not None]
-    if not rights:
-        return "no right answer has a reward"
+    rights = [
+        (c, p) for c, p in judged if c.right and p.high is not None
+    ]  # some: other rows are left out before
     best, top = max(rights, key=lambda pair: pair[1].high or 0.0)
     assert top.high is not None
     right = top.high
@@ -294,8 +309,7 @@ def _row_holes(
     sure = [(one, pay.high if pay.low is None else pay.low) for one, pay in with_pay if not one.right]
     reach = max((low for _, low in sure if low is not None), default=floor)
     nothing = max((low for one, low in sure if one.family == "nothing" and low is not None), default=None)
-    share = (reach - floor) / (right - floor) if right > floor else 0.0
-    return holes, (right, wrong, nothing, max(0.0, share))
+    return holes, (right, wrong, nothing, max(0.0, (reach - floor) / (right - floor)))
 
 
 def _honest(judged: Sequence[tuple[Completion, Paid]], best: Completion) -> Paid | None:
