@@ -12,7 +12,7 @@ import gc
 import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rule_graders import GROUP_RULES, RULES, TOOLS
@@ -176,9 +176,9 @@ def exponents() -> Iterator[tuple[str, float, float]]:
         for shape in SHAPES:
             for place in PLACES:
                 texts = [shaped(shape, n, place) for n in (most // 4, most)]
-                short, whole = (_seconds(grader, text) for text in texts)
+                short, whole = _seconds(grader, texts)
                 if whole > SLOW_S and whole > 4**SUSPECT * short:  # noise of the machine, or growth?
-                    short, whole = (_seconds(grader, text, best_of=15) for text in texts)
+                    short, whole = _seconds(grader, texts, best_of=15)
                 if whole > SLOW_S:
                     yield f"{name}: {shape} ({place})", math.log(whole / short) / math.log(4), whole
     yield from _paired_exponents()
@@ -191,9 +191,9 @@ def _paired_exponents() -> Iterator[tuple[str, float, float]]:
         for one, other in itertools.permutations(PAIRED, 2):
             for how, made in (("behind", _behind), ("in turn", _in_turn)):
                 texts = [made(one, other, n) for n in (most // 2, most)]
-                short, whole = (_seconds(grader, text) for text in texts)
+                short, whole = _seconds(grader, texts)
                 if whole > SLOW_S and whole > 2**SUSPECT * short:
-                    short, whole = (_seconds(grader, text, best_of=15) for text in texts)
+                    short, whole = _seconds(grader, texts, best_of=15)
                 if whole > SLOW_S:
                     yield f"{name}: {one!r}, {other!r} ({how})", math.log2(whole / short), whole
 
@@ -210,14 +210,15 @@ def _answered(text: str) -> Rollout:
     return Rollout(response=text, ground_truth="B", extra={"options": ["7", "8"]})
 
 
-def _seconds(grader: Any, rollout: Rollout, best_of: int = 3) -> float:
-    """The best of several calls, in seconds of CPU."""
-    best = math.inf
+def _seconds(grader: Any, texts: Sequence[Rollout], best_of: int = 3) -> list[float]:
+    """The best of several calls for each text, in seconds of CPU. They take turns, so that all meet the same machine."""
+    best = [math.inf] * len(texts)
     for _ in range(best_of):
-        start = time.thread_time()
-        with contextlib.suppress(RolloutError):
-            grader.grade(rollout)
-        best = min(best, time.thread_time() - start)
+        for i, rollout in enumerate(texts):
+            start = time.thread_time()
+            with contextlib.suppress(RolloutError):
+                grader.grade(rollout)
+            best[i] = min(best[i], time.thread_time() - start)
     return best
 
 

@@ -25,9 +25,9 @@ ALLOWED = {
     "strict_yaml": set(),
     "config": {"reward", "ledger", "execution", "graders", "judges", "run", "strict_yaml"},
     "data": {"rollouts", "ledger", "run", "replay", "config", "execution"},
-    "attack": {"run", "graders", "reward", "config", "execution"},
+    "attack": {"run", "graders", "reward", "config", "execution", "judges", "ledger"},
     "bridges": {"trainers"},
-    "report": {"ledger"},
+    "report": {"ledger", "reward"},
     "trackers": {"run", "judges", "graders"},
     "trainers": {"rollouts", "run", "execution", "config", "ledger"},
     "service": {

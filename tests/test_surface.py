@@ -43,7 +43,8 @@ def test_options_are_counted() -> None:
     """Of reward.yaml, of the commands, and public names. Raise a number only with a sentence that says why none went.
 
     `init --data` answers what `--task` and `grade --map` ask; both stay for whoever knows better. Six options and six names are those of
-    `judgekit attack`: nothing else tells what a reward pays.
+    `judgekit attack`: nothing else tells what a reward pays. `grade --record` makes what tests replay; `compare --reward` takes the
+    place of a replay into a second ledger, and `--grade` that of a second run.
     """
     commands: Any = typer.main.get_command(app)
     options = {
@@ -58,4 +59,4 @@ def test_options_are_counted() -> None:
         "public names": len(set(public_names())),
         "options of commands": len(options),
     }
-    assert counts == {"names in reward.yaml": 257, "public names": 177, "options of commands": 79}
+    assert counts == {"names in reward.yaml": 257, "public names": 177, "options of commands": 82}

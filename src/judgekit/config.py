@@ -52,6 +52,7 @@ from judgekit.graders.protocol import AnyGrader, Grader, check_grader
 from judgekit.graders.registry import GRADERS
 from judgekit.graders.reward_functions import described, from_function, signature_of
 from judgekit.judges.base import Judge, RewardModel, Sampling
+from judgekit.judges.layers.recording import Recording
 from judgekit.judges.layers.routes import JudgeRoutes
 from judgekit.judges.layers.stack import (
     LayerOptions,
@@ -60,6 +61,7 @@ from judgekit.judges.layers.stack import (
     stacked,
     stacked_reward_model,
 )
+from judgekit.judges.prompts.images import images_of
 from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.judges.verdicts.formats import VerdictFormat
 from judgekit.ledger.writer import Ledger
@@ -150,11 +152,13 @@ class RewardConfig(BaseModel):
         """Return the section `runner`, checked, as arguments of GradingRunner."""
         return _Parts(self._folder).arguments(Settings, self.runner, "runner")
 
-    def build(self, judges: Mapping[str, Any] = {}, **overrides: Any) -> GradingRunner:
+    def build(
+        self, judges: Mapping[str, Any] = {}, recordings: Mapping[str, Recording] = {}, **overrides: Any
+    ) -> GradingRunner:
         """Make the runner that the file describes.
 
         *judges*: judges or reward models that stand in for the file's, by their names there, such as a `ScriptedJudge` in
-        a test; the file's are then not made. *overrides*: arguments of GradingRunner that replace the file's. The runner
+        a test; the file's are then not made. *recordings*: by judge, what keeps its replies. *overrides*: arguments of GradingRunner that replace the file's. The runner
         owns the judges: `await runner.close()` closes them. Raises ConfigError.
         """
         parts = _Parts(self._folder)
@@ -167,6 +171,8 @@ class RewardConfig(BaseModel):
             name: judges[name] if name in judges else parts.judge(name, spec)
             for name, spec in self.judges.items()
         }
+        for name, recording in recordings.items():
+            parts.judges[name].heard = recording.listen(name, images_of(parts.judges[name]))
         graders: dict[str, AnyGrader] = {}
         lacking: list[MissingExtra] = []
         for name, spec in self.graders.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -129,6 +130,46 @@ def test_compare_shows_what_other_weights_change(files: Path) -> None:
     assert told["rewards_changed"] >= 1
     assert {g["scores_moved"] for g in told["graders"].values()} == {0}
     assert run(files, "report", "b.jsonl").returncode == 0
+
+
+def test_compare_with_other_rewards_needs_no_second_ledger(files: Path) -> None:
+    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
+    other = CONFIG.replace("correct: 0.9, brief: 0.1", "correct: 0.1, brief: 0.1")
+    (files / "other.yaml").write_text(other)
+    run(files, "replay", "a.jsonl", "--reward", "other.yaml", "--ledger", "b.jsonl")
+    two = json.loads(run(files, "compare", "a.jsonl", "b.jsonl", "--json").stdout)
+    one = json.loads(run(files, "compare", "a.jsonl", "--reward", "other.yaml", "--json").stdout)
+    assert (one.pop("reward"), one["after"].pop("ledger")) == ("other.yaml", "other.jsonl")
+    del two["after"]["ledger"]
+    assert one == two
+    done = run(files, "compare", "a.jsonl", "--reward", "other.yaml", "--out", "c.html")
+    assert "cosine of GRPO's advantages" in done.stdout
+    assert done.returncode == 0, done.stderr
+    done = run(files, "compare", "a.jsonl", "--reward", "other.yaml", "--reward", "reward.yaml")
+    assert "other.yaml" in done.stdout
+    assert re.search(r"reward\.yaml +[\d.]+ +0 +1\.000", done.stdout)
+
+
+def test_compare_does_not_guess_grades_that_were_not_asked(files: Path) -> None:
+    gated = (
+        CONFIG[: CONFIG.index("reward:")] + "reward: {gate: {if: correct >= 1, then: brief, otherwise: 0}}\n"
+    )
+    (files / "gated.yaml").write_text(gated)
+    run(files, "grade", "gated.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
+    done = run(files, "compare", "a.jsonl", "--reward", "reward.yaml")
+    assert done.returncode == 2
+    assert re.search(
+        r"reward\.yaml: the ledger holds no grade of 'brief' for \d of 3 rollouts, whose gate there \(correct >= 1\) was not "
+        r"passed, and this reward needs it: judgekit compare --grade asks for it",
+        done.stderr,
+    )
+    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "b.jsonl")
+    asked = json.loads(
+        run(files, "compare", "a.jsonl", "--reward", "reward.yaml", "--grade", "--json").stdout
+    )
+    both = json.loads(run(files, "compare", "a.jsonl", "b.jsonl", "--json").stdout)
+    assert asked["gradient"]["cosine"] == both["gradient"]["cosine"]
+    assert asked["after"]["reward_mean"] == both["after"]["reward_mean"]
 
 
 def test_compare_tells_of_damaged_lines(files: Path) -> None:

@@ -38,7 +38,12 @@ def test_it_runs(tmp_path: Path, page: str, line: str) -> None:
     (tmp_path / "rollouts.jsonl").write_text('{"response": "#### 4", "ground_truth": "4"}\n')
     judgekit = [sys.executable, "-m", "judgekit"]
     words = shlex.split(line, comments=True)[1:]
-    if words[0] in ("report", "view", "compare"):
+    if words[0] == "compare" and "--reward" in words:
+        for name in ("new", "a", "b"):
+            (tmp_path / f"{name}.yaml").write_text(CONFIG)
+        grade = [*judgekit, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "ledger.jsonl"]
+        subprocess.run(grade, cwd=tmp_path, check=True, capture_output=True)
+    elif words[0] in ("report", "view", "compare"):
         for name in ("ledger", "before", "after", "new"):
             write(tmp_path / f"{name}.jsonl", some(4))
     elif words[0] == "replay":

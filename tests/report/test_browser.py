@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from judgekit import Failed, Graded, Rollout, Usage
-from judgekit.report.compare import comparison
+from judgekit.report.comparison import comparison
 from judgekit.report.marks import read_marks
 from judgekit.report.page import render, whole_table, write_report
 from judgekit.report.view import View

@@ -8,7 +8,7 @@ import pytest
 
 from judgekit import Failed, Graded
 from judgekit.ledger.jsonl import encoded
-from judgekit.report.compare import comparison
+from judgekit.report.comparison import comparison
 from judgekit.report.page import whole_table
 
 from .test_table import append, entry, unfinished

@@ -10,10 +10,12 @@ from typing import Any
 
 from judgekit.attack.holes import Hole, find_holes
 from judgekit.attack.targets import SHIPPED, Row, rows_of
-from judgekit.config import load_runner
+from judgekit.config import load_config, load_runner
 from judgekit.errors import ConfigError
 from judgekit.execution.background import run_blocking
 from judgekit.graders.reward_functions import from_function
+from judgekit.judges.layers.recording import Recording
+from judgekit.ledger.output_files import whole_file
 from judgekit.run.runner import GradingRunner
 from judgekit.types import Failed, Grade, Graded, RewardResult, Rollout, Skipped
 
@@ -27,24 +29,46 @@ class TestedReward:
         assert empty <= wrong
 
     *reward*: the path of a reward.yaml, a `GradingRunner`, or a reward function of any trainer (see `judgekit.from_function`).
-    *judges*: judges that stand in for the file's, by their names there. Raises ConfigError.
+    *judges*: judges that stand in for the file's, by their names there; a path: the recording of its replies, which
+    `judgekit grade --record` makes. *record*: ask the file's judges instead, and keep their replies in these recordings;
+    holds those that were begun, so that several rewards can share one. Raises ConfigError.
     """
 
     __test__ = False  # pytest looks for classes that begin with Test
 
-    def __init__(self, reward: Any, *, judges: Mapping[str, Any] = {}) -> None:
+    def __init__(
+        self, reward: Any, *, judges: Mapping[str, Any] = {}, record: set[Path] | None = None
+    ) -> None:
+        self._recordings: dict[Path, Recording] = {}
+        self._record = record
         if isinstance(reward, GradingRunner):
             if judges:
                 raise ConfigError("judges stand in for those of a reward.yaml: a runner has its own")
             self.runner = reward
         elif isinstance(reward, str | os.PathLike):
-            self.runner = load_runner(Path(reward), judges=judges)
+            self.runner = self._loaded(Path(reward), judges)
         elif callable(reward):
             self.runner = GradingRunner({"reward": from_function(reward)})
         else:
             raise ConfigError(
                 f"a reward is a reward.yaml's path, a GradingRunner or a function, not {reward!r:.80}"
             )
+
+    def _loaded(self, path: Path, judges: Mapping[str, Any]) -> GradingRunner:
+        """Make the runner of a file, with recordings in the place of the paths among *judges*."""
+        files = {name: Path(judge) for name, judge in judges.items() if isinstance(judge, str | os.PathLike)}
+        digests = load_config(path).fingerprints() if files else {}
+        for file in files.values():
+            if file not in self._recordings:
+                new = self._record is not None and file.resolve() not in self._record
+                self._recordings[file] = Recording(file, digests, new=new)
+        others = {name: judge for name, judge in judges.items() if name not in files}
+        if self._record is None:
+            recorded = {name: self._recordings[file].of(name) for name, file in files.items()}
+            return load_runner(path, judges={**others, **recorded})
+        self._record.update(file.resolve() for file in self._recordings)
+        kept = {name: self._recordings[file] for name, file in files.items()}
+        return load_runner(path, judges=others, recordings=kept)
 
     def group(
         self, prompt: Any, ground_truth: Any, responses: Sequence[str], **fields: Any
@@ -58,7 +82,19 @@ class TestedReward:
 
     def grade(self, rollouts: Sequence[Rollout]) -> list[TestedResult]:
         """Grade rollouts, and return a result each."""
-        return [TestedResult(self.runner, result) for result in self.runner.run_sync(rollouts)]
+        results = self.runner.run_sync(rollouts)
+        self._check_recorded()
+        return [TestedResult(self.runner, result) for result in results]
+
+    def _check_recorded(self) -> None:
+        """Raise AssertionError if a request had no recorded reply: a setting for missing grades could hide it."""
+        for recording in self._recordings.values():
+            if recording.missed:
+                n, first, recording.missed = len(recording.missed), recording.missed[0], []
+                raise AssertionError(
+                    f"{recording.path} holds no reply to {n} of the judge's requests; the first is about {first!r}. "
+                    "pytest --judgekit-record asks the judges and keeps their replies"
+                )
 
     def attack(self, rollouts: Sequence[Rollout] | None = None, *, judges: bool = False) -> list[Hole]:
         """Return the certain holes that `judgekit attack` finds, but for right answers that are refused.
@@ -67,13 +103,18 @@ class TestedReward:
         """
         rows: Sequence[Row] = SHIPPED if rollouts is None else rows_of(rollouts)[0]
         report = run_blocking(find_holes(self.runner, rows, judges=judges))
+        self._check_recorded()
         if not report.rows:
             raise ConfigError("no row could be used: give rollouts of your own data, with references")
         return [hole for hole in report.worst() if hole.certain and hole.what != "right refused"]
 
     def close(self) -> None:
-        """Close the judges that were started."""
+        """Close the judges that were started, and write what was recorded."""
         run_blocking(self.runner.close())
+        if self._record is not None:
+            for path, recording in self._recordings.items():
+                with whole_file(path) as file:
+                    file.writelines(recording.lines())
 
 
 @total_ordering

@@ -19,7 +19,7 @@ from typing import Annotated
 
 import typer
 
-from judgekit.cli import attack, grade, graders, init, lint, replay, report, serve, serve_rewards
+from judgekit.cli import attack, compare, grade, graders, init, lint, replay, report, serve, serve_rewards
 from judgekit.cli.console import fail
 from judgekit.errors import ConfigError, DataError, JudgekitError
 from judgekit.version import __version__
@@ -38,7 +38,7 @@ app.command()(grade.grade)
 app.command()(attack.attack)
 app.command()(report.report)
 app.command()(report.view)
-app.command()(report.compare)
+app.command()(compare.compare)
 app.command()(replay.replay)
 app.command()(graders.graders)
 app.command()(lint.lint)

@@ -19,6 +19,7 @@ from judgekit.execution.heap import freeze_heap
 if TYPE_CHECKING:
     from judgekit.cli.load import LoadWatch
     from judgekit.errors import FailureRateError
+    from judgekit.judges.layers.recording import Recording
     from judgekit.ledger.writer import Ledger
     from judgekit.replay import Known
     from judgekit.run.runner import GradingRunner
@@ -45,6 +46,12 @@ def grade(
         Path | None, typer.Option(help="Keep every grade in this file, with texts, for reports and replay.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here (needs a ledger).")] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep the judges' replies in this file, for tests of the reward (docs/testing.md)."
+        ),
+    ] = None,
     columns: Annotated[
         str | None,
         typer.Option(
@@ -84,7 +91,7 @@ def grade(
     if ray:
         from judgekit.cli.grade_ray import grade_on_ray
 
-        _check_for_ray(skip_bad_rows=skip_bad_rows, report=report)
+        _check_for_ray(skip_bad_rows=skip_bad_rows, report=report, record=record)
         grade_on_ray(
             config,
             rollouts,
@@ -99,13 +106,20 @@ def grade(
             json_summary=json_summary,
         )
         return
+    if resume and record is not None:
+        raise ConfigError(
+            "--resume asks judges only for what the ledger lacks: --record needs a run of its own"
+        )
     for option, value in (("--address", address), ("--concurrency", concurrency)):
         if value is not None:
             raise ConfigError(f"{option} is for --ray")
     from judgekit.data import read_rollouts
+    from judgekit.ledger.output_files import whole_file
 
-    targets = {"--out": to, "--report": report}
-    runner = _runner(config, Path(rollouts), targets, ledger, force=force, json_summary=json_summary)
+    targets = {"--out": to, "--report": report, "--record": record}
+    runner, recording = _runner(
+        config, Path(rollouts), targets, ledger, force=force, json_summary=json_summary
+    )
     for option, given in (("--report", report is not None), ("--resume", resume)):
         if given and runner.ledger is None:
             raise ConfigError(f"{option} reads the ledger: give --ledger, too")
@@ -114,6 +128,9 @@ def grade(
     known = _known(runner, batch, tags) if resume else None
     appends = known is None and runner.ledger is not None and _holds_something(runner.ledger.path)
     graded = _grade(runner, batch, to, known, tags)
+    if record is not None and recording is not None:
+        with whole_file(record) as file:
+            file.writelines(recording.lines())
     _tell(runner, graded, known, as_json=json_summary)
     _tell_files(runner.ledger, targets, appended=appends)
     if lost := not_kept(runner.ledger, _RESUME):
@@ -124,13 +141,15 @@ def grade(
         fail("no rollout could be scored", code=1)
 
 
-def _check_for_ray(*, skip_bad_rows: bool, report: Path | None) -> None:
+def _check_for_ray(*, skip_bad_rows: bool, report: Path | None, record: Path | None) -> None:
     if skip_bad_rows:
         raise ConfigError(
             "--skip-bad-rows is not for --ray: a cluster refuses a block with a row that it cannot read"
         )
     if report is not None:
         raise ConfigError("--report reads one ledger: with --ray, give --ledger, and then judgekit report")
+    if record is not None:
+        raise ConfigError("--record hears the judges of this process: it is not for --ray")
 
 
 def _runner(
@@ -141,19 +160,30 @@ def _runner(
     *,
     force: bool,
     json_summary: bool,
-) -> GradingRunner:
-    """Build the runner, once it is clear that all *targets* can be written."""
-    from judgekit.config import load_runner
+) -> tuple[GradingRunner, Recording | None]:
+    """Build the runner, and what records its judges, once it is clear that all *targets* can be written."""
+    from judgekit.config import load_config, load_runner
     from judgekit.ledger.output_files import STDOUT, check_ledger, check_targets
     from judgekit.ledger.writer import Ledger
 
     for option, target in targets.items():
+        if option == "--record" and target == STDOUT:
+            raise ConfigError("--record writes a file that tests read: give it a name")
         if json_summary and target == STDOUT:
             raise ConfigError(f"--json and {option} - both write to standard output: give {option} a file")
     if ledger is not None:
         check_ledger(ledger, inputs=[config, source])  # before anything is imported or built
     overrides: dict[str, Any] = {} if ledger is None else {"ledger": Ledger(ledger, texts=True)}
     alone = json_summary or STDOUT in targets.values()
+    recording = None
+    if targets["--record"] is not None:
+        from judgekit.judges.layers.recording import Recording
+
+        loaded = load_config(config)
+        if not loaded.judges:
+            raise ConfigError(f"{config}: there are no judges whose replies --record could keep")
+        recording = Recording(targets["--record"], loaded.fingerprints(), new=True)
+        overrides["recordings"] = dict.fromkeys(loaded.judges, recording)
     with prints_aside(alone):
         runner = load_runner(config, progress=True, **overrides)
     kept = None if runner.ledger is None else runner.ledger.path
@@ -162,7 +192,7 @@ def _runner(
     check_targets(list(targets.values()), inputs=[config, source, kept], force=force)
     if alone:
         out.file = sys.stderr  # the summary must not stand among the rows
-    return runner
+    return runner, recording
 
 
 class _Graded(NamedTuple):

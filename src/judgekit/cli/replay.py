@@ -62,8 +62,8 @@ def replay(
         out.file = sys.stderr
     kept = None if keep is None else Ledger(keep, texts=True)
     with prints_aside(out.file is sys.stderr):
-        again = None if only is None or config is None else _ask_again(ledger, config, kept)
-        entries, results = (again.entries, again.results) if again else _recomputed(ledger, config, kept)
+        again = None if only is None or config is None else ask_again(ledger, config, kept)
+        entries, results = (again.entries, again.results) if again else recomputed(ledger, config, kept)
     if to is not None:
         with whole_file(to) as file:
             for entry, result in zip(entries, results, strict=True):
@@ -108,9 +108,10 @@ def _check(
 _ELSEWHERE = "make room, and replay again into another ledger"
 
 
-def _recomputed(
+def recomputed(
     ledger: Path, config: Path | None, kept: Ledger | None
 ) -> tuple[Sequence[Entry], Sequence[RewardResult]]:
+    """Recompute the rewards from the ledger's grades alone; writes them to *kept*, and closes it."""
     from judgekit.cli.logs import diverted
     from judgekit.config import load_config
     from judgekit.errors import ConfigError
@@ -147,25 +148,30 @@ def _alike(warnings: Sequence[str]) -> Iterator[str]:
         yield f"{first} (and in {len(others)} other steps, with other figures)" if others else first
 
 
-def _ask_again(ledger: Path, config: Path, kept: Ledger | None) -> Again:
+def ask_again(ledger: Path, config: Path, kept: Ledger | None, *, new: bool = False) -> Again:
+    """Ask the failed grades again, and with *new* those that the ledger lacks; all others come from it."""
     from judgekit.config import load_runner
     from judgekit.ledger.reader import read_ledger
     from judgekit.replay import Again, FailedOnce
 
     runner = load_runner(config, progress=True, ledger=kept)
     reading = read_ledger(ledger)
-    work = FailedOnce(reading, runner)
+    work = FailedOnce(reading, runner, new=new)
     if work.changed:
         say(
             f"warning: {', '.join(work.changed)}: the ledger's grades are of other settings; what is asked now stands beside them"
         )
-    if not work.failed:
+    if not (work.failed or new):
         say("the ledger holds no failed grades: nothing to ask again")
-        return Again(*_recomputed(ledger, config, kept), asked=0, still_failed=0)
+        return Again(*recomputed(ledger, config, kept), asked=0, still_failed=0)
 
     async def ask() -> Again:
         try:
-            say(f"asking again about {work.failed} rollouts …")
+            say(
+                "asking for what the ledger lacks …"
+                if new
+                else f"asking again about {work.failed} rollouts …"
+            )
             await runner.start()
             return await work.ask()
         finally:

@@ -1,4 +1,4 @@
-"""`judgekit report`, `judgekit view` and `judgekit compare`: looking at ledgers."""
+"""`judgekit report` and `judgekit view`: looking at a ledger."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def report(
     if json_summary or target == STDOUT:
         out.file = sys.stderr
     table = whole_table(ledger)
-    found = signals(table, _limits(limits))
+    found = signals(table, read_limits(limits))
     with whole_file(target) as file:
         file.write(render(table, found, rows=rows, price=price))
-    _tell_torn(table)
+    tell_torn(table)
     for one in found:
         if one.raised:
             say(f"signal  {one.text}")
@@ -124,7 +124,7 @@ def view(
     for path in (ledger, against):
         if path is not None and not path.exists():
             raise DataError(f"cannot read {path}: there is no such file")
-    given, price = _limits(limits), _price(price_in, price_out, price_cached)
+    given, price = read_limits(limits), _price(price_in, price_out, price_cached)
 
     async def serve() -> None:
         async with View(ledger, against=against, limits=given, price=price).served(port) as url:
@@ -140,92 +140,10 @@ def view(
     run(serve, signal.SIGTERM)
 
 
-def compare(
-    before: Annotated[Path, typer.Argument(help="The earlier ledger.")],
-    after: Annotated[Path, typer.Argument(help="The later ledger.")],
-    to: Annotated[
-        Path | None,
-        typer.Option("--out", help="Write the report of AFTER, with the comparison, to this HTML file."),
-    ] = None,
-    limits: LimitsFile = None,
-    force: Force = False,
-    json_summary: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
-) -> None:
-    """Compare two ledgers: which rewards and grades of the same rollouts changed, and how far."""
-    from judgekit.ledger.jsonl import json_line
-    from judgekit.ledger.output_files import STDOUT, check_targets, whole_file
-    from judgekit.report.compare import comparison
-    from judgekit.report.page import render, whole_table
-    from judgekit.report.warnings import signals
-
-    if json_summary and to == STDOUT:
-        raise ConfigError("--json and --out - both write to standard output: give --out a file")
-    if to is not None:
-        check_targets([to], inputs=[before, after], force=force)
-    given = _limits(limits)
-    earlier, later = whole_table(before), whole_table(after)
-    if json_summary or to == STDOUT:
-        out.file = sys.stderr
-    for table in (earlier, later):
-        _tell_torn(table)
-    found = comparison(earlier, later)
-    if to is not None:
-        with whole_file(to) as file:
-            file.write(render(later, signals(later, given), comparison=found))
-    if json_summary:
-        sys.stdout.write(json_line(found))
-        return
-    if to == STDOUT:
-        return
-    _print(found)
-    if to is not None:
-        say(f"report  {to}  (open it in a browser)")
-
-
-def _tell_torn(table: Any) -> None:
+def tell_torn(table: Any) -> None:
+    """Warn of lines that were skipped."""
     if table.torn:
         say(f"warning: {table.path}: skipped {len(table.torn)} line(s), the first is line {table.torn[0]}")
-
-
-def _print(found: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    sides = Table(box=None, pad_edge=False)
-    for column in ("", "ledger", "rollouts", "mean raw reward", "missing", "unfinished"):
-        sides.add_column(column, justify="left" if column in ("", "ledger") else "right")
-    for which in ("before", "after"):
-        side = found[which]
-        sides.add_row(
-            which,
-            side["ledger"],
-            str(side["rollouts"]),
-            _number(side["reward_mean"]),
-            str(side["missing"]),
-            str(side["unfinished"]),
-        )
-    out.print(sides)
-    if not found["pairs"]:
-        say("\nno rollout is in both: their ids, groups or texts differ")
-        return
-    raw = found["raw_rewards_changed"]
-    note = "" if raw == found["rewards_changed"] else f", {raw} of them also before transforms and fills"
-    say(f"\n{found['pairs']} rollouts are in both; {found['rewards_changed']} rewards changed{note}")
-    graders = Table(box=None, pad_edge=False)
-    for column in ("grader", "graded in both", "before", "after", "correlation", "moved", "kind changed"):
-        graders.add_column(column, justify="left" if column == "grader" else "right")
-    for name, g in found["graders"].items():
-        graders.add_row(
-            name,
-            str(g["both_graded"]),
-            *(_number(g[key]) for key in ("mean_before", "mean_after", "correlation")),
-            str(g["scores_moved"]),
-            str(g["kinds_changed"]),
-        )
-    out.print(graders)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
 
 
 def _price(given_in: float | None, given_out: float | None, cached: float | None) -> Any:
@@ -239,7 +157,7 @@ def _price(given_in: float | None, given_out: float | None, cached: float | None
     return Price(given_in, given_out, cached)
 
 
-def _limits(path: Path | None) -> SignalLimits | None:
+def read_limits(path: Path | None) -> SignalLimits | None:
     """The limits in a YAML file, or in a reward.yaml; None without one. Raises ConfigError for a name or a value that is none."""
     import msgspec
 

@@ -38,17 +38,18 @@ class FailedOnce:
     Grades that failed because of the rollout count as graded. A group grader that failed on one member is asked about
     the whole group. Skipped grades are asked for if their gate passes now.
 
-    Raises DataError if the ledger lacks the texts of a rollout that must be graded, and ConfigError if it has no grades
-    of one of the runner's graders, or those of another version: then there is more to ask for than failures.
+    *new*: ask graders that the ledger has no grades of, too. Raises DataError if the ledger lacks the texts of a rollout that
+    must be graded, and ConfigError if it has no grades of one of the runner's graders, or those of another version: then
+    there is more to ask for than failures.
     """
 
-    def __init__(self, reading: Reading, runner: GradingRunner) -> None:
+    def __init__(self, reading: Reading, runner: GradingRunner, *, new: bool = False) -> None:
         reading = _with_texts(reading)
         if not reading.entries:
             raise DataError("the ledger holds no rollouts")
         self._entries = reading.entries
         self._runner = runner
-        self.changed = self._check_graders(reading)
+        self.changed = self._check_graders(reading, new=new)
         """Graders whose settings have changed since: their new grades stand beside those of the ledger."""
         self._runs = [recorded_groups(reading.entries, run) for run in reading.runs()]
         self._rollouts = [recorded_rollout(entry) for entry in reading.entries]
@@ -62,11 +63,11 @@ class FailedOnce:
         self.failed = sum(any(map(failed, entry.grades.values())) for entry in reading.entries)
         """Number of rollouts with a grade to ask for."""
 
-    def _check_graders(self, reading: Reading) -> Sequence[str]:
+    def _check_graders(self, reading: Reading, *, new: bool) -> Sequence[str]:
         held = {name for entry in reading.entries for name in entry.grades}
         changed: set[str] = set()
         for name, grader in self._runner.spec.graders.items():
-            if name not in held:
+            if name not in held and not new:
                 raise ConfigError(
                     f"the ledger holds no grades of {name!r}, and only failed grades are asked again{did_you_mean(name, held)}"
                 )

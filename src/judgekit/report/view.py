@@ -24,7 +24,7 @@ from aiohttp import web
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.metrics import SignalLimits
-from judgekit.report.compare import comparison
+from judgekit.report.comparison import comparison
 from judgekit.report.costs import costs
 from judgekit.report.marks import Mark, write_mark
 from judgekit.report.page import cut, marks_of, shell

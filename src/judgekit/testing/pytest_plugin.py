@@ -8,11 +8,26 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from judgekit.attack.tested import TestedReward
 
 
+_RECORDED: pytest.StashKey[set[Path]] = pytest.StashKey()
+"""The recordings that this session has begun."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--judgekit-record`."""
+    parser.getgroup("judgekit").addoption(
+        "--judgekit-record",
+        action="store_true",
+        help="ask the judges of reward.yaml, and keep their replies in the recordings that tests name",
+    )
+
+
 @pytest.fixture
-def judgekit_reward() -> Iterator[Any]:
+def judgekit_reward(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Make a reward that can be tested: `judgekit_reward("reward.yaml", judges={"local": ScriptedJudge(…)})`.
 
     Takes what `judgekit.attack.tested.TestedReward` takes, and closes what it has started after the test.
@@ -20,9 +35,12 @@ def judgekit_reward() -> Iterator[Any]:
     from judgekit.attack.tested import TestedReward
 
     made: list[TestedReward] = []
+    begun = None
+    if request.config.getoption("--judgekit-record"):
+        begun = request.config.stash.setdefault(_RECORDED, set())
 
     def make(reward: Any, **options: Any) -> TestedReward:
-        made.append(TestedReward(reward, **options))
+        made.append(TestedReward(reward, record=begun, **options))
         return made[-1]
 
     yield make

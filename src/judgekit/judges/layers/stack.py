@@ -190,6 +190,8 @@ class _Stacked:
         self._disk = DiskCache(cache.path) if cache is not None and cache.path is not None else None
         self._layers = self._made()
         self._home: asyncio.AbstractEventLoop | None = None
+        self.heard: Callable[[Any, Any], None] | None = None
+        """Is told each request and its reply, of a cache too: for a recording. Not pickled."""
         in_child(self._forked)
 
     def _made(self) -> _Layers:
@@ -229,7 +231,10 @@ class _Stacked:
         return self._layers
 
     async def _complete(self, request: Any) -> Any:
-        return await self._here().outer.complete(request)
+        replied = await self._here().outer.complete(request)
+        if self.heard is not None:
+            self.heard(request, replied)
+        return replied
 
     async def start(self) -> None:
         """Open the cache's file, and start the engine, if it has `start`."""

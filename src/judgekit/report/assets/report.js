@@ -836,12 +836,22 @@ const compare = (main) => {
     el("h2", {}, "Graders"),
     dataTable(["grader", "graded in both", "mean before", "mean after", "correlation", "scores moved", "kind changed"], Object.entries(c.graders).map(([grader, g]) =>
       [plain(grader), count(g.both_graded), fixed(g.mean_before), fixed(g.mean_after), fixed(g.correlation), count(g.scores_moved), count(g.kinds_changed)])),
+    ...gradientOf(c.gradient),
     el("h2", {}, "Rewards that changed most"),
     c.changed.length ? dataTable(["rollout", "raw before", "raw after", "reward before", "reward after", "grades that changed"], c.changed.map((line) => [
       el("button", { type: "button", onclick: () => openRollout(line.row) }, plain(line.id || line.group || String(line.row))), fixed(line.before), fixed(line.after), ...line.reward.map((x) => fixed(x)),
       Object.entries(line.grades).map(([grader, [a, b]]) => el("span", { class: "chip" }, plain(`${grader} ${typeof a === "number" ? fixed(a) : a} → ${typeof b === "number" ? fixed(b) : b}`)))]), [5])
       : el("p", { class: "empty" }, "none"));
 };
+
+const gradientOf = (g) => g.groups === 0 ? [] : [
+  el("h2", {}, "Gradient"),
+  el("p", {}, plain(`Cosine of GRPO's advantages ${fixed(g.cosine)} over ${count(g.groups)} groups${Object.keys(g.cosine_by_source).length > 1 ? ` (${Object.entries(g.cosine_by_source).map(([source, x]) => `${source} ${fixed(x)}`).join(", ")})` : ""}. ` +
+    `The best member changes in ${count(g.best_changed)}; ${count(g.became_flat)} become flat, ${count(g.stopped_being_flat)} stop being flat.`)),
+  ...(g.most.length ? [dataTable(["group", "cosine", "rollout that moves most", "reward before", "reward after", "advantage before", "advantage after"], g.most.map((group) => {
+    const member = group.members.find((m) => m.row === group.explained.row);
+    return [plain(group.group), fixed(group.cosine), el("button", { type: "button", title: `before:\n${group.explained.before}\n\nafter:\n${group.explained.after}`, onclick: () => openRollout(member.row) }, plain(member.id || String(member.row))), ...member.rewards.map((x) => fixed(x)), ...member.advantages.map((x) => fixed(x))];
+  }), [0])] : [])];
 
 // ---------------------------------------------------------------- export
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from judgekit.metrics import Moments
+from judgekit.report.gradient import gradient
 from judgekit.report.table import STATES, Table
 
 _LISTED = 500
@@ -20,7 +21,7 @@ def comparison(before: Table, after: Table) -> dict[str, Any]:
     Two lines belong together where id, group and everything that a grader can read are equal: a reward, a judge or a
     weight was changed between the two. Where no two do (two training runs), only the sides' own figures remain.
     *before* and *after* of a changed reward are raw: without the group's transform, and without what fills a missing one;
-    *reward* is what the trainer gets.
+    *reward* is what the trainer gets, and *gradient* what GRPO makes of it.
     """
     pairs = _pairs(before, after)
     names = list(dict.fromkeys([*before.graders, *after.graders]))
@@ -41,6 +42,7 @@ def comparison(before: Table, after: Table) -> dict[str, Any]:
         "rewards_changed": len(changed),
         "raw_rewards_changed": sum(raw > 0 for raw, *_ in changed),
         "graders": {name: _grader(before, after, name, pairs) for name in names},
+        "gradient": gradient(before, after, pairs),
         "changed": [
             {
                 "row": other,
