@@ -96,10 +96,11 @@ FAULTS = (
     Fault("a clip below a score", GRADERS + "reward: {clip: {of: {weighted: {correct: 0.7, brief: 0.3}}, low: 0, high: 0.3}}\n",
           ATTACK, "no more than a wrong one", code=2),
     Fault("brevity that is added", GRADERS + "reward: {weighted: {correct: 0.7, brief: 0.3}}\n", ATTACK, "holds no answer, and earns as much"),
-    Fault("if_missing: 1", "graders: {correct: multiple_choice}\nreward: {score: correct, if_missing: 1}\n", ATTACK, "earns as much as a right answer"),
+    Fault("if_missing: 1", "graders: {correct: final_answer, loops: action_loop}\nreward: {weighted: {correct: 0.7, loops: {weight: 0.3, of: {score: loops, if_missing: 1}}}}\n",
+          ATTACK, "holds no answer, and earns as much"),
     Fault("a length in the wrong unit", GRADERS.replace("soft_max: 700, hard_max: 1400", "soft_max: 7, hard_max: 14")
           + "reward: {gate: {if: correct >= 1, then: brief, otherwise: 0}}\n", ATTACK, "is right, and earns less than another right answer"),
-    Fault("a switch that hides a case", GRADERS + "reward: {switch: {by: data_source, cases: {maths: correct}}}\n",
+    Fault("a switch that hides a case", "graders: {correct: final_answer}\nreward: {switch: {by: data_source, cases: {maths: correct}}}\n",
           "attack {yaml} {rows}", "no right answer has a reward", code=2),
     Fault("a gate that nothing passes", GRADERS + "reward: {gate: {if: correct >= 2, then: {weighted: {correct: 0.7, brief: 0.3}}, otherwise: 0}}\n",
           "lint {yaml}", "correct >= 2", code=2),
@@ -109,14 +110,14 @@ FAULTS = (
           "grade {yaml} {same}", "judge and correct correlate by -1.00", code=0),
 )  # fmt: skip
 SOUND = (
-    "graders: {correct: final_answer}\n",
-    GRADERS
-    + "reward: {gate: {if: correct >= 1, then: {weighted: {correct: 0.7, brief: 0.3}}, otherwise: 0}}\n",
-    GRADERS + "reward: {weighted: {correct: 0.8, brief: {weight: 0.2, of: {product: [correct, brief]}}}}\n",
-    "graders: {correct: multiple_choice}\n",
-    "graders:\n  correct: {use: text_match, part: committed, ignore_case: true}\n",
-    "graders:\n  correct: {use: tool_calls, of: exact}\n",
-)
+    ("number", "graders: {correct: final_answer}\n"),
+    ("number", GRADERS + "reward: {gate: {if: correct >= 1, then: {weighted: {correct: 0.7, brief: 0.3}}, otherwise: 0}}\n"),
+    ("number", GRADERS + "reward: {weighted: {correct: 0.8, brief: {weight: 0.2, of: {product: [correct, brief]}}}}\n"),
+    ("choice", "graders: {correct: multiple_choice}\n"),
+    ("text", "graders:\n  correct: {use: text_match, part: committed, ignore_case: true}\n"),
+    ("tools", "graders:\n  correct: {use: tool_calls, of: exact}\n"),
+)  # fmt: skip
+"""Rewards without a fault, each with the kind of rows that it is for."""
 DEFINED = {
     "prompt": "Write add(a, b).",
     "response": "```python\nx = 1\n```",
@@ -155,9 +156,12 @@ def sound() -> int:
     found = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for text in SOUND:
+        made = rows_in_public_forms(random.Random(2))
+        for kind, text in SOUND:
             (folder / "reward.yaml").write_text(text)
-            for command in ("attack reward.yaml --json", "lint reward.yaml"):
+            rows = [{**row, "response": ""} for row in made if row["kind"] == kind][:20]
+            (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            for command in ("attack reward.yaml rows.jsonl --json", "lint reward.yaml"):
                 code, said, _ = call(folder, command)
                 holes = (
                     [h for h in json.loads(said.strip().splitlines()[-1])["holes"] if h["certain"]]
@@ -290,7 +294,7 @@ def rules() -> dict[str, Any]:
             ]
             (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in of_it))
             (folder / "reward.yaml").write_text(f"graders:\n  correct: {rule}\n")
-            code, said, seconds = call(folder, "attack reward.yaml rows.jsonl --limit 400 --json")
+            _, said, seconds = call(folder, "attack reward.yaml rows.jsonl --limit 400 --json")
             report = json.loads(said.strip().splitlines()[-1])
             wrong = [h for h in report["holes"] if h["what"] != "right refused"]
             refused = [h for h in report["holes"] if h["what"] == "right refused"]
@@ -344,7 +348,7 @@ def judge() -> dict[str, Any]:
         else sys.exit(done.stderr[-3000:])
     )
     families: dict[str, list[bool]] = defaultdict(list)
-    for family, right, reward in found:
+    for family, _, reward in found:
         families[family].append((reward or 0.0) >= 0.5)
     wrong = [paid for family, values in families.items() if family != "dress" for paid in values]
     for family, values in families.items():
@@ -384,7 +388,7 @@ def times() -> dict[str, float]:
         (folder / "planted.py").write_text(PLANTED)
         rows = [row for row in rows_in_public_forms(random.Random(1)) if row["kind"] == "number"][-20:]
         (folder / "rows.jsonl").write_text("".join(json.dumps({**r, "response": ""}) + "\n" for r in rows))
-        (folder / "reward.yaml").write_text(SOUND[1])
+        (folder / "reward.yaml").write_text(SOUND[1][1])
         attacks = [call(folder, "attack reward.yaml rows.jsonl") for _ in range(3)]
         asked = [
             {"prompt": f"{n} * 7?", "ground_truth": str(7 * n), "response": f"The answer is {7 * n - k}."}

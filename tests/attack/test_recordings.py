@@ -124,7 +124,8 @@ def test_a_reply_that_is_not_recorded_is_an_error_whatever_missing_grades_do(fol
 
 def test_pytest_records_and_replays(folder: Path) -> None:
     done = run_tests(folder)
-    assert "cannot read recorded.jsonl" in done.stdout and "--judgekit-record" in done.stdout
+    assert "cannot read recorded.jsonl" in done.stdout
+    assert "--judgekit-record" in done.stdout
     done = run_tests(folder, "--judgekit-record")
     assert "1 passed" in done.stdout, done.stdout
     first = (folder / "recorded.jsonl").read_bytes()
@@ -139,7 +140,8 @@ def test_pytest_records_and_replays(folder: Path) -> None:
 def test_a_recording_tells_its_reader_what_it_holds(folder: Path) -> None:
     record(folder)
     head, *lines = [json.loads(line) for line in (folder / "recorded.jsonl").read_text().splitlines()]
-    assert head["type"] == "recording" and set(head["graders"]) == {"correct", "judge", "written", "liked"}
+    assert head["type"] == "recording"
+    assert set(head["graders"]) == {"correct", "judge", "written", "liked"}
     assert {line["judge"] for line in lines} == {"local", "scorer"}
     assert len(lines) == 3 + 3 + 3
     assert all("It is 4" in line["about"] or "6 * 7?" in line["about"] for line in lines)
@@ -169,7 +171,9 @@ def test_wrong_calls(folder: Path) -> None:
         ("--record rollouts.jsonl", "rollouts.jsonl"),
     ):
         done = call(folder, *f"grade reward.yaml rollouts.jsonl {options}".split())
-        assert done.code == 2 and why in done.stderr, (options, done.stderr)
+        assert done.code == 2, options
+        assert why in done.stderr, options
     (folder / "rules.yaml").write_text("graders: {correct: final_answer}\n")
     done = call(folder, *["grade", "rules.yaml", "rollouts.jsonl", "--record", "r.jsonl"])
-    assert done.code == 2 and "there are no judges whose replies" in done.stderr
+    assert done.code == 2
+    assert "there are no judges whose replies" in done.stderr
