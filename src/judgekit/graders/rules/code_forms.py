@@ -23,44 +23,52 @@ Form = Literal["stdio", "calls", "asserts", "check", "unittest", "pytest", "doct
 FORMS = ("stdio", "calls", "asserts", "check", "unittest", "pytest", "doctest", "insert", "main")
 
 LIMITS = ("time_limit", "memory_limit")
+Cases = list[dict[str, Any]]
 
 
-def read_cases(value: Any, function: str | None = None, entry: str | None = None) -> list[dict[str, Any]]:
+def read_cases(value: Any, function: str | None = None, entry: str | None = None) -> Cases:
     """Parse a reference's cases, each as {"input", "output"}, {"job", "output"} or {"job"}, with its limits.
 
     Tests of which nothing would run are {"why"}. *function*: what the cases call that say "functional" and name no
     function of their own. *entry*: what `check` is given where the reference does not say it.
     """
     if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            packed = _unpacked(value)
-            if packed is None and _LIKE_TESTS.search(value):
-                return [_tests(value, entry)]
-            value = packed
+        data = _data(value)
+        if data is None and _LIKE_TESTS.search(value):
+            return [_tests(value, entry)]
+        value = data
     if isinstance(value, Mapping):
-        own = {key: value[key] for key in LIMITS if value.get(key) is not None}
+        own = _limits(value)
         return [{**own, **case} for case in _of_mapping(value, _function(value) or function, entry)]
-    if not isinstance(value, list | tuple):
+    if isinstance(value, list | tuple):
+        return [case for part in value for case in _of_part(part, function, entry)]
+    return []
+
+
+def _data(text: str) -> Any:
+    """Read a text as JSON, or as LiveCodeBench packs it; None if it is neither."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return _unpacked(text)
+
+
+def _limits(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value[key] for key in LIMITS if value.get(key) is not None}
+
+
+def _of_part(part: Any, function: str | None, entry: str | None) -> Cases:
+    """Return the cases of one entry of a list: a text of tests, an input with its output, or more cases."""
+    if isinstance(part, str):
+        return [_tests(part, entry)] if part.strip() else []
+    if not isinstance(part, Mapping):
         return []
-    found: list[dict[str, Any]] = []
-    for part in value:
-        if isinstance(part, str):
-            if part.strip():
-                found.append(_tests(part, entry))
-        elif isinstance(part, Mapping):
-            given = _first(part, "input", "stdin", "inputs")
-            wanted = _first(part, "output", "stdout", "expected_output", "outputs")
-            if wanted is None:
-                found += read_cases(part, function, entry)
-                continue
-            name = _function(part) or (function if part.get("testtype") == "functional" else None)
-            case = _pair(given, wanted, name)
-            if case is not None:
-                own = {key: part[key] for key in LIMITS if part.get(key) is not None}
-                found.append({**own, **case})
-    return found
+    wanted = _first(part, "output", "stdout", "expected_output", "outputs")
+    if wanted is None:
+        return read_cases(part, function, entry)
+    name = _function(part) or (function if part.get("testtype") == "functional" else None)
+    case = _pair(_first(part, "input", "stdin", "inputs"), wanted, name)
+    return [] if case is None else [{**_limits(part), **case}]
 
 
 def _function(value: Mapping[str, Any]) -> str | None:
@@ -102,35 +110,79 @@ def _unpacked(text: str) -> Any:
 _LIKE_TESTS = re.compile(r"\bassert|\bdef (?:check|test)|unittest|^[ \t]*>>> ", re.MULTILINE)
 
 
-def _of_mapping(
-    value: Mapping[str, Any], function: str | None, entry: str | None = None
-) -> list[dict[str, Any]]:
+def _of_mapping(value: Mapping[str, Any], function: str | None, entry: str | None) -> Cases:
+    """Return the cases of an object: those of the first form of `_OBJECTS` that it has."""
     entry = value["entry_point"] if isinstance(value.get("entry_point"), str) else entry
-    if isinstance(value.get("code_context"), str):  # DS-1000
-        return [_inserting(value["code_context"])]
-    if isinstance(value.get("test_start"), str) and isinstance(value.get("test"), list | tuple):  # ODEX
-        return [_tests(value["test_start"] + "".join(map(str, value["test"])), entry)]
-    if value.get("assert_case"):  # prime_code
-        return read_cases(value["assert_case"], function, entry)
-    if isinstance(value.get("inputs"), list | tuple) and isinstance(value.get("outputs"), list | tuple):
-        pairs = zip(value["inputs"], value["outputs"], strict=False)
-        return [case for i, o in pairs if (case := _pair(i, o, function)) is not None]
-    if "test_list" in value and isinstance(value["test_list"], list | tuple):
-        setup = value.get("test_setup_code") or "\n".join(map(str, value.get("test_imports") or ()))
-        return [_tests(f"{setup}\n{test}", entry) for test in value["test_list"]]
-    if (given := next((value[key] for key in _TESTS if _holds(value.get(key))), None)) is not None:
-        found = read_cases(given, function, entry)
-        return found or ([_tests(given, entry)] if isinstance(given, str) else [])
-    for key in ("cases", "test_cases", "input_output"):
-        if key in value:
-            return read_cases(value[key], function)
-    if groups := [value[key] for key in _GROUPS if value.get(key)]:
-        return [case for group in groups for case in _of_group(group, function)]
-    if _first(value, "output", "stdout", "expected_output") is not None:
-        return read_cases([value], function)
-    return []
+    found = (read(value, function, entry) for read in _OBJECTS)
+    return next((cases for cases in found if cases is not None), [])
 
 
+def _ds1000(value: Mapping[str, Any], function: str | None, entry: str | None) -> Cases | None:
+    return [_inserting(value["code_context"])] if isinstance(value.get("code_context"), str) else None
+
+
+def _odex(value: Mapping[str, Any], function: str | None, entry: str | None) -> Cases | None:
+    if not isinstance(value.get("test_start"), str) or not isinstance(value.get("test"), list | tuple):
+        return None
+    return [_tests(value["test_start"] + "".join(map(str, value["test"])), entry)]
+
+
+def _prime_code(value: Mapping[str, Any], function: str | None, entry: str | None) -> Cases | None:
+    return read_cases(value["assert_case"], function, entry) if value.get("assert_case") else None
+
+
+def _two_lists(value: Mapping[str, Any], function: str | None, entry: str | None) -> Cases | None:
+    """Read inputs and outputs, as APPS and TACO have them."""
+    inputs, outputs = value.get("inputs"), value.get("outputs")
+    if not isinstance(inputs, list | tuple) or not isinstance(outputs, list | tuple):
+        return None
+    pairs = zip(inputs, outputs, strict=False)
+    return [case for i, o in pairs if (case := _pair(i, o, function)) is not None]
+
+
+def _mbpp(value: Mapping[str, Any], function: str | None, entry: str | None) -> Cases | None:
+    if not isinstance(value.get("test_list"), list | tuple):
+        return None
+    setup = value.get("test_setup_code") or "\n".join(map(str, value.get("test_imports") or ()))
+    return [_tests(f"{setup}\n{test}", entry) for test in value["test_list"]]
+
+
+def _texts_of_tests(value: Mapping[str, Any], function: str | None, entry: str | None) -> Cases | None:
+    given = next((value[key] for key in _TESTS if _holds(value.get(key))), None)
+    if given is None:
+        return None
+    found = read_cases(given, function, entry)
+    return found or ([_tests(given, entry)] if isinstance(given, str) else [])
+
+
+def _nested(value: Mapping[str, Any], function: str | None, entry: str | None) -> Cases | None:
+    key = next((key for key in ("cases", "test_cases", "input_output") if key in value), None)
+    return None if key is None else read_cases(value[key], function)
+
+
+def _groups(value: Mapping[str, Any], function: str | None, entry: str | None) -> Cases | None:
+    groups = [value[key] for key in _GROUPS if value.get(key)]
+    return [case for group in groups for case in _of_group(group, function)] if groups else None
+
+
+def _one_case(value: Mapping[str, Any], function: str | None, entry: str | None) -> Cases | None:
+    if _first(value, "output", "stdout", "expected_output") is None:
+        return None
+    return read_cases([value], function)
+
+
+_OBJECTS = (
+    _ds1000,
+    _odex,
+    _prime_code,
+    _two_lists,
+    _mbpp,
+    _texts_of_tests,
+    _nested,
+    _groups,
+    _one_case,
+)
+"""Readers of objects that data sets have, each for one form: the cases, or None if it is another form."""
 _TESTS = ("test", "tests", "test_code", "functional")
 """Where texts of tests stand."""
 
@@ -150,7 +202,7 @@ _GROUPS = (
 """Where CodeContests, LiveCodeBench and Codeforces have their cases."""
 
 
-def _of_group(group: Any, function: str | None) -> list[dict[str, Any]]:
+def _of_group(group: Any, function: str | None) -> Cases:
     if isinstance(group, Mapping) and isinstance(group.get("input"), list | tuple):
         group = {"inputs": group["input"], "outputs": group.get("output")}
     return read_cases(group, function)
@@ -202,27 +254,44 @@ def recognise(text: str, has_entry: bool) -> Tests:
 
 
 def _of_tree(tree: ast.Module, has_entry: bool) -> Tests:
+    """Recognise the form of tests that are Python."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    called = {_called(node) for node in _outside(tree.body) if isinstance(node, ast.Call)}
+    called = _all_called(tree)
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     cases = _test_cases(classes)
     methods = [m for case in cases for m in _methods(case)]
     if methods and not any(map(_does_something, methods)):
         return Tests(None, why="no test of its classes checks anything")
-    run = [m for case in cases if not _skips(case) for m in _methods(case) if not _skips(m)]
-    sure = any(map(_does_something, run))
     alone = [f for name, f in functions.items() if name.startswith("test") and name not in called]
-    alone += [m for c in classes if c not in cases and c.name.startswith("Test") for m in _methods(c)]
+    alone += _of_plain_classes(classes, cases)
     if alone:
         if any(isinstance(n, ast.AsyncFunctionDef) for n in tree.body):
             return Tests(None, why="the tests are asynchronous")
-        return _pytest(alone, methods, sure)
+        return _pytest(alone, methods, _certain(cases))
     if methods:
-        return Tests("unittest", sure)
+        return Tests("unittest", _certain(cases))
     check = functions.get("check")
     if check is not None and check.args.args and "check" not in called:
         return _check(check, has_entry)
     return _asserts(tree, functions)
+
+
+def _all_called(tree: ast.Module) -> set[str]:
+    """Return the names that the tests call when they are loaded."""
+    return {_called(node) for node in _outside(tree.body) if isinstance(node, ast.Call)}
+
+
+def _of_plain_classes(
+    classes: Sequence[ast.ClassDef], cases: Sequence[ast.ClassDef]
+) -> list[ast.FunctionDef]:
+    """Return the tests of classes that pytest takes for tests and unittest does not."""
+    return [m for c in classes if c not in cases and c.name.startswith("Test") for m in _methods(c)]
+
+
+def _certain(cases: Sequence[ast.ClassDef]) -> bool:
+    """Whether a method of test classes that checks something runs in any case."""
+    run = [m for case in cases if not _skips(case) for m in _methods(case) if not _skips(m)]
+    return any(map(_does_something, run))
 
 
 def _pytest(alone: Sequence[ast.FunctionDef], methods: Sequence[ast.FunctionDef], sure: bool) -> Tests:
@@ -345,7 +414,7 @@ def _fixtures(function: ast.FunctionDef) -> list[str]:
     return [one.arg for one in function.args.args[:without] if one.arg not in given]
 
 
-def compiled_cases(value: Any, language: str, is_main: Callable[[str, str], bool]) -> list[dict[str, Any]]:
+def compiled_cases(value: Any, language: str, is_main: Callable[[str, str], bool]) -> Cases:
     """Parse the cases of a compiled language: inputs and outputs, or tests with a `main` of their own."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         with contextlib.suppress(ValueError, RecursionError):
