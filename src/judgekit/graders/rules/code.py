@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
@@ -25,6 +25,15 @@ from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Compare = Literal["lines", "exact", "tokens", "numbers"]
 COMPARE = ("lines", "exact", "tokens", "numbers")
+
+
+class _Ran(NamedTuple):
+    """What a rollout's cases came to."""
+
+    passed: int
+    checks: int
+    """How many were executed in those that passed."""
+    first_problem: str | None
 
 
 class Code(InSandbox, Rule):
@@ -187,26 +196,43 @@ class Code(InSandbox, Rule):
         cases = self._cases(rollout)
         if isinstance(cases, Abstained):
             return cases
-        form = form_of(cases[0])
         code = program_of(rollout.response, self.whole, self.language)
         if code is None:
             return Graded(0.0, "there is no code")
         if self.prefix is not None:
             code = f"{look_up(rollout, self.prefix, '')}\n{code}"
         cases = cases[: self.max_cases]
-        network = self.sandbox.isolation()["network"]
+        about = {
+            "passed": 0,
+            "cases": len(cases),
+            "form": form_of(cases[0]),
+            "checks": 0,
+            "network": self.sandbox.isolation()["network"],
+        }
         ends = time.monotonic() + self.budget_s
         source: Source | None = None
         compiled: dict[str, Any] | None = None
         if self.language != "python":
             made = self._compiled(code, cases[0].get("main"))
             if isinstance(made, str):
-                return Graded(
-                    0.0,
-                    made,
-                    {"passed": 0, "cases": len(cases), "form": form, "checks": 0, "network": network},
-                )
+                return Graded(0.0, made, about)
             source, compiled = made
+        ran = self._run(code, cases, ends, source, compiled)
+        if isinstance(ran, Abstained):
+            return ran
+        score = ran.passed / len(cases) if self.score == "share" else float(ran.passed == len(cases))
+        about |= {"passed": ran.passed, "checks": ran.checks}
+        return Graded(score, ran.first_problem or f"all {len(cases)} cases pass", about)
+
+    def _run(
+        self,
+        code: str,
+        cases: Sequence[Mapping[str, Any]],
+        ends: float,
+        source: Source | None,
+        compiled: dict[str, Any] | None,
+    ) -> _Ran | Abstained:
+        """Run the cases one after another until all have run, enough have failed, or the time is used up."""
         passed = failed = checks = 0
         first: str | None = None
         for number, case in enumerate(cases, 1):
@@ -225,28 +251,34 @@ class Code(InSandbox, Rule):
                     raise
                 first = first or used_up  # what the others left was too short for the sandbox itself
                 break
-            try:
-                problem = self._problem(finished, case, limits, source)
-            except SandboxError:
-                raise
-            except Exception as error:  # the program has run: whatever is odd about its answer is its doing
-                problem = f"what it gave cannot be compared ({type(error).__name__})"
-            ran = ran_in(finished) if source is None or not source.token else source.checks(finished.output)
-            if problem is None and not ran:
+            problem, executed = self._came_to(finished, case, limits, source)
+            if problem is None and not executed:
                 if not case["certain"]:
                     return Abstained(f"case {number}: none of its checks ran")
                 problem = "none of its checks ran"
             if problem is None:
                 passed += 1
-                checks += ran or 0
+                checks += executed or 0
                 continue
             failed += 1
             first = first or f"case {number}: {problem}"
             if failed == self.stop_after:
                 break
-        score = passed / len(cases) if self.score == "share" else float(passed == len(cases))
-        metadata = {"passed": passed, "cases": len(cases), "form": form, "checks": checks, "network": network}
-        return Graded(score, first or f"all {len(cases)} cases pass", metadata)
+        return _Ran(passed, checks, first)
+
+    def _came_to(
+        self, finished: Finished, case: Mapping[str, Any], limits: Limits, source: Source | None
+    ) -> tuple[str | None, int | None]:
+        """Return why a case is not passed, None if it is; and how many checks its run has executed."""
+        try:
+            problem = self._problem(finished, case, limits, source)
+        except SandboxError:
+            raise
+        except Exception as error:  # the program has run: whatever is odd about its answer is its doing
+            problem = f"what it gave cannot be compared ({type(error).__name__})"
+        if source is not None and source.token:
+            return problem, source.checks(finished.output)
+        return problem, ran_in(finished)
 
     def _compiled(self, code: str, tests: str | None) -> tuple[Source, dict[str, Any]] | str:
         """Compile a program, with its tests if they have a `main`. Returns how to run it, or why it passes no case."""
