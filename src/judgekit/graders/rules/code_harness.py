@@ -315,18 +315,11 @@ def handed(frame: Any) -> bool:
 
 
 def leads(event: str, args: tuple[Any, ...], frame: Any) -> bool:
+    """Whether what a frame does would lead the program to its tests."""
     if event == "sys._getframe":
         return handed(frame)
     if event in ("object.__getattr__", "object.__setattr__"):
-        if args[1] in ("tb_frame", "gi_frame", "cr_frame", "ag_frame"):
-            return handed(frame)
-        code = args[2] if event == "object.__setattr__" and args[1] == "__code__" else None
-        owner: Any = getattr(args[0], "__code__", None) if args[1] in _OF_FUNCTIONS else None
-        theirs = owner is not None and (
-            owner.co_filename == TESTS or code is not None or event != "object.__getattr__"
-        )
-        # a repository's own code may change its own functions, also while a file of the patch is loaded
-        return theirs and known(owner.co_filename) and (not trusted(frame) if TRUSTED else acting(frame))
+        return leads_by_attribute(event, args, frame)
     if event in ("compile", "code.__new__"):
         name = args[1]
         name = os.fsdecode(name) if isinstance(name, str | bytes) else ""
@@ -340,6 +333,19 @@ def leads(event: str, args: tuple[Any, ...], frame: Any) -> bool:
     while frame is not None and "ctypes" in frame.f_code.co_filename:
         frame = frame.f_back
     return not trusted(frame) or (event.startswith("ctypes.") and relayed(frame, _THREADS))
+
+
+def leads_by_attribute(event: str, args: tuple[Any, ...], frame: Any) -> bool:
+    """Whether an attribute that is read or set is a frame, or what a function of the tests or the libraries is made of."""
+    if args[1] in ("tb_frame", "gi_frame", "cr_frame", "ag_frame"):
+        return handed(frame)
+    code = args[2] if event == "object.__setattr__" and args[1] == "__code__" else None
+    owner: Any = getattr(args[0], "__code__", None) if args[1] in _OF_FUNCTIONS else None
+    theirs = owner is not None and (
+        owner.co_filename == TESTS or code is not None or event != "object.__getattr__"
+    )
+    # a repository's own code may change its own functions, also while a file of the patch is loaded
+    return theirs and known(owner.co_filename) and (not trusted(frame) if TRUSTED else acting(frame))
 
 
 _THREADS = ("/threading.py", "/thread.py", "/events.py", "/sched.py")

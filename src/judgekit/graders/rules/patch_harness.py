@@ -57,17 +57,9 @@ def in_repository(root: str, archive: bytes, patch: str, job: dict[str, Any]) ->
     for path in members:
         put_back(path, tar, members)
     files = sorted({name.partition("::")[0] for name in job["wanted"]})
-    before = listing(".")
-    if job["test_patch"] and (said := applied(job["test_patch"])):
-        return {"row": f"its test patch does not apply: {said}"}
-    for path, text in job["test_files"].items():
-        place(path, text.encode("utf-8", "surrogatepass"))
-    if lost := [path for path in files if not os.path.isfile(path)]:
-        return {"row": f"its tests are to be in {lost[0]}, which is not there"}
-    theirs: dict[str, bytes | None] = {}
-    for path in changed_paths(before, listing(".")):
-        theirs[path] = read(path)
-        put_back(path, tar, members)
+    theirs = changed_by_row(files, tar, members, job)
+    if isinstance(theirs, str):
+        return {"row": theirs}
     before = listing(".")
     if patch and (said := applied(patch)):
         return {"refused": f"the patch does not apply: {said}"}
@@ -78,8 +70,7 @@ def in_repository(root: str, archive: bytes, patch: str, job: dict[str, Any]) ->
     restored = [path for path in mine if path in theirs or path in files or decides(path, folders)]
     for path in restored:
         put_back(path, tar, members)
-    for path, data in theirs.items():
-        remove(path) if data is None else place(path, data)
+    lay(theirs)
     added = {path for path in mine if path not in before and os.path.lexists(path)}
     tar.close()
     members.clear()
@@ -93,6 +84,27 @@ def in_repository(root: str, archive: bytes, patch: str, job: dict[str, Any]) ->
         os.write(errors, f"\n{one_line(error)}\n".encode("utf-8", "replace"))
         os._exit(1)
     return {"passed": passed, "restored": len(restored)}
+
+
+def changed_by_row(
+    files: Sequence[str], tar: tarfile.TarFile, members: dict[str, tarfile.TarInfo], job: dict[str, Any]
+) -> dict[str, bytes | None] | str:
+    """Return the files that the row's test patch and test files change, as they make them; None: it is removed.
+
+    The repository is left as the archive has it. Returns what is wrong with the row, if something is.
+    """
+    before = listing(".")
+    if job["test_patch"] and (said := applied(job["test_patch"])):
+        return f"its test patch does not apply: {said}"
+    for path, text in job["test_files"].items():
+        place(path, text.encode("utf-8", "surrogatepass"))
+    if lost := [path for path in files if not os.path.isfile(path)]:
+        return f"its tests are to be in {lost[0]}, which is not there"
+    theirs: dict[str, bytes | None] = {}
+    for path in changed_paths(before, listing(".")):
+        theirs[path] = read(path)
+        put_back(path, tar, members)
+    return theirs
 
 
 def opened(data: bytes, inside: bool) -> tuple[tarfile.TarFile, dict[str, tarfile.TarInfo]]:
@@ -143,6 +155,12 @@ def parents(path: str) -> None:
             os.unlink(above)
         if not os.path.isdir(above):
             os.mkdir(above)
+
+
+def lay(files: Mapping[str, bytes | None]) -> None:
+    """Write files, or remove those that are None."""
+    for path, data in files.items():
+        remove(path) if data is None else place(path, data)
 
 
 def remove(path: str) -> None:
@@ -286,10 +304,7 @@ def run_tests(
 ) -> int:
     """Run the wanted tests. Returns how many there are, if all of them pass; raises AssertionError."""
     traps = [f"{path}::{set_trap(path)}" for path in files]
-    by_tests: set[str] = set()
-    for path in files:
-        with contextlib.suppress(SyntaxError, ValueError, RecursionError), open(path, "rb") as source:
-            by_tests |= stored(ast.parse(source.read()))
+    by_tests = set_by_tests(files)
     for name in _LOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -306,25 +321,13 @@ def run_tests(
     dates = {os.path.join(root, path): date(path) for path in every}
     own = [os.path.join(root, path) for path in every if path in files or decides(path, folders)]
     TRUSTED.update(dates)
-    places = [root, *(folder for folder in (os.path.join(root, "src"),) if os.path.isdir(folder))]
-    sys.path[:0] = places
-    os.environ["PYTHONPATH"] = os.pathsep.join(places)
-    sys.argv = ["pytest"]
-    sys.modules["__main__"] = type(sys)("__main__")
+    stand_as_pytest(root)
     hide()
     config = configured(root, [*job["command"], *files], _prepareconfig)
     tampered = watching(config, changed, by_tests)
     try:
         session = collected(config, pytest)
-        items = {name: matching(session.items, name) for name in (*job["wanted"], *traps)}
-        if not any(items[name] for name in job["wanted"]):
-            raise AssertionError(f"{NOTHING_RAN}: {why_not_collected(config)}")
-        for name in job["wanted"]:
-            if not items[name]:
-                raise AssertionError(f"{name} is not there{why_not_collected(config, ': ')}")
-        chosen = {id(item) for found in items.values() for item in found}
-        session.items[:] = [item for item in session.items if id(item) in chosen]
-        must_fail = {id(item) for name in traps for item in items[name]}
+        must_fail = choose_items(session, job["wanted"], traps, config)
         given = defined(own)
         passed = run_each(session, must_fail, lambda: tampered(session, given), runtestprotocol, catch)
     finally:
@@ -333,6 +336,37 @@ def run_tests(
     if late := next((path for path, found in dates.items() if date(path) != found), None):
         raise AssertionError(f"the patch changes {os.path.relpath(late, root)} while its tests run")
     return passed
+
+
+def set_by_tests(files: Iterable[str]) -> set[str]:
+    """Return the attributes that the files of tests set themselves."""
+    found: set[str] = set()
+    for path in files:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError), open(path, "rb") as source:
+            found |= stored(ast.parse(source.read()))
+    return found
+
+
+def stand_as_pytest(root: str) -> None:
+    """Make this process what `python -m pytest` would be in the repository: its paths, its arguments, its main module."""
+    places = [root, *(folder for folder in (os.path.join(root, "src"),) if os.path.isdir(folder))]
+    sys.path[:0] = places
+    os.environ["PYTHONPATH"] = os.pathsep.join(places)
+    sys.argv = ["pytest"]
+    sys.modules["__main__"] = type(sys)("__main__")
+
+
+def choose_items(session: Any, wanted: Sequence[str], traps: Sequence[str], config: Any) -> set[int]:
+    """Leave in a session the tests that are wanted and those that must fail. Returns the ids of the latter."""
+    items = {name: matching(session.items, name) for name in (*wanted, *traps)}
+    if not any(items[name] for name in wanted):
+        raise AssertionError(f"{NOTHING_RAN}: {why_not_collected(config)}")
+    for name in wanted:
+        if not items[name]:
+            raise AssertionError(f"{name} is not there{why_not_collected(config, ': ')}")
+    chosen = {id(item) for found in items.values() for item in found}
+    session.items[:] = [item for item in session.items if id(item) in chosen]
+    return {id(item) for name in traps for item in items[name]}
 
 
 def configured(root: str, command: Sequence[str], prepare: Callable[[list[str]], Any]) -> Any:
@@ -551,17 +585,27 @@ def defined(paths: Iterable[str]) -> list[tuple[Mapping[str, Any], str, str]]:
             continue
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
-        bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        bound |= {n.asname or n.name for n in ast.walk(tree) if isinstance(n, ast.alias)}
-        bound |= stored(tree)
-        spaces: list[tuple[Mapping[str, Any], list[ast.stmt]]] = [(loaded[path], tree.body)]
-        for node in tree.body:
-            made: Any = loaded[path].get(node.name) if isinstance(node, ast.ClassDef) else None
-            if isinstance(node, ast.ClassDef) and isinstance(made, type) and not node.decorator_list:
-                spaces.append((vars(made), node.body))
-        for space, body in spaces:
+        bound = assigned(tree)
+        for space, body in scopes(tree, loaded[path]):
             names = [n.name for n in body if isinstance(n, ast.FunctionDef) and not n.decorator_list]
             found += [(space, name, path) for name in names if names.count(name) == 1 and name not in bound]
+    return found
+
+
+def assigned(tree: ast.Module) -> set[str]:
+    """Return the names that a file assigns or imports, and the attributes that it sets."""
+    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    names |= {n.asname or n.name for n in ast.walk(tree) if isinstance(n, ast.alias)}
+    return names | stored(tree)
+
+
+def scopes(tree: ast.Module, space: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[ast.stmt]]]:
+    """Return a loaded file's names and those of its plain classes, each with the lines that define them."""
+    found: list[tuple[Mapping[str, Any], list[ast.stmt]]] = [(space, tree.body)]
+    for node in tree.body:
+        made: Any = space.get(node.name) if isinstance(node, ast.ClassDef) else None
+        if isinstance(node, ast.ClassDef) and isinstance(made, type) and not node.decorator_list:
+            found.append((vars(made), node.body))
     return found
 
 
