@@ -500,22 +500,7 @@ def _first(text: str, options: Options, forms: _Forms) -> str | None:
         return None if _below(text[begins.end() :], letter, options) else letter
     if begins["letter5"]:  # "B, because A is too low"
         return None if _second(text[begins.end() :], letter, options, forms) else letter
-    option = options.texts.get(letter)
-    if option and same_value(option, line.rstrip(".")):
-        pass
-    elif re.match(
-        r"(?:is|are|was|can|cannot|could|would|has|have|does|do|and|or|seems?|looks?|says?|gives?|refers?)\b",
-        line,
-    ):
-        if not re.match(
-            r"(?:is|would be)\s+(?:clearly\s+|definitely\s+)?(?:the\s+)?(?:only\s+)?(?:correct|right|best|my|answer)",
-            line,
-        ):
-            return None
-    elif re.search(
-        r"\b(?:wrong|incorrect|false|eliminated|ruled out|impossible)\b|\btoo\s+\w+",
-        re.split(r"[.!?]", line)[0],
-    ):
+    if _only_discussed(line, options.texts.get(letter)):
         return None
     if _second(text[begins.end() :], letter, options, forms):
         return None
@@ -531,6 +516,26 @@ def _first(text: str, options: Options, forms: _Forms) -> str | None:
         ):
             return None  # the options are only listed
     return letter
+
+
+def _only_discussed(line: str, option: str | None) -> bool:
+    """Whether what follows a letter speaks of the option, or against it, instead of choosing it."""
+    if option and same_value(option, line.rstrip(".")):
+        return False
+    if re.match(
+        r"(?:is|are|was|can|cannot|could|would|has|have|does|do|and|or|seems?|looks?|says?|gives?|refers?)\b",
+        line,
+    ):
+        chosen = re.match(
+            r"(?:is|would be)\s+(?:clearly\s+|definitely\s+)?(?:the\s+)?(?:only\s+)?(?:correct|right|best|my|answer)",
+            line,
+        )
+        return chosen is None
+    against = re.search(
+        r"\b(?:wrong|incorrect|false|eliminated|ruled out|impossible)\b|\btoo\s+\w+",
+        re.split(r"[.!?]", line)[0],
+    )
+    return against is not None
 
 
 def _said(text: str, options: Options, forms: _Forms) -> Choice | None:

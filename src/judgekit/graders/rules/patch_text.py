@@ -249,20 +249,9 @@ def _unsafe(path: str) -> str:
 
 
 def _written(file: _File) -> str:
+    """Return a file's part of a patch, as git writes it."""
     old, new = file.old, file.new
-    if old is None and new is None:
-        raise PatchError("the patch has a file without a name")
-    left, right = old if old is not None else new, new if new is not None else old
-    assert left is not None
-    assert right is not None
-    lines = [f"diff --git {_quoted(f'a/{left}')} {_quoted(f'b/{right}')}"]
-    if old is None and not any(line.startswith("new file") for line in file.headers):
-        lines.append("new file mode 100644")
-    if new is None and not any(line.startswith("deleted") for line in file.headers):
-        lines.append("deleted file mode 100644")
-    if old is not None and new is not None and old != new and not file.headers:
-        lines += [f"rename from {_quoted(old)}", f"rename to {_quoted(new)}"]
-    lines += file.headers
+    lines = _git_header(file)
     if file.hunks:
         lines.append("--- /dev/null" if old is None else f"--- {_quoted(f'a/{old}')}")
         lines.append("+++ /dev/null" if new is None else f"+++ {_quoted(f'b/{new}')}")
@@ -271,3 +260,19 @@ def _written(file: _File) -> str:
         news = sum(line[0] in " +" for line in body)
         lines += [f"@@ -{first_old},{olds} +{first_new},{news} @@", *body]
     return "\n".join(lines) + "\n"
+
+
+def _git_header(file: _File) -> list[str]:
+    """Return git's lines about a file: its names, and whether it is new, deleted or renamed."""
+    left = file.old if file.old is not None else file.new
+    right = file.new if file.new is not None else file.old
+    if left is None or right is None:
+        raise PatchError("the patch has a file without a name")
+    lines = [f"diff --git {_quoted(f'a/{left}')} {_quoted(f'b/{right}')}"]
+    if file.old is None and not any(line.startswith("new file") for line in file.headers):
+        lines.append("new file mode 100644")
+    if file.new is None and not any(line.startswith("deleted") for line in file.headers):
+        lines.append("deleted file mode 100644")
+    if file.old is not None and file.new is not None and left != right and not file.headers:
+        lines += [f"rename from {_quoted(left)}", f"rename to {_quoted(right)}"]
+    return lines + file.headers
