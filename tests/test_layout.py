@@ -1,4 +1,4 @@
-"""The layout: imports point one way, without a circle, and the root stays small."""
+"""The layout: imports point one way, without a circle, the root stays small, and so do functions."""
 
 from __future__ import annotations
 
@@ -78,6 +78,8 @@ TWICE = {
     "registry.py": "the names of reward.yaml, for graders and for judges",
 }
 """Files of one name in several folders, with the reason."""
+MOST_DECISIONS, MOST_LINES = 20, 60
+"""Of one function: its cyclomatic complexity, and the lines of its body without the docstring."""
 
 
 def modules() -> dict[str, Path]:
@@ -158,6 +160,52 @@ def test_the_root_has_at_most_nine_modules_and_no_private_ones() -> None:
         if any(part.startswith("_") and part != "__main__" for part in name.split("."))
     ]
     assert private == []
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def complexity(function: Function) -> int:
+    """Count a function's decisions as radon does. Functions and classes inside it count for themselves."""
+    count, left = 1, [*function.body]
+    while left:
+        match node := left.pop():
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                continue
+            case ast.Assert():
+                count += 1
+                continue
+            case ast.If() | ast.IfExp():
+                count += 1
+            case ast.BoolOp():
+                count += len(node.values) - 1
+            case ast.For() | ast.AsyncFor() | ast.While():
+                count += 1 + bool(node.orelse)
+            case ast.comprehension():
+                count += 1 + len(node.ifs)
+            case ast.Try():
+                count += len(node.handlers) + bool(node.orelse)
+            case ast.Match():
+                others = any(isinstance(c.pattern, ast.MatchAs) and not c.pattern.pattern for c in node.cases)
+                count += len(node.cases) - others
+        left.extend(ast.iter_child_nodes(node))
+    return count
+
+
+def length(function: Function) -> int:
+    body = function.body[ast.get_docstring(function) is not None :]
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_functions_stay_small() -> None:
+    files = [*SRC.rglob("*.py"), *Path(__file__).parent.parent.glob("adapters/*/src/**/*.py")]
+    wrong = [
+        f"{path}:{node.lineno} {node.name}: complexity {complexity(node)}, {length(node)} lines"
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, Function) and (complexity(node) > MOST_DECISIONS or length(node) > MOST_LINES)
+    ]
+    assert wrong == []
 
 
 def test_no_package_is_shadowed_by_a_function() -> None:
