@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import judgekit
 
 SRC = Path(judgekit.__file__).parent
@@ -63,16 +65,28 @@ ALLOWED = {
 """For each package or root module, the others that it may import besides `ROOTS`."""
 
 
-INSIDE_JUDGES = {
-    "": {"prompts", "verdicts"},
-    "prompts": {"verdicts", ""},
-    "verdicts": {""},
-    "layers": {"prompts", "verdicts", ""},
-    "engines": {"prompts", "verdicts", ""},
-    "launch": {"engines", "prompts", "verdicts", ""},
+INSIDE = {
+    "judges": {
+        "": {"prompts", "verdicts"},
+        "prompts": {"verdicts", ""},
+        "verdicts": {""},
+        "layers": {"prompts", "verdicts", ""},
+        "engines": {"prompts", "verdicts", ""},
+        "launch": {"engines", "prompts", "verdicts", ""},
+    },
+    "graders.rules": {
+        "": {"text"},
+        "answers": {""},
+        "text": {""},
+        "format": {"agents", ""},
+        "instructions": {""},
+        "agents": {""},
+        "programs": {""},
+    },
 }
-"""For each folder of `judges`, the others that it may import; "": the files beside the folders. Layers know no engine, and engines
-no layer. The package's own front, which names all of them, is let off."""
+"""For each folder of a package, the others that it may import; "": the files beside the folders. Of judges, layers know no engine, and
+engines no layer. Families of rules share what is beside them; `format` reads tool calls, and the rules over a group measure lengths.
+A package's own front, which may name all of them, is let off."""
 TWICE = {
     "judge.py": "an engine's judge, in the engine's own folder",
     "registry.py": "the names of reward.yaml, for graders and for judges",
@@ -118,19 +132,24 @@ def test_imports_point_one_way() -> None:
     assert wrong == []
 
 
-def test_judges_are_laid_out_in_floors() -> None:
-    def folder(name: str) -> str:
-        parts = name.split(".")
-        return parts[2] if len(parts) > 3 or (SRC / "judges" / parts[2]).is_dir() else ""
+@pytest.mark.parametrize("package", INSIDE)
+def test_a_package_is_laid_out_in_floors(package: str) -> None:
+    before = f"judgekit.{package}."
+    floors = INSIDE[package]
 
-    ours = [name for name in MODULES if name.startswith("judgekit.judges.")]
+    def folder(name: str) -> str:
+        first = name.removeprefix(before).partition(".")[0]
+        return first if (SRC / package.replace(".", "/") / first).is_dir() else ""
+
+    ours = [name for name in MODULES if name.startswith(before)]
     wrong = [
         f"{name} imports {other}"
         for name in ours
         for other in imports(name)
-        if other in ours and folder(other) not in {folder(name), *INSIDE_JUDGES[folder(name)]}
+        if other in ours and folder(other) not in {folder(name), *floors[folder(name)]}
     ]
     assert wrong == []
+    assert {folder(name) for name in ours} == floors.keys()
 
 
 def test_a_file_name_tells_one_file() -> None:
