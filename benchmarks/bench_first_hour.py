@@ -52,7 +52,7 @@ from judgekit import GradingRunner, from_function  # noqa: E402
 from judgekit.bridges import areal, bridge, openrlhf, slime  # noqa: E402
 from judgekit.cli.graders import EXAMPLES, found, parameters  # noqa: E402
 from judgekit.cli.init import JUDGES, NEXT, TASKS, needs_judge  # noqa: E402
-from judgekit.graders.rules.sandbox import SandboxError, isolation  # noqa: E402
+from judgekit.graders.rules.programs.sandbox import SandboxError, isolation  # noqa: E402
 
 GOALS: dict[str, tuple[str, float]] = {
     "roads": (">=", 10),

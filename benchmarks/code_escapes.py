@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from judgekit.graders.rules import sandbox
-from judgekit.graders.rules.sandbox import OWN, Finished, Limits, SandboxError, Way, run_program
+from judgekit.graders.rules.programs import sandbox
+from judgekit.graders.rules.programs.sandbox import OWN, Finished, Limits, SandboxError, Way, run_program
 
 PYTHON = sys.executable
 LIMITS = Limits(time_s=2, wall_s=5, memory_mb=128, output_kb=64)

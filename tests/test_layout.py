@@ -1,4 +1,4 @@
-"""The layout: imports point one way, without a circle, and the root stays small."""
+"""The layout: imports point one way, without a circle, the root stays small, and so do functions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import judgekit
 
@@ -63,21 +65,35 @@ ALLOWED = {
 """For each package or root module, the others that it may import besides `ROOTS`."""
 
 
-INSIDE_JUDGES = {
-    "": {"prompts", "verdicts"},
-    "prompts": {"verdicts", ""},
-    "verdicts": {""},
-    "layers": {"prompts", "verdicts", ""},
-    "engines": {"prompts", "verdicts", ""},
-    "launch": {"engines", "prompts", "verdicts", ""},
+INSIDE = {
+    "judges": {
+        "": {"prompts", "verdicts"},
+        "prompts": {"verdicts", ""},
+        "verdicts": {""},
+        "layers": {"prompts", "verdicts", ""},
+        "engines": {"prompts", "verdicts", ""},
+        "launch": {"engines", "prompts", "verdicts", ""},
+    },
+    "graders.rules": {
+        "": {"text"},
+        "answers": {""},
+        "text": {""},
+        "format": {"agents", ""},
+        "instructions": {""},
+        "agents": {""},
+        "programs": {""},
+    },
 }
-"""For each folder of `judges`, the others that it may import; "": the files beside the folders. Layers know no engine, and engines
-no layer. The package's own front, which names all of them, is let off."""
+"""For each folder of a package, the others that it may import; "": the files beside the folders. Of judges, layers know no engine, and
+engines no layer. Families of rules share what is beside them; `format` reads tool calls, and the rules over a group measure lengths.
+A package's own front, which may name all of them, is let off."""
 TWICE = {
     "judge.py": "an engine's judge, in the engine's own folder",
     "registry.py": "the names of reward.yaml, for graders and for judges",
 }
 """Files of one name in several folders, with the reason."""
+MOST_DECISIONS, MOST_LINES = 20, 60
+"""Of one function: its cyclomatic complexity, and the lines of its body without the docstring."""
 
 
 def modules() -> dict[str, Path]:
@@ -116,19 +132,24 @@ def test_imports_point_one_way() -> None:
     assert wrong == []
 
 
-def test_judges_are_laid_out_in_floors() -> None:
-    def folder(name: str) -> str:
-        parts = name.split(".")
-        return parts[2] if len(parts) > 3 or (SRC / "judges" / parts[2]).is_dir() else ""
+@pytest.mark.parametrize("package", INSIDE)
+def test_a_package_is_laid_out_in_floors(package: str) -> None:
+    before = f"judgekit.{package}."
+    floors = INSIDE[package]
 
-    ours = [name for name in MODULES if name.startswith("judgekit.judges.")]
+    def folder(name: str) -> str:
+        first = name.removeprefix(before).partition(".")[0]
+        return first if (SRC / package.replace(".", "/") / first).is_dir() else ""
+
+    ours = [name for name in MODULES if name.startswith(before)]
     wrong = [
         f"{name} imports {other}"
         for name in ours
         for other in imports(name)
-        if other in ours and folder(other) not in {folder(name), *INSIDE_JUDGES[folder(name)]}
+        if other in ours and folder(other) not in {folder(name), *floors[folder(name)]}
     ]
     assert wrong == []
+    assert {folder(name) for name in ours} == floors.keys()
 
 
 def test_a_file_name_tells_one_file() -> None:
@@ -158,6 +179,52 @@ def test_the_root_has_at_most_nine_modules_and_no_private_ones() -> None:
         if any(part.startswith("_") and part != "__main__" for part in name.split("."))
     ]
     assert private == []
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def complexity(function: Function) -> int:
+    """Count a function's decisions as radon does. Functions and classes inside it count for themselves."""
+    count, left = 1, [*function.body]
+    while left:
+        match node := left.pop():
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                continue
+            case ast.Assert():
+                count += 1
+                continue
+            case ast.If() | ast.IfExp():
+                count += 1
+            case ast.BoolOp():
+                count += len(node.values) - 1
+            case ast.For() | ast.AsyncFor() | ast.While():
+                count += 1 + bool(node.orelse)
+            case ast.comprehension():
+                count += 1 + len(node.ifs)
+            case ast.Try():
+                count += len(node.handlers) + bool(node.orelse)
+            case ast.Match():
+                others = any(isinstance(c.pattern, ast.MatchAs) and not c.pattern.pattern for c in node.cases)
+                count += len(node.cases) - others
+        left.extend(ast.iter_child_nodes(node))
+    return count
+
+
+def length(function: Function) -> int:
+    body = function.body[ast.get_docstring(function) is not None :]
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_functions_stay_small() -> None:
+    files = [*SRC.rglob("*.py"), *Path(__file__).parent.parent.glob("adapters/*/src/**/*.py")]
+    wrong = [
+        f"{path}:{node.lineno} {node.name}: complexity {complexity(node)}, {length(node)} lines"
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, Function) and (complexity(node) > MOST_DECISIONS or length(node) > MOST_LINES)
+    ]
+    assert wrong == []
 
 
 def test_no_package_is_shadowed_by_a_function() -> None:

@@ -49,7 +49,7 @@ def test_graders_of_one_s_own_and_wrong_names(files: Path) -> None:
     (files / "own.py").write_text(
         "class Own:\n    '''Scores it.'''\n    def __init__(self, a: int, b: str = 'x') -> None: ...\n"
     )
-    done = run(files, "graders", "judgekit.graders.rules.maths:MathEquivalence")
+    done = run(files, "graders", "judgekit.graders.rules.answers.maths:MathEquivalence")
     assert "set_relations" in done.stdout
     for wrong, says in (("mth", "did you mean 'math'"), ("no.such:Thing", "cannot import the grader")):
         done = run(files, "graders", wrong)

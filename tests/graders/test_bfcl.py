@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import ToolCallFormat, ToolCallMatch, ToolEfficiency
-from judgekit.graders.rules.expected import call_in_code
-from judgekit.graders.rules.literals import literal
+from judgekit.graders.rules.agents.expected import call_in_code
+from judgekit.graders.rules.agents.literals import literal
 
 TOOLS = [
     {

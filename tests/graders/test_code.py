@@ -17,12 +17,20 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Code
-from judgekit.graders.rules import code as rules
-from judgekit.graders.rules import sandbox
-from judgekit.graders.rules.code import _equal, _same, program_of
-from judgekit.graders.rules.code_forms import read_cases
-from judgekit.graders.rules.sandbox import OWN, Limits, SandboxError, Way, best_way, read_answer, run_program
-from judgekit.graders.rules.sandboxes import LocalSandbox
+from judgekit.graders.rules.programs import code as rules
+from judgekit.graders.rules.programs import sandbox
+from judgekit.graders.rules.programs.code import _equal, _same, program_of
+from judgekit.graders.rules.programs.code_forms import read_cases
+from judgekit.graders.rules.programs.sandbox import (
+    OWN,
+    Limits,
+    SandboxError,
+    Way,
+    best_way,
+    read_answer,
+    run_program,
+)
+from judgekit.graders.rules.programs.sandboxes import LocalSandbox
 
 SUM = [{"input": "1 2", "output": "3"}]
 SUMS = [*SUM, {"input": "2 2\n", "output": "4\n"}]
@@ -411,7 +419,7 @@ def test_deleting_needs_no_root(harm: str) -> None:
     script = """
 import os, sys, tempfile
 from pathlib import Path
-from judgekit.graders.rules.sandbox import _delete
+from judgekit.graders.rules.programs.sandbox import _delete
 home = os.open(sys.argv[1], os.O_RDONLY)
 work = Path(tempfile.mkdtemp(dir=sys.argv[1]))
 os.chown(work, 65534, 65534)

@@ -11,7 +11,7 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Code
-from judgekit.graders.rules.sandboxes import LocalSandbox
+from judgekit.graders.rules.programs.sandboxes import LocalSandbox
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

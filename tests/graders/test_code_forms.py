@@ -10,7 +10,7 @@ import pytest
 
 from judgekit import Abstained, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Code
-from judgekit.graders.rules.code_forms import recognise
+from judgekit.graders.rules.programs.code_forms import recognise
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from judgekit import Abstained, Graded, Rollout
 from judgekit.graders import Instructions
-from judgekit.graders.rules.constraints import CONSTRAINTS
 from judgekit.graders.rules.english import is_verb, sentences, syllables, words
-from judgekit.graders.rules.ifbench.custom import CAPITALS
+from judgekit.graders.rules.instructions.constraints import CONSTRAINTS
+from judgekit.graders.rules.instructions.ifbench.custom import CAPITALS
 
 FAMILIES = {"count", "ratio", "words", "sentence", "format", "custom", "repeat"}
 FIVE = {f"keyword{i}": word for i, word in enumerate(("ant", "bee", "cow", "dog", "elk"), 1)}

@@ -10,8 +10,8 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Instructions
-from judgekit.graders.rules.constraints import CONSTRAINTS
 from judgekit.graders.rules.english import sentences
+from judgekit.graders.rules.instructions.constraints import CONSTRAINTS
 
 KEPT: list[tuple[str, dict[str, Any], str, bool]] = [
     ("keywords:existence", {"keywords": ["dog", "Cat"]}, "A DOG and a cat.", True),

@@ -8,7 +8,7 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Graded, Rollout, RolloutError, errors
 from judgekit.graders import Boxed, CodeBlock, Script, ToolCallFormat
-from judgekit.graders.rules import markup
+from judgekit.graders.rules.format import markup
 
 
 def score(grader: Any, response: str, **fields: Any) -> float | None:

@@ -12,7 +12,7 @@ from judgekit import ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.execution.pool import ProcessPool
 from judgekit.graders import Bleu, ChrF, EditSimilarity, Rouge, TextMatch, TokenF1
 from judgekit.graders.rules.committed import last_boxed
-from judgekit.graders.rules.text import code_blocks, normalised, part_of
+from judgekit.graders.rules.rule import code_blocks, normalised, part_of
 
 
 def score(grader: Any, response: str, truth: Any) -> float | None:

@@ -10,7 +10,7 @@ import pytest
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.execution.pool import ProcessPool
 from judgekit.graders import MathEquivalence, MultipleChoice
-from judgekit.graders.rules.choices import Options, choose
+from judgekit.graders.rules.answers.choices import Options, choose
 
 MATHS: list[tuple[str, Any, float | None]] = [
     (r"\boxed{\frac{1}{2}}", "0.5", 1),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from judgekit import Abstained, Graded, GradingRunner, Rollout
 from judgekit.execution.pool import ProcessPool
 from judgekit.graders import MathEquivalence
-from judgekit.graders.rules.mathtext import readable, same_words, too_large, whole_answer, wordy
+from judgekit.graders.rules.answers.mathtext import readable, same_words, too_large, whole_answer, wordy
 
 BOXES = [
     (r"$\boxed{1}$ and $\boxed{2}$", r"\boxed{1} and \boxed{2}", 1),

@@ -16,8 +16,8 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Patch
-from judgekit.graders.rules.patch_text import PatchError, canonical, patch_of
-from judgekit.graders.rules.sandboxes import LocalSandbox
+from judgekit.graders.rules.programs.patch_text import PatchError, canonical, patch_of
+from judgekit.graders.rules.programs.sandboxes import LocalSandbox
 
 from .test_sandboxes import url as url
 

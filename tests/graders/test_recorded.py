@@ -15,8 +15,8 @@ from judgekit.graders import (
     ToolCallFormat,
     ToolCallMatch,
 )
-from judgekit.graders.rules.constraints import capital_word_frequency
 from judgekit.graders.rules.english import sentences
+from judgekit.graders.rules.instructions.constraints import capital_word_frequency
 
 
 def score(grader: Any, response: str, truth: Any = None, **fields: Any) -> float | None:

@@ -20,11 +20,11 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import Code
-from judgekit.graders.rules import code_forms, sandboxes
-from judgekit.graders.rules.code import limits_of
-from judgekit.graders.rules.code_forms import read_cases
-from judgekit.graders.rules.sandbox import Finished, Limits, SandboxError
-from judgekit.graders.rules.sandboxes import LocalSandbox, RemoteSandbox, Sandbox
+from judgekit.graders.rules.programs import code_forms, sandboxes
+from judgekit.graders.rules.programs.code import limits_of
+from judgekit.graders.rules.programs.code_forms import read_cases
+from judgekit.graders.rules.programs.sandbox import Finished, Limits, SandboxError
+from judgekit.graders.rules.programs.sandboxes import LocalSandbox, RemoteSandbox, Sandbox
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)"
 F_ADD = "def f(a, b):\n    return a + b"

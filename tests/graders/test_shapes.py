@@ -9,17 +9,17 @@ import pytest
 
 from judgekit import Rollout
 from judgekit.graders import MultipleChoice
+from judgekit.graders.rules.agents.expected import shallow
+from judgekit.graders.rules.agents.literals import literal
+from judgekit.graders.rules.agents.trajectory import read_trajectory
+from judgekit.graders.rules.answers.mathtext import readable, same_words, wordy
 from judgekit.graders.rules.committed import last_boxed
 from judgekit.graders.rules.english import sentences, words
-from judgekit.graders.rules.expected import shallow
-from judgekit.graders.rules.ifbench.custom import mcq_count_length
-from judgekit.graders.rules.ifbench.form import emoji, parentheses, quotes, sub_bullets
-from judgekit.graders.rules.literals import literal
-from judgekit.graders.rules.markup import Script
-from judgekit.graders.rules.mathtext import readable, same_words, wordy
+from judgekit.graders.rules.format.markup import Script
+from judgekit.graders.rules.instructions.ifbench.custom import mcq_count_length
+from judgekit.graders.rules.instructions.ifbench.form import emoji, parentheses, quotes, sub_bullets
 from judgekit.graders.rules.numbers import final_answer, read_quantity
-from judgekit.graders.rules.text import code_blocks
-from judgekit.graders.rules.trajectory import read_trajectory
+from judgekit.graders.rules.rule import code_blocks
 
 pytestmark = pytest.mark.timeout(60)
 

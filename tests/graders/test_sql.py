@@ -12,7 +12,7 @@ import pytest
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.config import load_runner
 from judgekit.graders import Sql
-from judgekit.graders.rules.sql import ordered, query_of
+from judgekit.graders.rules.programs.sql import ordered, query_of
 
 SCRIPT = """
 CREATE TABLE town (id INTEGER PRIMARY KEY, name TEXT, people INTEGER, area REAL);

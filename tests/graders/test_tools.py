@@ -11,7 +11,7 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Graded, Rollout
 from judgekit.graders import StepSequence, ToolCallMatch
-from judgekit.graders.rules.tools import _common, _pairing
+from judgekit.graders.rules.agents.tools import _common, _pairing
 
 
 def made(*calls: tuple[str, Any]) -> list[dict[str, Any]]:

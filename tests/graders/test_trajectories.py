@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.graders import ActionLoop, InformationGain, StepEfficiency, ToolEfficiency
-from judgekit.graders.rules.loops import cycles, near_classes, number
-from judgekit.graders.rules.trajectory import Call, looks_like_an_error, read_trajectory
+from judgekit.graders.rules.agents.loops import cycles, near_classes, number
+from judgekit.graders.rules.agents.trajectory import Call, looks_like_an_error, read_trajectory
 
 
 def call(name: str, arguments: Any, id: str | None = None) -> dict[str, Any]:

@@ -73,7 +73,7 @@ async def test_an_error_that_comes_as_a_success_settles_nothing(body: str) -> No
         await judge.start()
         server.once["/v1/chat/completions"] = [says(body)]
         await judge.check_request(ask())  # it is not known yet
-        assert not judge._settled
+        assert not judge._known_server.settled
         assert (await judge.complete(ask())).choice_probs is not None
         await judge.close()
 
@@ -148,14 +148,14 @@ async def test_a_server_that_is_restarted_while_nobody_asks_is_looked_at_again()
         await asyncio.gather(*(judge.complete(ask(f"{i}")) for i in range(50)))
         identity = await judge.identity()
         assert server.listed == 2  # once more, for connections were opened after the first time
-        judge._heard_at = -math.inf  # as after a while without a request
+        judge._known_server.heard_at = -math.inf  # as after a while without a request
         await asyncio.gather(*(judge.complete(ask(f"{i}", vote=1)) for i in range(50)))
         assert (server.listed, await judge.identity()) == (3, identity)
         server.root = "/models/other"
-        judge._heard_at = -math.inf
+        judge._known_server.heard_at = -math.inf
         assert (await judge.complete(ask())).model == "/models/other"
         assert await judge.identity() != identity
-        judge._heard_at = -math.inf
+        judge._known_server.heard_at = -math.inf
         server.once["/v1/models"] = [BUSY]
         with pytest.raises(JudgeUnavailable):
             await judge.complete(ask())
@@ -316,15 +316,15 @@ async def test_a_server_that_comes_back_as_another_does_not_end_what_the_first_o
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url, tokenizer=EMBEDDED)  # type: ignore[arg-type]
         await judge.start()
-        assert judge._encoder is not None
-        template = judge._encoder._tokenizer.chat_template
-        judge._encoder._tokenizer.chat_template = template + "{# <think> </think> #}"
+        assert judge._known_server.encoder is not None
+        template = judge._known_server.encoder._tokenizer.chat_template
+        judge._known_server.encoder._tokenizer.chat_template = template + "{# <think> </think> #}"
         request = ask(sampling=Sampling(thinking=True, thinking_tokens=64))
         assert (await judge.complete(request)).usage.calls == 2
 
         async def replaced(asked: Any) -> Any:
             server.models = ("other",)
-            judge._stale = True  # as after a lost connection
+            judge._known_server.stale = True  # as after a lost connection
             return await server.well(asked)
 
         server.once["/v1/completions"] = [replaced]
@@ -342,15 +342,15 @@ async def test_a_prompt_that_cannot_be_encoded_costs_only_itself() -> None:
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url, tokenizer=EMBEDDED)  # type: ignore[arg-type]
         await judge.start()
-        assert judge._encoder is not None
-        encode = judge._encoder.encode
+        assert judge._known_server.encoder is not None
+        encode = judge._known_server.encoder.encode
 
         def hostile(turns: Any, **options: Any) -> Any:
             if "hostile" in turns[-1].text:
                 raise RolloutError("a control token")
             return encode(turns, **options)
 
-        judge._encoder.encode = hostile  # type: ignore[method-assign]
+        judge._known_server.encoder.encode = hostile  # type: ignore[method-assign]
         texts = [f"candidate {i}" for i in range(15)] + ["hostile"]
         found = await asyncio.gather(*(judge.complete(ask(t)) for t in texts), return_exceptions=True)
         assert [isinstance(f, RolloutError) for f in found] == [False] * 15 + [True]
@@ -426,7 +426,7 @@ async def test_a_server_looked_at_again_meanwhile_changes_no_reply_that_is_on_it
         await arrived.wait()
         server.fault = None
         server.models = ("another",)
-        judge._stale = True
+        judge._known_server.stale = True
         await judge.check_request(ask(choices=("A", "B")))
         go_on.set()
         assert (await call).choice_probs == pytest.approx({"0": 0.25, "1": 0.75})

@@ -336,7 +336,7 @@ async def test_a_sleeping_server_is_not_asked_what_it_can_do() -> None:
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url, sleep=True)
         await judge.start()
-        judge._stale = True  # as after a lost connection
+        judge._known_server.stale = True  # as after a lost connection
         await judge.sleep()
         server.bodies.clear()
         with pytest.raises(JudgeLoading, match="sleeps: wake it up"):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from judgekit.graders.rules.answers import FinalAnswer
+from judgekit.graders.rules.answers.final_answer import FinalAnswer
 from judgekit.types import Graded, Rollout
 
 from .words import ADJECTIVES, COMMON, ITEMS, NAMES, PEOPLE, PLACES, SYLLABLES, UNITS

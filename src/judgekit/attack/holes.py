@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,7 @@ from judgekit.attack.corpus import Completion, completions
 from judgekit.attack.targets import SHIPPED, Row
 from judgekit.reward.explain import explain
 from judgekit.reward.nodes import RESIDUAL
+from judgekit.reward.tree import RewardTree
 from judgekit.run.runner import GradingRunner
 from judgekit.types import Grade, Graded, RewardResult, Rollout
 
@@ -147,26 +148,18 @@ async def _found(
     left_out = Counter(skipped)
     kinds: Counter[str] = Counter()
     graded = without = 0
-    figures: list[tuple[float, float, float | None, float]] = []
-    # first the right answers: a reward that pays none of them does not grade this kind of row
-    corpora = [list(completions(row)) for row in rows]
-    rights = await grading.pay_each(rows, [[one for one in corpus if one.right] for corpus in corpora])
-    used = [i for i, paid in enumerate(rights) if any(one.high is not None for one in paid)]
+    figures: list[_Figures] = []
+    used = await _paid_rows(grading, rows)
     if len(used) < len(rows):
         left_out["no right answer has a reward"] += len(rows) - len(used)
-    others = await grading.pay_each(
-        [rows[i] for i in used], [[one for one in corpora[i] if not one.right] for i in used]
-    )
-    for i, paid in zip(used, others, strict=True):
-        corpus = sorted(corpora[i], key=lambda one: not one.right)
-        graded += len(corpus)
-        paid = [*rights[i], *paid]
-        found = _row_holes(rows[i], corpus, paid, grading)
+    for row, judged in used:
+        graded += len(judged)
+        found = _row_holes(row, judged, grading)
         if isinstance(found, str):
             left_out[found] += 1
             continue
-        without += sum(one.high is None for one in paid)
-        kinds[rows[i].kind] += 1
+        without += sum(pay.high is None for _, pay in judged)
+        kinds[row.kind] += 1
         holes += found[0]
         figures.append(found[1])
     return Report(
@@ -175,14 +168,33 @@ async def _found(
         rows=len(figures),
         skipped=dict(left_out),
         kinds=dict(kinds),
-        right=_mean(f[0] for f in figures),
-        wrong=_mean(f[1] for f in figures),
-        nothing=_mean(f[2] for f in figures if f[2] is not None),
-        reach=max((f[3] for f in figures), default=None),
+        right=_mean(f.right for f in figures),
+        wrong=_mean(f.wrong for f in figures),
+        nothing=_mean(f.nothing for f in figures if f.nothing is not None),
+        reach=max((f.reach for f in figures), default=None),
         unasked=unasked,
         left_out=without,
         seconds=time.perf_counter() - start,
     )
+
+
+Judged = Sequence[tuple[Completion, Paid]]
+"""A row's completions, each with what it earns."""
+
+
+async def _paid_rows(grading: _Grading, rows: Sequence[Row]) -> list[tuple[Row, Judged]]:
+    """Grade the completions of each row, the right ones first: a reward that pays none of them does not grade its kind of row."""
+    corpora = [list(completions(row)) for row in rows]
+    rights = await grading.pay_each(rows, [[one for one in corpus if one.right] for corpus in corpora])
+    used = [i for i, paid in enumerate(rights) if any(one.high is not None for one in paid)]
+    others = await grading.pay_each(
+        [rows[i] for i in used], [[one for one in corpora[i] if not one.right] for i in used]
+    )
+    found: list[tuple[Row, Judged]] = []
+    for i, paid in zip(used, others, strict=True):
+        corpus = sorted(corpora[i], key=lambda one: not one.right)
+        found.append((rows[i], list(zip(corpus, [*rights[i], *paid], strict=True))))
+    return found
 
 
 class _Grading:
@@ -277,14 +289,54 @@ def _range(results: Sequence[RewardResult]) -> Paid:
     return Paid(low.reward if len(paid) == len(results) else None, high.reward, low, high)
 
 
-def _row_holes(
-    row: Row, corpus: Sequence[Completion], paid: Sequence[Paid], grading: _Grading
-) -> tuple[list[Hole], tuple[float, float, float | None, float]] | str:
+class _Figures(NamedTuple):
+    """What a row adds to the means of a report, under the same names."""
+
+    right: float
+    wrong: float
+    nothing: float | None
+    reach: float
+
+
+class _Scale(NamedTuple):
+    """What the completions of a row are measured by."""
+
+    top: Paid
+    """The best paid right answer, …"""
+    right: float
+    """… and what it earns."""
+    honest: Paid
+    """An honest wrong attempt, …"""
+    wrong: float
+    """… and what it earns."""
+    floor: float
+    """The least that a completion can earn."""
+    near: float
+    """Pay is the same within this."""
+
+
+def _row_holes(row: Row, judged: Judged, grading: _Grading) -> tuple[list[Hole], _Figures] | str:
     """Return a row's holes and figures, or why it is no row for this reward."""
-    judged = list(zip(corpus, paid, strict=True))
-    rights = [
-        (c, p) for c, p in judged if c.right and p.high is not None
-    ]  # some: other rows are left out before
+    scale = _scale(row, judged, grading)
+    if isinstance(scale, str):
+        return scale
+    holes: list[Hole] = []
+    with_pay = [(one, pay) for one, pay in judged if pay.high is not None]
+    for one, pay in with_pay:
+        what = _what(one, pay, scale)
+        if what is not None:
+            holes.append(_hole(row, one, pay, what, scale, grading.tree))
+    sure = [(one, pay.high if pay.low is None else pay.low) for one, pay in with_pay if not one.right]
+    reach = max((low for _, low in sure if low is not None), default=scale.floor)
+    nothing = max((low for one, low in sure if one.family == "nothing" and low is not None), default=None)
+    share = max(0.0, (reach - scale.floor) / (scale.right - scale.floor))
+    return holes, _Figures(scale.right, scale.wrong, nothing, share)
+
+
+def _scale(row: Row, judged: Judged, grading: _Grading) -> _Scale | str:
+    """Return what a row's completions are measured by, or why it is no row for this reward."""
+    # there are some: other rows are left out before
+    rights = [(c, p) for c, p in judged if c.right and p.high is not None]
     best, top = max(rights, key=lambda pair: pair[1].high or 0.0)
     assert top.high is not None
     right = top.high
@@ -300,19 +352,10 @@ def _row_holes(
         return f"no right answer is paid ({row.kind})"
     if right - wrong <= near and not grading.stubs:
         return f"a right answer earns no more than a wrong one ({row.kind})"
-    holes: list[Hole] = []
-    with_pay = [(one, pay) for one, pay in judged if pay.high is not None]
-    for one, pay in with_pay:
-        what = _what(one, pay, right=right, wrong=wrong, honest=honest, floor=floor, near=near)
-        if what is not None:
-            holes.append(_hole(row, one, pay, what, right=right, wrong=wrong, top=top, tree=grading.tree))
-    sure = [(one, pay.high if pay.low is None else pay.low) for one, pay in with_pay if not one.right]
-    reach = max((low for _, low in sure if low is not None), default=floor)
-    nothing = max((low for one, low in sure if one.family == "nothing" and low is not None), default=None)
-    return holes, (right, wrong, nothing, max(0.0, (reach - floor) / (right - floor)))
+    return _Scale(top, right, honest, wrong, floor, near)
 
 
-def _honest(judged: Sequence[tuple[Completion, Paid]], best: Completion) -> Paid | None:
+def _honest(judged: Judged, best: Completion) -> Paid | None:
     """Return the pay of a wrong answer in the dress of the best paid right one; else of the best paid wrong one."""
     dress = best.id.partition("/")[2]
     found = [p for c, p in judged if c.family in ("near", "calls", "programs") and p.high is not None]
@@ -320,38 +363,29 @@ def _honest(judged: Sequence[tuple[Completion, Paid]], best: Completion) -> Paid
     return min(same or found, key=lambda p: p.high or 0.0, default=None)
 
 
-def _what(
-    one: Completion, pay: Paid, *, right: float, wrong: float, honest: Paid, floor: float, near: float
-) -> tuple[What, bool] | None:
+def _what(one: Completion, pay: Paid, scale: _Scale) -> tuple[What, bool] | None:
     """Return what is wrong with what a completion earns, and whether that is certain."""
     assert pay.high is not None
     low = -math.inf if pay.low is None else pay.low
+    near = scale.near
     if one.right:
-        return ("right refused", True) if pay.high < right - near else None
-    if pay.high >= right - near:
-        return "as right", low >= right - near
+        return ("right refused", True) if pay.high < scale.right - near else None
+    if pay.high >= scale.right - near:
+        return "as right", low >= scale.right - near
     if one.family in ("near", "calls"):  # an honest attempt
         return None
-    if low > wrong + near:
+    if low > scale.wrong + near:
         return "above wrong", True
-    if one.family == "nothing" and low > floor + near and low >= (honest.low or 0.0) - near:
+    if one.family == "nothing" and low > scale.floor + near and low >= (scale.honest.low or 0.0) - near:
         return "nothing paid", True
     return None
 
 
 def _hole(
-    row: Row,
-    one: Completion,
-    pay: Paid,
-    what: tuple[What, bool],
-    *,
-    right: float,
-    wrong: float,
-    top: Paid,
-    tree: Any,
+    row: Row, one: Completion, pay: Paid, what: tuple[What, bool], scale: _Scale, tree: RewardTree
 ) -> Hole:
     result = pay.worst if what[1] and pay.low is not None and what[0] != "right refused" else pay.best
-    term = _term(result, top.best, refused=what[0] == "right refused")
+    term = _term(result, scale.top.best, refused=what[0] == "right refused")
     grade = result.grades.get(term)
     return Hole(
         id=one.id,
@@ -361,8 +395,8 @@ def _hole(
         prompt=row.prompt,
         response=one.text,
         paid=result.reward or 0.0,
-        right=right,
-        wrong=wrong,
+        right=scale.right,
+        wrong=scale.wrong,
         term=term,
         reason=getattr(grade, "reason", "") or getattr(grade, "detail", ""),
         why=one.why,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from judgekit.graders.rules.choices import read_options
+from judgekit.graders.rules.answers.choices import read_options
 from judgekit.graders.rules.numbers import whole_quantity
 from judgekit.types import Rollout, content_text
 

@@ -119,6 +119,19 @@ def _print(reward: str, report: Report, show: str | None) -> None:
         if not shown:
             say(f"{show} is no hole of this reward")
         return
+    _print_figures(reward, report)
+    if not report.rows:
+        return
+    _print_kinds(holes)
+    if not holes:
+        say("  no hole found")
+    elif any(hole.certain for hole in holes):
+        say()
+        _print_cures(holes)
+
+
+def _print_figures(reward: str, report: Report) -> None:
+    """Print what was graded, what it earns, and what was left out."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds.items())
     say(f"{reward}: {report.completions} completions on {report.rows} rows ({kinds}), {report.seconds:.1f} s")
     for reason, count in report.skipped.items():
@@ -138,6 +151,10 @@ def _print(reward: str, report: Report, show: str | None) -> None:
         say(
             f"  {report.left_out} completions have no reward: whether a policy may choose that is the reward's to say"
         )
+
+
+def _print_kinds(holes: Sequence[Hole]) -> None:
+    """Print the holes of each kind: those that are certain one by one, the others counted."""
     from judgekit.attack.holes import WHAT
 
     for what, meaning in WHAT.items():
@@ -153,11 +170,6 @@ def _print(reward: str, report: Report, show: str | None) -> None:
                 families = Counter(hole.family for hole in found).most_common()
                 say(f"{meaning}, if a judge is pleased: {len(found)}")
                 say(f"  {', '.join(f'{family} {count}' for family, count in families)}")
-    if not holes:
-        say("  no hole found")
-    elif any(hole.certain for hole in holes):
-        say()
-        _print_cures(holes)
 
 
 def _print_families(holes: Sequence[Hole]) -> None:

@@ -180,26 +180,14 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a first reward.yaml. What is not given as an option is asked, or has a default where nobody can answer."""
-    from judgekit.cli.json_schema import reward_schema
     from judgekit.cli.look import look
-    from judgekit.ledger.output_files import check_targets, whole_file
+    from judgekit.ledger.output_files import check_targets
 
     check_targets([path], inputs=[data], force=force)
     looked = None if data is None else look(data)
     trainer = _chosen("--from", "Which trainer calls it?", trainer, dict.fromkeys(NEXT, ""), "none")
-    task = SYNONYMS.get(task or "", task)
-    guessed = looked.task if looked is not None and task is None else "answer"
-    if looked is not None:
-        for line in _told(looked, data, guessed if task is None else ""):
-            say(line)
-    task = _chosen("--task", "What are the rollouts?", task, {k: t.about for k, t in TASKS.items()}, guessed)
-    if needs_judge(task) and judge == "none":
-        raise ConfigError(
-            f"--task {task} needs a judge: by rules alone an empty response would be worth most; give --judge "
-            f"{' or '.join(list(JUDGES)[1:])}"
-        )
-    judges = {k: about for k, about in JUDGES.items() if k != "none" or not needs_judge(task)}
-    judge = _chosen("--judge", "Which judge?", judge, judges, next(iter(judges)))
+    task = _chosen_task(SYNONYMS.get(task or "", task), looked, data)
+    judge = _chosen_judge(judge, task)
     for option, value, of in (("--model", model, ("vllm", "ray", "http")), ("--url", url, ("http",))):
         if value is not None and judge not in of:
             raise ConfigError(f"{option} is of a judge: give --judge {' or '.join(of)}, too")
@@ -208,16 +196,11 @@ def init(
     if judge == "http":
         url = url or _asked("The server's address?", "http://127.0.0.1:8000/v1")
     grade = NEXT["none"].format(path=path)
+    mapping = ""
     if looked is not None and looked.answered:
         grade = grade.replace("rollouts.jsonl", f"{shlex.quote(str(data))}{looked.mapping}")
-    mapping = f"# {one_line(grade)}\n" if looked is not None and looked.answered else ""
-    with whole_file(path) as file:
-        file.write(
-            f"# yaml-language-server: $schema={SCHEMA}\n{mapping}{reward_yaml(task, judge, model or '', url or '', trainer)}"
-        )
-    if not (schema := path.parent / SCHEMA).exists():
-        with whole_file(schema) as file:
-            file.write(json.dumps(reward_schema(), indent=1, ensure_ascii=False) + "\n")
+        mapping = f"# {one_line(grade)}\n"
+    _write(path, mapping + reward_yaml(task, judge, model or "", url or "", trainer))
     say(f"wrote {path}, and beside it {SCHEMA} for your editor; check it with: judgekit lint {path}")
     if judge in SERVE:
         say(f"\nstart the judge:\n{SERVE[judge].format(model=model, url=url)}")
@@ -226,6 +209,38 @@ def init(
         return
     shown = path if trainer == "trl" else f"$PWD/{path}" if not path.is_absolute() else path
     say(f"\ntrain:\n{NEXT[trainer].format(path=shown)}")
+
+
+def _chosen_task(task: str | None, looked: Looked | None, data: Path | None) -> str:
+    """Return the kind of task: as given, else as asked, where the user's rows make a guess."""
+    guessed = looked.task if looked is not None and task is None else "answer"
+    if looked is not None:
+        for line in _told(looked, data, guessed if task is None else ""):
+            say(line)
+    return _chosen("--task", "What are the rollouts?", task, {k: t.about for k, t in TASKS.items()}, guessed)
+
+
+def _chosen_judge(judge: str | None, task: str) -> str:
+    """Return the kind of judge: as given, else as asked. Raises ConfigError for none where the task needs one."""
+    if needs_judge(task) and judge == "none":
+        raise ConfigError(
+            f"--task {task} needs a judge: by rules alone an empty response would be worth most; give --judge "
+            f"{' or '.join(list(JUDGES)[1:])}"
+        )
+    judges = {k: about for k, about in JUDGES.items() if k != "none" or not needs_judge(task)}
+    return _chosen("--judge", "Which judge?", judge, judges, next(iter(judges)))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the reward file, and beside it the schema that editors check it by, unless there is one."""
+    from judgekit.cli.json_schema import reward_schema
+    from judgekit.ledger.output_files import whole_file
+
+    with whole_file(path) as file:
+        file.write(f"# yaml-language-server: $schema={SCHEMA}\n{text}")
+    if not (schema := path.parent / SCHEMA).exists():
+        with whole_file(schema) as file:
+            file.write(json.dumps(reward_schema(), indent=1, ensure_ascii=False) + "\n")
 
 
 def _told(looked: Looked, data: Path | None, guessed: str) -> Iterator[str]:

@@ -73,7 +73,7 @@ def _engine(name: str) -> str:
 
 def _isolation() -> str:
     """Say how programs that a policy wrote are kept apart here."""
-    from judgekit.graders.rules.sandbox import SandboxError, best_way
+    from judgekit.graders.rules.programs.sandbox import SandboxError, best_way
 
     try:
         return f"{best_way(sys.executable, False).name} for use: code"

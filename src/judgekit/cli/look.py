@@ -90,9 +90,9 @@ def _messages(value: Any) -> bool:
 
 def _task(rollouts: Sequence[Rollout]) -> tuple[str, str]:
     """Return what kind of task rollouts are, and what shows it."""
-    from judgekit.graders.rules.code_forms import read_cases
-    from judgekit.graders.rules.expected import expected_calls
+    from judgekit.graders.rules.agents.expected import expected_calls
     from judgekit.graders.rules.numbers import read_quantity
+    from judgekit.graders.rules.programs.code_forms import read_cases
 
     if any("instruction_id_list" in rollout.extra for rollout in rollouts):
         return "instructions", "there are IFEval's instruction_id_list"

@@ -12,72 +12,72 @@ if TYPE_CHECKING:
     from judgekit.graders.judged.pointwise import JudgeGrader
     from judgekit.graders.judged.reward_model import RewardModelGrader
     from judgekit.graders.judged.rubric import Criterion, Rubric, RubricGrader
-    from judgekit.graders.rules.answers import FinalAnswer
-    from judgekit.graders.rules.choices import MultipleChoice
-    from judgekit.graders.rules.code import Code
-    from judgekit.graders.rules.format import RegexFormat, TagFormat
+    from judgekit.graders.rules.agents.loops import ActionLoop
+    from judgekit.graders.rules.agents.observations import InformationGain, StepEfficiency, ToolEfficiency
+    from judgekit.graders.rules.agents.tools import StepSequence, ToolCallMatch
+    from judgekit.graders.rules.answers.choices import MultipleChoice
+    from judgekit.graders.rules.answers.final_answer import FinalAnswer
+    from judgekit.graders.rules.answers.maths import MathEquivalence
+    from judgekit.graders.rules.format.json_format import JsonFormat, JsonMatch
+    from judgekit.graders.rules.format.markup import Boxed, CodeBlock, Script, ToolCallFormat
+    from judgekit.graders.rules.format.patterns import RegexFormat, TagFormat
     from judgekit.graders.rules.group_rules import Diversity, MajorityAgreement, ShortestCorrect
-    from judgekit.graders.rules.instructions import Instructions
-    from judgekit.graders.rules.json_format import JsonFormat, JsonMatch
-    from judgekit.graders.rules.length import CosineLength, Length, SoftOverlong
-    from judgekit.graders.rules.loops import ActionLoop
-    from judgekit.graders.rules.markup import Boxed, CodeBlock, Script, ToolCallFormat
-    from judgekit.graders.rules.matching import Bleu, ChrF, EditSimilarity, Rouge, TextMatch, TokenF1
-    from judgekit.graders.rules.maths import MathEquivalence
-    from judgekit.graders.rules.observations import InformationGain, StepEfficiency, ToolEfficiency
-    from judgekit.graders.rules.overlap import Gleu, Meteor, Overlap
-    from judgekit.graders.rules.patch import Patch
-    from judgekit.graders.rules.repetition import Compression, Repetition
-    from judgekit.graders.rules.sql import Sql
-    from judgekit.graders.rules.tools import StepSequence, ToolCallMatch
+    from judgekit.graders.rules.instructions.instructions import Instructions
+    from judgekit.graders.rules.programs.code import Code
+    from judgekit.graders.rules.programs.patch import Patch
+    from judgekit.graders.rules.programs.sql import Sql
+    from judgekit.graders.rules.text.length import CosineLength, Length, SoftOverlong
+    from judgekit.graders.rules.text.matching import Bleu, ChrF, EditSimilarity, Rouge, TextMatch, TokenF1
+    from judgekit.graders.rules.text.overlap import Gleu, Meteor, Overlap
+    from judgekit.graders.rules.text.repetition import Compression, Repetition
 
 _MODULES = {
-    "ActionLoop": "rules.loops",
-    "Bleu": "rules.matching",
-    "Boxed": "rules.markup",
-    "ChrF": "rules.matching",
-    "Code": "rules.code",
-    "CodeBlock": "rules.markup",
-    "Compression": "rules.repetition",
-    "CosineLength": "rules.length",
+    "ActionLoop": "rules.agents.loops",
+    "Bleu": "rules.text.matching",
+    "Boxed": "rules.format.markup",
+    "ChrF": "rules.text.matching",
+    "Code": "rules.programs.code",
+    "CodeBlock": "rules.format.markup",
+    "Compression": "rules.text.repetition",
+    "CosineLength": "rules.text.length",
     "Criterion": "judged.rubric",
     "Diversity": "rules.group_rules",
-    "EditSimilarity": "rules.matching",
-    "FinalAnswer": "rules.answers",
-    "Gleu": "rules.overlap",
-    "InformationGain": "rules.observations",
-    "Instructions": "rules.instructions",
-    "JsonFormat": "rules.json_format",
-    "JsonMatch": "rules.json_format",
+    "EditSimilarity": "rules.text.matching",
+    "FinalAnswer": "rules.answers.final_answer",
+    "Gleu": "rules.text.overlap",
+    "InformationGain": "rules.agents.observations",
+    "Instructions": "rules.instructions.instructions",
+    "JsonFormat": "rules.format.json_format",
+    "JsonMatch": "rules.format.json_format",
     "JudgeGrader": "judged.pointwise",
-    "Length": "rules.length",
+    "Length": "rules.text.length",
     "Listwise": "judged.listwise",
     "MajorityAgreement": "rules.group_rules",
-    "MathEquivalence": "rules.maths",
-    "Meteor": "rules.overlap",
-    "MultipleChoice": "rules.choices",
-    "Overlap": "rules.overlap",
+    "MathEquivalence": "rules.answers.maths",
+    "Meteor": "rules.text.overlap",
+    "MultipleChoice": "rules.answers.choices",
+    "Overlap": "rules.text.overlap",
     "Pairwise": "judged.pairwise",
     "Panel": "judged.panel",
-    "Patch": "rules.patch",
-    "RegexFormat": "rules.format",
-    "Repetition": "rules.repetition",
+    "Patch": "rules.programs.patch",
+    "RegexFormat": "rules.format.patterns",
+    "Repetition": "rules.text.repetition",
     "RewardModelGrader": "judged.reward_model",
-    "Rouge": "rules.matching",
+    "Rouge": "rules.text.matching",
     "Rubric": "judged.rubric",
     "RubricGrader": "judged.rubric",
-    "Script": "rules.markup",
+    "Script": "rules.format.markup",
     "ShortestCorrect": "rules.group_rules",
-    "SoftOverlong": "rules.length",
-    "Sql": "rules.sql",
-    "StepEfficiency": "rules.observations",
-    "StepSequence": "rules.tools",
-    "TagFormat": "rules.format",
-    "TextMatch": "rules.matching",
-    "TokenF1": "rules.matching",
-    "ToolCallFormat": "rules.markup",
-    "ToolCallMatch": "rules.tools",
-    "ToolEfficiency": "rules.observations",
+    "SoftOverlong": "rules.text.length",
+    "Sql": "rules.programs.sql",
+    "StepEfficiency": "rules.agents.observations",
+    "StepSequence": "rules.agents.tools",
+    "TagFormat": "rules.format.patterns",
+    "TextMatch": "rules.text.matching",
+    "TokenF1": "rules.text.matching",
+    "ToolCallFormat": "rules.format.markup",
+    "ToolCallMatch": "rules.agents.tools",
+    "ToolEfficiency": "rules.agents.observations",
 }
 
 __all__ = [

@@ -367,26 +367,10 @@ def _arguments(
             raise ConfigError(
                 f"grader {name!r}: fields names {field!r}, which is not a parameter of the function"
             )
-    reads: dict[str, Callable[[Rollout], Any]] = {
-        field: functools.partial(_at, path=path) for field, path in fields.items()
-    }
+    own = {field: functools.partial(_at, path=path) for field, path in fields.items()}
     if by_place:
-        return lambda rollout: _filled(rollout, {**call.values, **reads}, frozenset())
-    for parameter in parameters.values():
-        key = parameter.name
-        if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise ConfigError(f"grader {name!r}: the parameter {key!r} must be passable by name")
-        if parameter.kind in _REST or key in reads or (call.logs and key in _LOGGERS):
-            continue
-        if key in call.values:
-            reads[key] = call.values[key]
-        elif call.columns and key not in _OF_TRAINER:
-            reads[key] = functools.partial(_column, name=key)
-        elif parameter.default is parameter.empty:
-            raise ConfigError(
-                f"grader {name!r}: {described(function)} needs {key!r}, which only {call.trainer} has: give it a default, bind "
-                f"it with functools.partial, or set its path: fields={{{key!r}: 'extra.…'}}"
-            )
+        return lambda rollout: _filled(rollout, {**call.values, **own}, frozenset())
+    reads: dict[str, Callable[[Rollout], Any]] = {**own, **_readers(function, name, call, own)}
     if takes_all:
         reads = {**call.values, **reads}
     optional = frozenset(key for key, one in parameters.items() if one.default is not one.empty)
@@ -400,6 +384,28 @@ def _arguments(
         return filled
 
     return bind
+
+
+def _readers(
+    function: Callable[..., Any], name: str, call: _Call, fields: Collection[str]
+) -> dict[str, Callable[[Rollout], Any]]:
+    """Return what reads each parameter that the user's *fields* do not name. One that is not in it keeps its default."""
+    reads: dict[str, Callable[[Rollout], Any]] = {}
+    for key, parameter in _parameters(function).items():
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise ConfigError(f"grader {name!r}: the parameter {key!r} must be passable by name")
+        if parameter.kind in _REST or key in fields or (call.logs and key in _LOGGERS):
+            continue
+        if key in call.values:
+            reads[key] = call.values[key]
+        elif call.columns and key not in _OF_TRAINER:
+            reads[key] = functools.partial(_column, name=key)
+        elif parameter.default is parameter.empty:
+            raise ConfigError(
+                f"grader {name!r}: {described(function)} needs {key!r}, which only {call.trainer} has: give it a default, bind "
+                f"it with functools.partial, or set its path: fields={{{key!r}: 'extra.…'}}"
+            )
+    return reads
 
 
 _REFERENCES = frozenset(("ground_truth", "ground_truths", "answers", "labels", *_TRUTHS))

@@ -49,21 +49,11 @@ class _Look:
                 if dodge:
                     yield from self._dodged(node)
             case Gate():
-                for part in node.if_.nodes():
-                    yield from self.at(part, dodge, False)
-                right = any(map(self._demands_content, node.if_.comparisons()))
-                yield from self.at(node.then, dodge and not right, alone and not right)
-                yield from self.at(node.otherwise, dodge, alone)
+                yield from self._gated(node, dodge, alone)
             case Fallback():  # what stands in for a missing grade is written
                 yield from self.at(node.other, dodge, alone)
             case Weighted():
-                if alone:
-                    yield from self._additive(node)
-                for term in node.terms:
-                    if alone and term.weight and isinstance(term.node, Const):
-                        yield f"the term {term.label!r} is {term.node.number:g} for every rollout: there is nothing to learn from it"
-                    elif term.weight:
-                        yield from self.at(term.node, dodge, alone)
+                yield from self._weighted(node, dodge, alone)
             case Product() | Min():
                 content = [self._reads_content(part) for part in node.nodes]
                 for at, part in enumerate(node.nodes):
@@ -71,6 +61,22 @@ class _Look:
             case _:
                 for branch in node.branches():
                     yield from self.at(branch.node, dodge, alone)
+
+    def _gated(self, node: Gate, dodge: bool, alone: bool) -> Iterator[str]:
+        for part in node.if_.nodes():
+            yield from self.at(part, dodge, False)
+        right = any(map(self._demands_content, node.if_.comparisons()))
+        yield from self.at(node.then, dodge and not right, alone and not right)
+        yield from self.at(node.otherwise, dodge, alone)
+
+    def _weighted(self, node: Weighted, dodge: bool, alone: bool) -> Iterator[str]:
+        if alone:
+            yield from self._additive(node)
+        for term in node.terms:
+            if alone and term.weight and isinstance(term.node, Const):
+                yield f"the term {term.label!r} is {term.node.number:g} for every rollout: there is nothing to learn from it"
+            elif term.weight:
+                yield from self.at(term.node, dodge, alone)
 
     def blind(self) -> Iterator[str]:
         """Yield the functions that never read what the policy wrote."""

@@ -132,7 +132,7 @@ def combined(
         raise ConfigError(f"{name}: max_spread is a difference of scores, at least 0, not {max_spread!r}")
 
     def combine(grades: Sequence[Grade]) -> Grade:
-        usage = sum((spent for g in grades if (spent := getattr(g, "usage", None)) is not None), Usage())
+        usage = _usage_of(grades)
         scores = [g.score for g in grades if isinstance(g, Graded)]
         if own := next((g for g in grades if isinstance(g, Failed) and g.error == "RolloutError"), None):
             return msgspec.structs.replace(
@@ -145,10 +145,9 @@ def combined(
             why = f"the judges disagree: {min(scores):g} to {max(scores):g}"
             return Abstained(why, metadata, usage)
         if how == "majority":
-            ballots = [_ballot(g, labels) for g in grades if isinstance(g, Graded)]
-            (score, most), *others = Counter(ballots).most_common()
-            if others and others[0][1] == most:
-                return Abstained(f"a tie between {score:g} and {others[0][0]:g}", metadata, usage)
+            score = _elected([_ballot(g, labels) for g in grades if isinstance(g, Graded)])
+            if isinstance(score, str):
+                return Abstained(score, metadata, usage)
         else:
             score = statistics.median(scores) if how == "median" else math.fsum(scores) / len(scores)
             score = min(max(score, min(scores)), max(scores))
@@ -157,6 +156,18 @@ def combined(
         return Graded(score, reasons[0] if reasons else "", {**metadata, "agreement": agreement}, usage)
 
     return combine
+
+
+def _usage_of(grades: Sequence[Grade]) -> Usage:
+    return sum((spent for g in grades if (spent := getattr(g, "usage", None)) is not None), Usage())
+
+
+def _elected(ballots: Sequence[float]) -> float | str:
+    """Return the most frequent of the ballots, or which two are as frequent as each other."""
+    (score, most), *others = Counter(ballots).most_common()
+    if others and others[0][1] == most:
+        return f"a tie between {score:g} and {others[0][0]:g}"
+    return score
 
 
 def _ballot(grade: Graded, labels: Mapping[str, float] | None) -> float:

@@ -13,9 +13,9 @@ from judgekit.errors import ConfigError
 from judgekit.execution.pool import default_pool
 from judgekit.graders.judged.voting import ask_all
 from judgekit.graders.protocol import Grader, as_grade, check_grader, failure
-from judgekit.graders.rules.length import Unit, check_unit, measured
 from judgekit.graders.rules.numbers import final_answer
-from judgekit.graders.rules.text import PARTS, Part, Rule, at_least, normalised, one_of, part_of
+from judgekit.graders.rules.rule import PARTS, Part, Rule, at_least, normalised, one_of, part_of
+from judgekit.graders.rules.text.length import Unit, check_unit, measured
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 _WORD = re.compile(r"\w+")

@@ -463,45 +463,53 @@ def _same_again(rest: str, value: Fraction) -> bool:
 def _partial(text: str, match: re.Match[str]) -> str | None:
     """Return why a number is only a part of something, or None."""
     before, after = text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 80]
-    why = "the number is a part of an expression"
+    if (
+        _after_operand(before, match["sign"])
+        or _before_operand(after)
+        or (re.search(r"[(\[{]\s*$", before) and re.match(r"\s*,", after))
+    ):
+        return "the number is a part of an expression"
+    return None
+
+
+def _after_operand(before: str, sign: str | None) -> bool:
+    """Whether what stands before a number makes it a part of an expression."""
     if re.search(
         r"[A-Za-z][({]\s*$|\b(?:log|ln|lg|exp|sqrt|(?:arc)?(?:sin|cos|tan|cot|sec|csc))\s+$", before
     ):
-        return why
+        return True
     if re.search(r"[A-Za-z_\\](?<!US)(?<!\\)$|[A-Za-z_]$", before) and not re.search(
         r"(?:\\[,;: ]|Rs|USD|EUR|RM)$", before
     ):
-        return why
+        return True
     if re.search(
         r"(?:[\w)}\]]\s*[*×·^/÷+]|\w\s+[-−–]|\\(?:times|cdot|pm|div)|[√±^_<>≤≥]|\\(?:sqrt|frac|log|ln|sin|cos|tan|binom|log_)\s*\{?|[\w)]\s?[:/])\s*[({]*$",
         before,
     ):
-        return why
+        return True
     if re.search(r"\d[-–:.,/]$", before):
-        return why
-    if _JOINED.match(after) or (after[:1] == "!" and after[1:2] not in ("", " ", "\n")):
-        return why
-    unit = re.match(r"([A-Za-z]+)", after)
-    if unit and unit[1].lower() not in _GLUED_UNITS and unit[1].lower() not in _MAGNITUDES:
-        return why
-    if _OPERATORS.match(after):
-        return why
-    if re.match(r"\s*\\?[a-z](?![A-Za-z'’])(?!\s+[a-z]{2,})(?:\s*[-+^*=)]|\s*$)", after) and not re.match(
-        r"\s*[mghslaA](?![A-Za-z])", after
-    ):
-        return why
-    if match["sign"] and re.search(
+        return True
+    if sign and re.search(
         r"(?:(?<![A-Za-z])[A-Za-z]|[\d}])\s*$"
-        if not match["sign"].endswith(" ")
+        if not sign.endswith(" ")
         else r"(?:(?<![A-Za-z])[A-Za-z]|[\d})\]])\s*$",
         before,
     ):
-        return why  # "x + 42"
-    if before.count("{") > before.count("}"):
-        return why
-    if re.search(r"[(\[{]\s*$", before) and re.match(r"\s*,", after):
-        return why
-    return None
+        return True  # "x + 42"
+    return before.count("{") > before.count("}")
+
+
+def _before_operand(after: str) -> bool:
+    """Whether what stands after a number makes it a part of an expression."""
+    if _JOINED.match(after) or (after[:1] == "!" and after[1:2] not in ("", " ", "\n")):
+        return True
+    unit = re.match(r"([A-Za-z]+)", after)
+    if unit and unit[1].lower() not in _GLUED_UNITS and unit[1].lower() not in _MAGNITUDES:
+        return True
+    if _OPERATORS.match(after):
+        return True
+    letter = re.match(r"\s*\\?[a-z](?![A-Za-z'’])(?!\s+[a-z]{2,})(?:\s*[-+^*=)]|\s*$)", after)
+    return letter is not None and not re.match(r"\s*[mghslaA](?![A-Za-z])", after)
 
 
 def _with_unit(text: str, match: re.Match[str], value: Fraction) -> tuple[Fraction, str, int]:
