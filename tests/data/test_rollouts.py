@@ -354,6 +354,44 @@ def test_a_column_of_responses_is_a_group() -> None:
     assert found[2].extra == {"uid": "x", "split": "test"}
 
 
+USER, WHY = {"role": "user", "content": "2+2?"}, {"role": "user", "content": "Why?"}
+FOUR, FIVE = ({"role": "assistant", "content": text} for text in ("4", "5"))
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt", "turns"),
+    [
+        ({"prompt": "2+2?", "chosen": "4", "rejected": "5"}, "2+2?", 0),
+        ({"prompt": "2+2?", "chosen": [FOUR], "rejected": [FIVE]}, "2+2?", 2),
+        ({"prompt": [USER], "chosen": [FOUR], "rejected": [FIVE]}, [USER], 2),
+        # the conversations hold the prompt, as most data sets have it
+        ({"chosen": [USER, FOUR], "rejected": [USER, FIVE]}, [USER], 2),
+        ({"prompt": "2+2?", "messages": [USER, FOUR], "chosen": [USER, FOUR], "rejected": [USER, FIVE]}, "2+2?", 2),
+        ({"prompt": "2+2?", "chosen": [USER, FIVE, WHY, FOUR], "rejected": [USER, FIVE, WHY, FIVE]}, [USER, FIVE, WHY], 4),
+    ],
+)  # fmt: skip
+def test_a_preference_pair_is_a_group_of_two(row: dict[str, Any], prompt: Any, turns: int) -> None:
+    better, worse = rollouts_from([{**row, "score": 3}])
+    assert (better.prompt, worse.prompt) == (prompt, prompt)
+    assert (better.response, worse.response) == ("4", "5")
+    assert (better.group, worse.group) == (0, 0)
+    assert (better.extra, worse.extra) == ({"score": 3, "preferred": True}, {"score": 3, "preferred": False})
+    assert (len(better.messages), len(worse.messages)) == (turns, turns)
+    assert not turns or (better.messages[-1], worse.messages[-1]) == (FOUR, FIVE)
+
+
+def test_equal_answers_of_a_pair_stay_answers() -> None:
+    found = rollouts_from([{"chosen": [USER, FOUR], "rejected": [USER, FOUR]}])
+    assert [(r.prompt, r.response) for r in found] == [([USER], "4")] * 2
+
+
+def test_half_a_pair_is_none() -> None:
+    with pytest.raises(DataError, match="row 1: the rollout has no 'response'; there is 'chosen'"):
+        rollouts_from([{"chosen": "4", "rejected": None}])
+    (found,) = rollouts_from([{"response": "4", "chosen": "4", "rejected": "5"}])
+    assert found.extra == {"chosen": "4", "rejected": "5"}
+
+
 def test_dumps_of_trainers_are_recognised() -> None:
     verl = {"input": "user\n2+2?", "output": "4", "gts": "4", "score": 1.0, "step": 3, "uid": "u"}
     (found,) = rollouts_from([verl])
