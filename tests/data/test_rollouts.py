@@ -580,3 +580,52 @@ def test_forms_of_responses() -> None:
     assert made.response == "x"
     with pytest.raises(DataError, match="no column"):
         rollouts_from([{"response": "a"}], columns={"ground_truth": "resps.0.0"})
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"respnse": "x"}, "a rollout has no field 'respnse'; did you mean 'response'?"),
+        ({"completion": "x"}, "no field 'completion'; did you mean 'response'?"),
+        ({"response": "x", "groundtruth": "1"}, "no field 'groundtruth'; did you mean 'ground_truth'?"),
+        ({"response": "x", "Promt": "1"}, "no field 'Promt'; did you mean 'prompt'?"),
+        ({"response": "x", "answer": "1"}, "no field 'answer'; did you mean 'ground_truth'?"),
+        # what is there already was not meant
+        ({"response": "x", "ground_truth": "1", "answer": "1"}, "no field 'answer': give it as extra={'answer': …}"),
+        ({"response": "x", "prompt_length": 3}, "no field 'prompt_length': give it as extra="),
+        ({"response": "x", "level": 3}, "no field 'level': give it as extra={'level': …}"),
+        ({"prompt": "x"}, "a rollout needs its response"),
+    ],
+)  # fmt: skip
+def test_a_rollout_with_a_wrong_name_says_the_right_one(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(DataError) as raised:
+        Rollout(**given)
+    assert says in str(raised.value)
+
+
+def test_a_rollouts_fields_have_names() -> None:
+    with pytest.raises(DataError, match="given by name"):
+        Rollout("x")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("groundtruth", "ground_truth"), ("ground_thruth", "ground_truth"), ("Answer", "ground_truth"), ("promt", "prompt"),
+        ("grup", "group"), ("mesages", "messages"), ("finishreason", "finish_reason"), ("datasource", "data_source"),
+        ("stop_reason", ""), ("idx", ""), ("prompt_length", ""), ("group_size", ""), ("extras", ""), ("level", ""),
+    ],
+)  # fmt: skip
+def test_a_column_with_nearly_a_fields_name_is_told(
+    name: str, field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rollouts_from([{"response": "x", name: "y"}])
+    assert caplog.messages == (
+        [f"list: no rollout has a {field}; if {name!r} is it: --map {field}={name}"] if field else []
+    )
+
+
+@pytest.mark.parametrize("name", ["reponse", "responce", "Response"])
+def test_a_misspelt_response_is_told(name: str) -> None:
+    with pytest.raises(DataError, match=f"--map response={name}"):
+        rollouts_from([{name: "x"}])

@@ -11,10 +11,10 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit.data.files import Broken, read_rows
-from judgekit.data.rollout_files import OTHER_NAMES, PAIR, PAIRED, responses_of, rollouts_from
+from judgekit.data.rollout_files import PAIR, PAIRED, responses_of, rollouts_from
 from judgekit.errors import ConfigError, DataError
 from judgekit.rollouts.rows import HOLDERS, given
-from judgekit.types import Rollout
+from judgekit.types import OTHER_NAMES, Rollout
 
 LOOKED_AT = 64
 """Rows that are read."""

@@ -12,7 +12,7 @@ from typing import Any
 from judgekit.data.files import Broken, Cells, read_rows
 from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.rollouts.rows import HOLDERS, given, last_said, references_in
-from judgekit.types import Message, Rollout, plain
+from judgekit.types import OTHER_NAMES, Message, Rollout, field_meant, plain
 
 logger = logging.getLogger("judgekit")
 
@@ -33,17 +33,6 @@ _DUMPS: Mapping[str, tuple[frozenset[str], Mapping[str, str]]] = {
     ),
 }
 """Files that trainers write: the columns that each row has, and which of them is which field."""
-OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
-    "response": ("completion", "output", "generation", "generated_text", "answer_text", "text", "prediction"),
-    "prompt": ("question", "problem", "input", "instruction", "query", "input_prompt"),
-    "ground_truth": ("answer", "solution", "target", "label", "reference", "gold", "gts", "expected"),
-    "group": ("uid", "prompt_id", "problem_id", "question_id", "task_id", "group_id"),
-    "messages": ("conversation", "conversations", "trajectory"),
-    "response_tokens": ("response_length", "num_tokens", "completion_tokens"),
-    "finish_reason": ("stop_reason",),
-    "data_source": ("dataset", "source"),
-}
-"""Names that columns of these fields often have elsewhere: named in hints, never taken for them."""
 PAIR = ("chosen", "rejected")
 """Columns of a preference pair: two responses to one prompt, the better one first."""
 PAIRED = "preferred"
@@ -350,13 +339,14 @@ def _is_messages(value: Any) -> bool:
 def hint_at_columns(rollouts: Sequence[Rollout], name: str) -> None:
     """Say which field no rollout has, where a column seems to be it under another name."""
     extra = {key for rollout in rollouts for key in rollout.extra}
-    for field, others in OTHER_NAMES.items():
-        if field in ("response", "finish_reason", "messages") or any(
-            given(getattr(r, field)) for r in rollouts
-        ):
+    meant = {key: field_meant(key) for key in extra if isinstance(key, str)}
+    for field in FIELDS:
+        if field in ("response", "extra") or any(given(getattr(r, field)) for r in rollouts):
             continue
-        near = [key for key in extra if key.replace("_", "").lower() == field.replace("_", "")]
-        near += [key for key in others if key in extra]
+        others = OTHER_NAMES.get(field, ())
+        near = sorted(key for key, one in meant.items() if one == field and key not in others)
+        if field not in ("finish_reason", "messages"):  # few graders read them: only a slip is told
+            near += [key for key in others if key in meant]
         if near:
             logger.warning(
                 "%s: no rollout has a %s; if %r is it: --map %s=%s", name, field, near[0], field, near[0]
