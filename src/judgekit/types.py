@@ -235,6 +235,7 @@ class Failed(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind"
 
 
 Grade = Graded | Abstained | Skipped | Failed
+"""What a grader says of a rollout: a score, or why there is none."""
 
 
 class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
