@@ -51,7 +51,7 @@ from tests.graders import test_reward_functions as shapes  # noqa: E402
 from judgekit import GradingRunner, from_function  # noqa: E402
 from judgekit.bridges import areal, bridge, openrlhf, slime  # noqa: E402
 from judgekit.cli.graders import EXAMPLES, found, parameters  # noqa: E402
-from judgekit.cli.init import JUDGES, NEXT, TASKS, needs_judge  # noqa: E402
+from judgekit.cli.init import JUDGES, NEXT, ONE_BY_ONE, TASKS, needs_judge  # noqa: E402
 from judgekit.graders.rules.programs.sandbox import SandboxError, isolation  # noqa: E402
 
 GOALS: dict[str, tuple[str, float]] = {
@@ -88,12 +88,14 @@ PAIRS: Mapping[str, tuple[dict[str, Any], str, str]] = {
         "a comma, here",
     ),
     "open": ({"prompt": "Write a line."}, "A line of mine.", "A bad line of mine."),
+    "rubric": ({"prompt": "Write a line."}, "A line of mine.", "A bad line of mine."),
+    "preference": ({"prompt": "Write a line."}, "A line of mine.", "A bad line of mine."),
 }  # fmt: skip
 """For each task: a row, a right response and a wrong one."""
 
 
 class Judge:
-    """A server that speaks OpenAI's API: label 1 for what it reads, unless that holds the word `bad`."""
+    """A server that speaks OpenAI's API: label 1 for what it reads, unless that holds the word `bad`; of two, the other one."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -121,9 +123,13 @@ class Judge:
 
     async def _chat(self, request: web.Request) -> web.Response:
         self.asked += 1
-        text = json.dumps(await request.json())
-        good = 0.1 if re.search(r"\bbad\b", text) else 0.9
-        tops = [{"token": "1", "logprob": math.log(good)}, {"token": "0", "logprob": math.log(1 - good)}]
+        first, _, second = json.dumps(await request.json()).partition("RESPONSE B:")
+        good = 0.1 if re.search(r"\bbad\b", first) else 0.9
+        labels = ("A", "B") if second else ("1", "0")
+        tops = [
+            {"token": label, "logprob": math.log(share)}
+            for label, share in zip(labels, (good, 1 - good), strict=True)
+        ]
         best = max(tops, key=lambda top: float(top["logprob"]))
         choice = {
             "index": 0,
@@ -253,6 +259,7 @@ def possible() -> Iterator[Road]:
         for judge in ("none", "http"):
             for trainer in BY:
                 lacks = trainer in NO_COLUMNS and task == "instructions"
+                lacks |= TASKS[task].compares and trainer in ONE_BY_ONE
                 if (
                     (judge == "none" and needs_judge(task)) or lacks
                     or (task == "tools" and trainer != "none")  # their rows show text
@@ -464,6 +471,8 @@ def lint(folder: Path) -> tuple[dict[str, bool], dict[str, str]]:
             if judge == "none" and needs_judge(task):
                 continue
             for trainer in NEXT:
+                if TASKS[task].compares and trainer in ONE_BY_ONE:
+                    continue
                 here = fresh(folder / "init")
                 call(here, "init", "new.yaml", "--task", task, "--judge", judge, "--from", trainer)
                 done = call(here, "lint", "new.yaml")

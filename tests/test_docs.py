@@ -17,6 +17,8 @@ from judgekit.data import read_rollouts
 from judgekit.run.findings import findings
 from judgekit.testing import ScriptedJudge
 
+from .test_surface import public_names
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
@@ -142,5 +144,8 @@ def test_the_site_builds(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     commands = (tmp_path / "reference" / "commands" / "index.html").read_text()
     assert "--max-failure-rate" in commands or "--resume" in commands
+    pages = [page.read_text() for page in (tmp_path / "reference" / "api").rglob("index.html")]
+    shown = {name for page in pages for name in re.findall(r'<h\d id="judgekit\.(?:\w+\.)*(\w+)"', page)}
+    assert set(public_names()) - shown == {"__version__"}
     settings = (tmp_path / "reference" / "reward-yaml" / "index.html").read_text()
     assert "max_failure_rate" in settings

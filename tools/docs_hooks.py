@@ -6,11 +6,14 @@ to pages here where there is one, and become plain text elsewhere.
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import griffe
 import typer
 from mkdocs.structure.files import File, Files
 
@@ -29,7 +32,8 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, page, content=_moved(text, source, page)))
     files.append(File.generated(config, "reference/commands.md", content=commands()))
     files.append(File.generated(config, "reference/reward-yaml.md", content=REWARD_YAML))
-    files.append(File.generated(config, "reference/api.md", content=API))
+    for page, content in api().items():
+        files.append(File.generated(config, f"reference/api/{page}.md", content=content))
     return files
 
 
@@ -145,51 +149,62 @@ a number.
 ::: judgekit.ledger.writer.Ledger
     options: {heading_level: 3, show_root_heading: false, show_root_toc_entry: false, members: false}
 """
-API = """# Python API
+API: Mapping[str, Sequence[str]] = {
+    "types": ["judgekit.types"],
+    "reward": ["judgekit.reward.nodes"],
+    "graders": ["judgekit.graders", "judgekit.graders.protocol"],
+    "judges": ["judgekit.judges"],
+    "config": ["judgekit.config"],
+    "data": ["judgekit.data"],
+    "ledger": ["judgekit.ledger.reader", "judgekit.ledger.schema"],
+    "replay": ["judgekit.replay"],
+    "metrics": ["judgekit.metrics"],
+    "report": ["judgekit.report.warnings", "judgekit.report.marks", "judgekit.report.table"],
+    "trackers": ["judgekit.trackers"],
+    "trainers": ["judgekit.trainers"],
+    "bridges": [
+        f"judgekit.bridges.{path.stem}"
+        for path in sorted((ROOT / "src/judgekit/bridges").glob("[!_]*.py"))
+        if path.stem != "bridge"  # what they share
+    ],
+    "service": ["judgekit.service"],
+    "attack": ["judgekit.attack"],
+    "testing": ["judgekit.testing", "judgekit.testing.pytest_plugin"],
+    "errors": ["judgekit.errors"],
+}
+"""The pages of the Python API, a package each, with the modules that one imports by name. What a module exports is shown, else all that
+is public in it; nothing twice."""
 
-What `import judgekit` gives, and the modules that one imports by name.
 
-::: judgekit.GradingRunner
-
-::: judgekit.types
-    options:
-      heading_level: 2
-
-::: judgekit.reward.nodes
-    options:
-      heading_level: 2
-
-::: judgekit.graders.protocol
-    options:
-      heading_level: 2
-
-::: judgekit.from_function
-
-::: judgekit.judges.base
-    options:
-      heading_level: 2
-
-::: judgekit.ledger.reader
-    options:
-      heading_level: 2
-
-::: judgekit.replay.recompute
-    options:
-      heading_level: 2
-
-::: judgekit.metrics.signals
-    options:
-      heading_level: 2
-
-::: judgekit.report.warnings
-    options:
-      heading_level: 2
-
-::: judgekit.trackers
-    options:
-      heading_level: 2
-
-::: judgekit.errors
-    options:
-      heading_level: 2
-"""
+def api() -> dict[str, str]:
+    """Return the pages of the Python API, by name; `index` has what `import judgekit` gives."""
+    # read, not imported: bridges need their trainers
+    package = griffe.load("judgekit", search_paths=[ROOT / "src"])
+    pages: dict[str, str] = {}
+    homes: dict[str, str] = {}
+    for page, modules in API.items():
+        lines = [f"# judgekit.{page}", ""]
+        for name in modules:
+            module = package[name.removeprefix("judgekit.")]
+            shown = module.exports or [key for key, member in module.members.items() if not member.is_alias]
+            own = {key: home for key in map(str, shown) if (home := module[key].canonical_path) not in homes}
+            homes |= dict.fromkeys(own.values(), page)
+            options = {"heading_level": 2, "show_root_heading": len(modules) > 1, "show_root_full_path": True}
+            if module.exports:
+                options["members"] = list(own)
+            lines += [f"::: {name}", f"    options: {json.dumps(options)}", ""]
+        pages[page] = "\n".join(lines)
+    names = {
+        name: package[name].canonical_path for name in map(str, package.exports) if not name.startswith("_")
+    }
+    lines = ["# Python API", "", "What `import judgekit` gives, and where it is described:", ""]
+    for page in ("index", *API):
+        found = [f"[`{name}`][{home}]" for name, home in names.items() if homes.get(home, "index") == page]
+        if found:
+            lines.append(
+                f"- {'here' if page == 'index' else f'[judgekit.{page}]({page}.md)'}: {', '.join(found)}"
+            )
+    lines += ["", f"The packages: {', '.join(f'[judgekit.{page}]({page}.md)' for page in API)}.", ""]
+    lines += [f"::: judgekit.{name}\n" for name, home in names.items() if home not in homes]
+    pages["index"] = "\n".join(lines)
+    return pages

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from contextvars import ContextVar
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from html import escape
 from numbers import Integral
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, StructMeta
 
 from judgekit.errors import ConfigError, DataError
 
@@ -22,8 +23,73 @@ Status = Literal["scored", "neutral", "excluded", "masked", "constant"]
 Cause = Literal["infrastructure", "rollout"]
 
 
-class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One sampled response to one prompt."""
+OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
+    "response": ("completion", "output", "generation", "generated_text", "answer_text", "text", "prediction"),
+    "prompt": ("question", "problem", "input", "instruction", "query", "input_prompt"),
+    "ground_truth": ("answer", "solution", "target", "label", "reference", "gold", "gts", "expected"),
+    "group": ("uid", "prompt_id", "problem_id", "question_id", "task_id", "group_id"),
+    "messages": ("conversation", "conversations", "trajectory"),
+    "response_tokens": ("response_length", "num_tokens", "completion_tokens"),
+    "finish_reason": ("stop_reason",),
+    "data_source": ("dataset", "source"),
+}
+"""Names that columns of these fields often have elsewhere: named in hints, never taken for them."""
+
+
+class _NamesMeant(StructMeta):
+    """Answers a call with wrong names by the right ones."""
+
+    if not TYPE_CHECKING:  # it takes what the fields say
+
+        def __call__(cls, *args, **fields):
+            try:
+                return _make(cls, *args, **fields)
+            except TypeError:
+                if wrong := _wrong_call(cls.__struct_fields__, args, fields):
+                    raise DataError(wrong) from None
+                raise
+
+
+_make = StructMeta.__call__
+
+
+def _wrong_call(known: Sequence[str], args: Sequence[Any], fields: Mapping[str, Any]) -> str:
+    """Return what is wrong with the arguments of a rollout, in a sentence; "" if nothing is."""
+    for name in fields:
+        if name not in known:
+            meant = field_meant(name)
+            if meant in fields:
+                meant = None
+            near = f"; did you mean {meant!r}?" if meant else f": give it as extra={{{name!r}: …}}"
+            return f"a rollout has no field {name!r}{near}"
+    if args:
+        return "a rollout's fields are given by name: Rollout(response=…, prompt=…)"
+    return (
+        ""
+        if "response" in fields
+        else 'a rollout needs its response, the text to be graded; "" if the policy wrote none'
+    )
+
+
+def field_meant(name: str) -> str | None:
+    """Return the field of a rollout that a wrong name seems to mean: one like it, or one that is called so elsewhere."""
+    said = name.lower()
+    for field, others in OTHER_NAMES.items():
+        if said in others:
+            return field
+    fields = Rollout.__struct_fields__
+    if "_" in said and not set(said.split("_")).isdisjoint(fields):  # prompt_length is no prompt
+        return None
+    plainly = {field.replace("_", ""): field for field in fields if len(field) > 2}
+    near = get_close_matches(said.replace("_", ""), plainly, n=1, cutoff=0.8)
+    return plainly[near[0]] if near else None
+
+
+class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=_NamesMeant):
+    """One sampled response to one prompt.
+
+    Raises DataError for a wrong name of a field, with the right one, and for a value of a wrong kind.
+    """
 
     response: str
     """The text that the policy wrote, to be graded."""
@@ -47,6 +113,16 @@ class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if hasattr(type(self.ground_truth), "tolist"):  # numpy's, as rows of pandas have it
             msgspec.structs.force_setattr(self, "ground_truth", plain(self.ground_truth))
+        if (  # as nearly all are; this pays for the call that knows names
+            type(self.response) is str
+            and type(self.prompt) in _TURNS_OR_TEXT
+            and type(self.messages) in _TURNS
+            and type(self.data_source) is str is type(self.id)
+            and type(self.finish_reason) in _TEXT_OR_NONE
+            and type(self.response_tokens) in _NUMBER_OR_NONE
+            and type(self.extra) is dict
+        ):
+            return
         for field, kinds, wanted in _ROLLOUT_FIELDS:
             if not isinstance(getattr(self, field), kinds):
                 raise DataError(f"a rollout's {field} is {wanted}, not {type(getattr(self, field)).__name__}")
@@ -62,6 +138,10 @@ class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return ""
 
 
+_TURNS = frozenset((list, tuple))
+_TURNS_OR_TEXT = _TURNS | {str}
+_TEXT_OR_NONE = frozenset((str, type(None)))
+_NUMBER_OR_NONE = frozenset((int, type(None)))
 _ROLLOUT_FIELDS: tuple[tuple[str, Any, str], ...] = (
     ("response", str, "text"),
     ("prompt", (str, list, tuple), "text or a list of messages"),
@@ -155,6 +235,7 @@ class Failed(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind"
 
 
 Grade = Graded | Abstained | Skipped | Failed
+"""What a grader says of a rollout: a score, or why there is none."""
 
 
 class RewardResult(Struct, frozen=True, kw_only=True, gc=False):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import re
 import shlex
 import subprocess
 import sys
@@ -15,9 +14,22 @@ from typing import Any
 import pytest
 
 from judgekit import Rollout
-from judgekit.cli.init import JUDGES, NEXT, SYNONYMS, TASKS, needs_judge, reward_yaml
+from judgekit.cli.init import (
+    JUDGES,
+    NEXT,
+    ONE_BY_ONE,
+    RUBRIC,
+    RUBRIC_FILE,
+    SYNONYMS,
+    TASKS,
+    needs_judge,
+    reward_yaml,
+)
 from judgekit.config import load_runner
+from judgekit.data import read_rollouts
+from judgekit.judges.base import JudgeRequest
 from judgekit.run.findings import findings
+from judgekit.testing import ScriptedJudge, prompt_text
 
 from .command import refused, run
 from .in_process import call
@@ -31,6 +43,7 @@ def test_every_reward_loads_without_a_warning(
 ) -> None:
     path = tmp_path / "reward.yaml"
     path.write_text(reward_yaml(task, judge, "org/model", "http://127.0.0.1:8000/v1"))
+    (tmp_path / RUBRIC_FILE).write_text(RUBRIC)
     runner = load_runner(path)
     assert runner.reward.bounds() == (0.0, 1.0)
     assert ("judge" in runner.graders) == (judge != "none")
@@ -87,7 +100,17 @@ ROWS = {
         extra={"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
     ),
     "open": Rollout(prompt="Write a line.", response="A line."),
+    "rubric": Rollout(prompt="Write a line.", response="A line."),
+    "preference": Rollout(prompt="Write a line.", response="A line."),
 }
+
+
+def says(request: JudgeRequest) -> dict[str, float]:
+    """What a judge says that likes everything, and a line better than anything else."""
+    if len(request.choices) == 2:
+        return {"0": 0.1, "1": 0.9}
+    first = prompt_text(request).partition("RESPONSE B:")[0]
+    return {"A": 0.9, "C": 0.0, "B": 0.1} if "A line." in first else {"A": 0.1, "C": 0.0, "B": 0.9}
 
 
 @pytest.mark.parametrize(
@@ -97,13 +120,17 @@ def test_every_reward_scores_a_row_of_its_task(tmp_path: Path, task: str, judge:
     """A good row gets nearly everything, and nothing is missing."""
     path = tmp_path / "reward.yaml"
     text = reward_yaml(task, judge, "org/model", "http://127.0.0.1:8000/v1")
-    scripted = '{engine: "judgekit.testing:ScriptedJudge", script: {"0": 0.1, "1": 0.9}}'
-    path.write_text(re.sub(r"main: \{.*\}", f"main: {scripted}", text))
-    (result,) = load_runner(path).run_sync([ROWS[task]])
+    path.write_text(text)
+    (tmp_path / RUBRIC_FILE).write_text(RUBRIC)
+    runner = load_runner(path, judges={"main": ScriptedJudge(says)} if judge != "none" else {})
+    rows = [ROWS[task]]
+    if TASKS[task].compares:
+        rows.append(Rollout(prompt=rows[0].prompt, response="Nothing."))
+    result, *others = runner.run_sync(rows)
     assert result.missing == ()
-    assert result.reward == pytest.approx(
-        0.96 if judge == "http" and task != "open" else 0.9 if judge == "http" else 1.0
-    )
+    alone = judge == "http" and needs_judge(task)
+    assert result.reward == pytest.approx(0.9 if alone else 0.96 if judge == "http" else 1.0)
+    assert [other.reward for other in others] == pytest.approx([0.1] * len(others))
 
 
 @pytest.mark.parametrize("name", SYNONYMS)
@@ -129,6 +156,11 @@ TASK_OF_ROWS = [
     ({"prompt": [{"role": "user", "content": "Write."}], "completion": [{"role": "assistant", "content": "A line."}]},
      "open", "response=completion"),
     ({"prompt": "Write.", "responses": ["A line.", "Another."], "uid": "a"}, "open", "group=uid"),
+    ({"prompt": "Write.", "chosen": "A line.", "rejected": "No."}, "preference", ""),
+    ({"question": "Write.", "chosen": [{"role": "assistant", "content": "A line."}], "rejected": [{"role": "assistant", "content": "No."}]},
+     "preference", "prompt=question"),
+    ({"prompt": "Write.", "completion": "A line.", "rubric": [{"text": "It is a line.", "weight": 2}]}, "rubric", "response=completion"),
+    ({"prompt": "Write.", "response": "A line.", "ground_truth": "x", "rubrics": "It is a line."}, "rubric", ""),
 ]  # fmt: skip
 
 
@@ -162,6 +194,46 @@ def test_rows_without_responses_are_prompts(tmp_path: Path) -> None:
     assert "# judgekit grade " not in (tmp_path / "reward.yaml").read_text()
 
 
+def test_a_rubric_stands_beside_the_file(tmp_path: Path) -> None:
+    done = call(tmp_path, "init", "mine.yaml", "--task", "rubric")
+    assert f"wrote {RUBRIC_FILE}: put your criteria into it" in done.stdout
+    assert (tmp_path / RUBRIC_FILE).read_text() == RUBRIC
+    (tmp_path / RUBRIC_FILE).write_text(RUBRIC.replace("true", "mine"))
+    done = call(tmp_path, "init", "mine.yaml", "--task", "rubric", "--force")
+    assert f"{RUBRIC_FILE} is there already" in done.stdout
+    assert "mine" in (tmp_path / RUBRIC_FILE).read_text()
+
+
+def test_criteria_in_another_form_are_told(tmp_path: Path) -> None:
+    row = {"prompt": "Write.", "response": "A line.", "rubric": [{"criterion": "It is a line."}]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    assert "'rubric' holds no criteria that are read" in call(tmp_path, "init", "--data", "rows.jsonl").stdout
+    assert not (tmp_path / RUBRIC_FILE).exists()
+
+
+def test_the_rows_own_criteria_are_asked_about(tmp_path: Path) -> None:
+    rows = [{"prompt": "Write.", "response": "A line.", "rubric": ["It rhymes.", "It is short."]}]
+    (tmp_path / "rows.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    assert call(tmp_path, "init", "--data", "rows.jsonl").code == 0
+    assert "extra.rubric" in (tmp_path / RUBRIC_FILE).read_text().splitlines()[0]
+    judge = ScriptedJudge({"It rhymes.": {"0": 1.0, "1": 0.0}, "It is short.": {"0": 0.0, "1": 1.0}})
+    (result,) = load_runner(tmp_path / "reward.yaml", judges={"main": judge}).run_sync(
+        read_rollouts(tmp_path / "rows.jsonl")
+    )
+    assert result.reward == 0.5
+
+
+@pytest.mark.parametrize("trainer", NEXT)
+def test_what_compares_needs_a_trainer_with_whole_groups(tmp_path: Path, trainer: str) -> None:
+    done = call(tmp_path, "init", "--task", "preference", "--from", trainer)
+    if trainer in ONE_BY_ONE:
+        assert (done.code, done.stderr.count("\n")) == (2, 1)
+        assert f"{trainer} hands them over one by one" in done.stderr
+    else:
+        assert done.code == 0
+        assert ("--group" in done.stdout) == (trainer in ("nemo-gym", "slime"))
+
+
 def test_a_columns_name_cannot_write_into_the_file(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"response": "72", "answer": "72", "uid": 1, "x\\nreward: 1": 3}\n')
     (tmp_path / "a\nreward: 1.jsonl").write_text('{"response": "72", "answer": "72"}\n')
@@ -187,7 +259,7 @@ def test_a_request_without_a_right_answer_goes_to_a_judge(tmp_path: Path) -> Non
     [
         (
             ("--task", "poetry"),
-            "--task: there is no 'poetry'; there are maths, answer, words, code, tools, instructions, open",
+            "--task: there is no 'poetry'; there are maths, answer, words, code, tools, instructions, open, rubric, preference",
         ),
         (("--judge", "oracle"), "--judge: there is no 'oracle'; there are none, vllm, ray, http"),
         (

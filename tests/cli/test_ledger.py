@@ -11,12 +11,16 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from judgekit.ledger.reader import read_ledger
 
 from ..report.ledgers import some, write
 from ..report.pages import Page
 from .command import CONFIG, refused, run
+from .in_process import call
 
 
 def test_report_alone(files: Path) -> None:
@@ -176,3 +180,58 @@ def test_compare_tells_of_damaged_lines(files: Path) -> None:
     run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
     (files / "b.jsonl").write_bytes((files / "a.jsonl").read_bytes()[:-20])
     assert "warning: b.jsonl: skipped 1 line(s)" in run(files, "compare", "a.jsonl", "b.jsonl").stdout
+
+
+def exported(folder: Path, name: str) -> list[dict[str, Any]]:
+    """Export the folder's ledger to a file, and read that as a data set is read."""
+    done = call(folder, "export", "l.jsonl", name)
+    assert (done.code, done.stderr) == (0, "")
+    assert "16 rollouts" in done.stdout
+    if name.endswith("parquet"):
+        rows: list[dict[str, Any]] = (
+            pytest.importorskip("pyarrow.parquet").read_table(folder / name).to_pylist()
+        )
+        return rows
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", ["o.parquet", "o.jsonl"])
+def test_a_ledger_becomes_a_flat_table(tmp_path: Path, name: str) -> None:
+    for step, tags in ((1, {"step": 1, "policy": "a"}), (2, {"step": 2, "more": [1], "seed": 2**64})):
+        write(tmp_path / "l.jsonl", some(8, step=step), **tags)
+    rows = exported(tmp_path, name)
+    assert list(rows[0]) == [
+        "run", "tag.step", "tag.policy", "tag.more", "tag.seed", "index", "id", "group", "data_source", "prompt", "response",
+        "ground_truth", "reward", "status", "raw_reward", "grade.length", "grade.length.is", "grade.length.why",
+        "grade.judge", "grade.judge.is", "grade.judge.why",
+    ]  # fmt: skip
+    assert all(list(row) == list(rows[0]) for row in rows)
+    assert [row["tag.step"] for row in rows] == [1] * 8 + [2] * 8
+    assert rows[8]["tag.seed"] == str(2**64)
+    assert [(row["tag.policy"], row["tag.more"]) for row in rows[7:9]] == [("a", None), (None, "[1]")]
+    reading = read_ledger(tmp_path / "l.jsonl")
+    entries = [reading.entries[i] for run in reading.runs() for i in run]
+    assert [row["index"] for row in rows] == [*range(8), *range(8)]
+    assert [row["reward"] for row in rows] == [entry.reward for entry in entries]
+    assert [row["response"] for row in rows] == [entry.response for entry in entries]
+    assert [row["status"] for row in rows[:3]] == ["scored", "masked", "masked"]
+    assert rows[1]["grade.judge"] is None
+    assert "the server is down" in rows[1]["grade.judge.why"]
+
+
+def test_a_ledgers_parquet_has_types_also_where_a_column_is_empty(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write(tmp_path / "l.jsonl", some(8)[1:2], texts=False, step=1.5)
+    done = call(tmp_path, "export", "l.jsonl", "o.parquet")
+    assert "warning: the ledger holds no texts of 1 rollout" in done.stdout
+    types = {field.name: str(field.type) for field in parquet.read_schema(tmp_path / "o.parquet")}
+    assert (types["reward"], types["grade.judge"], types["response"]) == ("double", "double", "string")
+    assert (types["index"], types["tag.step"]) == ("int64", "double")
+    (row,) = parquet.read_table(tmp_path / "o.parquet").to_pylist()
+    assert (row["prompt"], row["response"], row["ground_truth"], row["reward"]) == (None,) * 4
+
+
+def test_a_ledger_goes_to_standard_output(tmp_path: Path) -> None:
+    write(tmp_path / "l.jsonl", some(4))
+    done = call(tmp_path, "export", "l.jsonl", "-")
+    assert [json.loads(line)["index"] for line in done.stdout.splitlines()] == [0, 1, 2, 3]

@@ -29,7 +29,7 @@ def shown() -> list[tuple[str, str]]:
 
 def test_they_are_found() -> None:
     commands = {line.split()[1] for _, line in shown()}
-    assert commands == {"init", "lint", "attack", "grade", "report", "view", "compare", "replay"}
+    assert commands == {"init", "lint", "attack", "grade", "report", "view", "compare", "replay", "export"}
 
 
 @pytest.mark.parametrize(("page", "line"), shown())
@@ -43,7 +43,7 @@ def test_it_runs(tmp_path: Path, page: str, line: str) -> None:
             (tmp_path / f"{name}.yaml").write_text(CONFIG)
         grade = [*judgekit, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "ledger.jsonl"]
         subprocess.run(grade, cwd=tmp_path, check=True, capture_output=True)
-    elif words[0] in ("report", "view", "compare"):
+    elif words[0] in ("report", "view", "compare", "export"):
         for name in ("ledger", "before", "after", "new"):
             write(tmp_path / f"{name}.jsonl", some(4))
     elif words[0] == "replay":

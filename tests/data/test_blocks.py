@@ -131,8 +131,11 @@ def test_groups_are_told_by_prompt_and_truth_without_a_column_and_by_a_path_into
     assert list(scan(path, {"group": "extra_info.index"}).lengths or ()) == [2, 2, 2]
 
 
-def test_a_row_of_several_responses_is_a_group_with_a_number_of_its_own(tmp_path: Path) -> None:
-    paths = write(tmp_path / "in", [{"prompt": "p", "responses": ["a", "b"]}] * 5, files=2)
+@pytest.mark.parametrize("row", [{"responses": ["a", "b"]}, {"chosen": "a", "rejected": "b"}])
+def test_a_row_of_several_responses_is_a_group_with_a_number_of_its_own(
+    row: dict[str, Any], tmp_path: Path
+) -> None:
+    paths = write(tmp_path / "in", [{"prompt": "p", **row}] * 5, files=2)
     found = [rows_and_places(BlockReader().read(b), {}) for b in plan([scan(p) for p in paths], rows=2)]
     assert [r.group for rollouts, _ in found for r in rollouts] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert [place for _, places in found for place in places] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]

@@ -354,6 +354,44 @@ def test_a_column_of_responses_is_a_group() -> None:
     assert found[2].extra == {"uid": "x", "split": "test"}
 
 
+USER, WHY = {"role": "user", "content": "2+2?"}, {"role": "user", "content": "Why?"}
+FOUR, FIVE = ({"role": "assistant", "content": text} for text in ("4", "5"))
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt", "turns"),
+    [
+        ({"prompt": "2+2?", "chosen": "4", "rejected": "5"}, "2+2?", 0),
+        ({"prompt": "2+2?", "chosen": [FOUR], "rejected": [FIVE]}, "2+2?", 2),
+        ({"prompt": [USER], "chosen": [FOUR], "rejected": [FIVE]}, [USER], 2),
+        # the conversations hold the prompt, as most data sets have it
+        ({"chosen": [USER, FOUR], "rejected": [USER, FIVE]}, [USER], 2),
+        ({"prompt": "2+2?", "messages": [USER, FOUR], "chosen": [USER, FOUR], "rejected": [USER, FIVE]}, "2+2?", 2),
+        ({"prompt": "2+2?", "chosen": [USER, FIVE, WHY, FOUR], "rejected": [USER, FIVE, WHY, FIVE]}, [USER, FIVE, WHY], 4),
+    ],
+)  # fmt: skip
+def test_a_preference_pair_is_a_group_of_two(row: dict[str, Any], prompt: Any, turns: int) -> None:
+    better, worse = rollouts_from([{**row, "score": 3}])
+    assert (better.prompt, worse.prompt) == (prompt, prompt)
+    assert (better.response, worse.response) == ("4", "5")
+    assert (better.group, worse.group) == (0, 0)
+    assert (better.extra, worse.extra) == ({"score": 3, "preferred": True}, {"score": 3, "preferred": False})
+    assert (len(better.messages), len(worse.messages)) == (turns, turns)
+    assert not turns or (better.messages[-1], worse.messages[-1]) == (FOUR, FIVE)
+
+
+def test_equal_answers_of_a_pair_stay_answers() -> None:
+    found = rollouts_from([{"chosen": [USER, FOUR], "rejected": [USER, FOUR]}])
+    assert [(r.prompt, r.response) for r in found] == [([USER], "4")] * 2
+
+
+def test_half_a_pair_is_none() -> None:
+    with pytest.raises(DataError, match="row 1: the rollout has no 'response'; there is 'chosen'"):
+        rollouts_from([{"chosen": "4", "rejected": None}])
+    (found,) = rollouts_from([{"response": "4", "chosen": "4", "rejected": "5"}])
+    assert found.extra == {"chosen": "4", "rejected": "5"}
+
+
 def test_dumps_of_trainers_are_recognised() -> None:
     verl = {"input": "user\n2+2?", "output": "4", "gts": "4", "score": 1.0, "step": 3, "uid": "u"}
     (found,) = rollouts_from([verl])
@@ -542,3 +580,52 @@ def test_forms_of_responses() -> None:
     assert made.response == "x"
     with pytest.raises(DataError, match="no column"):
         rollouts_from([{"response": "a"}], columns={"ground_truth": "resps.0.0"})
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"respnse": "x"}, "a rollout has no field 'respnse'; did you mean 'response'?"),
+        ({"completion": "x"}, "no field 'completion'; did you mean 'response'?"),
+        ({"response": "x", "groundtruth": "1"}, "no field 'groundtruth'; did you mean 'ground_truth'?"),
+        ({"response": "x", "Promt": "1"}, "no field 'Promt'; did you mean 'prompt'?"),
+        ({"response": "x", "answer": "1"}, "no field 'answer'; did you mean 'ground_truth'?"),
+        # what is there already was not meant
+        ({"response": "x", "ground_truth": "1", "answer": "1"}, "no field 'answer': give it as extra={'answer': …}"),
+        ({"response": "x", "prompt_length": 3}, "no field 'prompt_length': give it as extra="),
+        ({"response": "x", "level": 3}, "no field 'level': give it as extra={'level': …}"),
+        ({"prompt": "x"}, "a rollout needs its response"),
+    ],
+)  # fmt: skip
+def test_a_rollout_with_a_wrong_name_says_the_right_one(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(DataError) as raised:
+        Rollout(**given)
+    assert says in str(raised.value)
+
+
+def test_a_rollouts_fields_have_names() -> None:
+    with pytest.raises(DataError, match="given by name"):
+        Rollout("x")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("groundtruth", "ground_truth"), ("ground_thruth", "ground_truth"), ("Answer", "ground_truth"), ("promt", "prompt"),
+        ("grup", "group"), ("mesages", "messages"), ("finishreason", "finish_reason"), ("datasource", "data_source"),
+        ("stop_reason", ""), ("idx", ""), ("prompt_length", ""), ("group_size", ""), ("extras", ""), ("level", ""),
+    ],
+)  # fmt: skip
+def test_a_column_with_nearly_a_fields_name_is_told(
+    name: str, field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rollouts_from([{"response": "x", name: "y"}])
+    assert caplog.messages == (
+        [f"list: no rollout has a {field}; if {name!r} is it: --map {field}={name}"] if field else []
+    )
+
+
+@pytest.mark.parametrize("name", ["reponse", "responce", "Response"])
+def test_a_misspelt_response_is_told(name: str) -> None:
+    with pytest.raises(DataError, match=f"--map response={name}"):
+        rollouts_from([{name: "x"}])

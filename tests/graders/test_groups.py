@@ -118,6 +118,9 @@ async def test_a_problem_may_bring_its_own_criteria() -> None:
     ]
     (found,) = await grades(grader, [Rollout(prompt="p", response="r", extra={"rubric": columns})])
     assert found.score == 0.75  # as Parquet gives them: each has all keys that any of them has
+    for texts, score in ((["cats", "dogs"], 0.5), ("cats", 1.0)):
+        (found,) = await grades(grader, [Rollout(prompt="p", response="r", extra={"rubric": texts})])
+        assert found.score == score
 
 
 @pytest.mark.parametrize(
@@ -127,8 +130,8 @@ async def test_a_problem_may_bring_its_own_criteria() -> None:
         ([{"text": "a", "id": "x"}, {"text": "b", "id": "x"}], "two criteria have the same id"),
         ([{"text": "a", "weight": "2"}], "Expected `float`, got `str`"),
         ([{"text": "  "}], "needs a text"),
-        (["short"], "mapping"),
-        ("short", "mapping"),
+        ([5], "mapping"),
+        (["  "], "needs a text"),
         (5, "not iterable"),
     ],
 )

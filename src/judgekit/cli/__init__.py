@@ -19,7 +19,19 @@ from typing import Annotated
 
 import typer
 
-from judgekit.cli import attack, compare, grade, graders, init, lint, replay, report, serve, serve_rewards
+from judgekit.cli import (
+    attack,
+    compare,
+    export,
+    grade,
+    graders,
+    init,
+    lint,
+    replay,
+    report,
+    serve,
+    serve_rewards,
+)
 from judgekit.cli.console import fail
 from judgekit.errors import ConfigError, DataError, JudgekitError
 from judgekit.version import __version__
@@ -40,6 +52,7 @@ app.command()(report.report)
 app.command()(report.view)
 app.command()(compare.compare)
 app.command()(replay.replay)
+app.command()(export.export)
 app.command()(graders.graders)
 app.command()(lint.lint)
 app.command()(lint.schema)

@@ -28,9 +28,41 @@ class Task(NamedTuple):
     """Of the rules alone; a judge takes a part."""
     rule: str = ""
     """Condition that a rollout must fulfil before a judge is asked; empty: there must be a judge, and it is always asked."""
-    template: str = "default"
+    judge: str = "{use: judge, judge: main}"
+    judge_says: str = "the score is read from the probabilities of one token"
+    compares: bool = False
+    """Whether responses to one prompt are compared, so that a trainer must hand over whole groups."""
 
 
+RUBRIC_FILE = "rubric.toml"
+RUBRIC = """\
+# Criteria, judged one by one. The score: the weights of those that are met, over all weights above 0.
+name = "rubric"
+template = "rubric"      # rubric_reference shows the judge ground_truth, too
+# scale = [1, 5]         # marks, in place of met or not met
+
+[[criteria]]
+id = "answers"
+text = "The response gives the person what they asked for, or says plainly what cannot be given and what comes nearest."
+weight = 3
+must_have = true         # if it is not met, the score is 0
+
+[[criteria]]
+id = "true"
+text = "What the response states as a fact is true."
+weight = 2               # below 0: something that a response must not do
+
+[[criteria]]
+id = "to_the_point"
+text = "Every part of the response serves the request: no detours, no repetition, no praise of itself."
+weight = 1
+"""
+"""What `init` writes as RUBRIC_FILE."""
+_ROWS_CRITERIA = "# Each row brings criteria of its own, in {criteria}; those of this file are not asked about, only its template and scale count.\n"
+_BRIEF = """\
+  brief: {use: length, soft_max: 4000, hard_max: 8000}
+"""
+_OPEN = "{use: judge, judge: main, template: open}"
 TASKS = {
     "maths": Task(
         "a problem with one final answer; `ground_truth` holds it",
@@ -95,21 +127,35 @@ TASKS = {
 """,
         {"follows": 0.9, "brief": 0.1},
         "follows > 0",
-        template="open",
+        judge=_OPEN,
     ),
     "open": Task(
         "a request without one right answer",
-        """\
-  brief: {use: length, soft_max: 4000, hard_max: 8000}
-""",
+        _BRIEF,
         {},
-        template="open",
+        judge=_OPEN,
+    ),
+    "rubric": Task(
+        "a request whose answer is judged by written criteria",
+        _BRIEF,
+        {},
+        judge=f"{{use: rubric, judge: main, rubric: {RUBRIC_FILE}}}",
+        judge_says="a call for each criterion; the score is what is met of their weights. judgekit ships rubrics, too: helpfulness, …",
+    ),
+    "preference": Task(
+        "a request whose responses are compared with each other; rows may be pairs, `chosen` and `rejected`",
+        _BRIEF,
+        {},
+        judge="{use: pairwise, judge: main}",
+        judge_says="each pair is asked about in both orders; the score is the share of comparisons that a response wins",
+        compares=True,
     ),
 }
 SYNONYMS = {
     "trivia": "words", "text": "words", "math": "maths", "mathematics": "maths", "qa": "answer", "answers": "answer", "coding": "code", "programming": "code",
     "tool": "tools", "agent": "tools", "trajectories": "tools", "ifeval": "instructions", "chat": "open",
-    "open-ended": "open", "writing": "open",
+    "open-ended": "open", "writing": "open", "rubrics": "rubric", "criteria": "rubric",
+    "preferences": "preference", "pairs": "preference", "pairwise": "preference", "dpo": "preference",
 }  # fmt: skip
 JUDGES = {
     "none": "rules only",
@@ -146,7 +192,7 @@ echo "from judgekit.bridges.openrlhf import reward_func" > reward.py
 export JUDGEKIT_REWARD="{path}"
 # beside your own arguments: --custom-rm-path judgekit.bridges.slime.reward --group-rm""",
     "nemo-gym": """\
-judgekit serve-rewards "{path}"
+judgekit serve-rewards "{path}"{group}
 # the resources server of your agent: http://127.0.0.1:8080""",
     "areal": """\
 export JUDGEKIT_REWARD="{path}"
@@ -160,6 +206,8 @@ NO_EXCLUSION = {
     "openrlhf": "OpenRLHF takes numbers only: a reward that is missing ends the run; a number here would be paid instead"
 }
 """Trainers that cannot be told that there is no reward, and what the file says of it."""
+ONE_BY_ONE = ("verifiers", "openrlhf", "areal")
+"""Trainers that hand over each response by itself, so that nothing can compare it."""
 
 
 def init(
@@ -188,6 +236,10 @@ def init(
     trainer = _chosen("--from", "Which trainer calls it?", trainer, dict.fromkeys(NEXT, ""), "none")
     task = _chosen_task(SYNONYMS.get(task or "", task), looked, data)
     judge = _chosen_judge(judge, task)
+    if TASKS[task].compares and trainer in ONE_BY_ONE:
+        raise ConfigError(
+            f"--task {task} compares the responses to a prompt, and {trainer} hands them over one by one: give --task open or rubric"
+        )
     for option, value, of in (("--model", model, ("vllm", "ray", "http")), ("--url", url, ("http",))):
         if value is not None and judge not in of:
             raise ConfigError(f"{option} is of a judge: give --judge {' or '.join(of)}, too")
@@ -200,15 +252,33 @@ def init(
     if looked is not None and looked.answered:
         grade = grade.replace("rollouts.jsonl", f"{shlex.quote(str(data))}{looked.mapping}")
         mapping = f"# {one_line(grade)}\n"
-    _write(path, mapping + reward_yaml(task, judge, model or "", url or "", trainer))
+    criteria = looked.criteria if looked is not None else ""
+    _write(path, mapping + reward_yaml(task, judge, model or "", url or "", trainer, criteria))
     say(f"wrote {path}, and beside it {SCHEMA} for your editor; check it with: judgekit lint {path}")
+    if task == "rubric":
+        _write_rubric(path.parent / RUBRIC_FILE, criteria)
     if judge in SERVE:
         say(f"\nstart the judge:\n{SERVE[judge].format(model=model, url=url)}")
     if trainer == "none":
         say(f"\ngrade:\n{grade}")
         return
     shown = path if trainer == "trl" else f"$PWD/{path}" if not path.is_absolute() else path
-    say(f"\ntrain:\n{NEXT[trainer].format(path=shown)}")
+    group = (
+        " --group 8    # as many responses as your trainer makes to a prompt" if TASKS[task].compares else ""
+    )
+    say(f"\ntrain:\n{NEXT[trainer].format(path=shown, group=group)}")
+
+
+def _write_rubric(path: Path, criteria: str) -> None:
+    """Write a rubric to begin with; one that is there is the user's own work. *criteria*: as in `reward_yaml`."""
+    from judgekit.ledger.output_files import whole_file
+
+    if path.exists():
+        say(f"{path} is there already: its criteria are the ones that are judged")
+        return
+    with whole_file(path) as file:
+        file.write((_ROWS_CRITERIA.format(criteria=criteria) if criteria else "") + RUBRIC)
+    say(f"wrote {path}: {'each row brings its criteria' if criteria else 'put your criteria into it'}")
 
 
 def _chosen_task(task: str | None, looked: Looked | None, data: Path | None) -> str:
@@ -245,11 +315,11 @@ def _write(path: Path, text: str) -> None:
 
 def _told(looked: Looked, data: Path | None, guessed: str) -> Iterator[str]:
     """Yield what was found in the user's rows, a line each."""
-    yield f"{data}: {many(len(looked.rollouts), 'row')} looked at"
+    yield f"{data}: {many(looked.rows, 'row')} looked at"
     for field in ("prompt", "response", "ground_truth", "messages", "group"):
         values = [value for r in looked.rollouts if given(value := getattr(r, field))]
         if values:
-            yield f"  {field:<13}{one_line(looked.columns.get(field, field))}: {_kind(values)}"
+            yield f"  {field:<13}{one_line(looked.column(field))}: {_kind(values)}"
     if not looked.answered:
         yield "  there are no responses: these are prompts, for a trainer"
     if guessed:
@@ -275,8 +345,13 @@ def needs_judge(task: str) -> bool:
     return not TASKS[task].rule
 
 
-def reward_yaml(task: str, judge: str, model: str, url: str, trainer: str = "none") -> str:
-    """The file's text: a key of `TASKS`, a key of `JUDGES` (not "none" if the task needs one), a judge's model and address, a key of `NEXT`."""
+def reward_yaml(
+    task: str, judge: str, model: str, url: str, trainer: str = "none", criteria: str = ""
+) -> str:
+    """The file's text: a key of `TASKS`, a key of `JUDGES` (not "none" if the task needs one), a judge's model and address, a key of `NEXT`.
+
+    *criteria*: where rows have a rubric of their own, as a dotted path; "": nowhere.
+    """
     chosen = TASKS[task]
     weights = dict(chosen.weights)
     lines = [
@@ -286,10 +361,10 @@ def reward_yaml(task: str, judge: str, model: str, url: str, trainer: str = "non
         chosen.graders.rstrip("\n"),
     ]
     if judge != "none":
-        template = "" if chosen.template == "default" else f", template: {chosen.template}"
-        lines.append(
-            f"  # the score is read from the probabilities of one token\n  judge: {{use: judge, judge: main{template}}}"
-        )
+        asked = chosen.judge
+        if task == "rubric" and criteria:
+            asked = asked.replace("}", f", criteria_field: {criteria}}}")
+        lines.append(f"  # {chosen.judge_says}\n  judge: {asked}")
         weights = {name: round(0.6 * weight, 3) for name, weight in weights.items()} | {"judge": 0.4}
         engine = {"vllm": "vllm", "ray": "ray", "http": "openai"}[judge]
         where = {

@@ -11,13 +11,15 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit.data.files import Broken, read_rows
-from judgekit.data.rollout_files import OTHER_NAMES, rollouts_from
-from judgekit.errors import DataError
+from judgekit.data.rollout_files import PAIR, PAIRED, responses_of, rollouts_from
+from judgekit.errors import ConfigError, DataError
 from judgekit.rollouts.rows import HOLDERS, given
-from judgekit.types import Rollout
+from judgekit.types import OTHER_NAMES, Rollout
 
 LOOKED_AT = 64
 """Rows that are read."""
+_CRITERIA = ("rubric", "rubrics", "criteria")
+"""Columns that may hold criteria for a judge."""
 
 
 class Looked(Struct):
@@ -32,6 +34,14 @@ class Looked(Struct):
     """A key of `judgekit.cli.init.TASKS`."""
     why: str
     """What shows that."""
+    rows: int
+    criteria: str
+    """The path of the criteria that rows bring for a judge; "" if they bring none that can be read."""
+
+    def column(self, field: str) -> str:
+        """Return what rows call a field."""
+        paired = field == "response" and any(PAIRED in rollout.extra for rollout in self.rollouts)
+        return " and ".join(PAIR) if paired else self.columns.get(field, field)
 
     @property
     def mapping(self) -> str:
@@ -47,21 +57,25 @@ def look(path: Path) -> Looked:
     if not whole:
         raise DataError(f"{path} holds no rows")
     columns = dict(_columns(whole))
-    names = (columns.get("response", "response"), "responses", columns.get("messages", "messages"))
-    answered = any(given(row.get(name)) for row in whole for name in names)
+    names = (columns.get("response", "response"), columns.get("messages", "messages"))
+    answered = any(responses_of(row) or any(given(row.get(name)) for name in names) for row in whole)
     if not answered:
         columns.pop("response", None)
         whole = [{**row, "response": ""} for row in whole]
     rollouts = rollouts_from(whole, columns=columns, skip_bad_rows=True)
-    task, why = _task(rollouts)
-    return Looked(columns, rollouts, answered, task, why)
+    criteria = _criteria(rollouts)
+    task, why = _task(rollouts, criteria)
+    named = next((name for name in _CRITERIA if any(name in rollout.extra for rollout in rollouts)), None)
+    if named and not criteria:
+        why += f"; {named!r} holds no criteria that are read: texts, or objects with text and weight"
+    return Looked(columns, rollouts, answered, task, why, len(whole), criteria)
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Yield each field that stands under another name, with its column."""
     names = {name for row in rows for name, value in row.items() if given(value)}
     held = any(isinstance(row.get(name), Mapping) for row in rows for name in HOLDERS)
-    taken = {"responses"} & names
+    taken = {"responses", *PAIR} & names if any(responses_of(row) for row in rows) else set[str]()
     for field, others in OTHER_NAMES.items():
         if field in names or (field == "ground_truth" and held) or (field == "response" and taken):
             continue
@@ -88,12 +102,16 @@ def _messages(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, Mapping) and "role" in one for one in value)
 
 
-def _task(rollouts: Sequence[Rollout]) -> tuple[str, str]:
-    """Return what kind of task rollouts are, and what shows it."""
+def _task(rollouts: Sequence[Rollout], criteria: str) -> tuple[str, str]:
+    """Return what kind of task rollouts are, and what shows it. *criteria*: as `Looked` has them."""
     from judgekit.graders.rules.agents.expected import expected_calls
     from judgekit.graders.rules.numbers import read_quantity
     from judgekit.graders.rules.programs.code_forms import read_cases
 
+    if any(PAIRED in rollout.extra for rollout in rollouts):
+        return "preference", f"there are pairs, {' and '.join(PAIR)}"
+    if criteria:
+        return "rubric", f"the rows bring criteria, in {criteria}"
     if any("instruction_id_list" in rollout.extra for rollout in rollouts):
         return "instructions", "there are IFEval's instruction_id_list"
     truths = [rollout.ground_truth for rollout in rollouts if given(rollout.ground_truth)]
@@ -111,3 +129,17 @@ def _task(rollouts: Sequence[Rollout]) -> tuple[str, str]:
     if all(read_quantity(truth) is not None for truth in truths):
         return "answer", "the references hold numbers"
     return "words", "the references are words"
+
+
+def _criteria(rollouts: Sequence[Rollout]) -> str:
+    """Return where rows have criteria for a judge, as a path; "" if nowhere, or in a form that is not read."""
+    from judgekit.graders.judged.rubric import criteria_of
+
+    for name in _CRITERIA:
+        found = [value for rollout in rollouts if given(value := rollout.extra.get(name))]
+        try:
+            if found and all(map(criteria_of, found)):
+                return f"extra.{name}"
+        except ConfigError:
+            continue
+    return ""

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit.data.files import need_pyarrow
-from judgekit.data.rollout_files import each_rollout
+from judgekit.data.rollout_files import PAIR, each_rollout, responses_of
 from judgekit.errors import ConfigError, DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.run.grouping import group_id
@@ -142,7 +142,8 @@ def scan(path: str, columns: Mapping[str, str] | None = None, *, by_prompt: bool
         meta = file.metadata
         size = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
         names = set(file.schema_arrow.names)
-        several = "responses" in names and "response" not in names  # a row is a whole group
+        # a row is a whole group
+        several = ("responses" in names or names.issuperset(PAIR)) and "response" not in names
         if not (_group_column(names, columns) or (by_prompt and not several)):
             return Scan(path, meta.num_rows, size, None, None)
         keys, lengths = array("Q"), array("Q")
@@ -384,9 +385,9 @@ def rows_and_places(
         if len(made) == len(rows):
             places += numbers
         else:
-            widths = [len(row.get("responses") or ()) for row in rows]
+            widths = [len(responses_of(row) or ()) for row in rows]
             if sum(widths) != len(made):
-                raise ConfigError(f"{piece.path}: some rows have `responses` and others do not")
+                raise ConfigError(f"{piece.path}: some rows have several responses and others do not")
             places += [n for n, width in zip(numbers, widths, strict=True) for _ in range(width)]
         rollouts += made
     return rollouts, places

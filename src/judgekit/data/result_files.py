@@ -8,7 +8,7 @@ import importlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from judgekit.data.rollout_files import FIELDS
 from judgekit.errors import ConfigError
 from judgekit.ledger.jsonl import json_line
 from judgekit.ledger.output_files import STDOUT, whole_file
+from judgekit.ledger.schema import Entry
 from judgekit.rollouts.rows import given
 from judgekit.types import Abstained, Failed, Graded, RewardResult, Rollout, Skipped, why_of
 
@@ -62,7 +63,7 @@ def result_row(rollout: Rollout, result: RewardResult) -> dict[str, Any]:
     return row
 
 
-def flat_row(rollout: Rollout, result: RewardResult) -> dict[str, Any]:
+def flat_row(rollout: Rollout, result: RewardResult | Entry) -> dict[str, Any]:
     """A rollout and its result, as one row of a table: what is no text or number becomes JSON.
 
     Each grade has three columns: `grade.NAME` is its score or nothing, `grade.NAME.is` what it is ("graded",
@@ -84,7 +85,7 @@ def flat_row(rollout: Rollout, result: RewardResult) -> dict[str, Any]:
         row[f"grade.{name}"] = grade.score if isinstance(grade, Graded) else None
         row[f"grade.{name}.is"] = _KINDS[type(grade)]
         row[f"grade.{name}.why"] = why_of(grade)
-    return {key: _utf8(value) if isinstance(value, str) else value for key, value in row.items()}
+    return {key: _utf8(value) for key, value in row.items()}
 
 
 _KINDS = {Graded: "graded", Abstained: "abstained", Skipped: "skipped", Failed: "failed"}
@@ -96,16 +97,20 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else json_line(value)[:-1]
 
 
-def _utf8(text: str) -> str:
-    """The text with half a surrogate pair written out: Parquet takes none."""
-    return text.encode("utf-8", "backslashreplace").decode()
+def _utf8(value: Any) -> Any:
+    """The text with half a surrogate pair written out: Parquet takes none. Anything else as it is."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def flat_rows(
     rollouts: Sequence[Rollout], results: Sequence[RewardResult], grades: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
     """`flat_row` of all, each with the columns of all and of *grades*, in their order."""
-    rows = [flat_row(rollout, result) for rollout, result in zip(rollouts, results, strict=True)]
+    return _aligned([flat_row(r, result) for r, result in zip(rollouts, results, strict=True)], grades)
+
+
+def _aligned(rows: Sequence[Mapping[str, Any]], grades: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Give each row the columns of all and of *grades*, in their order."""
     own = (key for row in rows[:1] for key in row if not key.startswith("grade."))
     named = (f"grade.{name}{end}" for name in grades for end in ("", ".is", ".why"))
     columns = dict.fromkeys((*own, *named, *(key for row in rows for key in row)))
@@ -126,21 +131,7 @@ def results_frame(
     """
     if kind not in ("pandas", "polars", "arrow"):
         raise ConfigError(f"results_frame: kind is pandas, polars or arrow, not {kind!r}")
-    arrow = need_pyarrow("a table of results")
-    rows = flat_rows(rollouts, results, grades)
-    numbers = {"reward", "raw_reward"}
-    schema = [
-        (
-            key,
-            arrow.int64()
-            if key == "index"
-            else arrow.float64()
-            if key in numbers or (key.startswith("grade.") and not key.endswith((".is", ".why")))
-            else arrow.string(),
-        )
-        for key in (rows[0] if rows else {})
-    ]
-    table = arrow.Table.from_pylist(rows, schema=arrow.schema(schema))
+    table = _typed(flat_rows(rollouts, results, grades))
     if kind == "arrow":
         return table
     try:
@@ -148,6 +139,45 @@ def results_frame(
     except ImportError:
         raise ConfigError(f"results_frame: {kind} is not installed: pip install {kind}") from None
     return table.to_pandas() if kind == "pandas" else library.from_arrow(table)
+
+
+def ledger_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """The rollouts of a ledger as rows of a table: `run`, each tag as `tag.NAME`, then the columns of `flat_row`.
+
+    A tag that is a number wherever it is given stays one. Texts that the ledger does not hold are None.
+    """
+    names = dict.fromkeys(name for entry in entries for name in entry.tags)
+    numbers = {n for n in names if all(_is_number(e.tags.get(n)) for e in entries)}
+    rows = []
+    for entry in entries:
+        tags = {name: entry.tags.get(name) for name in names}
+        told = {f"tag.{n}": tag if n in numbers else _utf8(_text(tag)) for n, tag in tags.items()}
+        row = {"run": entry.run, **told, **flat_row(entry.to_rollout(), entry)}
+        if entry.response is None:
+            row |= dict.fromkeys(("prompt", "response", "ground_truth"))
+        rows.append(row)
+    return _aligned(rows)
+
+
+def _is_number(tag: Any) -> bool:
+    return type(tag) in (float, type(None)) or (type(tag) is int and -(2**63) <= tag < 2**63)
+
+
+def _typed(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Make a pyarrow.Table of flat rows, with the same types whatever the rows hold."""
+    arrow = need_pyarrow("a table of results")
+
+    def type_of(column: str) -> Any:
+        if column == "index":
+            return arrow.int64()
+        if column.startswith("tag."):
+            kinds = {type(row[column]) for row in rows}
+            return arrow.string() if str in kinds else arrow.float64() if float in kinds else arrow.int64()
+        score = column.startswith("grade.") and not column.endswith((".is", ".why"))
+        return arrow.float64() if score or column in ("reward", "raw_reward") else arrow.string()
+
+    schema = arrow.schema([(column, type_of(column)) for column in (rows[0] if rows else {})])
+    return arrow.Table.from_pylist(rows, schema=schema)
 
 
 Write = Callable[[Sequence[Rollout], Sequence[RewardResult]], None]
@@ -173,6 +203,29 @@ def results_file(path: Path | None) -> Iterator[Write]:
     if path is None:
         yield lambda rollouts, results: None
         return
+    with _opened(path) as (file, kind, packed):
+        yield lambda rollouts, results: _write(
+            file,
+            kind,
+            packed,
+            lambda: flat_rows(rollouts, results),
+            (result_row(rollout, result) for rollout, result in zip(rollouts, results, strict=True)),
+        )
+
+
+def write_ledger_table(path: Path, entries: Sequence[Entry]) -> None:
+    """Write the rollouts of a ledger as a table, see `ledger_rows`, whole or not at all, in the format of the file's name.
+
+    Raises ConfigError.
+    """
+    with _opened(path) as (file, kind, packed):
+        rows = ledger_rows(entries)
+        _write(file, kind, packed, lambda: rows, rows)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, str, str | None]]:
+    """Open a file of results, and yield it with its format and compression. Raises ConfigError."""
     kind, packed = ("jsonl", None) if path == STDOUT else kind_of(path)
     if path.suffix.lower() in _OTHER_FORMATS:
         raise ConfigError(
@@ -183,16 +236,21 @@ def results_file(path: Path | None) -> Iterator[Write]:
     if kind == "parquet" or packed == "zstd":
         need_pyarrow(f"writing {path}")
     with whole_file(path) as file:
-        yield lambda rollouts, results: _write(file, kind, packed, rollouts, results)
+        yield file, kind, packed
 
 
 def _write(
-    file: Any, kind: str, packed: str | None, rollouts: Sequence[Rollout], results: Sequence[RewardResult]
+    file: Any,
+    kind: str,
+    packed: str | None,
+    flat: Callable[[], Sequence[dict[str, Any]]],
+    full: Iterable[dict[str, Any]],
 ) -> None:
+    """*flat*: makes the rows of a table; *full*: the rows of JSON."""
     if kind == "parquet":
         from pyarrow.parquet import write_table
 
-        write_table(results_frame(rollouts, results, "arrow"), file.buffer)
+        write_table(_typed(flat()), file.buffer)
         return
     with ExitStack() as stack:
         if packed is not None:
@@ -206,16 +264,15 @@ def _write(
                 io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="")
             )
         if kind in ("csv", "tsv"):
-            rows = flat_rows(rollouts, results)
+            rows = flat()
             writer = csv.DictWriter(file, list(rows[0]), delimiter="\t" if kind == "tsv" else ",")
             writer.writeheader()
             writer.writerows(rows)
         elif kind == "json":
-            rows = [json.loads(json_line(result_row(r, o))) for r, o in zip(rollouts, results, strict=True)]
-            json.dump(rows, file, ensure_ascii=False, indent=1)
+            json.dump([json.loads(json_line(row)) for row in full], file, ensure_ascii=False, indent=1)
             file.write("\n")
         else:
-            file.writelines(json_line(result_row(r, o)) for r, o in zip(rollouts, results, strict=True))
+            file.writelines(map(json_line, full))
 
 
 def _zstd(file: Any) -> Any:

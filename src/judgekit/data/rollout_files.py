@@ -12,7 +12,7 @@ from typing import Any
 from judgekit.data.files import Broken, Cells, read_rows
 from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.rollouts.rows import HOLDERS, given, last_said, references_in
-from judgekit.types import Rollout, plain
+from judgekit.types import OTHER_NAMES, Message, Rollout, field_meant, plain
 
 logger = logging.getLogger("judgekit")
 
@@ -33,17 +33,10 @@ _DUMPS: Mapping[str, tuple[frozenset[str], Mapping[str, str]]] = {
     ),
 }
 """Files that trainers write: the columns that each row has, and which of them is which field."""
-OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
-    "response": ("completion", "output", "generation", "generated_text", "answer_text", "text", "prediction"),
-    "prompt": ("question", "problem", "input", "instruction", "query", "input_prompt"),
-    "ground_truth": ("answer", "solution", "target", "label", "reference", "gold", "gts", "expected"),
-    "group": ("uid", "prompt_id", "problem_id", "question_id", "task_id", "group_id"),
-    "messages": ("conversation", "conversations", "trajectory"),
-    "response_tokens": ("response_length", "num_tokens", "completion_tokens"),
-    "finish_reason": ("stop_reason",),
-    "data_source": ("dataset", "source"),
-}
-"""Names that columns of these fields often have elsewhere: named in hints, never taken for them."""
+PAIR = ("chosen", "rejected")
+"""Columns of a preference pair: two responses to one prompt, the better one first."""
+PAIRED = "preferred"
+"""What `extra` calls it whether a rollout is the better one of its pair."""
 
 
 def read_rollouts(
@@ -56,7 +49,8 @@ def read_rollouts(
     """Read the rollouts of a file or data set; see `judgekit.data.files` for the formats.
 
     *columns*: which column is which field of `Rollout`, as dotted paths: {"response": "completion"}; others keep their
-    name, and what is no field goes to `extra`. A column `responses` with a list of texts makes a group of rollouts; a
+    name, and what is no field goes to `extra`. A column `responses` with a list of texts makes a group of rollouts, and a
+    preference pair, in columns `chosen` and `rejected`, a group of two, which `extra.preferred` tells apart, true or false; a
     response that is a list of messages is the text of its last turn. *skip_bad_rows*: leave out rows that cannot be read,
     and say how many and which, instead of refusing the file. Dumps of verl and SkyRL are recognised. Logs a hint where a field that no rollout has seems to stand under another
     name. Raises DataError, which names the file and the place, for anything else that cannot be read.
@@ -162,14 +156,46 @@ def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout
         row = _renamed(row, mapping)
     if cells:  # an empty one is nothing, but for the response
         row = {k: v or "" for k, v in row.items() if v is not None or k == "response"}
-    responses = row.get("responses") if isinstance(row, Mapping) and row.get("response") is None else None
-    if not isinstance(responses, Sequence) or isinstance(responses, str):
+    responses = responses_of(row)
+    if responses is None:
         yield rollout_from(row)
         return
-    shared = {key: value for key, value in row.items() if key not in ("responses", "response")}
+    paired = row.get("responses") is None
+    taken = ("responses", "response", *(PAIR if paired else ()))
+    shared = {key: value for key, value in row.items() if key not in taken}
     shared.setdefault("group", number)
-    for response in responses:
-        yield rollout_from({**shared, "response": response})
+    if not paired:
+        for response in responses:
+            yield rollout_from({**shared, "response": response})
+        return
+    prompt, *both = _turns_apart(*responses)
+    known = shared.get("prompt")
+    if prompt and len(prompt) > (1 if isinstance(known, str) and known else len(known or ())):
+        shared["prompt"] = prompt
+    if any(map(_is_messages, both)):
+        shared.pop("messages", None)  # the chosen conversation once more
+    for response, preferred in zip(both, (True, False), strict=True):
+        yield rollout_from({**shared, "response": response, PAIRED: preferred})
+
+
+def responses_of(row: Any) -> list[Any] | None:
+    """Return the responses of a row that has several: of `responses`, or of a preference pair; None of any other row."""
+    if not isinstance(row, Mapping) or row.get("response") is not None:
+        return None
+    responses = row.get("responses")
+    if isinstance(responses, Sequence) and not isinstance(responses, str):
+        return list(responses)
+    pair = [row.get(name) for name in PAIR]
+    return None if responses is not None or any(one is None for one in pair) else pair
+
+
+def _turns_apart(chosen: Any, rejected: Any) -> tuple[Sequence[Message], Any, Any]:
+    """Part two conversations into the turns with which both begin, which are their prompt, and the rest of each."""
+    if not (_is_messages(chosen) and _is_messages(rejected)):
+        return (), chosen, rejected
+    most = min(len(chosen), len(rejected)) - 1  # each has an answer
+    same = next((i for i in range(most) if chosen[i] != rejected[i]), most)
+    return chosen[:same], chosen[same:], rejected[same:]
 
 
 def _renamed(row: Mapping[str, Any], mapping: Mapping[str, str]) -> dict[str, Any]:
@@ -313,13 +339,14 @@ def _is_messages(value: Any) -> bool:
 def hint_at_columns(rollouts: Sequence[Rollout], name: str) -> None:
     """Say which field no rollout has, where a column seems to be it under another name."""
     extra = {key for rollout in rollouts for key in rollout.extra}
-    for field, others in OTHER_NAMES.items():
-        if field in ("response", "finish_reason", "messages") or any(
-            given(getattr(r, field)) for r in rollouts
-        ):
+    meant = {key: field_meant(key) for key in extra if isinstance(key, str)}
+    for field in FIELDS:
+        if field in ("response", "extra") or any(given(getattr(r, field)) for r in rollouts):
             continue
-        near = [key for key in extra if key.replace("_", "").lower() == field.replace("_", "")]
-        near += [key for key in others if key in extra]
+        others = OTHER_NAMES.get(field, ())
+        near = sorted(key for key, one in meant.items() if one == field and key not in others)
+        if field not in ("finish_reason", "messages"):  # few graders read them: only a slip is told
+            near += [key for key in others if key in meant]
         if near:
             logger.warning(
                 "%s: no rollout has a %s; if %r is it: --map %s=%s", name, field, near[0], field, near[0]

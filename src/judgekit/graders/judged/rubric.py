@@ -98,6 +98,22 @@ class Rubric(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(f"{where}: a must-have criterion needs a weight above 0")
 
 
+def criteria_of(value: Any) -> tuple[Criterion, ...]:
+    """Return the criteria that a row of data has: a text, or a list of texts or of mappings with a file's keys.
+
+    Raises ConfigError.
+    """
+    try:
+        # a Parquet file gives each criterion all keys that any of them has
+        told = [
+            {"text": one} if isinstance(one, str) else {k: v for k, v in {**one}.items() if v is not None}
+            for one in ([value] if isinstance(value, str) else value)
+        ]
+        return msgspec.convert([{"id": str(i), **one} for i, one in enumerate(told)], tuple[Criterion, ...])
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ConfigError(str(error)) from None
+
+
 def shipped_rubrics() -> dict[str, str]:
     """Return the texts of the shipped rubrics, by name."""
     folder = resources.files("judgekit.graders.judged") / "rubrics"
@@ -118,9 +134,9 @@ class RubricGrader:
     fails, because a score over the others would be that of a different rubric.
 
     *rubric*: a `Rubric`, or the name or path of one. *criteria_field*: take the criteria from the rollout instead,
-    for data sets with a rubric per problem: a dotted path to a list of mappings with the file's keys. These texts are
-    quoted like other data; *trust_criteria*: they are yours, and go into the prompt as they are. *verdict*: how a
-    criterion is marked; by default one token on the rubric's scale. *unreadable* as in `JudgeGrader`.
+    for data sets with a rubric per problem: a dotted path to a text, or to a list of texts or of mappings with the file's
+    keys. These texts are quoted like other data; *trust_criteria*: they are yours, and go into the prompt as they are.
+    *verdict*: how a criterion is marked; by default one token on the rubric's scale. *unreadable* as in `JudgeGrader`.
     """
 
     inputs = ("prompt", "response", "ground_truth", "messages")
@@ -224,13 +240,9 @@ class RubricGrader:
         if not given:
             return Abstained(f"there are no criteria at {self.criteria_field}")
         try:
-            # a Parquet file gives each criterion all keys that any of them has
-            told = [{k: v for k, v in {**c}.items() if v is not None} for c in given]
-            criteria = msgspec.convert(
-                [{"id": str(i), **c} for i, c in enumerate(told)], tuple[Criterion, ...]
-            )
+            criteria = criteria_of(given)
             msgspec.structs.replace(self.rubric, criteria=criteria).check(self.criteria_field)
-        except (msgspec.ValidationError, TypeError, ConfigError) as error:
+        except ConfigError as error:
             raise DataError(
                 f"{self.name}: the criteria at {self.criteria_field} are not valid: {error}"
             ) from None

@@ -258,7 +258,9 @@ class OpenAIJudge:
         version are known. All with a digest of *chat_template_kwargs*, *extra_body*, *omit* and *tokenizer*, and of how labels
         are read. A server that may be another by now is asked again.
         """
-        return self._identity_of(None if self._identity is not None else await self._known_server.look(surely=True))
+        return self._identity_of(
+            None if self._identity is not None else await self._known_server.look(surely=True)
+        )
 
     @property
     def known(self) -> bool:
