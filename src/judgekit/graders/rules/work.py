@@ -75,7 +75,22 @@ _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDict
 
 
 def calls_of(rollout: Rollout) -> int:
-    """Count a rollout's calls and turns without reading them; many arguments of a call count as further calls."""
+    """Count a rollout's calls and turns without reading them; many arguments of a call count as further calls.
+
+    All rules of a reward ask it of the same rollout, one after the other: the last one's count is kept.
+    """
+    global _last
+    last, count = _last
+    if last is not rollout:
+        count = _counted(rollout)
+        _last = rollout, count
+    return count
+
+
+_last: tuple[Rollout | None, int] = (None, 0)
+
+
+def _counted(rollout: Rollout) -> int:
     found = len(rollout.messages)
     for message in rollout.messages:
         calls = message.get("tool_calls") if isinstance(message, dict) else None
