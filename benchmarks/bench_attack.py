@@ -423,7 +423,11 @@ def times() -> dict[str, float]:
 
 
 HOST = """
-import json, sys, numpy as np, torch
+import json, sys, typing
+if sys.version_info < (3, 12):  # SkyRL's types need it under 3.11
+    import typing_extensions
+    typing.TypedDict = typing_extensions.TypedDict
+import numpy as np, torch
 {imports} import compute_grpo_outcome_advantage
 sides = json.load(open(sys.argv[1]))
 index = np.array([g for g in range({groups}) for _ in range(8)])
