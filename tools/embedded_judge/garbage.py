@@ -81,8 +81,6 @@ KINDS: dict[str, Callable[[random.Random, int, tuple[tuple[int, int], ...]], str
     "other_scripts": _script,
     "any_characters": _points,
 }
-OFTEN = (3, 1, 1, 1, 1)
-"""How often each kind is drawn: random bytes come in four forms."""
 
 
 def garbage(
@@ -101,7 +99,7 @@ def garbage(
         filled = {"unit": told.unit, "name": told.name}
         head, tail = (part.format(**filled) for part in (before, after))
         truth = head + gold + tail
-        text = KINDS[kind or rng.choices(list(KINDS), OFTEN)[0]](rng, _length(rng, longest), scripts)
+        text = KINDS[kind or rng.choice(list(KINDS))](rng, _length(rng, longest), scripts)
         label = 0
         if rng.random() < answered:
             label = rng.randint(0, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -236,13 +236,7 @@ def init(
     trainer = _chosen("--from", "Which trainer calls it?", trainer, dict.fromkeys(NEXT, ""), "none")
     task = _chosen_task(SYNONYMS.get(task or "", task), looked, data)
     judge = _chosen_judge(judge, task)
-    if TASKS[task].compares and trainer in ONE_BY_ONE:
-        raise ConfigError(
-            f"--task {task} compares the responses to a prompt, and {trainer} hands them over one by one: give --task open or rubric"
-        )
-    for option, value, of in (("--model", model, ("vllm", "ray", "http")), ("--url", url, ("http",))):
-        if value is not None and judge not in of:
-            raise ConfigError(f"{option} is of a judge: give --judge {' or '.join(of)}, too")
+    _check(task, judge, trainer, model, url)
     if judge != "none":
         model = model or _asked("The judge's model?", "Qwen/Qwen2.5-1.5B-Instruct")
     if judge == "http":
@@ -257,8 +251,26 @@ def init(
     say(f"wrote {path}, and beside it {SCHEMA} for your editor; check it with: judgekit lint {path}")
     if task == "rubric":
         _write_rubric(path.parent / RUBRIC_FILE, criteria)
+    _tell_next(path, grade, task, judge, trainer, {"model": model, "url": url})
+
+
+def _check(task: str, judge: str, trainer: str, model: str | None, url: str | None) -> None:
+    """Raise ConfigError if what was chosen does not go together."""
+    if TASKS[task].compares and trainer in ONE_BY_ONE:
+        raise ConfigError(
+            f"--task {task} compares the responses to a prompt, and {trainer} hands them over one by one: give --task open or rubric"
+        )
+    for option, value, of in (("--model", model, ("vllm", "ray", "http")), ("--url", url, ("http",))):
+        if value is not None and judge not in of:
+            raise ConfigError(f"{option} is of a judge: give --judge {' or '.join(of)}, too")
+
+
+def _tell_next(
+    path: Path, grade: str, task: str, judge: str, trainer: str, server: Mapping[str, str | None]
+) -> None:
+    """Say how to start the judge, and how to grade or train."""
     if judge in SERVE:
-        say(f"\nstart the judge:\n{SERVE[judge].format(model=model, url=url)}")
+        say(f"\nstart the judge:\n{SERVE[judge].format_map(server)}")
     if trainer == "none":
         say(f"\ngrade:\n{grade}")
         return

@@ -105,7 +105,6 @@ def _messages(value: Any) -> bool:
 def _task(rollouts: Sequence[Rollout], criteria: str) -> tuple[str, str]:
     """Return what kind of task rollouts are, and what shows it. *criteria*: as `Looked` has them."""
     from judgekit.graders.rules.agents.expected import expected_calls
-    from judgekit.graders.rules.numbers import read_quantity
     from judgekit.graders.rules.programs.code_forms import read_cases
 
     if any(PAIRED in rollout.extra for rollout in rollouts):
@@ -123,6 +122,13 @@ def _task(rollouts: Sequence[Rollout], criteria: str) -> tuple[str, str]:
         expected_calls(truth) is not None for truth in truths
     ):
         return "tools", "the references are tool calls"
+    return _answers(truths)
+
+
+def _answers(truths: Sequence[Any]) -> tuple[str, str]:
+    """Return which kind of answer references are, and what shows it."""
+    from judgekit.graders.rules.numbers import read_quantity
+
     texts = [str(truth) for truth in truths]
     if any(mark in text for text in texts for mark in ("\\", "^", "$")):
         return "maths", "the references are formulas"

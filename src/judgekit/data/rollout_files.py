@@ -168,6 +168,11 @@ def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout
         for response in responses:
             yield rollout_from({**shared, "response": response})
         return
+    yield from _pair(responses, shared)
+
+
+def _pair(responses: Sequence[Any], shared: dict[str, Any]) -> Iterator[Rollout]:
+    """Yield the rollouts of a preference pair: the preferred one first."""
     prompt, *both = _turns_apart(*responses)
     known = shared.get("prompt")
     if prompt and len(prompt) > (1 if isinstance(known, str) and known else len(known or ())):
