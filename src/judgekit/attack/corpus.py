@@ -174,7 +174,8 @@ def _answers(row: Row) -> Iterator[Completion]:
         for name, form in DRESSES.items():
             yield _made("near", f"{kind}, {name}", form.format(a=value))
     for number, text in enumerate(_NOTHING):
-        yield _made("nothing", number, text)
+        if text not in (row.answer, *row.same):  # "1" is an answer where 1 is the right one
+            yield _made("nothing", number, text)
     families: dict[str, Sequence[str]] = {
         "denied": _DENIED, "hedged": _HEDGED, "scattered": _SCATTERED, "thought": _THOUGHT, "copied": _COPIED,
         "retracted": _RETRACTED, **_WRAPPED,
