@@ -162,9 +162,10 @@ class RewardConfig(BaseModel):
         owns the judges: `await runner.close()` closes them. Raises ConfigError.
         """
         parts = _Parts(self._folder)
-        for name, judge in judges.items():
+        for name in (*judges, *recordings):
             if name not in self.judges:
                 raise ConfigError(f"judges: the file has no judge {name!r}{did_you_mean(name, self.judges)}")
+        for name, judge in judges.items():
             if not (hasattr(judge, "complete") or hasattr(judge, "reward")):
                 raise ConfigError(f"judges: {name}: {judge!r:.80} is no judge: it has no complete()")
         parts.judges = {

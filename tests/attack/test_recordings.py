@@ -177,3 +177,8 @@ def test_wrong_calls(folder: Path) -> None:
     done = call(folder, *["grade", "rules.yaml", "rollouts.jsonl", "--record", "r.jsonl"])
     assert done.code == 2
     assert "there are no judges whose replies" in done.stderr
+
+
+def test_a_judge_that_the_file_does_not_have_is_named(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the file has no judge 'locl'; did you mean 'local'"):
+        TestedReward("reward.yaml", judges={"locl": "recorded.jsonl"}, record=set())
