@@ -181,4 +181,27 @@ def test_wrong_calls(folder: Path) -> None:
 
 def test_a_judge_that_the_file_does_not_have_is_named(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"the file has no judge 'locl'; did you mean 'local'"):
-        TestedReward("reward.yaml", judges={"locl": "recorded.jsonl"}, record=set())
+        TestedReward("reward.yaml", judges={"locl": "recorded.jsonl"}, record={})
+
+
+def test_two_rewards_of_one_test_share_a_recording(folder: Path) -> None:
+    text = (
+        TEST
+        + """
+    other = judgekit_reward("reward.yaml", judges={"local": "recorded.jsonl", "scorer": "recorded.jsonl"})
+    assert other.group("7 * 7?", "49", ["It is 49."])[0] > 0
+"""
+    )
+    (folder / "test_reward.py").write_text(text)
+    assert "1 passed" in run_tests(folder, "--judgekit-record").stdout
+    assert "1 passed" in run_tests(folder).stdout
+
+
+def test_numbers_that_are_none_are_not_recorded(folder: Path) -> None:
+    bad = ENGINE.replace("return (2.5 if", "return (float('nan') if")
+    (folder / "mine.py").write_text(bad)
+    record(folder)
+    lines = [json.loads(line) for line in (folder / "recorded.jsonl").read_text().splitlines()][1:]
+    assert [line["reward"] for line in lines if line["judge"] == "scorer"] == [-1.0, -1.0]
+    with pytest.raises(AssertionError, match="holds no reply"):
+        TestedReward("reward.yaml", judges=BOTH).group("6 * 7?", "42", ["It is 42."])

@@ -30,14 +30,14 @@ class TestedReward:
 
     *reward*: the path of a reward.yaml, a `GradingRunner`, or a reward function of any trainer (see `judgekit.from_function`).
     *judges*: judges that stand in for the file's, by their names there; a path: the recording of its replies, which
-    `judgekit grade --record` makes. *record*: ask the file's judges instead, and keep their replies in these recordings;
-    holds those that were begun, so that several rewards can share one. Raises ConfigError.
+    `judgekit grade --record` makes. *record*: ask the file's judges instead, and keep their replies; holds the
+    recordings that were begun, so that several rewards can share one. Raises ConfigError.
     """
 
     __test__ = False  # pytest looks for classes that begin with Test
 
     def __init__(
-        self, reward: Any, *, judges: Mapping[str, Any] = {}, record: set[Path] | None = None
+        self, reward: Any, *, judges: Mapping[str, Any] = {}, record: dict[Path, Recording] | None = None
     ) -> None:
         self._recordings: dict[Path, Recording] = {}
         self._record = record
@@ -58,16 +58,17 @@ class TestedReward:
         """Make the runner of a file, with recordings in the place of the paths among *judges*."""
         files = {name: Path(judge) for name, judge in judges.items() if isinstance(judge, str | os.PathLike)}
         digests = load_config(path).fingerprints() if files else {}
+        begun = {} if self._record is None else self._record
         for file in files.values():
-            if file not in self._recordings:
-                new = self._record is not None and file.resolve() not in self._record
-                self._recordings[file] = Recording(file, digests, new=new)
+            if file.resolve() in begun:
+                begun[file.resolve()].join(digests)
+            else:
+                begun[file.resolve()] = Recording(file, digests, new=self._record is not None)
+        self._recordings = {file: begun[file.resolve()] for file in files.values()}
+        kept = {name: self._recordings[file] for name, file in files.items()}
         others = {name: judge for name, judge in judges.items() if name not in files}
         if self._record is None:
-            recorded = {name: self._recordings[file].of(name) for name, file in files.items()}
-            return load_runner(path, judges={**others, **recorded})
-        self._record.update(file.resolve() for file in self._recordings)
-        kept = {name: self._recordings[file] for name, file in files.items()}
+            return load_runner(path, judges={**others, **{name: one.of(name) for name, one in kept.items()}})
         return load_runner(path, judges=others, recordings=kept)
 
     def group(

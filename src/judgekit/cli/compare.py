@@ -6,13 +6,13 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from judgekit.cli.console import out, prints_aside, say
+from judgekit.cli.console import fail, many, not_kept, out, prints_aside, say
 from judgekit.cli.report import Force, LimitsFile, read_limits, tell_torn
 
 if TYPE_CHECKING:
@@ -113,14 +113,9 @@ def _later(
 ) -> Iterator[tuple[Any, str]]:
     """Yield a context with the later ledger for each comparison, and the name of its reward."""
     if after is not None:
-        yield _there(after), ""
+        yield nullcontext(after), ""
     for config in rewards:
         yield _repaid(before, config, grade=grade), str(config)
-
-
-@contextmanager
-def _there(ledger: Path) -> Iterator[Path]:
-    yield ledger
 
 
 @contextmanager
@@ -133,10 +128,16 @@ def _repaid(before: Path, config: Path, *, grade: bool) -> Iterator[Path]:
         path = Path(folder) / f"{config.stem}.jsonl"
         kept = Ledger(path, texts=True)
         if grade:
-            ask_again(before, config, kept, new=True)
+            again = ask_again(before, config, kept, new=True)
             kept.close()
+            if again.still_failed:
+                say(
+                    f"warning: {many(again.still_failed, 'rollout')} still with a failed grade: {config} cannot pay it"
+                )
         else:
             _check_graded(config, *recomputed(before, config, kept))
+        if lost := not_kept(kept, f"make room in {folder}"):
+            fail(lost, code=1)  # what is left would be compared as if it were all
         yield path
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from judgekit.errors import ConfigError
 from judgekit.ledger.schema import Entry
 from judgekit.metrics.moments import is_flat
 from judgekit.report.table import Table
@@ -158,5 +159,8 @@ def _explained(table: Table, row: int) -> str:
     if spec is None:
         return "the ledger does not say how this rollout was graded"
     rollout = entry.to_rollout() if entry.response is not None else None
-    tree = RewardTree(parse(spec.reward), {name: one.bounds() for name, one in spec.graders.items()})
+    try:
+        tree = RewardTree(parse(spec.reward), {name: one.bounds() for name, one in spec.graders.items()})
+    except ConfigError as error:  # of another version: the figures do not need it
+        return f"its reward cannot be shown: {error}"
     return explain(tree, entry.grades, rollout, reward=entry.raw_reward)

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from judgekit.attack.tested import TestedReward
+    from judgekit.judges.layers.recording import Recording
 
 
-_RECORDED: pytest.StashKey[set[Path]] = pytest.StashKey()
+_RECORDED: pytest.StashKey[dict[Path, Recording]] = pytest.StashKey()
 """The recordings that this session has begun."""
 
 
@@ -37,7 +38,7 @@ def judgekit_reward(request: pytest.FixtureRequest) -> Iterator[Any]:
     made: list[TestedReward] = []
     begun = None
     if request.config.getoption("--judgekit-record"):
-        begun = request.config.stash.setdefault(_RECORDED, set())
+        begun = request.config.stash.setdefault(_RECORDED, {})
 
     def make(reward: Any, **options: Any) -> TestedReward:
         made.append(TestedReward(reward, record=begun, **options))

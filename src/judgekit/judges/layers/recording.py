@@ -6,6 +6,7 @@ A recording is a file of JSON lines: a first line that says what was recorded, a
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -46,21 +47,31 @@ class _Line(Struct, tag_field="type", tag="reply", omit_defaults=True):
 class Recording:
     """The replies of a reward.yaml's judges in a file, by judge and request.
 
-    *graders*: by grader, the digest of its settings now. *new*: begin anew, whatever the file holds. Raises ConfigError if it
-    cannot be read, or was recorded with other settings: of another template, judge or sampling.
+    *graders*: for each grader, the digest of its settings. *new*: begin with an empty recording, whatever the file holds. Raises
+    ConfigError if the file cannot be read, or was recorded with other settings: another template, judge or sampling.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], graders: Mapping[str, str], *, new: bool = False
     ) -> None:
         self.path = Path(path)
-        self._graders = dict(graders)
+        self._graders: dict[str, str] = {}
         self._images: dict[str, Images] = {}
         self._lines: dict[tuple[str, str], _Line] = {}
         self.missed: list[str] = []
         """Of each request without a recorded reply, the judged text."""
         if not new:
             self._read()
+        self.join(graders)
+
+    def join(self, graders: Mapping[str, str]) -> None:
+        """Let the graders of another reward use it, too. Raises ConfigError if it was recorded with other settings."""
+        for name, digest in graders.items():
+            if self._graders.setdefault(name, digest) != digest:
+                raise ConfigError(
+                    f"{self.path} was recorded with other settings of {name!r} (its template, judge or sampling): "
+                    f"record it again{_HOW}"
+                )
 
     def _read(self) -> None:
         try:
@@ -76,12 +87,7 @@ class Recording:
             found = [msgspec.json.decode(line, type=_Line) for line in lines[1:]]
         except (msgspec.MsgspecError, UnicodeDecodeError, IndexError):
             raise ConfigError(f"{self.path} is not a recording of judges' replies{_HOW}") from None
-        for name, digest in head.graders.items():
-            if self._graders.get(name, digest) != digest:
-                raise ConfigError(
-                    f"{self.path} was recorded with other settings of {name!r} (its template, judge or sampling): "
-                    f"record it again{_HOW}"
-                )
+        self._graders = head.graders
         self._images = head.images
         self._lines = {(line.judge, line.key): line for line in found}
 
@@ -104,11 +110,11 @@ class Recording:
         def heard(asked: Any, replied: Any) -> None:
             key, about = _key(asked), _about(asked)
             if isinstance(replied, JudgeReply):
-                nonce = replied.nonce or asked.nonce
-                line = _Line(judge, key, about, _lasting(replied, nonce))
+                line = _Line(judge, key, about, _lasting(replied, replied.nonce or asked.nonce, key))
             else:
                 line = _Line(judge, key, about, reward=replied[0])
-            self._lines[judge, key] = line
+            if _finite(line):
+                self._lines[judge, key] = line
 
         return heard
 
@@ -122,7 +128,7 @@ class Recording:
 
     def lines(self) -> Iterator[str]:
         """Yield the file's lines. They are in the order of their texts, so that two recordings can be compared."""
-        head = _Head(self._graders, self._images)
+        head = _Head(dict(sorted(self._graders.items())), dict(sorted(self._images.items())))
         for line in (
             head,
             *sorted(self._lines.values(), key=lambda line: (line.judge, line.about, line.key)),
@@ -169,9 +175,22 @@ def _about(asked: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} … {text[-_SHOWN // 2 :]}"
 
 
-def _lasting(reply: JudgeReply, nonce: str) -> JudgeReply:
-    """Return a reply without what is another one each time: times, costs, and the code that its verdict repeats."""
-    same = "0" * len(nonce)
+def _finite(line: _Line) -> bool:
+    """Whether a reply has no number that JSON lacks: it is no verdict, and failures are not recorded."""
+    numbers = (
+        [line.reward]
+        if line.reply is None
+        else [line.reply.label_mass, *(line.reply.choice_probs or {}).values()]
+    )
+    return all(math.isfinite(number) for number in numbers if number is not None)
+
+
+def _lasting(reply: JudgeReply, nonce: str, key: str) -> JudgeReply:
+    """Return a reply without what is another one each time: times, costs, and the code that its verdict repeats.
+
+    The code becomes a piece of the request's digest, which no text that was judged can know.
+    """
+    same = key[: len(nonce)]
     told = {name: getattr(reply, name) for name in ("text", "thinking")}
     if nonce:
         told = {name: text.replace(nonce, same) for name, text in told.items()}
