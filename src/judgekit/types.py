@@ -334,21 +334,31 @@ def text_size(*values: Any) -> int:
     """
     most = 10_000_000
     size = 0
-    left: list[Any] = list(values)
-    while left:
-        if size > most or len(left) > most // 8:
+    level: list[Any] = list(values)
+    while level:  # by levels, and the plain types first: traces have thousands of messages
+        deeper: list[Any] = []
+        for value in level:
+            kind = type(value)
+            if kind is str:
+                size += len(value)
+            elif kind is list or kind is tuple:
+                size += 8
+                deeper += value
+            elif kind is dict or isinstance(value, Mapping):
+                size += 8
+                deeper += value.values()
+            elif isinstance(value, str):
+                size += len(value)
+            elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+                size += 8
+                deeper += value
+            elif value is not None:
+                size += 8
+            if len(deeper) > most // 8:
+                return most
+        if size > most:
             return most
-        value = left.pop()
-        if isinstance(value, str):
-            size += len(value)
-        elif isinstance(value, Mapping):
-            size += 8
-            left.extend(value.values())
-        elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-            size += 8
-            left.extend(value)
-        elif value is not None:
-            size += 8
+        level = deeper
     return size
 
 

@@ -226,9 +226,13 @@ class Talks(Pooled):
                 with contextlib.suppress(OSError):
                     os.close(0)
             case "mute":
-                os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # a busy parent may have given its socket any number
+                os.closerange(
+                    3, os.sysconf("SC_OPEN_MAX")
+                )  # a busy parent may have given its socket any number
                 os.close(1)
                 time.sleep(3600)
+            case "nice":
+                return float(os.nice(0))
             case "unsendable":
                 return lambda: 1.0
             case "unreadable":

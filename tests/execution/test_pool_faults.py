@@ -511,3 +511,8 @@ async def test_a_worker_that_closes_its_pipes_is_not_the_rollouts(pool: ProcessP
     assert outcome(await ends(runner(Talks(), pool).run(rollouts("a")))) == [0.0]
     results = await ends(runner(Talks(), pool).run(rollouts("a", "mute", "b")))
     assert outcome(results) == [0.0, "infrastructure", 2.0]
+
+
+async def test_workers_give_way_to_the_event_loop_that_feeds_them(pool: ProcessPool) -> None:
+    results = await ends(runner(Talks(), pool).run(rollouts("nice")))
+    assert outcome(results) == [min(19, os.nice(0) + 10)]

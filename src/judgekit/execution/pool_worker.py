@@ -23,6 +23,8 @@ FULL, THREADS, PROCESSES = 1, 2, 3
 
 _ENDING_S = 0.05
 """Seconds in which threads that a grader has told to end may do so."""
+_NICENESS = 10
+"""Workers give way to the event loop that feeds them, and to the trainer, where cores are short."""
 _GENERATIONS = 100
 """How often the children of ended processes are ended in turn."""
 
@@ -38,6 +40,7 @@ def main() -> None:
     except OSError:  # a daemon has none
         os.set_inheritable(os.open(os.devnull, os.O_WRONLY), True)
     os.dup2(2, 1)
+    os.nice(_NICENESS)
     graders: dict[bytes, Any] = {}
     new: set[bytes] = set()
     """Graders without a warm_up that have not answered yet: what they still load is not a rollout's."""

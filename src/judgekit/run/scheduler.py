@@ -34,6 +34,7 @@ import anyio
 
 from judgekit.errors import ConfigError, JudgekitError
 from judgekit.execution.threads import in_own_thread
+from judgekit.execution.turns import give_way
 from judgekit.fork import in_child
 from judgekit.graders.protocol import as_grade, failure, output, per_member
 from judgekit.run.bound_grader import BoundGrader
@@ -267,14 +268,15 @@ class Run:
             self._take_in(state)
             if self.evaluations.queued:
                 self.evaluations.start()
-            if not self._has_room():
-                await self._until_room()
-                turn_ends = time.perf_counter() + SLICE_S
-            elif time.perf_counter() > turn_ends:
+            full, long = not self._has_room(), time.perf_counter() > turn_ends
+            if long:
                 self.evaluations.watch()
-                await asyncio.sleep(0)
+                await give_way()
                 self.evaluations.check()
                 await self._until_written()
+            if full:
+                await self._until_room()
+            if long or full:
                 turn_ends = time.perf_counter() + SLICE_S
 
     async def _feed_stream(self, rollouts: AsyncIterable[Rollout], *, one_group: bool = False) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError
 from judgekit.execution.pool import default_pool
+from judgekit.execution.turns import give_way
 from judgekit.graders.judged.voting import ask_all
 from judgekit.graders.protocol import Grader, as_grade, check_grader, failure
 from judgekit.graders.rules.numbers import final_answer
@@ -265,7 +266,7 @@ async def verdict_of(
             async with turn or asyncio.Lock():
                 found = grader.grade(rollout)
                 if turn is not None:
-                    await asyncio.sleep(0)
+                    await give_way()
             if hasattr(found, "__await__"):
                 found = await found
     except ConfigError:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from judgekit.execution.pool import default_pool
+from judgekit.execution.turns import give_way
 from judgekit.types import Grade, Rollout
 
 FEW_CALLS, FEW_PAIRS = 60, 2_000
@@ -55,7 +56,7 @@ class Paced:
 async def _in_turn(grader: Paced, rollout: Rollout) -> Grade:
     """Grade a rollout in a turn of the event loop in which no other one is graded so."""
     async with _turn():
-        await asyncio.sleep(0)
+        await give_way()
         return grader.here(rollout)
 
 
@@ -63,7 +64,7 @@ async def _sent(grader: Any, rollout: Rollout, timeout_s: float) -> Grade:
     """Send a rollout to a worker: one at a time, because writing a long one takes a while itself."""
     async with _turn():
         sent = asyncio.ensure_future(default_pool().grade(grader, rollout, timeout_s=timeout_s))
-        await asyncio.sleep(0)
+        await give_way()
     return await sent  # type: ignore[no-any-return]
 
 

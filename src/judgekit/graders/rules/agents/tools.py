@@ -83,13 +83,15 @@ class _Compared(Paced):
             return float(self._same(given, arguments))
         if isinstance(arguments, Positional):
             arguments = arguments.named(given)
-        common = [k for k in arguments if k in given]
-        right = sum(self._same(given[k], arguments[k]) for k in common)
         missing = arguments.keys() - given.keys() - optional
         extra = 0 if self.arguments == "subset" else len(given.keys() - arguments.keys())
-        everything = len(common) + len(missing) + extra
+        common = [k for k in arguments if k in given]
         if self.arguments != "partial":
-            return float(right == everything)
+            return float(
+                not missing and not extra and all(self._same(given[k], arguments[k]) for k in common)
+            )
+        everything = len(common) + len(missing) + extra
+        right = sum(self._same(given[k], arguments[k]) for k in common)
         return right / everything if everything else 1.0
 
     def _same(self, given: Any, wanted: Any) -> bool:
@@ -110,6 +112,14 @@ class _Compared(Paced):
             )
         if self.text == "standardised":
             given, wanted = _standardised(given), _standardised(wanted)
+        kind = type(given)
+        if kind is type(wanted) and (
+            kind is int or kind is str
+        ):  # most are, and thousands of pairs are compared
+            if kind is int:
+                return bool(given == wanted)
+            given, wanted = given.strip(), wanted.strip()
+            return bool(given == wanted or (self.ignore_case and given.casefold() == wanted.casefold()))
         if isinstance(given, bool) != isinstance(wanted, bool):
             return False
         if self.ignore_case:
