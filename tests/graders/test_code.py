@@ -443,7 +443,7 @@ print(os.listdir(home))
 
 
 @pytest.mark.parametrize(
-    "busy_s, program, how",
+    ("busy_s", "program", "how"),
     [
         (4, "while time.process_time() < 1: pass", "ended"),
         (4, "time.sleep(60)", "time"),

@@ -580,7 +580,9 @@ class Watch:
     def _wait(self, pids: Sequence[int]) -> None:
         """Add the longest that one of their threads has waited for a processor since the last look."""
         waited = {thread: seconds for pid in pids for thread, seconds in _waits(pid)}
-        new = max((seconds - self._waited.get(thread, 0.0) for thread, seconds in waited.items()), default=0.0)
+        new = max(
+            (seconds - self._waited.get(thread, 0.0) for thread, seconds in waited.items()), default=0.0
+        )
         self.held_up_s += new
         self._waited = waited
 
