@@ -24,6 +24,7 @@ from judgekit.graders.rules.programs.code_forms import read_cases
 from judgekit.graders.rules.programs.sandbox import (
     OWN,
     Limits,
+    MachineBusy,
     SandboxError,
     Way,
     best_way,
@@ -439,6 +440,41 @@ print(os.listdir(home))
             [sys.executable, "-c", script, home, BREAKS[harm]], capture_output=True, text=True
         )
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("busy_s", "program", "how"),
+    [
+        (4, "while time.process_time() < 1: pass", "ended"),
+        (4, "time.sleep(60)", "time"),
+        (30, "while time.process_time() < 1: pass", "busy"),
+    ],
+)
+def test_waiting_for_a_busy_machine_is_not_the_program_s_time(
+    tmp_path: Path, busy_s: float, program: str, how: str
+) -> None:
+    """Another process has the program's processor: it can run only when that one does not."""
+    cpu = str(min(os.sched_getaffinity(0)))
+    way = Way("a plain process", ("taskset", "-c", cpu, "chrt", "-i", "0"), True)
+    begun = tmp_path / "begun"
+    tmp_path.chmod(0o777)
+    spin = f"""
+import os, sys, time
+while not os.path.exists({str(begun)!r}): time.sleep(0.005)
+end = time.time() + {busy_s}
+while time.time() < end: pass
+"""
+    with subprocess.Popen(["taskset", "-c", cpu, sys.executable, "-c", spin]) as other:
+        try:
+            code = f"import time\nopen({str(begun)!r}, 'w').close()\n{program}\n"
+            limits = Limits(time_s=5, wall_s=2)
+            if how == "busy":
+                with pytest.raises(MachineBusy, match="waited . s for a processor"):
+                    run_program(code, way=way, limits=limits)
+            else:
+                assert run_program(code, way=way, limits=limits).how == how
+        finally:
+            other.kill()
 
 
 def test_deleting_ends_before_the_grader_s_time_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from judgekit import Grade, Graded, GradingRunner, Rollout
+from judgekit.execution.pool import ProcessPool
 from judgekit.graders import (
     ActionLoop,
     InformationGain,
@@ -20,6 +21,7 @@ from judgekit.graders import (
     ToolCallMatch,
     ToolEfficiency,
 )
+from judgekit.graders.rules import work
 from judgekit.graders.rules.work import FEW_CALLS, MOST_CALLS, calls_of
 
 KINDS = [
@@ -104,3 +106,18 @@ def test_arguments_and_turns_count_as_work() -> None:
     assert calls_of(rollout(5, 160)) == 65
     text = "".join('<tool_call>{"name": "a"}</tool_call>' for _ in range(7))
     assert calls_of(Rollout(response=text)) == 7
+
+
+async def test_a_pool_that_starts_or_is_busy_is_no_rule_s_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker takes longer for all of them than this rule has for one."""
+    pool = ProcessPool(1)
+    monkeypatch.setattr(work, "default_pool", lambda: pool)
+    rule = StepSequence()
+    rule.timeout_s = 0.2
+    try:
+        results = await GradingRunner({"steps": rule}, missing_reward="raise").run(
+            [rollout(MOST_CALLS + 1) for _ in range(60)]
+        )
+    finally:
+        pool.close()
+    assert [result.reward for result in results] == [pytest.approx(2 / (MOST_CALLS + 2))] * 60

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError
-from judgekit.execution.pool import default_pool
 from judgekit.execution.turns import give_way
 from judgekit.graders.judged.voting import ask_all
 from judgekit.graders.protocol import Grader, as_grade, check_grader, failure
 from judgekit.graders.rules.numbers import final_answer
 from judgekit.graders.rules.rule import PARTS, Part, Rule, at_least, normalised, one_of, part_of
 from judgekit.graders.rules.text.length import Unit, check_unit, measured
+from judgekit.graders.rules.work import in_pool
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 _WORD = re.compile(r"\w+")
@@ -241,7 +241,7 @@ class _Job(Rule):
             return self.worker.work(rollouts)  # type: ignore[no-any-return]
         members = [Rollout(response=rollout.response) for rollout in rollouts]
         task = Rollout(response="", extra={"members": members})
-        return await default_pool().grade(self, task, timeout_s=timeout_s)  # type: ignore[no-any-return]
+        return await in_pool(self, task, timeout_s)  # type: ignore[no-any-return]
 
     def grade(self, rollout: Rollout, /) -> Any:
         return self.worker.work(rollout.extra["members"])
@@ -261,7 +261,7 @@ async def verdict_of(
         if getattr(grader, "where", "inline") == "process" or (
             limit and (pooled or len(rollout.response) > limit)
         ):
-            found = await default_pool().grade(grader, rollout, timeout_s=timeout_s)
+            found = await in_pool(grader, rollout, timeout_s)
         else:
             async with turn or asyncio.Lock():
                 found = grader.grade(rollout)

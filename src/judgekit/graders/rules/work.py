@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from judgekit.execution.pool import default_pool
+from judgekit.execution.stopwatch import off_the_clock
 from judgekit.execution.turns import give_way
 from judgekit.types import Grade, Rollout
 
@@ -55,17 +56,29 @@ class Paced:
 
 async def _in_turn(grader: Paced, rollout: Rollout) -> Grade:
     """Grade a rollout in a turn of the event loop in which no other one is graded so."""
-    async with _turn():
+    turn = _turn()
+    with off_the_clock():
+        await turn.acquire()
+    try:
         await give_way()
         return grader.here(rollout)
+    finally:
+        turn.release()
+
+
+async def in_pool(grader: Any, rollout: Rollout, timeout_s: float) -> Any:
+    """Grade a rollout in the shared pool, which bounds the time itself: a worker that is busy or starting is no grader's time."""
+    with off_the_clock():
+        return await default_pool().grade(grader, rollout, timeout_s=timeout_s)
 
 
 async def _sent(grader: Any, rollout: Rollout, timeout_s: float) -> Grade:
     """Send a rollout to a worker: one at a time, because writing a long one takes a while itself."""
-    async with _turn():
-        sent = asyncio.ensure_future(default_pool().grade(grader, rollout, timeout_s=timeout_s))
-        await give_way()
-    return await sent  # type: ignore[no-any-return]
+    with off_the_clock():
+        async with _turn():
+            sent = asyncio.ensure_future(in_pool(grader, rollout, timeout_s))
+            await give_way()
+        return await sent  # type: ignore[no-any-return]
 
 
 def _turn() -> asyncio.Lock:

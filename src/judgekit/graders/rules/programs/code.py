@@ -32,7 +32,7 @@ from judgekit.graders.rules.programs.code_forms import (
     read_cases,
     written,
 )
-from judgekit.graders.rules.programs.sandbox import DELETING_S, Finished, Limits, SandboxError
+from judgekit.graders.rules.programs.sandbox import DELETING_S, Finished, Limits, MachineBusy, SandboxError
 from judgekit.graders.rules.programs.sandboxes import InSandbox, Sandbox, sandbox_of
 from judgekit.graders.rules.rule import Rule, after_think, at_least, code_blocks, one_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
@@ -72,7 +72,7 @@ class Code(InSandbox, Rule):
     cases must have (stdio, calls, asserts, check, unittest, pytest, doctest, insert, main); the metadata say which it is.
 
     Every case runs in a separate process with limits on CPU time (*time_s*, rounded up to whole seconds), wall time
-    (*wall_s*, by default three times that), memory, output, file size and, if the system can count them,
+    (*wall_s*, by default three times that, without what it waits for a busy machine's processors), memory, output, file size and, if the system can count them,
     processes. It has no network if the system can block it, see `judgekit.graders.rules.programs.sandbox`. *network*: "off"
     (as far as possible), "forbidden" (ConfigError if it cannot be blocked) or "on". A case that fails, never ends or
     writes too much is not passed, which is a score. If the sandbox itself fails, the grade fails.
@@ -223,7 +223,6 @@ class Code(InSandbox, Rule):
             "checks": 0,
             "network": self.sandbox.isolation()["network"],
         }
-        ends = time.monotonic() + self.budget_s
         source: Source | None = None
         compiled: dict[str, Any] | None = None
         if self.language != "python":
@@ -231,7 +230,7 @@ class Code(InSandbox, Rule):
             if isinstance(made, str):
                 return Graded(0.0, made, about)
             source, compiled = made
-        ran = self._run(code, cases, ends, source, compiled)
+        ran = self._run(code, cases, time.monotonic() + self.budget_s, source, compiled)
         if isinstance(ran, Abstained):
             return ran
         score = ran.passed / len(cases) if self.score == "share" else float(ran.passed == len(cases))
@@ -260,11 +259,12 @@ class Code(InSandbox, Rule):
                 finished = self.sandbox.run(
                     code, limits=limits, stdin=case.get("input", ""), job=compiled or case.get("job")
                 )
-            except SandboxError:
-                if number == 1 or time.monotonic() < ends:
+            except SandboxError as error:
+                if number == 1 or isinstance(error, MachineBusy) or time.monotonic() < ends:
                     raise
                 first = first or used_up  # what the others left was too short for the sandbox itself
                 break
+            ends += finished.held_up_s
             problem, executed = self._came_to(finished, case, limits, source)
             if problem is None and not executed:
                 if not case["certain"]:

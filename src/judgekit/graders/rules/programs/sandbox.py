@@ -30,8 +30,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -50,6 +50,10 @@ class SandboxError(JudgekitError):
     """The sandbox could not start: the machine's fault, not the program's."""
 
 
+class MachineBusy(SandboxError):
+    """The program waited so long for a processor that its wall time says nothing of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of one program run."""
@@ -57,6 +61,7 @@ class Limits:
     time_s: float = 10.0
     """CPU time, rounded up to whole seconds; waiting on a busy machine does not count."""
     wall_s: float = 30.0
+    """Wall time. Where the system tells it (Linux), waiting for a processor that others hold does not count, up to three times this."""
     memory_mb: int = 1024
     output_kb: int = 1024
     file_mb: int = 16
@@ -81,6 +86,8 @@ class Finished:
     answer: Any = None
     """Its answer, if it was asked for one and gave one."""
     answered: bool = False
+    held_up_s: float = 0.0
+    """Seconds in which it waited for a busy machine's processors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +296,8 @@ def run_program(
             raise SandboxError(f"the sandbox ({way.name}) did not start: {finished.errors.strip()[-300:]}")
         if not answers(job):
             return finished
-        answer = _answer(folder, secret, limits)
-        return Finished(finished.how, finished.code, finished.output, finished.errors, *answer)
+        answer, answered = _answer(folder, secret, limits)
+        return replace(finished, answer=answer, answered=answered)
     finally:
         ours.close()
         its.close()
@@ -450,7 +457,7 @@ def _run(
     except OSError as error:
         raise SandboxError(f"{command[0]} cannot be started: {error.strerror}") from None
     try:
-        how, output, errors = _read(process, limits, ours)
+        how, output, errors, held_up_s = _read(process, limits, ours)
     finally:
         for child in _children(process.pid):  # the first process of a namespace, without which no other is
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -464,15 +471,30 @@ def _run(
     said = errors.decode("utf-8", "replace")
     if code == 1 and said.endswith(_KILLED):  # unshare prints this if its program was killed
         code, said = -signal.SIGKILL, said.removesuffix(_KILLED)
-    return Finished(how, code, output.decode("utf-8", "replace"), said)
+    return Finished(how, code, output.decode("utf-8", "replace"), said, held_up_s=held_up_s)
 
 
-def _read(process: subprocess.Popen[bytes], limits: Limits, ours: socket.socket) -> tuple[How, bytes, bytes]:
+def _read(
+    process: subprocess.Popen[bytes], limits: Limits, ours: socket.socket
+) -> tuple[How, bytes, bytes, float]:
     """Collect the program's output until it ends, times out, writes too much, or its processes use too much.
 
-    Its time begins when the harness has, on a machine that is busy as on another.
+    Its time begins when the harness has, on a machine that is busy as on another. Raises MachineBusy if the
+    program had less than its time even so.
     """
     watch = Watch(process.pid, limits)
+    how, output, errors = _collect(process, limits, ours, watch)
+    if how == "time" and watch.held_up_s > _HELD_UP * limits.wall_s:
+        raise MachineBusy(
+            f"the machine is too busy: of {(1 + _HELD_UP) * limits.wall_s:g} s, a program waited "
+            f"{watch.held_up_s:.0f} s for a processor"
+        )
+    return how, output, errors, watch.held_up_s
+
+
+def _collect(
+    process: subprocess.Popen[bytes], limits: Limits, ours: socket.socket, watch: Watch
+) -> tuple[How, bytes, bytes]:
     begun, deadline = False, time.monotonic() + max(_START_S, limits.wall_s)
     most = limits.output_kb << 10
     parts: dict[int, bytearray] = {}
@@ -484,7 +506,8 @@ def _read(process: subprocess.Popen[bytes], limits: Limits, ours: socket.socket)
         while selector.get_map():
             if not begun and (begun := _has_begun(ours, socket.MSG_PEEK)):
                 deadline = time.monotonic() + limits.wall_s
-            left = deadline - time.monotonic()
+                watch.held_up_s = 0.0
+            left = deadline + watch.leeway() - time.monotonic()
             if left <= 0:
                 return "time", bytes(parts[0]), bytes(parts[1])
             if (broken := watch.look()) is not None:
@@ -501,7 +524,7 @@ def _read(process: subprocess.Popen[bytes], limits: Limits, ours: socket.socket)
             if not ready and process.poll() is not None:
                 break  # a process that it left behind keeps the pipes open
     while process.poll() is None:
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline + watch.leeway():
             return "time", bytes(parts[0]), bytes(parts[1])
         if (broken := watch.look()) is not None:
             return broken, bytes(parts[0]), bytes(parts[1])
@@ -514,7 +537,14 @@ class Watch:
 
     def __init__(self, pid: int, limits: Limits) -> None:
         self.pid, self.limits = pid, limits
+        self.held_up_s = 0.0
+        """Seconds in which one of them could have run, but had no processor."""
+        self._waited: dict[str, float] = {}
         self._next = time.monotonic() + WATCH_S
+
+    def leeway(self) -> float:
+        """Return how many seconds more they have than their wall time."""
+        return min(self.held_up_s, _HELD_UP * self.limits.wall_s)
 
     def look(self) -> How | None:
         """Return the limit that they have broken together, if it is time to look again."""
@@ -528,6 +558,7 @@ class Watch:
 
     def _broken(self) -> How | None:
         pids = _family(self.pid)
+        self._wait(pids)
         if len(pids) > self.limits.processes + len(_LAUNCHERS):
             return "processes"
         seconds = 0.0
@@ -546,7 +577,18 @@ class Watch:
             return "memory"
         return None
 
+    def _wait(self, pids: Sequence[int]) -> None:
+        """Add the longest that one of their threads has waited for a processor since the last look."""
+        waited = {thread: seconds for pid in pids for thread, seconds in _waits(pid)}
+        new = max(
+            (seconds - self._waited.get(thread, 0.0) for thread, seconds in waited.items()), default=0.0
+        )
+        self.held_up_s += new
+        self._waited = waited
 
+
+_HELD_UP = 3.0
+"""How many times its wall time a program may be held up."""
 WATCH_S = 0.2
 """Seconds between two looks at a program's processes."""
 _LAUNCHERS = ("unshare", "bwrap")
@@ -572,6 +614,14 @@ def _family(pid: int) -> list[int]:
     for one in found:
         found.extend(parents.get(one, ()))
     return found
+
+
+def _waits(pid: int) -> Iterator[tuple[str, float]]:
+    """Yield a process's threads and the seconds that each has waited for a processor. None where the system does not tell."""
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                yield thread, int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1]) / 1e9
 
 
 def _own_memory(pid: int) -> int:
