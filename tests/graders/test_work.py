@@ -114,10 +114,13 @@ async def test_a_pool_that_starts_or_is_busy_is_no_rule_s_time(monkeypatch: pyte
     monkeypatch.setattr(work, "default_pool", lambda: pool)
     rule = StepSequence()
     rule.timeout_s = 0.2
+    text = '<tool_call>{"name": "t"}</tool_call>' * (
+        MOST_CALLS + 1
+    )  # short enough for the event loop, were it few calls
+    one = Rollout(response=text, ground_truth=[{"name": "t", "arguments": {}}])
     try:
-        results = await GradingRunner({"steps": rule}, missing_reward="raise").run(
-            [rollout(MOST_CALLS + 1) for _ in range(60)]
-        )
+        results = await GradingRunner({"steps": rule}, missing_reward="raise").run([one] * 60)
+        assert pool.started == 1
     finally:
         pool.close()
     assert [result.reward for result in results] == [pytest.approx(2 / (MOST_CALLS + 2))] * 60
