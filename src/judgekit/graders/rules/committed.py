@@ -15,11 +15,14 @@ What is only thought is no answer either: text up to the end of the thinking, an
 
 from __future__ import annotations
 
+import functools
 import re
+from collections import deque
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 Kind = Literal["boxed", "hash", "tag", "words"]
+T = TypeVar("T")
 Value = TypeVar("Value")
 
 _THINK = r"think|thinking|thought|thoughts|reasoning"
@@ -168,6 +171,22 @@ class Commitment(NamedTuple):
     claim: Claim | None = None
 
 
+_MOST_REMEMBERED = 100_000
+"""Characters of the longest text of which something is remembered."""
+
+
+def _remembered(function: Callable[..., T]) -> Callable[..., T]:
+    """Remember the answers for the last few texts: a reward's rules ask the same of a rollout, one after the other."""
+    kept = functools.lru_cache(maxsize=4)(function)
+
+    @functools.wraps(function)
+    def ask(text: str, *more: Any) -> T:
+        return kept(text, *more) if len(text) <= _MOST_REMEMBERED else function(text, *more)
+
+    return ask
+
+
+@_remembered
 def after_think(text: str) -> str | None:
     """Return the text after the thinking, or all of it; None if there is only thinking."""
     ended = None
@@ -180,6 +199,7 @@ def after_think(text: str) -> str | None:
     return rest
 
 
+@_remembered
 def without_thinking(text: str) -> str:
     """Remove each thought, and keep what stands between them, as agents write it."""
     if "<" not in text and "[" not in text and "◁" not in text:
@@ -233,10 +253,8 @@ def claims(text: str, *, only: Kind | None = None, choice: bool = False) -> list
 
     *choice*: "option is" and "choice:" are markers, too.
     """
-    pattern = _CHOICE if choice else _ANSWER
-    starts = [found for found in pattern.finditer(text) if only is None or _kind(found) == only]
     found: list[Claim] = []
-    for marker in starts[-_MOST_MARKERS:]:
+    for marker in _markers(text, only, choice):
         _add(found, _claim(text, marker))
     while (
         len(found) > 1
@@ -246,6 +264,14 @@ def claims(text: str, *, only: Kind | None = None, choice: bool = False) -> list
     ):
         found.pop()
     return found
+
+
+@_remembered
+def _markers(text: str, only: Kind | None, choice: bool) -> tuple[re.Match[str], ...]:
+    """Return the last markers of answers."""
+    pattern = _CHOICE if choice else _ANSWER
+    found = (found for found in pattern.finditer(text) if only is None or _kind(found) == only)
+    return tuple(deque(found, _MOST_MARKERS))
 
 
 def _add(found: list[Claim], claim: Claim) -> None:
