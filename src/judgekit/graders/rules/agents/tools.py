@@ -112,22 +112,26 @@ class _Compared(Paced):
             )
         if self.text == "standardised":
             given, wanted = _standardised(given), _standardised(wanted)
-        kind = type(given)
-        if kind is type(wanted) and (
-            kind is int or kind is str
-        ):  # most are, and thousands of pairs are compared
-            if kind is int:
-                return bool(given == wanted)
-            given, wanted = given.strip(), wanted.strip()
-            return bool(given == wanted or (self.ignore_case and given.casefold() == wanted.casefold()))
-        if isinstance(given, bool) != isinstance(wanted, bool):
-            return False
-        if self.ignore_case:
-            return canonical(given).casefold() == canonical(wanted).casefold()
-        return canonical(given) == canonical(wanted)
+        return _equal(given, wanted, self.ignore_case)
 
     def _name(self, text: str) -> str:
         return text.strip().casefold() if self.ignore_case else text.strip()
+
+
+def _equal(given: Any, wanted: Any, ignore_case: bool) -> bool:
+    """Whether two values are written alike: numbers by value, texts without space around them."""
+    kind = type(given)
+    if (
+        kind is type(wanted) and kind is int
+    ):  # most values are integers and texts, and thousands of pairs are compared
+        return bool(given == wanted)
+    if kind is type(wanted) and kind is str:
+        one, other = given.strip(), wanted.strip()
+    elif isinstance(given, bool) != isinstance(wanted, bool):
+        return False
+    else:
+        one, other = canonical(given), canonical(wanted)
+    return bool(one == other or (ignore_case and one.casefold() == other.casefold()))
 
 
 @reads_rollout
