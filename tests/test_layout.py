@@ -30,6 +30,7 @@ ALLOWED = {
     "attack": {"run", "graders", "reward", "config", "execution", "judges", "ledger"},
     "bridges": {"trainers"},
     "report": {"ledger", "reward"},
+    "evidence": {"ledger"},
     "trackers": {"run", "judges", "graders"},
     "trainers": {"rollouts", "run", "execution", "config", "ledger"},
     "service": {
@@ -46,6 +47,7 @@ ALLOWED = {
     },
     "cli": {
         "attack",
+        "evidence",
         "report",
         "strict_yaml",
         "service",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ..evidence.test_certify import labelled
 from ..report.ledgers import some, write
 from .command import CONFIG
 
@@ -29,7 +30,8 @@ def shown() -> list[tuple[str, str]]:
 
 def test_they_are_found() -> None:
     commands = {line.split()[1] for _, line in shown()}
-    assert commands == {"init", "lint", "attack", "grade", "report", "view", "compare", "replay", "export"}
+    others = {"init", "lint", "attack", "grade", "report", "view", "replay", "export"}
+    assert commands == {"compare", "certify", *others}
 
 
 @pytest.mark.parametrize(("page", "line"), shown())
@@ -50,6 +52,8 @@ def test_it_runs(tmp_path: Path, page: str, line: str) -> None:
         (tmp_path / "texts.yaml").write_text(f"{CONFIG}ledger: {{path: ledger.jsonl, texts: true}}\n")
         grade = [*judgekit, "grade", "texts.yaml", "rollouts.jsonl"]
         subprocess.run(grade, cwd=tmp_path, check=True, capture_output=True)
+    elif words[0] == "certify":
+        labelled(tmp_path, 20)
     elif words[0] == "attack":
         (tmp_path / "my_rewards.py").write_text(
             "def score(response, ground_truth):\n    return float(ground_truth in response)\n"

@@ -21,6 +21,7 @@ import typer
 
 from judgekit.cli import (
     attack,
+    certify,
     compare,
     export,
     grade,
@@ -51,6 +52,7 @@ app.command()(attack.attack)
 app.command()(report.report)
 app.command()(report.view)
 app.command()(compare.compare)
+app.command()(certify.certify)
 app.command()(replay.replay)
 app.command()(export.export)
 app.command()(graders.graders)

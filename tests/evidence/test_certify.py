@@ -1,0 +1,285 @@
+"""How far a grader can be trusted: intervals by prompt, thresholds that hold, labels that join, refusals with a reason."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from judgekit import Failed, GradingRunner, Ledger, Rollout, grader
+from judgekit.evidence.certificate import _threshold, certify
+from judgekit.evidence.gold_labels import read_labels
+from judgekit.evidence.shares import most, share
+from judgekit.ledger.reader import read_ledger
+from judgekit.report.marks import Mark, write_mark
+
+from ..cli.in_process import call
+
+
+@grader
+def judge(extra: dict[str, Any]) -> Any:
+    if extra["score"] == "failed":
+        return Failed("JudgeUnavailable", "it is down")
+    return extra["score"]
+
+
+def ledger(path: Path, scores: list[list[Any]], *, texts: bool = True) -> Path:
+    """Grade rollouts of several prompts; each has the score that is given for it."""
+    kept = Ledger(path, texts=texts)
+    runner = GradingRunner({"judge": judge}, missing_reward="mask", ledger=kept)
+    runner.run_sync(
+        [
+            Rollout(prompt=f"q{i}", response=f"r{j}", group=i, id=f"{i}-{j}", extra={"score": score})
+            for i, group in enumerate(scores)
+            for j, score in enumerate(group)
+        ]
+    )
+    kept.flush()
+    return path
+
+
+def labels(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def labelled(folder: Path, prompts: int, *, mistaken: int = 0) -> tuple[Path, Path]:
+    """Rollouts of which half are right; of *mistaken* prompts, the judge pays a wrong one, unsurely."""
+    scores = [[0.95, 0.9, 0.6 if i < mistaken else 0.05, 0.1] for i in range(prompts)]
+    said = [{"id": f"{i}-{j}", "label": int(j < 2)} for i in range(prompts) for j in range(4)]
+    return ledger(folder / "ledger.jsonl", scores), labels(folder / "labels.jsonl", said)
+
+
+# ---- intervals
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.85, 0.98])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("prompts", [10, 25, 100])
+def test_intervals_hold_for_rollouts_of_common_prompts(rate: float, spread: float, prompts: int) -> None:
+    """400 draws of unequal groups: of a nominal 95 %, at least 91 %, four standard errors of the count below it."""
+    draw = np.random.default_rng(3)
+    middle = math.log(rate / (1 - rate))
+    true = float((1 / (1 + np.exp(-middle - spread * draw.standard_normal(200_000)))).mean())
+    held = 0
+    for _ in range(400):
+        chance = 1 / (1 + np.exp(-middle - spread * draw.standard_normal(prompts)))
+        of = np.repeat(np.arange(prompts), draw.integers(1, 16, prompts))
+        found = share(draw.random(len(of)) < chance[of], of)
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= true <= found.high
+    assert held >= 0.91 * 400
+
+
+def test_an_error_more_never_makes_an_interval_narrower() -> None:
+    prompts = np.repeat(np.arange(40), 8)
+    limits = [most(np.arange(320) < errors, prompts) for errors in range(120)]
+    assert limits == sorted(limits)
+
+
+def test_what_is_not_known_is_none() -> None:
+    assert share([], []).value is None
+    one = share([True, False], ["p", "p"])
+    assert (one.value, one.low, one.high) == (0.5, None, None)
+    assert most([False], ["p"]) == 1.0
+
+
+# ---- thresholds
+
+
+def test_kept_verdicts_are_as_rarely_wrong_as_certified() -> None:
+    """Over draws of labels, thresholds for 10 % let through more in at most 6 % of the certificates."""
+    draw = np.random.default_rng(5)
+    bad = found = 0
+    for _ in range(300):
+        of = np.repeat(np.arange(60), 8)
+        right = draw.random(480) < 0.5
+        # the judge is the more often right, the farther its score is from the middle
+        away = draw.random(480) / 2
+        calls = right == (draw.random(480) < away + 0.6)
+        one = _threshold(np.where(calls, 0.5 + away, 0.5 - away), right, of, 0.5, 0.1)
+        if one.high is None:
+            continue
+        found += 1
+        kept = np.linspace(one.high - 0.5, 0.5, 1000)
+        bad += float(np.maximum(0.4 - kept, 0.0).mean()) > 0.1
+    assert found > 200
+    assert bad <= 0.06 * 300
+
+
+def test_unsure_verdicts_are_left_out(tmp_path: Path) -> None:
+    path, said = labelled(tmp_path, 120, mistaken=30)
+    reading = read_ledger(path)
+    made = certify(reading, read_labels(said, reading.entries), "judge")
+    assert made.refused == ""
+    assert made.right is not None
+    assert made.right.value == 1.0
+    assert made.wrong is not None
+    assert made.wrong.value == pytest.approx(210 / 240)
+    (five,) = [one for one in made.thresholds if one.error == 0.05]
+    assert five.low is not None
+    assert five.high is not None
+    assert 0.6 < five.high <= 0.9
+    assert five.wrong == 0.0
+    (one,) = [one for one in made.thresholds if one.error == 0.01]
+    assert one.low is None
+    assert one.labels is not None
+    assert one.labels > 480
+
+
+def test_it_is_recomputed_byte_for_byte(tmp_path: Path) -> None:
+    path, said = labelled(tmp_path, 30, mistaken=3)
+    for name in ("a.json", "b.json"):
+        done = call(tmp_path, "certify", path.name, "--labels", said.name, "--grader", "judge", "--out", name)
+        assert done.code == 0, done.stderr
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    made = json.loads((tmp_path / "a.json").read_bytes())
+    assert made["counts"] == {
+        "rollouts": 120,
+        "labels": 120,
+        "scored": 120,
+        "right": 60,
+        "wrong": 60,
+        "prompts": 30,
+    }
+    assert made["population"]["score_quantiles"][-1] == 0.95
+
+
+def test_prompts_count_and_not_rollouts(tmp_path: Path) -> None:
+    """The same verdicts, of many prompts or of few: texts tell which, groups where there are none."""
+    widths = []
+    for name, texts in (("many", True), ("few", True), ("without texts", False)):
+        folder = tmp_path / name
+        folder.mkdir()
+        scores = [[0.9, 0.9, 0.1, 0.9 if i % 5 == 0 else 0.1] for i in range(100)]
+        if name != "many":
+            scores = [[one for group in scores[i : i + 10] for one in group] for i in range(0, 100, 10)]
+        path = ledger(folder / "l.jsonl", scores, texts=texts)
+        entries = read_ledger(path).entries
+        said = {place: int(entry.id.split("-")[1]) % 4 < 2 for place, entry in enumerate(entries)}
+        made = certify(read_ledger(path), said, "judge")
+        assert made.wrong is not None
+        assert made.wrong.high is not None
+        assert made.wrong.low is not None
+        widths.append(made.wrong.high - made.wrong.low)
+    assert widths[1] > 1.2 * widths[0]
+    assert widths[2] == widths[1]
+
+
+# ---- what is missing
+
+
+def test_failures_are_beside_the_figures_and_no_verdicts(tmp_path: Path) -> None:
+    scores: list[list[Any]] = [[0.9, 0.1] for _ in range(20)] + [["failed", None]]
+    path = ledger(tmp_path / "ledger.jsonl", scores)
+    reading = read_ledger(path)
+    said = {place: entry.id.endswith("-0") for place, entry in enumerate(reading.entries)}
+    made = certify(reading, said, "judge")
+    assert made.missing == {
+        "right": {"abstained": 0, "failed": 1, "not asked": 0},
+        "wrong": {"abstained": 1, "failed": 0, "not asked": 0},
+    }
+    assert made.agreement is not None
+    assert (made.agreement.value, made.agreement.n) == (1.0, 40)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "right", "why"),
+    [
+        (12, 12, "0 scored rollouts are labelled wrong"),
+        (6, 2, "6 prompts"),
+        (30, 9, "9 scored rollouts are labelled right"),
+    ],
+)
+def test_few_labels_certify_nothing(tmp_path: Path, prompts: int, right: int, why: str) -> None:
+    each = 1 if prompts > 6 else 6
+    path = ledger(tmp_path / "ledger.jsonl", [[0.9] * each] * prompts)
+    rows = [{"id": f"{i}-{j}", "label": int(i < right)} for i in range(prompts) for j in range(each)]
+    said = labels(tmp_path / "labels.jsonl", rows)
+    done = call(tmp_path, "certify", path.name, "--labels", said.name, "--grader", "judge", "--out", "c.json")
+    assert done.code == 1
+    assert f"not certified: {why}" in done.stdout or f"not certified: the labels are of {why}" in done.stdout
+    made = json.loads((tmp_path / "c.json").read_bytes())
+    assert why in made["refused"]
+    assert (made["right"], made["agreement"], made["thresholds"]) == (None, None, [])
+
+
+# ---- labels
+
+
+def test_labels_join_by_each_of_the_three_ways_and_marks_are_labels(tmp_path: Path) -> None:
+    path, _ = labelled(tmp_path, 12)
+    entries = read_ledger(path).entries
+    for way in (("id",), ("run", "index"), ("rollout_digest",)):
+        rows = [{**{name: getattr(entry, name) for name in way}, "label": "right"} for entry in entries]
+        assert read_labels(labels(tmp_path / "by.jsonl", rows), entries) == dict.fromkeys(range(48), True)
+    for entry in entries:
+        write_mark(path, Mark(entry.run, entry.index, "good" if int(entry.id.split("-")[1]) < 2 else "bad"))
+    write_mark(path, Mark(entries[0].run, entries[0].index, "bad"))  # a person may change their mind
+    done = call(tmp_path, "certify", path.name, "--grader", "judge")
+    assert done.code == 0, done.stderr
+    assert "48 labelled scores on 12 prompts, 23 right and 25 wrong" in done.stdout
+    assert "95.7%" not in done.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (
+            [{"id": "elsewhere", "label": 1}],
+            "none of 1 labels is about a rollout of the ledger, the first names id elsewhere",
+        ),
+        (
+            [{"id": "0-0", "label": 1}, {"id": "0-0", "label": 0}],
+            "lines 1 and 2 say different things of one rollout (id 0-0)",
+        ),
+        ([{"id": "0-0", "label": 2}], "line 1: 2 is no label"),
+        ([{"id": "0-0", "label": "maybe"}], "line 1: 'maybe' is no label"),
+        ([{"id": "0-0", "label": [1]}], "line 1: [1] is no label"),
+        ([{"id": "0-0"}], "line 1: there is no label"),
+        ([{"label": 1}], "line 1: it names no rollout"),
+        ([], "none of 0 labels"),
+    ],
+)
+def test_labels_that_do_not_fit_are_one_sentence(
+    tmp_path: Path, rows: list[dict[str, Any]], says: str
+) -> None:
+    path, _ = labelled(tmp_path, 3)
+    said = labels(tmp_path / "said.jsonl", rows)
+    done = call(tmp_path, "certify", path.name, "--labels", said.name, "--grader", "judge")
+    assert done.code == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_ledger_of_two_settings_and_wrong_names_are_refused(tmp_path: Path) -> None:
+    path, said = labelled(tmp_path, 12)
+    text = path.read_text().splitlines()
+    spec = json.loads(text[0])
+    other = {
+        **spec,
+        "digest": "other",
+        "graders": {"judge": {**spec["graders"]["judge"], "fingerprint": "another"}},
+    }
+    lines = [
+        line.replace(f'"spec":"{spec["digest"]}"', '"spec":"other"') if i % 2 else line
+        for i, line in enumerate(text[1:])
+    ]
+    (tmp_path / "two.jsonl").write_text("\n".join([text[0], json.dumps(other), *lines]) + "\n")
+    for args, says in (
+        (("two.jsonl", "--grader", "judge", "--labels", said.name), "were graded with 2 settings of judge"),
+        (
+            (path.name, "--grader", "jugde", "--labels", said.name),
+            "the ledger has no grader 'jugde': it has judge",
+        ),
+        ((path.name, "--grader", "judge"), "there are no marks of ledger.jsonl"),
+    ):
+        done = call(tmp_path, "certify", *args)
+        assert done.code == 2
+        assert says in done.stderr
+        assert done.stderr.count("\n") == 1
