@@ -81,7 +81,7 @@ format: env-core
 	.venv/core/bin/ruff format .
 	.venv/core/bin/ruff check --fix .
 
-bench: bench-runner bench-faults bench-threads bench-gsm8k bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-graders bench-code bench-advantages bench-ledger bench-resume bench-scale bench-service bench-everywhere bench-first-hour bench-attack bench-report
+bench: bench-runner bench-faults bench-threads bench-gsm8k bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-graders bench-code bench-advantages bench-ledger bench-resume bench-scale bench-service bench-everywhere bench-first-hour bench-attack bench-evidence bench-report
 
 bench-runner: env-bench
 	$(BENCH) benchmarks/bench_runner.py
@@ -129,6 +129,10 @@ bench-advantages: env-verl env-skyrl
 .PHONY: bench-attack
 bench-attack: env-core env-vllm env-verl env-skyrl env-trl
 	$(CORE) benchmarks/bench_attack.py
+
+.PHONY: bench-evidence
+bench-evidence: env-core
+	$(CORE) benchmarks/bench_evidence.py
 
 .PHONY: bench-first-hour
 bench-first-hour: env-core env-trl env-verl

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from scipy import stats
+from scipy.special import ndtri
 
 from judgekit.errors import DataError
 from judgekit.evidence.shares import Share, clusters_of, design_effect, most, share
@@ -215,7 +215,7 @@ def _threshold(scores: Any, right: Any, prompts: Any, cut: float, error: float) 
 
 def _labels_for(right: Any, prompts: Any, error: float) -> int:
     """Return how many labels of such prompts show an error that low, if none is wrong."""
-    z = float(stats.norm.ppf(0.95))
+    z = float(ndtri(0.95))
     effect = design_effect(np.zeros(len(right)), prompts)
     return math.ceil(z * z * (1 / error - 1) * effect)
 

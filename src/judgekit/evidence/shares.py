@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from scipy import stats
+from scipy.special import stdtrit
 
 _ICC, _ERRORS = 0.3, 5.0
 """How alike rollouts of a prompt are taken to be, with the weight of so many errors, until the data say so."""
@@ -26,7 +26,8 @@ class Share(Struct, frozen=True):
 
 def clusters_of(names: Any) -> Any:
     """Number the clusters: an array (n,) of integers from 0."""
-    return np.unique(np.asarray(names, dtype=str), return_inverse=True)[1]
+    named = np.asarray(names)
+    return np.unique(named if named.dtype.kind == "i" else named.astype(str), return_inverse=True)[1]
 
 
 def share(hits: Any, clusters: Any, *, level: float = 0.95) -> Share:
@@ -49,7 +50,7 @@ def share(hits: Any, clusters: Any, *, level: float = 0.95) -> Share:
     if prompts < 2:
         return Share(p, None, None, n, prompts)
     effective = n / design_effect(hits, codes)
-    z = float(stats.t.ppf(0.5 + level / 2, prompts - 1))
+    z = float(stdtrit(prompts - 1, 0.5 + level / 2))
     middle = (p + z * z / (2 * effective)) / (1 + z * z / effective)
     half = (
         z / (1 + z * z / effective) * math.sqrt(p * (1 - p) / effective + z * z / (4 * effective * effective))
