@@ -244,6 +244,7 @@ def test_labels_join_by_each_of_the_three_ways_and_marks_are_labels(tmp_path: Pa
         ([{"id": "0-0"}], "line 1: there is no label"),
         ([{"label": 1}], "line 1: it names no rollout"),
         ([], "none of 0 labels"),
+        ([{"id": "0-0", "label": None}], "none of 0 labels"),
     ],
 )
 def test_labels_that_do_not_fit_are_one_sentence(
@@ -271,6 +272,8 @@ def test_a_ledger_of_two_settings_and_wrong_names_are_refused(tmp_path: Path) ->
         for i, line in enumerate(text[1:])
     ]
     (tmp_path / "two.jsonl").write_text("\n".join([text[0], json.dumps(other), *lines]) + "\n")
+    (tmp_path / "bare.jsonl").write_text("\n".join(text[1:]) + "\n")  # its spec is lost
+    (tmp_path / "lost.jsonl").write_text("\n".join([json.dumps(other), *text[1:]]) + "\n")
     for args, says in (
         (("two.jsonl", "--grader", "judge", "--labels", said.name), "were graded with 2 settings of judge"),
         (
@@ -278,6 +281,13 @@ def test_a_ledger_of_two_settings_and_wrong_names_are_refused(tmp_path: Path) ->
             "the ledger has no grader 'jugde': it has judge",
         ),
         ((path.name, "--grader", "judge"), "there are no marks of ledger.jsonl"),
+        ((path.name, "--grader", "judge", "--labels", "nowhere.jsonl"), "nowhere.jsonl"),
+        (("bare.jsonl", "--grader", "judge", "--labels", said.name), "the ledger has no grader 'judge'"),
+        (
+            ("lost.jsonl", "--grader", "judge", "--labels", said.name),
+            "does not tell how judge graded the labelled",
+        ),
+        ((path.name, "--grader", "judge", "--labels", said.name, "--out", path.name), "ledger.jsonl"),
     ):
         done = call(tmp_path, "certify", *args)
         assert done.code == 2

@@ -134,11 +134,11 @@ def _spec(reading: Reading, labels: Mapping[int, bool], grader: str) -> GraderSp
     """Return how the labelled rollouts were graded, which is one way."""
     names = {name for spec in reading.specs.values() for name in spec.graders}
     if grader not in names:
-        raise DataError(f"the ledger has no grader {grader!r}: it has {', '.join(sorted(names))}")
-    specs = {reading.entries[place].spec for place in labels}
-    found = {encoded(spec): spec for digest in specs if (spec := reading.specs[digest].graders.get(grader))}
+        raise DataError(f"the ledger has no grader {grader!r}: it has {', '.join(sorted(names)) or 'none'}")
+    specs = (reading.specs.get(digest) for digest in {reading.entries[place].spec for place in labels})
+    found = {encoded(one): one for spec in specs if spec and (one := spec.graders.get(grader))}
     if not found:
-        raise DataError(f"no labelled rollout was graded by {grader!r}")
+        raise DataError(f"the ledger does not tell how {grader} graded the labelled rollouts")
     if len(found) > 1:
         raise DataError(
             f"the labelled rollouts were graded with {len(found)} settings of {grader} (template, judge or sampling): "

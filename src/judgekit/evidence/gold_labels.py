@@ -31,7 +31,7 @@ def read_labels(path: str | os.PathLike[str], entries: Sequence[Entry]) -> dict[
     """Return whether rollouts are right, by their place in *entries*.
 
     *path*: JSON lines with `label` (1 or 0, true or false, "right" or "wrong", "good" or "bad"), or `mark` as `judgekit
-    view` writes it. Raises DataError for a line that is no label, for two labels of one rollout, for a name that
+    view` writes it; null is none yet. Raises DataError for a line that is no label, for two labels of one rollout, for a name that
     several rollouts have, and if no label joins.
     """
     places = _Places(entries)
@@ -40,8 +40,8 @@ def read_labels(path: str | os.PathLike[str], entries: Sequence[Entry]) -> dict[
     for number, line in numbered_lines(Path(path)):
         row = _row(path, number, line)
         label = row.get("label", row.get("mark"))
-        if label == "" or (label is None and "mark" in row):
-            continue  # a mark that was taken back
+        if label is None or label == "":
+            continue  # not labelled yet, or a mark that was taken back
         right = _WORDS.get(label.strip().lower()) if isinstance(label, str) else label
         if right not in (0, 1):
             raise DataError(
