@@ -150,6 +150,19 @@ def test_it_is_recomputed_byte_for_byte(tmp_path: Path) -> None:
     assert made["population"]["score_quantiles"][-1] == 0.95
 
 
+def test_a_page_of_markdown(tmp_path: Path) -> None:
+    path, said = labelled(tmp_path, 120, mistaken=30)
+    done = call(tmp_path, "certify", path.name, "--labels", said.name, "--grader", "judge", "--out", "c.md")
+    assert done.code == 0, done.stderr
+    text = (tmp_path / "c.md").read_text()
+    assert "480 labelled scores on 120 prompts: 240 right, 240 wrong." in text
+    assert "| wrong ones that it calls wrong | 87.5% |" in text
+    assert "| 1% | no threshold: some" in text
+    tables = [[line for line in part.splitlines() if line.startswith("|")] for part in text.split("\n\n")]
+    for table in filter(None, tables):
+        assert len({line.count("|") for line in table}) == 1, table
+
+
 def test_prompts_count_and_not_rollouts(tmp_path: Path) -> None:
     """The same verdicts, of many prompts or of few: texts tell which, groups where there are none."""
     widths = []

@@ -26,7 +26,10 @@ def certify(
     ] = None,
     to: Annotated[
         Path | None,
-        typer.Option("--out", help="Write the certificate to this JSON file; - for standard output."),
+        typer.Option(
+            "--out",
+            help="Write the certificate to this file: Markdown if it ends with .md, else JSON; - for standard output.",
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
@@ -39,6 +42,7 @@ def certify(
 
     try:
         from judgekit.evidence.certificate import certify as certified
+        from judgekit.evidence.certificate_page import page
         from judgekit.evidence.gold_labels import WAYS, read_labels
     except ImportError:
         raise ConfigError(
@@ -60,7 +64,7 @@ def certify(
     _print(found)
     if to is not None:
         with whole_file(to) as file:
-            file.write(json_line(found))
+            file.write(page(found) if to.suffix == ".md" else json_line(found))
     if to not in (None, STDOUT):
         say(f"certificate  {to}")
     if found.refused:
