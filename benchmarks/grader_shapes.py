@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
+import inspect
 import itertools
 import math
 import time
@@ -20,6 +22,7 @@ from rule_graders import GROUP_RULES, RULES, TOOLS
 from judgekit import Failed, GradingRunner, Rollout, RolloutError
 from judgekit.execution.pool import ProcessPool
 from judgekit.graders import ActionLoop, StepSequence, ToolCallMatch
+from judgekit.graders.rules import committed
 
 SHAPES: dict[str, tuple[str, str, str]] = {
     "action and spaces": ("Action: a", " ", "x"),
@@ -215,11 +218,20 @@ def _seconds(grader: Any, texts: Sequence[Rollout], best_of: int = 3) -> list[fl
     best = [math.inf] * len(texts)
     for _ in range(best_of):
         for i, rollout in enumerate(texts):
+            _forget()
             start = time.thread_time()
             with contextlib.suppress(RolloutError):
                 grader.grade(rollout)
             best[i] = min(best[i], time.thread_time() - start)
     return best
+
+
+def _forget() -> None:
+    """Let the rules find out again what they remember of the last texts: it is the first call that counts."""
+    for one in vars(committed).values():
+        kept = inspect.getclosurevars(one).nonlocals.get("kept") if inspect.isfunction(one) else None
+        if isinstance(kept, functools._lru_cache_wrapper):
+            kept.cache_clear()
 
 
 async def stall(shape: str, pool: ProcessPool, ticker: Any, rollouts: int = 4096) -> dict[str, Any]:

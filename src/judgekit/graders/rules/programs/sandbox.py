@@ -617,11 +617,21 @@ def _family(pid: int) -> list[int]:
 
 
 def _waits(pid: int) -> Iterator[tuple[str, float]]:
-    """Yield a process's threads and the seconds that each has waited for a processor. None where the system does not tell."""
+    """Yield a process's threads and the seconds that each has waited for a processor. None where the system does not tell.
+
+    A thread that gives way of its own accord does not wait: a program could so get out of its time.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        if int(Path(f"/proc/{pid}/autogroup").read_text().rpartition(" ")[2]) > 0:
+            return
+    nice, policy = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
+            at = f"/proc/{pid}/task/{thread}"
             with contextlib.suppress(OSError, ValueError, IndexError):
-                yield thread, int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1]) / 1e9
+                fields = Path(f"{at}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+                if int(fields[16]) <= nice and int(fields[38]) == policy:
+                    yield thread, int(Path(f"{at}/schedstat").read_text().split()[1]) / 1e9
 
 
 def _own_memory(pid: int) -> int:
