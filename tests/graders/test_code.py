@@ -489,6 +489,15 @@ while time.time() < end: pass
             other.wait()
 
 
+def test_cpu_time_that_is_used_up_is_used_up_on_a_busy_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop without an end is no machine's fault, however long it waited besides."""
+    monkeypatch.setattr(sandbox, "_waits", lambda pid, rank: [("1", 1000 * time.monotonic())])
+    code = "import os\nos.fork()\nwhile True: pass"
+    finished = run_program(code, way=Way("a plain process", (), True), limits=Limits(time_s=2, wall_s=2))
+    assert finished.held_up_s > 3 * 2
+    assert finished.how == "time"
+
+
 def test_deleting_ends_before_the_grader_s_time_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = Code(max_cases=5, wall_s=30.0)
     assert rule.timeout_s > rule.budget_s + 5 * sandbox.DELETING_S

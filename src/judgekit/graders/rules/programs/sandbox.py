@@ -18,6 +18,7 @@ import contextlib
 import functools
 import itertools
 import json
+import operator
 import os
 import secrets
 import selectors
@@ -484,7 +485,7 @@ def _read(
     """
     watch = Watch(process.pid, limits)
     how, output, errors = _collect(process, limits, ours, watch)
-    if how == "time" and watch.held_up_s > _HELD_UP * limits.wall_s:
+    if how == "time" and not watch.used_up and watch.held_up_s > _HELD_UP * limits.wall_s:
         raise MachineBusy(
             f"the machine is too busy: of {(1 + _HELD_UP) * limits.wall_s:g} s, a program waited "
             f"{watch.held_up_s:.0f} s for a processor"
@@ -539,7 +540,10 @@ class Watch:
         self.pid, self.limits = pid, limits
         self.held_up_s = 0.0
         """Seconds in which one of them could have run, but had no processor."""
+        self.used_up = False
+        """Whether they had all their CPU time: then their time is over, however busy the machine is."""
         self._waited: dict[str, float] = {}
+        self._rank = _rank_of(os.getpid())
         self._next = time.monotonic() + WATCH_S
 
     def leeway(self) -> float:
@@ -569,6 +573,7 @@ class Watch:
                 seconds += sum(map(int, fields[11:15])) / _TICKS
                 resident += int(fields[21]) * _PAGE
         if seconds > max(1, int(self.limits.time_s + 0.999)) + 0.5:
+            self.used_up = True
             return "time"
         most = self.limits.memory_mb << 20
         memory = _memory_files(pids)
@@ -579,7 +584,7 @@ class Watch:
 
     def _wait(self, pids: Sequence[int]) -> None:
         """Add the longest that one of their threads has waited for a processor since the last look."""
-        waited = {thread: seconds for pid in pids for thread, seconds in _waits(pid)}
+        waited = {thread: seconds for pid in pids for thread, seconds in _waits(pid, self._rank)}
         new = max(
             (seconds - self._waited.get(thread, 0.0) for thread, seconds in waited.items()), default=0.0
         )
@@ -616,22 +621,33 @@ def _family(pid: int) -> list[int]:
     return found
 
 
-def _waits(pid: int) -> Iterator[tuple[str, float]]:
+def _waits(pid: int, rank: tuple[int, int, int]) -> Iterator[tuple[str, float]]:
     """Yield a process's threads and the seconds that each has waited for a processor. None where the system does not tell.
 
-    A thread that gives way of its own accord does not wait: a program could so get out of its time.
+    *rank*: that with which programs begin. A thread that gives way of its own accord does not wait: a program could so get
+    out of its time.
     """
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        if int(Path(f"/proc/{pid}/autogroup").read_text().rpartition(" ")[2]) > 0:
-            return
-    nice, policy = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             at = f"/proc/{pid}/task/{thread}"
             with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = Path(f"{at}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-                if int(fields[16]) <= nice and int(fields[38]) == policy:
+                if all(map(operator.le, _rank_of(pid, thread), rank)):
                     yield thread, int(Path(f"{at}/schedstat").read_text().split()[1]) / 1e9
+
+
+def _rank_of(pid: int, thread: str | None = None) -> tuple[int, int, int]:
+    """Return how far a thread steps back behind others: policy, niceness, and that of its session; zeros without /proc."""
+    nice = policy = session = 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = (
+            Path(f"/proc/{pid}/task/{thread or pid}/stat")
+            .read_text("utf-8", "replace")
+            .rpartition(")")[2]
+            .split()
+        )
+        nice, policy = int(fields[16]), int(fields[38])
+        session = int(Path(f"/proc/{pid}/autogroup").read_text().rpartition(" ")[2])
+    return policy, nice, session
 
 
 def _own_memory(pid: int) -> int:
