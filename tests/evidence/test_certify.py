@@ -238,6 +238,9 @@ def test_labels_join_by_each_of_the_three_ways_and_marks_are_labels(tmp_path: Pa
     assert done.code == 0, done.stderr
     assert "48 labelled scores on 12 prompts, 23 right and 25 wrong" in done.stdout
     assert "95.7%" not in done.stdout.splitlines()[0]
+    write_mark(path, Mark(entries[0].run, entries[0].index, ""))  # and take a mark back
+    done = call(tmp_path, "certify", path.name, "--grader", "judge")
+    assert "47 labelled scores on 12 prompts, 23 right and 24 wrong" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -34,33 +34,35 @@ def certify(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Say how often a grader is right, with intervals by prompt, and between which scores it cannot be trusted."""
-    from judgekit.errors import ConfigError, DataError
+    from judgekit.errors import ConfigError, DataError, MissingExtra
     from judgekit.ledger.jsonl import json_line
     from judgekit.ledger.output_files import STDOUT, check_targets, whole_file
     from judgekit.ledger.reader import read_ledger
-    from judgekit.report.marks import marks_path
+    from judgekit.report.marks import marks_path, read_marks
 
     try:
         from judgekit.evidence.certificate import certify as certified
         from judgekit.evidence.certificate_page import page
-        from judgekit.evidence.gold_labels import WAYS, read_labels
+        from judgekit.evidence.gold_labels import WAYS, of_marks, read_labels
     except ImportError:
-        raise ConfigError(
-            "judgekit certify needs numpy and scipy: pip install 'judgekit-rl[evidence]'"
-        ) from None
-    path = labels or marks_path(ledger)
-    if labels is None and not path.exists():
-        raise ConfigError(
-            f"there are no marks of {ledger}: set some in `judgekit view {ledger}`, or give --labels; {WAYS}"
-        )
+        raise MissingExtra("judgekit certify needs numpy and scipy", "evidence") from None
     if to is not None:
-        check_targets([to], inputs=[ledger, path], force=force)
+        check_targets([to], inputs=[ledger, labels or marks_path(ledger)], force=force)
     if to == STDOUT:
         out.file = sys.stderr
     reading = read_ledger(ledger)
     if not reading.entries:
         raise DataError(f"the ledger {ledger} holds no rollouts yet")
-    found = certified(reading, read_labels(path, reading.entries), grader)
+    if labels is not None:
+        gold = read_labels(labels, reading.entries)
+    else:
+        marks = {key: mark.mark == "good" for key, mark in read_marks(ledger).items() if mark.mark}
+        gold = of_marks(marks, reading.entries)
+        if not gold:
+            raise ConfigError(
+                f"there are no marks of {ledger}: set some in `judgekit view {ledger}`, or give --labels; {WAYS}"
+            )
+    found = certified(reading, gold, grader)
     _print(found)
     if to is not None:
         with whole_file(to) as file:

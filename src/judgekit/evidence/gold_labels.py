@@ -30,18 +30,17 @@ WAYS = (
 def read_labels(path: str | os.PathLike[str], entries: Sequence[Entry]) -> dict[int, bool]:
     """Return whether rollouts are right, by their place in *entries*.
 
-    *path*: JSON lines with `label` (1 or 0, true or false, "right" or "wrong", "good" or "bad"), or `mark` as `judgekit
-    view` writes it; null is none yet. Raises DataError for a line that is no label, for two labels of one rollout, for a name that
-    several rollouts have, and if no label joins.
+    *path*: JSON lines with `label` (1 or 0, true or false, "right" or "wrong", "good" or "bad"; null is none yet). Raises
+    DataError for a line that is no label, for two labels of one rollout, for a name that several rollouts have, and if no
+    label joins.
     """
     places = _Places(entries)
     found: dict[int, tuple[bool, int]] = {}
     lost: list[str] = []
     for number, line in numbered_lines(Path(path)):
         row = _row(path, number, line)
-        label = row.get("label", row.get("mark"))
-        if label is None or label == "":
-            continue  # not labelled yet, or a mark that was taken back
+        if (label := row["label"]) is None:
+            continue
         right = _WORDS.get(label.strip().lower()) if isinstance(label, str) else label
         if right not in (0, 1):
             raise DataError(
@@ -52,7 +51,7 @@ def read_labels(path: str | os.PathLike[str], entries: Sequence[Entry]) -> dict[
             lost.append(name)
             continue
         before, line_before = found.get(place, (bool(right), number))
-        if before != bool(right) and "mark" not in row:
+        if before != bool(right):
             raise DataError(
                 f"{path}: lines {line_before} and {number} say different things of one rollout ({name})"
             )
@@ -65,12 +64,18 @@ def read_labels(path: str | os.PathLike[str], entries: Sequence[Entry]) -> dict[
     return {place: right for place, (right, _) in found.items()}
 
 
+def of_marks(marks: Mapping[tuple[str, int], bool], entries: Sequence[Entry]) -> dict[int, bool]:
+    """Return whether rollouts are right, by their place in *entries*, from marks by run and index."""
+    places = {(entry.run, entry.index): place for place, entry in enumerate(entries)}
+    return {places[key]: right for key, right in marks.items() if key in places}
+
+
 def _row(path: Any, number: int, line: bytes) -> dict[str, Any]:
     try:
         row = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path}, line {number}: not JSON ({error})") from None
-    if not isinstance(row, dict) or not ({"label", "mark"} & row.keys()):
+    if not isinstance(row, dict) or "label" not in row:
         raise DataError(f"{path}, line {number}: there is no label: {WAYS}")
     return row
 
