@@ -124,3 +124,20 @@ async def test_a_pool_that_starts_or_is_busy_is_no_rule_s_time(monkeypatch: pyte
     finally:
         pool.close()
     assert [result.reward for result in results] == [pytest.approx(2 / (MOST_CALLS + 2))] * 60
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_cancelled_rule_leaves_nothing_in_the_pool(turns: int) -> None:
+    text = '<tool_call>{"name": "t"}</tool_call>' * (MOST_CALLS + 1)
+    before = asyncio.all_tasks()
+    grading = asyncio.ensure_future(
+        StepSequence().grade(Rollout(response=text, ground_truth=[{"name": "t"}]))
+    )
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    grading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await grading
+    for _ in range(5):  # far too short for a worker's answer
+        await asyncio.sleep(0)
+    assert not asyncio.all_tasks() - before

@@ -88,11 +88,7 @@ def _print(found: Certificate) -> None:
     if found.refused:
         say(f"not certified: {found.refused}")
     else:
-        for what, value in (
-            ("right ones that it calls right", found.right),
-            ("wrong ones that it calls wrong", found.wrong),
-            ("agreement", found.agreement),
-        ):
+        for what, value in found.shares():
             say(f"  {what:32}{_shown(value)}")
         for one in found.thresholds:
             if one.low is None:
@@ -107,8 +103,8 @@ def _print(found: Certificate) -> None:
         say("  to label next, one of a prompt (run and index): " + ", ".join(found.next_labels[:5]))
 
 
-def _shown(value: Share | None) -> str:
-    if value is None or value.value is None:
+def _shown(value: Share) -> str:
+    if value.value is None:
         return "unknown"
     if value.low is None or value.high is None:
         return f"{value.value:.1%} of {value.n}, of one prompt: no interval"

@@ -7,8 +7,7 @@ The same ledger and labels give the same certificate, byte for byte.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ _STEPS = 100
 """Thresholds that are tried, at most."""
 _PASSED = 2
 """Errors that the first test can bear: with less, one unlucky label would end the search."""
+_WITHOUT: Mapping[Any, str] = {Abstained: "abstained", Failed: "failed"}
 _QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
@@ -78,6 +78,16 @@ class Certificate(Struct, frozen=True, kw_only=True):
     population: Mapping[str, Any] = {}
     """What the labelled rollouts are of: data sources, time, quantiles of score and length."""
     seed: int = 0
+
+    def shares(self) -> Iterator[tuple[str, Share]]:
+        """Yield what was measured, in words, with its share; nothing if it is refused."""
+        for what, found in (
+            ("right ones that it calls right", self.right),
+            ("wrong ones that it calls wrong", self.wrong),
+            ("agreement", self.agreement),
+        ):
+            if found is not None:
+                yield what, found
 
 
 def certify(reading: Reading, labels: Mapping[int, bool], grader: str, *, seed: int = 0) -> Certificate:
@@ -159,22 +169,13 @@ def _score(entry: Entry, grader: str) -> float:
 
 
 def _missing(entries: Sequence[Entry], labels: Mapping[int, bool], grader: str) -> dict[str, dict[str, int]]:
-    found = Counter()  # type: Counter[tuple[str, str]]
+    found = {label: {"abstained": 0, "failed": 0, "not asked": 0} for label in ("right", "wrong")}
     for place, right in labels.items():
         grade = entries[place].grades.get(grader)
         if not isinstance(grade, Graded):
-            kind = (
-                "abstained"
-                if isinstance(grade, Abstained)
-                else "failed"
-                if isinstance(grade, Failed)
-                else "not asked"
-            )
-            found["right" if right else "wrong", kind] += 1
-    return {
-        label: {kind: found[label, kind] for kind in ("abstained", "failed", "not asked")}
-        for label in ("right", "wrong")
-    }
+            kind = _WITHOUT.get(type(grade), "not asked")
+            found["right" if right else "wrong"][kind] += 1
+    return found
 
 
 def _refusal(counts: Mapping[str, int]) -> str:

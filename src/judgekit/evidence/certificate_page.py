@@ -22,11 +22,7 @@ def page(found: Certificate) -> str:
         lines += [f"**Not certified**: {found.refused}.", ""]
     else:
         lines += ["| | share | interval | of |", "|---|---|---|---|"]
-        for what, value in (
-            ("right ones that it calls right", found.right),
-            ("wrong ones that it calls wrong", found.wrong),
-            ("agreement", found.agreement),
-        ):
+        for what, value in found.shares():
             lines.append(f"| {what} | {_share(value)} |")
         lines += [
             "",
@@ -51,8 +47,8 @@ def page(found: Certificate) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _share(value: Share | None) -> str:
-    if value is None or value.value is None:
+def _share(value: Share) -> str:
+    if value.value is None:
         return "unknown | |"
     held = (
         "none: one prompt"

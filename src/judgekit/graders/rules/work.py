@@ -76,8 +76,12 @@ async def _sent(grader: Any, rollout: Rollout, timeout_s: float) -> Grade:
     """Send a rollout to a worker: one at a time, because writing a long one takes a while itself."""
     with off_the_clock():
         async with _turn():
-            sent = asyncio.ensure_future(in_pool(grader, rollout, timeout_s))
-            await give_way()
+            sent = asyncio.ensure_future(default_pool().grade(grader, rollout, timeout_s=timeout_s))
+            try:
+                await give_way()
+            except BaseException:  # a run that ends leaves nothing behind
+                sent.cancel()
+                raise
         return await sent  # type: ignore[no-any-return]
 
 

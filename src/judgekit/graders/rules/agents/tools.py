@@ -121,9 +121,8 @@ class _Compared(Paced):
 def _equal(given: Any, wanted: Any, ignore_case: bool) -> bool:
     """Whether two values are written alike: numbers by value, texts without space around them."""
     kind = type(given)
-    if (
-        kind is type(wanted) and kind is int
-    ):  # most values are integers and texts, and thousands of pairs are compared
+    # most values are integers and texts, and thousands of pairs are compared
+    if kind is type(wanted) and kind is int:
         return bool(given == wanted)
     if kind is type(wanted) and kind is str:
         one, other = given.strip(), wanted.strip()

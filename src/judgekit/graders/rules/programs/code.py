@@ -72,8 +72,8 @@ class Code(InSandbox, Rule):
     cases must have (stdio, calls, asserts, check, unittest, pytest, doctest, insert, main); the metadata say which it is.
 
     Every case runs in a separate process with limits on CPU time (*time_s*, rounded up to whole seconds), wall time
-    (*wall_s*, by default three times that, without what it waits for a busy machine's processors), memory, output, file size and, if the system can count them,
-    processes. It has no network if the system can block it, see `judgekit.graders.rules.programs.sandbox`. *network*: "off"
+    (*wall_s*, by default three times that, without what it waits for a busy machine's processors), memory, output, file
+    size and, if the system can count them, processes. It has no network if the system can block it, see `judgekit.graders.rules.programs.sandbox`. *network*: "off"
     (as far as possible), "forbidden" (ConfigError if it cannot be blocked) or "on". A case that fails, never ends or
     writes too much is not passed, which is a score. If the sandbox itself fails, the grade fails.
 

@@ -62,7 +62,7 @@ class Limits:
     time_s: float = 10.0
     """CPU time, rounded up to whole seconds; waiting on a busy machine does not count."""
     wall_s: float = 30.0
-    """Wall time. Where the system tells it (Linux), waiting for a processor that others hold does not count, up to three times this."""
+    """Wall time. Waiting for a processor that others hold does not count (on Linux), up to three times this."""
     memory_mb: int = 1024
     output_kb: int = 1024
     file_mb: int = 16
