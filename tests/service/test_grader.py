@@ -46,13 +46,21 @@ async def test_a_service_s_reward_is_the_score() -> None:
 
 async def test_rollouts_of_one_turn_go_in_few_requests() -> None:
     many = [Rollout(response=f"#### {i % 2}", ground_truth="1") for i in range(600)]
-    async with (
-        serving(GradingRunner({"correct": FinalAnswer()})) as at,
-        GradingRunner({"remote": ServiceGrader(at.url)}, max_concurrency=1000) as runner,
-    ):
-        results = await runner.run(many)
-        assert [result.reward for result in results] == [float(i % 2) for i in range(600)]
+    async with serving(GradingRunner({"correct": FinalAnswer()})) as at:
+        remote = ServiceGrader(at.url)
+        grades = await asyncio.gather(*map(remote.grade, many))
+        assert [grade.score if isinstance(grade, Graded) else grade for grade in grades] == [
+            float(i % 2) for i in range(600)
+        ]
         assert at.service.requests["/v1/rewards", 200] == 3
+
+        async with GradingRunner({"remote": remote}, max_concurrency=1000) as runner:
+            results = await runner.run(many)
+        assert [result.reward for result in results] == [float(i % 2) for i in range(600)]
+        asked = at.service.requests["/v1/rewards", 200] - 3
+        assert (
+            asked < 200
+        )  # 3 on an idle machine; a runner that starts them slowly spreads them over more turns
 
 
 async def test_a_reward_that_compares_goes_by_groups() -> None:
