@@ -23,6 +23,7 @@ from pydantic_core import PydanticOmit
 from judgekit.config import hints_of, struct_of
 from judgekit.graders.protocol import Grader
 from judgekit.graders.registry import GRADERS
+from judgekit.graders.trust import Trust
 from judgekit.judges.base import Judge, RewardModel
 from judgekit.judges.layers.routes import JudgeRoutes
 from judgekit.judges.layers.stack import LayerOptions
@@ -40,7 +41,9 @@ _OWN: Schema = {"type": "string", "pattern": r"^[\w.]+:[\w.]+$"}
 
 def reward_schema() -> Schema:
     """Build the schema of a whole reward.yaml (JSON Schema 2020-12)."""
-    grader, names = _choice("use", GRADERS, "judgekit.graders", {"fields": _map(_TEXT)})
+    grader, names = _choice(
+        "use", GRADERS, "judgekit.graders", {"fields": _map(_TEXT), "trust": _signature(Trust)}
+    )
     judge, _ = _choice("engine", ENGINES, "judgekit.engines", {"layers": _signature(LayerOptions)})
     sections = {
         "graders": {**_map({"anyOf": [names, grader]}), "minProperties": 1},
