@@ -42,7 +42,7 @@ _OWN: Schema = {"type": "string", "pattern": r"^[\w.]+:[\w.]+$"}
 def reward_schema() -> Schema:
     """Build the schema of a whole reward.yaml (JSON Schema 2020-12)."""
     grader, names = _choice(
-        "use", GRADERS, "judgekit.graders", {"fields": _map(_TEXT), "trust": _signature(Trust)}
+        "use", GRADERS, "judgekit.graders", {"fields": _map(_TEXT), "trust": _ref("trust")}
     )
     judge, _ = _choice("engine", ENGINES, "judgekit.engines", {"layers": _signature(LayerOptions)})
     sections = {
@@ -59,6 +59,7 @@ def reward_schema() -> Schema:
         **_object(sections, required=["graders"]),
         "$defs": {
             **_nodes(),
+            "trust": _signature(Trust),
             "verdict": {"anyOf": [{"enum": list(VERDICTS)}, *verdicts]},
             # a scalar with an environment variable: its type is only known where the file is read
             "variable": {"type": "string", "pattern": r"\$\{\w+(:-[^}]*)?\}"},
