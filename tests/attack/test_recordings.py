@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -205,3 +206,51 @@ def test_numbers_that_are_none_are_not_recorded(folder: Path) -> None:
     assert [line["reward"] for line in lines if line["judge"] == "scorer"] == [-1.0, -1.0]
     with pytest.raises(AssertionError, match="holds no reply"):
         TestedReward("reward.yaml", judges=BOTH).group("6 * 7?", "42", ["It is 42."])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_was_replied_until_a_signal_is_kept(folder: Path, number: signal.Signals) -> None:
+    (folder / "mine.py").write_text(
+        ENGINE.replace("        Engine.asked += 1\n", HANGS).replace(
+            "class Engine", "import asyncio\n\nclass Engine"
+        )
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "judgekit",
+        "grade",
+        "reward.yaml",
+        "rollouts.jsonl",
+        "--record",
+        "new.jsonl",
+    ]
+    grading = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert grading.stdout is not None
+    while "hangs" not in grading.stdout.readline():
+        assert grading.poll() is None
+    grading.send_signal(number)
+    _, said = grading.communicate(timeout=30)
+    assert grading.returncode == 128 + number
+    assert "what the judges replied until then is in new.jsonl" in said
+    _, *replies = map(json.loads, (folder / "new.jsonl").read_text().splitlines())
+    assert sum(reply["judge"] == "local" for reply in replies) == 2
+
+
+HANGS = """        Engine.asked += 1
+        if Engine.asked > 2:
+            print("hangs", flush=True)
+            await asyncio.sleep(100)
+"""
+
+
+def test_a_run_that_never_heard_a_judge_leaves_an_older_recording(folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        ENGINE.replace(
+            "class Engine:\n", "class Engine:\n    def start(self):\n        raise OSError('no engine')\n\n"
+        )
+    )
+    (folder / "recorded.jsonl").write_text("older")
+    with pytest.raises(OSError, match="no engine"):
+        call(folder, "grade", "reward.yaml", "rollouts.jsonl", "--record", "recorded.jsonl", "--force")
+    assert (folder / "recorded.jsonl").read_text() == "older"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -114,7 +115,6 @@ def grade(
         if value is not None:
             raise ConfigError(f"{option} is for --ray")
     from judgekit.data import read_rollouts
-    from judgekit.ledger.output_files import whole_file
 
     targets = {"--out": to, "--report": report, "--record": record}
     runner, recording = _runner(
@@ -127,10 +127,8 @@ def grade(
     tags: dict[str, Any] = {}
     known = _known(runner, batch, tags) if resume else None
     appends = known is None and runner.ledger is not None and _holds_something(runner.ledger.path)
-    graded = _grade(runner, batch, to, known, tags)
-    if record is not None and recording is not None:
-        with whole_file(record) as file:
-            file.writelines(recording.lines())
+    with _recorded(recording):
+        graded = _grade(runner, batch, to, known, tags)
     _tell(runner, graded, known, as_json=json_summary)
     _tell_files(runner.ledger, targets, appended=appends)
     if lost := not_kept(runner.ledger, _RESUME):
@@ -193,6 +191,23 @@ def _runner(
     if alone:
         out.file = sys.stderr  # the summary must not stand among the rows
     return runner, recording
+
+
+@contextlib.contextmanager
+def _recorded(recording: Recording | None) -> Iterator[None]:
+    """Write what the judges replied, also if the run ends early: they were paid for it."""
+    from judgekit.ledger.output_files import whole_file
+
+    early = True
+    try:
+        yield
+        early = False
+    finally:
+        if recording is not None and (recording.judges() or not early):
+            with whole_file(recording.path) as file:
+                file.writelines(recording.lines())
+            if early:
+                typer.echo(f"what the judges replied until then is in {recording.path}", err=True)
 
 
 class _Graded(NamedTuple):
