@@ -47,6 +47,7 @@ def test_options_are_counted() -> None:
     place of a replay into a second ledger, and `--grade` that of a second run. `judgekit export` has the --force of all that
     write a file, and no other. `judgekit certify` has four: which grader, whose labels, and where to write.
     Its arithmetic has two public names, which take other people's labels.
+    `attack` has --calls and --record, for judges cost money.
     `trust` of a grader has three keys, and goes with every grader instead of a kind of judge of its own.
     """
     commands: Any = typer.main.get_command(app)
@@ -62,4 +63,4 @@ def test_options_are_counted() -> None:
         "public names": len(set(public_names())),
         "options of commands": len(options),
     }
-    assert counts == {"names in reward.yaml": 261, "public names": 179, "options of commands": 87}
+    assert counts == {"names in reward.yaml": 261, "public names": 179, "options of commands": 89}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from judgekit.attack.tested import TestedReward
+from judgekit.data import read_rollouts
 from judgekit.errors import ConfigError
 
 from ..cli.in_process import call
@@ -206,6 +207,24 @@ def test_numbers_that_are_none_are_not_recorded(folder: Path) -> None:
     assert [line["reward"] for line in lines if line["judge"] == "scorer"] == [-1.0, -1.0]
     with pytest.raises(AssertionError, match="holds no reply"):
         TestedReward("reward.yaml", judges=BOTH).group("6 * 7?", "42", ["It is 42."])
+
+
+def test_an_attack_is_recorded_and_replayed(folder: Path) -> None:
+    args = ("attack", "reward.yaml", "rollouts.jsonl", "--judges", "--calls", "2000")
+    assert call(folder, *args, "--record", "attack.jsonl").code in (0, 1)
+    both = {"local": "attack.jsonl", "scorer": "attack.jsonl"}
+    found = TestedReward("reward.yaml", judges=both).attack(read_rollouts("rollouts.jsonl"), judges=True)
+    assert {hole.term for hole in found} <= {"judge", "written", "liked", "correct"}
+    for more, why in (
+        ((), "--record keeps what judges reply: give --judges, too"),
+        (("--judges",), "--record: attack.jsonl is there already: give another name"),
+    ):
+        done = call(folder, "attack", "reward.yaml", *more, "--record", "attack.jsonl")
+        assert done.code == 2
+        assert why in done.stderr
+    done = call(folder, "attack", "json:dumps", "--judges", "--record", "other.jsonl")
+    assert done.code == 2
+    assert "a function has no judges" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -127,7 +127,7 @@ def grade(
     tags: dict[str, Any] = {}
     known = _known(runner, batch, tags) if resume else None
     appends = known is None and runner.ledger is not None and _holds_something(runner.ledger.path)
-    with _recorded(recording):
+    with recorded(recording):
         graded = _grade(runner, batch, to, known, tags)
     _tell(runner, graded, known, as_json=json_summary)
     _tell_files(runner.ledger, targets, appended=appends)
@@ -160,7 +160,7 @@ def _runner(
     json_summary: bool,
 ) -> tuple[GradingRunner, Recording | None]:
     """Build the runner, and what records its judges, once it is clear that all *targets* can be written."""
-    from judgekit.config import load_config, load_runner
+    from judgekit.config import load_runner
     from judgekit.ledger.output_files import STDOUT, check_ledger, check_targets
     from judgekit.ledger.writer import Ledger
 
@@ -175,13 +175,7 @@ def _runner(
     alone = json_summary or STDOUT in targets.values()
     recording = None
     if targets["--record"] is not None:
-        from judgekit.judges.layers.recording import Recording
-
-        loaded = load_config(config)
-        if not loaded.judges:
-            raise ConfigError(f"{config}: there are no judges whose replies --record could keep")
-        recording = Recording(targets["--record"], loaded.fingerprints(), new=True)
-        overrides["recordings"] = dict.fromkeys(loaded.judges, recording)
+        recording, overrides["recordings"] = recording_of(config, targets["--record"])
     with prints_aside(alone):
         runner = load_runner(config, progress=True, **overrides)
     kept = None if runner.ledger is None else runner.ledger.path
@@ -193,8 +187,20 @@ def _runner(
     return runner, recording
 
 
+def recording_of(config: Path, record: Path) -> tuple[Recording, dict[str, Recording]]:
+    """Return a new recording in the file *record*, and that for each judge of the reward.yaml."""
+    from judgekit.config import load_config
+    from judgekit.judges.layers.recording import Recording
+
+    loaded = load_config(config)
+    if not loaded.judges:
+        raise ConfigError(f"{config}: there are no judges whose replies --record could keep")
+    recording = Recording(record, loaded.fingerprints(), new=True)
+    return recording, dict.fromkeys(loaded.judges, recording)
+
+
 @contextlib.contextmanager
-def _recorded(recording: Recording | None) -> Iterator[None]:
+def recorded(recording: Recording | None) -> Iterator[None]:
     """Write what the judges replied, also if the run ends early: they were paid for it."""
     from judgekit.ledger.output_files import whole_file
 
