@@ -1,4 +1,4 @@
-"""Do the intervals and thresholds of `judgekit certify` hold, and how long does it take?
+"""Do the intervals and thresholds of `judgekit certify` hold, how long does it take, and is a grader noticed that is another one?
 
     make bench-evidence
 
@@ -25,6 +25,10 @@ from judgekit import GradingRunner, Ledger, Rollout, grader
 from judgekit.evidence.certificate import _threshold
 from judgekit.evidence.shares import share
 from judgekit.ledger.jsonl import json_line
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.evidence.test_trust import unnoticed  # noqa: E402
 
 DRAWS = 2000
 PROMPTS = (10, 25, 100, 250)
@@ -128,6 +132,9 @@ def main() -> None:
         )
     with tempfile.TemporaryDirectory() as folder:
         seconds, same = command(Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        changes, unseen = unnoticed(Path(folder))
+    print(f"{changes} changes of a grader with a certificate; unnoticed: {unseen}")
     finish(
         {
             "coverage": {name: round(held, 4) for name, held in covered.items()},
@@ -136,12 +143,16 @@ def main() -> None:
             "least_kept_as_asked": round(min(held for held, _ in kept.values()), 4),
             "certify_s": round(seconds, 2),
             "recomputed": same,
+            "changes": changes,
+            "changes_unnoticed": len(unseen),
         },
         {
             "least_coverage": (">=", 0.93),
             "least_kept_as_asked": (">=", 0.94),
             "certify_s": ("<=", 1.0),
             "recomputed": ("==", True),
+            "changes": (">=", 24),
+            "changes_unnoticed": ("==", 0),
         },
     )
 

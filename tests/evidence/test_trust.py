@@ -22,7 +22,6 @@ from judgekit import (
 )
 from judgekit.config import load_config, load_runner
 from judgekit.graders.trust import UNTRUSTED, Trust, Trusted, untrusted, with_trust
-from judgekit.judges.registry import ENGINES
 from judgekit.ledger.reader import read_ledger
 from judgekit.replay import known_grades, replay
 from judgekit.testing import ScriptedJudge
@@ -371,39 +370,55 @@ def judged(folder: Path, own: dict[str, Any], judge: dict[str, Any], *, trust: b
     return path
 
 
-def test_no_change_of_template_judge_scale_or_sampling_goes_unnoticed(tmp_path: Path) -> None:
+def unnoticed(folder: Path) -> tuple[int, list[Any]]:
+    """How many changes were tried of a grader that has a certificate, and those with which it was not refused."""
     for name in ("question.txt", "other.txt"):
-        (tmp_path / name).write_text(
+        (folder / name).write_text(
             "Question: {PROBLEM}\nAnswer: {CANDIDATE_SOLUTION}\nRubric: {RUBRIC}\n{HOW_TO_ANSWER}\n{REMINDER}"
         )
-    (tmp_path / "weights").mkdir()
-    (tmp_path / "weights" / "config.json").write_text("{}")
-    (tmp_path / "weights" / "model.safetensors").write_bytes(b"\0" * (1 << 24) + b"\0\1")
-    bare = judged(tmp_path, {}, {}, trust=False)
-    certificate(tmp_path, fingerprint=of(bare), score_range=[0, 10])
-    assert ENGINES  # the configured engine is made, and not started
-    load_runner(judged(tmp_path, {}, {}))
-    # an address, a key and the layers are no change
-    load_runner(
-        judged(
-            tmp_path,
-            {},
-            {"url": "http://127.0.0.1:2", "api_key": "k", "layers": {"cache": {"path": "verdicts.sqlite"}}},
-        )
-    )
-    for own, judge in CHANGES:
-        with pytest.raises(ConfigError, match="is not about this grader as it is now"):
-            load_runner(judged(tmp_path, own, judge), judges={"small": ScriptedJudge("1")})
+    (folder / "weights").mkdir()
+    (folder / "weights" / "config.json").write_text("{}")
+    (folder / "weights" / "model.safetensors").write_bytes(b"\0" * (1 << 24) + b"\0\1")
+
+    def refused(own: dict[str, Any], judge: dict[str, Any]) -> bool:
+        try:  # an engine that could not be made here is not what this is about
+            load_runner(judged(folder, own, judge), judges={"small": ScriptedJudge("1")})
+        except ConfigError as error:
+            return "is not about this grader as it is now" in str(error)
+        return False
+
+    certificate(folder, fingerprint=of(judged(folder, {}, {}, trust=False)), score_range=[0, 10])
+    assert not refused({}, {})
+    found: list[Any] = [change for change in CHANGES if not refused(*change)]
     # the contents of files that are named, a model's weights among them
-    with (tmp_path / "question.txt").open("a") as file:
+    with (folder / "question.txt").open("a") as file:
         file.write(" ")
-    with pytest.raises(ConfigError, match="is not about this grader as it is now"):
-        load_runner(judged(tmp_path, {}, {}))
-    before = of(judged(tmp_path, {}, {"model": "./weights"}))
-    with (tmp_path / "weights" / "model.safetensors").open("r+b") as file:
+    if not refused({}, {}):
+        found.append("the template's file")
+    local: dict[str, Any] = {"model": "./weights"}
+    certificate(folder, fingerprint=of(judged(folder, {}, local, trust=False)), score_range=[0, 10])
+    assert not refused({}, local)
+    with (folder / "weights" / "model.safetensors").open("r+b") as file:
         file.seek(1 << 23)
         file.write(b"\1" * (1 << 19))
-    assert of(judged(tmp_path, {}, {"model": "./weights"})) != before
+    if not refused({}, local):
+        found.append("the model's weights")
+    return len(CHANGES) + 2, found
+
+
+def test_no_change_of_template_judge_scale_or_sampling_goes_unnoticed(tmp_path: Path) -> None:
+    tried, found = unnoticed(tmp_path)
+    assert tried >= 24
+    assert found == []
+
+
+def test_an_address_a_key_and_the_layers_are_no_change(tmp_path: Path) -> None:
+    (tmp_path / "question.txt").write_text(
+        "{PROBLEM} {CANDIDATE_SOLUTION} {RUBRIC}\n{HOW_TO_ANSWER}\n{REMINDER}"
+    )
+    certificate(tmp_path, fingerprint=of(judged(tmp_path, {}, {}, trust=False)), score_range=[0, 10])
+    layers = {"cache": {"path": "verdicts.sqlite"}}
+    load_runner(judged(tmp_path, {}, {"url": "http://127.0.0.1:2", "api_key": "k", "layers": layers}))
 
 
 @pytest.mark.usefixtures("apart")
