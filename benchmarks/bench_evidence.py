@@ -28,7 +28,7 @@ from judgekit.ledger.jsonl import json_line
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.evidence.test_trust import unnoticed  # noqa: E402
+from tests.evidence.test_trust import unnoticed
 
 DRAWS = 2000
 PROMPTS = (10, 25, 100, 250)
