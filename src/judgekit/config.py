@@ -66,6 +66,7 @@ from judgekit.judges.prompts.images import images_of
 from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.judges.verdicts.formats import VerdictFormat
 from judgekit.ledger.writer import Ledger
+from judgekit.metrics import SignalLimits
 from judgekit.reward.nodes import score_names
 from judgekit.reward.spec import parse
 from judgekit.run.runner import GradingRunner
@@ -91,6 +92,12 @@ _EXPECTED: Final = {
     "audit": "give a mapping, such as audit: {grader: careful, watch: judge}",
 }
 """What a section must contain, for error messages."""
+
+
+_SILENT: Final = {name: 1.0 for name in SignalLimits.__struct_fields__ if name != "missing"} | {
+    "disagreement": -1.0
+}
+"""Limits that no signal passes, for audits: they are no sample of what is paid. That many fail is still told."""
 
 
 class RewardConfig(BaseModel):
@@ -178,7 +185,8 @@ class RewardConfig(BaseModel):
         changes = {
             "graders": {grader: spec},
             "judges": {name: self.judges[name] for name in _texts(spec) if name in self.judges},
-            "runner": {key: value for key, value in self.runner.items() if key in kept},
+            "runner": {key: value for key, value in self.runner.items() if key in kept}
+            | {"signals": _SILENT},
             "reward": None,
             "ledger": None,
             "audit": None,

@@ -16,6 +16,7 @@ audit: {grader: careful, watch: judge, share: 0.5}
 """
 GRADERS = '''\
 """A judge that pays a phrase, and a careful grader that reads the answer. Each call of it is a line in asked.txt."""
+import os
 from judgekit import Abstained, Failed, grader
 
 @grader
@@ -26,6 +27,8 @@ def judge(response):
 def careful(response, extra):
     with open("asked.txt", "a") as file:
         file.write(response + "\\n")
+    if os.path.exists("kill") and len(open("asked.txt").readlines()) == 40:
+        os.kill(os.getpid(), 9)
     if extra.get("audit") == "fails":
         return Failed("JudgeUnavailable", "it is down")
     if extra.get("audit") == "abstains":

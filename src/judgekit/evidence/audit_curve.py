@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -140,20 +141,18 @@ def crosses(point: CurvePoint) -> bool:
 
 
 def examples(steps: Sequence[AuditedStep]) -> list[tuple[Any, Verdict]]:
-    """Return the best paid rollouts that the audit calls wrong, each with its step; of equally paid ones, the latest.
+    """Return the best paid rollouts that the audit calls wrong, each with its step.
 
-    One of a prompt comes before a second one.
+    Of equally paid ones, those of many prompts come first, and then the latest.
     """
     wrong = [(step.step, one) for step in reversed(steps) for one in step.verdicts if one.right is False]
     wrong.sort(key=lambda found: -found[1].paid)
-    seen: set[str] = set()
-    first: list[tuple[Any, Verdict]] = []
-    more: list[tuple[Any, Verdict]] = []
+    seen: Counter[str] = Counter()
+    ranked = []
     for found in wrong:
-        (more if found[1].prompt in seen else first).append(found)
-        seen.add(found[1].prompt)
-    chosen = [*first, *more][:EXAMPLES]
-    return sorted(chosen, key=lambda found: -found[1].paid)
+        ranked.append((-found[1].paid, seen[found[1].prompt], len(ranked), found))
+        seen[found[1].prompt] += 1
+    return [found for *_, found in sorted(ranked)[:EXAMPLES]]
 
 
 def as_json(audited: Auditor, late: int = 0) -> dict[str, Any]:
