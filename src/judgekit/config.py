@@ -48,6 +48,7 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from judgekit.errors import ConfigError, MissingExtra, did_you_mean
+from judgekit.evidence.audit_settings import AuditSettings
 from judgekit.graders.function import FIELDS, Mapped, OfFunction
 from judgekit.graders.protocol import AnyGrader, Grader, check_grader
 from judgekit.graders.registry import GRADERS
@@ -68,6 +69,8 @@ from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.judges.verdicts.formats import VerdictFormat
 from judgekit.ledger.schema import GraderSpec
 from judgekit.ledger.writer import Ledger
+from judgekit.metrics import SignalLimits
+from judgekit.reward.nodes import score_names
 from judgekit.reward.spec import parse
 from judgekit.run.runner import GradingRunner
 from judgekit.run.settings import Settings
@@ -93,8 +96,15 @@ _EXPECTED: Final = {
     "judges.*": "give {engine: …}, such as {engine: vllm}",
     "runner": "give a mapping, such as runner: {timeout_s: 30}",
     "ledger": "give a mapping, such as ledger: {path: ledger.jsonl}",
+    "audit": "give a mapping, such as audit: {grader: careful, watch: judge}",
 }
 """What a section must contain, for error messages."""
+
+
+_SILENT: Final = {name: 1.0 for name in SignalLimits.__struct_fields__ if name != "missing"} | {
+    "disagreement": -1.0
+}
+"""Limits that no signal passes, for audits: they are no sample of what is paid. That many fail is still told."""
 
 
 class RewardConfig(BaseModel):
@@ -108,6 +118,8 @@ class RewardConfig(BaseModel):
     runner: dict[str, Any] = {}
     """Parameters of GradingRunner; the others keep the runner's defaults."""
     ledger: dict[str, Any] | None = None
+    audit: dict[str, Any] | None = None
+    """How the graders are audited, see `AuditSettings`. No reward depends on it."""
     _folder: Path | None = PrivateAttr(None)
 
     def fingerprints(self) -> dict[str, str]:
@@ -184,6 +196,50 @@ class RewardConfig(BaseModel):
                 raise _placed(error, where) from None
         return found
 
+    def audit_settings(self, **given: Any) -> AuditSettings | None:
+        """Return the section `audit`, checked, with what is *given* in the place of its keys; None if there is neither."""
+        if self.audit is None and not given:
+            return None
+        made: AuditSettings = _Parts(self._folder).call(
+            AuditSettings, {**(self.audit or {}), **given}, "audit"
+        )
+        for key, name in (("grader", made.grader), ("watch", made.watch.partition(".")[0])):
+            if name not in self.graders:
+                raise ConfigError(
+                    f"audit.{key}: no grader is called {name!r}{did_you_mean(name, self.graders)}"
+                )
+        return made
+
+    def audit_runner(self, grader: str, **overrides: Any) -> GradingRunner:
+        """Make a runner of one grader and its judges alone, as audits ask it. *overrides*: see `build`."""
+        spec = self.graders[grader]
+        kept = ("max_concurrency", "timeout_s", "start_timeout_s", "retry")
+        changes = {
+            "graders": {grader: spec},
+            "judges": {name: self.judges[name] for name in _texts(spec) if name in self.judges},
+            "runner": {key: value for key, value in self.runner.items() if key in kept}
+            | {"signals": _SILENT},
+            "reward": None,
+            "ledger": None,
+            "audit": None,
+        }
+        return self.model_copy(update=changes).build(**overrides)
+
+    def _without_audits(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the graders and judges of rewards: not a grader that only `audit` names, nor judges that it alone asks."""
+        audit = self.audit_settings()
+        if audit is None:
+            return self.graders, self.judges
+        if self.reward is None:
+            raise ConfigError(
+                f"audit: without the section reward, it is the mean of all graders, {audit.grader} among them: write the reward"
+            )
+        if audit.grader in {name.partition(".")[0] for name in score_names(parse(self.reward))}:
+            return self.graders, self.judges
+        graders = {name: spec for name, spec in self.graders.items() if name != audit.grader}
+        alone = {*_texts(self.graders[audit.grader])} - {*_texts(graders)}
+        return graders, {name: spec for name, spec in self.judges.items() if name not in alone}
+
     def build(
         self, judges: Mapping[str, Any] = {}, recordings: Mapping[str, Recording] = {}, **overrides: Any
     ) -> GradingRunner:
@@ -200,17 +256,19 @@ class RewardConfig(BaseModel):
         for name, judge in judges.items():
             if not (hasattr(judge, "complete") or hasattr(judge, "reward")):
                 raise ConfigError(f"judges: {name}: {judge!r:.80} is no judge: it has no complete()")
+        graders_of_rewards, judges_of_rewards = self._without_audits()
         parts.judges = {
             name: judges[name] if name in judges else parts.judge(name, spec)
-            for name, spec in self.judges.items()
+            for name, spec in judges_of_rewards.items()
         }
         for name, recording in recordings.items():
-            parts.judges[name].heard = recording.listen(name, images_of(parts.judges[name]))
+            if name in parts.judges:
+                parts.judges[name].heard = recording.listen(name, images_of(parts.judges[name]))
         settings = self.runner_settings()
         settings["fingerprints"] = overrides.get("fingerprints") or self.fingerprints()
         graders: dict[str, AnyGrader] = {}
         lacking: list[MissingExtra] = []
-        for name, spec in self.graders.items():
+        for name, spec in graders_of_rewards.items():
             try:
                 graders[name] = parts.trusted_grader(name, spec, settings["fingerprints"].get(name, ""))
             except MissingExtra as error:
@@ -219,11 +277,28 @@ class RewardConfig(BaseModel):
             raise MissingExtra.all_of(lacking)
         if self.ledger is not None and "ledger" not in overrides:
             settings["ledger"] = parts.call(Ledger, self.ledger, "ledger")
-        for name in sorted(self.judges.keys() - parts.asked):
+        for name in sorted(judges_of_rewards.keys() - parts.asked):
             logger.warning("judges.%s: no grader asks it, and it is started all the same; take it out", name)
         reward = None if self.reward is None else parse(self.reward)
-        return GradingRunner(
+        runner = GradingRunner(
             graders, reward, **{**settings, **overrides}, resources=tuple(parts.judges.values())
+        )
+        if (audit := self.audit_settings()) is not None:
+            _check_watched(audit.watch, runner)
+        return runner
+
+
+def _check_watched(name: str, runner: GradingRunner) -> None:
+    """Raise ConfigError if a runner's rewards do not ask the grader that audits watch, or its pay has no bounds."""
+    found = runner.spec.graders.get(name)
+    if found is None or name not in runner.reward.names:
+        raise ConfigError(
+            f"audit.watch: the reward does not ask {name!r}; it asks {', '.join(runner.reward.names)}"
+        )
+    low, high = found.bounds()
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ConfigError(
+            f"audit.watch: the scores of {name} have no bounds ({low:g} to {high:g}): what it pays cannot be said as a share"
         )
 
 

@@ -21,6 +21,7 @@ import typer
 
 from judgekit.cli import (
     attack,
+    audit,
     certify,
     compare,
     export,
@@ -53,6 +54,7 @@ app.command()(report.report)
 app.command()(report.view)
 app.command()(compare.compare)
 app.command()(certify.certify)
+app.command()(audit.audit)
 app.command()(replay.replay)
 app.command()(export.export)
 app.command()(graders.graders)

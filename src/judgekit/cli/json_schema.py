@@ -21,6 +21,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticOmit
 
 from judgekit.config import hints_of, struct_of
+from judgekit.evidence.audit_settings import AuditSettings
 from judgekit.graders.protocol import Grader
 from judgekit.graders.registry import GRADERS
 from judgekit.graders.trust import Trust
@@ -51,6 +52,7 @@ def reward_schema() -> Schema:
         "reward": _ref("node"),
         "runner": _signature(Settings),
         "ledger": _signature(Ledger),
+        "audit": _signature(AuditSettings),
     }
     verdicts = [_signature(make, extra={"format": {"const": name}}) for name, make in VERDICTS.items()]
     return {

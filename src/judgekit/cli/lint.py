@@ -31,6 +31,8 @@ def lint(
     try:
         with diverted() as warnings:
             runner = loaded.build()
+            if (audit := loaded.audit_settings()) is not None:
+                loaded.audit_runner(audit.grader)
     except MissingExtra as error:
         also = [MissingExtra("engine: vllm needs vllm", "vllm")] if vllm else []
         everything = MissingExtra.all_of([error, *also])

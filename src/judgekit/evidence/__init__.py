@@ -1,7 +1,9 @@
-"""Is a grader right? Certificates from labels before a training, audits while it runs. Needs the extra `evidence`."""
+"""Is a grader right? Labels before a training, audits while it runs. Intervals and thresholds need the extra `evidence`."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from judgekit.evidence.alarm import Alarm
 
 if TYPE_CHECKING:
     from judgekit.evidence.certificate import thresholds
@@ -9,7 +11,7 @@ if TYPE_CHECKING:
 
 _MODULES = {"interval": "shares", "thresholds": "certificate"}
 
-__all__ = ["interval", "thresholds"]
+__all__ = ["Alarm", "interval", "thresholds"]
 
 
 def __getattr__(name: str) -> Any:

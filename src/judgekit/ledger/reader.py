@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -56,7 +57,7 @@ def read_ledger(path: str | os.PathLike[str], *, strict: bool = True, replaced: 
 
 
 def ledger_files(path: Path) -> list[Path]:
-    """Return a ledger's files: itself, or all of a folder except marks.
+    """Return a ledger's files: itself, or all of a folder except what stands beside one, marks and audits.
 
     Raises DataError if there is none, or if the file is compressed.
     """
@@ -68,10 +69,16 @@ def ledger_files(path: Path) -> list[Path]:
                 f"{path} is not a ledger: give the file that --ledger or the section ledger names"
             )
         return [path]
-    files = [file for file in sorted(path.glob("[!.]*.jsonl")) if not file.name.endswith(".marks.jsonl")]
+    files = [file for file in sorted(path.glob("[!.]*.jsonl")) if not file.name.endswith(_BESIDE)]
     if not files:
         raise DataError(f"{path} holds no ledger: there is no file *.jsonl in it")
     return files
+
+
+def beside(ledger: str | os.PathLike[str], kind: Literal["marks", "audits"]) -> Path:
+    """Where a ledger's marks or audits are: beside a file; beside a folder, too, whose files are all ledgers."""
+    ledger = Path(ledger).resolve()
+    return ledger.parent / f"{ledger.name if ledger.is_dir() else ledger.stem}.{kind}.jsonl"
 
 
 def warn_of_packed(path: Path) -> None:
@@ -125,4 +132,5 @@ def _read(path: Path, reading: Reading, strict: bool) -> None:
 _PACKED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
 """Endings of compressed files, and how these begin."""
 _UNPACK = "gunzip or unzstd"
+_BESIDE = (".marks.jsonl", ".audits.jsonl")
 _decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)

@@ -32,6 +32,8 @@ FORMAT = 1
 """The format that this version writes. It reads older ones, too, and refuses newer ones, which may mean something else."""
 RESUMES = "resumes"
 """Tag of a run: the ids of the runs that it replaces."""
+STEP_TAGS = ("step", "global_step", "global_steps")
+"""Names under which hosts tag a run with its training step."""
 
 
 class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):

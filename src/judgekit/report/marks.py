@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded, ends_torn, numbered_lines
+from judgekit.ledger.reader import beside
 
 
 class Mark(Struct, frozen=True, omit_defaults=True):
@@ -32,9 +33,8 @@ class Mark(Struct, frozen=True, omit_defaults=True):
 
 
 def marks_path(ledger: str | os.PathLike[str]) -> Path:
-    """Where the marks of a ledger are: beside a file; beside a folder, too, whose files are all ledgers."""
-    ledger = Path(ledger).resolve()
-    return ledger.parent / f"{ledger.name if ledger.is_dir() else ledger.stem}.marks.jsonl"
+    """Where the marks of a ledger are."""
+    return beside(ledger, "marks")
 
 
 def read_marks(ledger: str | os.PathLike[str]) -> dict[tuple[str, int], Mark]:

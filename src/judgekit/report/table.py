@@ -21,15 +21,13 @@ from msgspec import Struct
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.reader import ledger_files, warn_of_packed
-from judgekit.ledger.schema import FORMAT, Spec, foreign
+from judgekit.ledger.schema import FORMAT, STEP_TAGS, Spec, foreign
 from judgekit.ledger.standing import Standing
 from judgekit.ledger.writer import flush_ledgers
 from judgekit.types import Usage, content_text
 
 BLOCK = 5000
 """Rows of a block: the unit in which columns travel to the page."""
-STEP_TAGS = ("step", "global_step", "global_steps")
-"""Names under which hosts tag a run with its training step."""
 STATES = ("graded", "abstained", "skipped", "failed", "absent")
 _ABSENT = STATES.index("absent")
 _PREVIEW = 90
