@@ -210,6 +210,13 @@ class RewardConfig(BaseModel):
                 )
         return made
 
+    def ledger_path(self) -> Path | None:
+        """Return where the file's ledger is; None without one. Raises ConfigError."""
+        path = (self.ledger or {}).get("path")
+        if path is None:
+            return None
+        return Path(_Parts(self._folder).beside(_checked(path, str, "ledger.path")))
+
     def audit_runner(self, grader: str, **overrides: Any) -> GradingRunner:
         """Make a runner of one grader and its judges alone, as audits ask it. *overrides*: see `build`."""
         spec = self.graders[grader]

@@ -66,6 +66,10 @@ class FailureRateError(JudgekitError):
         self.results = results
 
 
+class AuditAlarm(JudgekitError):
+    """Audits have shown that a grader pays wrong rollouts more than it may, and `on_alarm: stop` ends the training."""
+
+
 class VerdictError(JudgekitError):
     """The judge's reply holds no verdict in the agreed form. `raw` is the reply, uncut."""
 

@@ -148,7 +148,7 @@ def examples(steps: Sequence[AuditedStep]) -> list[tuple[Any, Verdict]]:
     wrong = [(step.step, one) for step in reversed(steps) for one in step.verdicts if one.right is False]
     wrong.sort(key=lambda found: -found[1].paid)
     seen: Counter[str] = Counter()
-    ranked = []
+    ranked: list[tuple[float, int, int, tuple[Any, Verdict]]] = []
     for found in wrong:
         ranked.append((-found[1].paid, seen[found[1].prompt], len(ranked), found))
         seen[found[1].prompt] += 1
@@ -164,6 +164,7 @@ def as_json(audited: Auditor, late: int = 0) -> dict[str, Any]:
         "settings": audited.settings,
         "alarm": None if raised is None else {"step": raised.step, "log_e": raised.log_e},
         "log_e": audited.alarm.log_e,
+        "in_words": alarm_in_words(audited),
         "audits": {
             "asked": audited.asked,
             "reused": audited.reused,

@@ -28,6 +28,8 @@ from judgekit.replay.recorded_groups import recorded_rollout
 from judgekit.run.runner import GradingRunner
 from judgekit.types import Abstained, Failed, Grade, Graded
 
+EVALUATION = "eval"
+"""The tag `phase` of rollouts that the policy is not trained on, of hosts that tell."""
 LEAST_RANDOM = 2
 """Random audits of a step, at least, where it has so many rollouts."""
 
@@ -222,7 +224,10 @@ class Steps:
         self._closed: set[bytes] = set()
 
     def add(self, entries: Sequence[Entry]) -> None:
+        """Take lines; those of an evaluation are no step of the training."""
         for entry in entries:
+            if entry.tags.get("phase") == EVALUATION:
+                continue
             key = encoded(step_of(entry))
             if key in self._closed:
                 self.late += entry.status != "unfinished"

@@ -6,6 +6,7 @@ from judgekit.execution.background import background_loop, in_background, run_bl
 from judgekit.ledger.schema import Entry
 from judgekit.metrics import Counts
 from judgekit.rollouts.rows import TRUTHS
+from judgekit.trainers.audit_beside import AuditBeside
 from judgekit.trainers.collector import GroupCollector
 from judgekit.trainers.figures import figures_of, why_missing
 from judgekit.trainers.hosted import DEADLINE_S, HostedRunner, hosted_runner, share_limits, without_fill
@@ -17,6 +18,7 @@ from judgekit.types import plain
 __all__ = [
     "DEADLINE_S",
     "TRUTHS",
+    "AuditBeside",
     "Counts",
     "Entry",
     "GroupCollector",
