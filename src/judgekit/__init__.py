@@ -4,6 +4,7 @@ Rollouts go in, rewards come out, with an account of how each came about. A fail
 """
 
 from judgekit.errors import (
+    AuditAlarm,
     ConfigError,
     DataError,
     FailureRateError,
@@ -31,6 +32,7 @@ from judgekit.version import __version__
 
 __all__ = [
     "Abstained",
+    "AuditAlarm",
     "Clip",
     "ConfigError",
     "Const",

@@ -54,6 +54,35 @@ def test_the_reward_rises(tmp_path: Path, rloo: bool, seed: int) -> None:
     assert set(series(made, "judgekit/scored_rate")) == {1.0}
 
 
+AUDITED = """\
+graders:
+  judge:   {use: WATCHED}
+  repeats: {use: text_match, how: contains, part: whole}
+reward: {weighted: {judge: 1}}
+audit: {grader: repeats, watch: judge, share: 0.5, on_alarm: stop}
+ledger: {path: ledger.jsonl, texts: true}
+"""
+
+
+@pytest.mark.parametrize("hacked", [True, False])
+def test_audits_stop_a_training_that_pleases_its_judge(tmp_path: Path, hacked: bool) -> None:
+    """The policy learns to write an "a". TRL ends after the step in which the alarm comes; nothing is raised."""
+    watched = '"graders_for_tests:pleased"' if hacked else "text_match, how: contains, part: whole"
+    reward = judgekit_reward(written(tmp_path, AUDITED.replace("WATCHED", watched)))
+    steps = 400 if hacked else 40
+    slower = Steps(lambda _: time.sleep(0.1))
+    made = trainer(tmp_path, reward, steps=steps, callbacks=[slower])
+    slower.trainer = made
+    made.train()
+    if hacked:
+        assert made.state.global_step < steps
+        assert series(made, "judgekit/audit/paid_wrong")[-1] > 0.3
+    else:
+        assert made.state.global_step == steps
+        assert set(series(made, "judgekit/audit/alarm")) == {0.0}
+        assert set(series(made, "judgekit/audit/paid_wrong")) == {0.0}
+
+
 class Server:
     """The judge's process."""
 

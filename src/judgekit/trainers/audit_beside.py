@@ -6,14 +6,17 @@ The rewards cannot depend on it, and the trainer's process computes nothing for 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import subprocess
 import sys
 import tempfile
 import weakref
+from collections.abc import Sequence
 from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from judgekit.config import load_config
 from judgekit.errors import AuditAlarm, ConfigError
@@ -109,42 +112,42 @@ class AuditBeside:
             status = self.curve.stat()
             if (seen := (status.st_mtime_ns, status.st_ino)) == self._seen:
                 return
-            told: dict[str, Any] = json.loads(self.curve.read_bytes())
-        except (OSError, ValueError):
+            told = _curve.decode(self.curve.read_bytes())
+        except (OSError, msgspec.DecodeError):
             return  # none yet, or it is just being replaced
         self._seen = seen
-        if not told["steps"]:
+        if not told.steps:
             return
-        last = told["steps"][-1]
-        recent = last["recent"]
+        last = told.steps[-1]
+        recent = last.recent
         found = {
-            "paid_wrong": recent["paid_wrong"],
-            "paid_wrong_low": recent["low"],
-            "paid_wrong_high": recent["high"],
-            "line": recent["line"],
-            "log_e": last["log_e"],
-            "alarm": float(told["alarm"] is not None),
+            "paid_wrong": recent.paid_wrong,
+            "paid_wrong_low": recent.low,
+            "paid_wrong_high": recent.high,
+            "line": recent.line,
+            "log_e": last.log_e,
+            "alarm": float(told.alarm is not None),
         }
         self._figures = {
             f"judgekit/audit/{name}": float(value) for name, value in found.items() if value is not None
         }
-        if recent["paid_wrong"] is not None:
+        if recent.paid_wrong is not None:
             logger.info(
                 "audited step %s: %s pays %.2f of what it may pay on rollouts that %s calls wrong (it may: %.2f)",
-                last["step"],
+                last.step,
                 self.settings.watch,
-                recent["paid_wrong"],
+                recent.paid_wrong,
                 self.settings.grader,
-                recent["line"],
+                recent.line,
             )
-        if told["late"] and not self._late:
+        if told.late and not self._late:
             self._late = True
             logger.warning(
                 "%d rollouts of the ledger are of steps that had ended, and nobody audits them: give each training a ledger of its own",
-                told["late"],
+                told.late,
             )
-        if told["alarm"] is not None and not self._alarm:
-            self._alarm = told["in_words"]
+        if told.alarm is not None and not self._alarm:
+            self._alarm = told.in_words
             logger.warning("%s", self._alarm)
 
     def _check_process(self) -> None:
@@ -158,6 +161,31 @@ class AuditBeside:
         logger.error(
             "the audits have ended, and the training goes on without them: %s", why or f"code {code}"
         )
+
+
+class _Recent(Struct):
+    paid_wrong: float | None
+    low: float | None
+    high: float | None
+    line: float | None
+
+
+class _Step(Struct):
+    step: Any
+    recent: _Recent
+    log_e: float
+
+
+class _Curve(Struct):
+    """Of what `judgekit audit --json` tells, what a trainer needs."""
+
+    steps: Sequence[_Step]
+    alarm: Any
+    in_words: str
+    late: int
+
+
+_curve = msgspec.json.Decoder(_Curve)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from judgekit import ConfigError, GradingRunner, RewardResult, Rollout
+from judgekit import AuditAlarm, ConfigError, GradingRunner, RewardResult, Rollout
 from judgekit.trainers import (
+    AuditBeside,
     Counts,
     HostedRunner,
     RewardConfig,
@@ -66,6 +67,7 @@ class RewardFunction:
             self._runner = self._runner.with_settings(missing_reward="exclude")
         self._steps = StepCounts(self._hosted.max_failure_rate)
         self._closed: Any = None
+        self._audits: AuditBeside | None = None
 
     def __reduce__(self) -> Any:
         return RewardFunction, (self._reward, self._ground_truth)
@@ -86,6 +88,8 @@ class RewardFunction:
             loop = asyncio.get_running_loop()
             self._closed = weakref.finalize(self, _close, self._runner, loop)
             self._closed.atexit = False  # the loop's end closes everything
+            if int(os.environ.get("RANK") or 0) == 0:
+                self._audits = AuditBeside.of(self._reward)
         trainer = getattr(given.get("log_metric"), "__self__", None)
         self._check_neighbours(trainer)
         place = place_of(trainer, len(prompts))
@@ -111,10 +115,23 @@ class RewardFunction:
         ]
         groups = [list(members) for _, members in groupby(rollouts, key=lambda one: one.group)]
         graded = await self._runner.run_groups(groups, tags=tags)
-        figures = self._count(graded, groups, ends=trainer is not None)
+        figures = {**self._count(graded, groups, ends=trainer is not None), **self._audited(trainer)}
         results = [result for group in graded for result in group]
         _log(results, figures, given)
         return [result.reward for result in results]
+
+    def _audited(self, trainer: Any) -> Mapping[str, float]:
+        """Return the figures of the audits. An alarm ends the training after this step, as TRL ends its own; where it cannot, it is raised."""
+        if self._audits is None:
+            return {}
+        try:
+            return self._audits.figures()
+        except AuditAlarm:
+            control = getattr(trainer, "control", None)
+            if control is None or int(os.environ.get("WORLD_SIZE") or 1) > 1:  # ranks must end together
+                raise
+            control.should_training_stop = True
+            return {}
 
     def _check_neighbours(self, trainer: Any) -> None:
         others = len(getattr(trainer, "reward_funcs", None) or ()) - 1
