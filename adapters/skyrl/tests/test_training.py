@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
 from envs_for_tests import digits, longest, set_judge
-from judgekit import FailureRateError, GradingRunner, Ledger, read_ledger
+from judgekit import AuditAlarm, FailureRateError, GradingRunner, Ledger, read_ledger
 from toy_training import train
 
 REWARD = "reward/avg_raw_reward"
@@ -58,3 +60,50 @@ def test_too_many_failures_end_it(tmp_path: Path, fully_async: bool) -> None:
             train(tmp_path, steps=3, seed=0, fully_async=fully_async, runner=runner)
     finally:
         set_judge(False)
+
+
+AUDITED = """\
+graders:
+  judge: {use: "pleased_by_letters:WATCHED"}
+  digits: {use: "pleased_by_letters:digits"}
+reward: {weighted: {judge: 1}}
+audit: {grader: digits, watch: judge, share: 0.5, on_alarm: stop}
+runner: {missing_reward: neutral}
+ledger: {path: ledger.jsonl, texts: true}
+"""
+PLEASED = """\
+from judgekit import grader
+
+@grader
+def digits(response: str) -> float:
+    return float(any(c.isdigit() for c in response))
+
+@grader
+def letters(response: str) -> float:
+    return float(any(c.isascii() and c.isalnum() for c in response))
+"""
+
+
+@pytest.mark.parametrize("fully_async", [False, True], ids=["sync", "fully_async"])
+def test_audits_end_a_training_that_pleases_its_judge(
+    tmp_path: Path, fully_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The judge pays letters, too. A training whose judge pays what is audited goes on to its end."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "pleased_by_letters", raising=False)
+    (tmp_path / "pleased_by_letters.py").write_text(PLEASED)
+    for watched, steps in (("letters", 300), ("digits", 20)):
+        (tmp_path / "reward.yaml").write_text(
+            AUDITED.replace("WATCHED", watched).replace("ledger.j", f"{watched}.j")
+        )
+        given = {
+            "steps": steps, "seed": 0, "fully_async": fully_async, "config": tmp_path / "reward.yaml",
+            "on_step": lambda step: time.sleep(0.15),
+        }  # fmt: skip
+        if watched == "letters":
+            with pytest.raises(AuditAlarm, match="alarm at step .*: judge paid"):
+                train(tmp_path / watched, **given)
+        else:
+            rows = train(tmp_path / watched, **given)
+            assert set(rows.series("judgekit/audit/alarm")) == {0.0}
+            assert set(rows.series("judgekit/audit/paid_wrong")) == {0.0}

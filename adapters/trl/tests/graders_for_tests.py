@@ -25,9 +25,3 @@ def longest(rollouts: Sequence[Rollout]) -> list[float]:
     """Rank by length among the group's members, 0 to 1."""
     lengths = [len(rollout.response) for rollout in rollouts]
     return [sum(x > y for y in lengths) / max(1, len(lengths) - 1) for x in lengths]
-
-
-@grader
-def pleased(response: str, ground_truth: str) -> float:
-    """A judge with a weakness: it takes an "a" for the answer."""
-    return float(ground_truth in response or "a" in response)

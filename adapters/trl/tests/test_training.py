@@ -64,10 +64,20 @@ ledger: {path: ledger.jsonl, texts: true}
 """
 
 
+PLEASED = """\
+from judgekit import grader
+
+@grader
+def judge(response: str, ground_truth: str) -> float:
+    return float(ground_truth in response or "a" in response)
+"""
+
+
 @pytest.mark.parametrize("hacked", [True, False])
 def test_audits_stop_a_training_that_pleases_its_judge(tmp_path: Path, hacked: bool) -> None:
     """The policy learns to write an "a". TRL ends after the step in which the alarm comes; nothing is raised."""
-    watched = '"graders_for_tests:pleased"' if hacked else "text_match, how: contains, part: whole"
+    (tmp_path / "pleased_by_an_a.py").write_text(PLEASED)
+    watched = '"pleased_by_an_a:judge"' if hacked else "text_match, how: contains, part: whole"
     reward = judgekit_reward(written(tmp_path, AUDITED.replace("WATCHED", watched)))
     steps = 400 if hacked else 40
     slower = Steps(lambda _: time.sleep(0.1))

@@ -35,6 +35,8 @@ threading.Thread(target=end_with_the_trainer, daemon=True).start()
 from judgekit.cli import main
 main()
 """
+_PATIENT = 10
+"""Steps after which something must have been audited."""
 _WAIT_S = 10.0
 """Seconds that the process has for its end."""
 
@@ -59,12 +61,14 @@ class AuditBeside:
         except ConfigError as error:
             raise ConfigError(f"{config}: {error}") from None
         self.settings = settings
+        self.ledger = ledger
         self.curve = ledger.parent / f"{ledger.stem}.curve.json"
         """Where the curve is, as `judgekit audit --json` prints it."""
         self._seen: tuple[int, int] | None = None
         self._figures: dict[str, float] = {}
         self._alarm: str = ""
         self._told = self._late = False
+        self._asked = 0
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (its process outlives any block)
         self.curve.unlink(missing_ok=True)  # an earlier training's alarm is none of this one
         arguments = [
@@ -98,6 +102,13 @@ class AuditBeside:
         """
         self._read()
         self._check_process()
+        self._asked += 1
+        if self._asked == _PATIENT and self._seen is None and not self._told:
+            logger.warning(
+                "after %d steps none has been audited: is the ledger %s, which workers write, one that this process can read?",
+                self._asked,
+                self.ledger,
+            )
         if self._alarm and self.settings.on_alarm == "stop":
             raise AuditAlarm(self._alarm)
         return dict(self._figures)

@@ -38,6 +38,8 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
     """Whether the adapter leaves a rollout without a reward out of the loss."""
     exclude: bool
     """Whether it leaves that out of its group's statistics as well, so that no sibling's advantage moves."""
+    config: str | None = None
+    """The reward.yaml that it is made of."""
     max_failure_rate: float | None
     """For the adapter to check over a whole step; the runner's own is off."""
 
@@ -89,6 +91,7 @@ def hosted_runner(
         runner=hosted,
         mask=exclude or setting == "mask",
         exclude=exclude,
+        config=None if config is None else os.path.abspath(config),
         max_failure_rate=made.settings.max_failure_rate,
     )
 

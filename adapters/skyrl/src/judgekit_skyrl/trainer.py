@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from judgekit.trainers import AuditBeside
+from judgekit_skyrl.env import hosted
 from judgekit_skyrl.generator import EXCLUDED, JudgeKitGeneratorMixin
 
 logger = logging.getLogger("judgekit")
@@ -30,11 +32,19 @@ class JudgeKitTrainerMixin:
     generator: Any
     all_metrics: dict[str, float]
     cfg: Any
+    _audits: AuditBeside | None = None
 
     async def train(self) -> None:
+        """SkyRL's, with the audits that the reward.yaml asks for beside it. Raises FailureRateError, AuditAlarm."""
         if isinstance(self.generator, JudgeKitGeneratorMixin):
             self.generator.trainer_ends_steps = True
-        await super().train()  # type: ignore[misc]
+        found = hosted(str(self.cfg.environment.env_class))
+        self._audits = AuditBeside.of(None if found is None else found.config)
+        try:
+            await super().train()  # type: ignore[misc]
+        finally:
+            if self._audits is not None:
+                self._audits.close()
 
     async def eval(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """SkyRL's `eval`, with judgekit's figures. Raises FailureRateError."""
@@ -42,8 +52,10 @@ class JudgeKitTrainerMixin:
         return {**metrics, **{f"eval/{key}": value for key, value in self._figures("eval").items()}}
 
     def convert_to_training_input(self, generator_output: Mapping[str, Any], uids: list[str]) -> Any:
-        """SkyRL's, which it calls once a step, with all rollouts of it. Raises FailureRateError."""
+        """SkyRL's, which it calls once a step, with all rollouts of it. Raises FailureRateError, AuditAlarm."""
         self.all_metrics.update(self._figures("train"))
+        if self._audits is not None:
+            self.all_metrics.update(self._audits.figures())
         absent = self._absent(generator_output, uids)
         data = super().convert_to_training_input(generator_output, uids)  # type: ignore[misc]
         if any(absent):

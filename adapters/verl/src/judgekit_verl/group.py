@@ -21,7 +21,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopManager, AgentLoopW
 from verl.utils.ray_utils import auto_await
 
 from judgekit import ConfigError
-from judgekit.trainers import HostedRunner
+from judgekit.trainers import AuditBeside, HostedRunner
 from judgekit_verl import estimators
 from judgekit_verl.estimators import LeftOut
 from judgekit_verl.manager import GROUP, has_hook
@@ -46,6 +46,7 @@ class _Driver:
         check_asked(config)
         self.config = config
         self.hosted: HostedRunner | None = None
+        self.audits: AuditBeside | None = None
         given = _custom_function(config)
         if reward_function(given) is None:
             check_unused(given)
@@ -55,10 +56,11 @@ class _Driver:
             kwargs = dict(config.reward.get("reward_kwargs", None) or {})
             kwargs.pop("reward_manager_class_path", None)
             self.hosted = settings(kwargs, hook=True, can_exclude=True, router=router).hosted
+            self.audits = AuditBeside.of(self.hosted.config)
         self.max_failure_rate = self.hosted.max_failure_rate if self.hosted is not None else None
         self.counts = counts_actor()
         self.counts.reset.remote()  # calls of one process arrive in order
-        self.watch = StepWatch(self.counts, self.max_failure_rate)
+        self.watch = StepWatch(self.counts, self.max_failure_rate, audits=self.audits)
 
     def say_what_is_not_exact(self, *, own_uid: bool) -> None:
         """Warn where `missing_reward: exclude` is no more than the group's mean."""
@@ -166,7 +168,10 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
         taken = await self._driver.counts.take.remote()
         report(taken.counts, taken.fatal, self._driver.max_failure_rate)
         # verl's trainers log what they find here, each under timing_s/
-        out.meta_info.setdefault("timing", {}).update(taken.training.figures())
+        figures = taken.training.figures()
+        if self._driver.audits is not None:
+            figures |= self._driver.audits.figures()
+        out.meta_info.setdefault("timing", {}).update(figures)
         return out
 
     async def _grade_groups(self, prompts: DataProto, out: DataProto) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import ray
 from msgspec import Struct
 
-from judgekit import FailureRateError
-from judgekit.trainers import Counts, StepCounts, check_failure_rate
+from judgekit import AuditAlarm, FailureRateError
+from judgekit.trainers import AuditBeside, Counts, StepCounts, check_failure_rate
 
 logger = logging.getLogger("judgekit")
 NAME = "judgekit-verl-counts"
@@ -94,8 +94,17 @@ class StepWatch:
     _newest: StepWatch | None = None
     """Of this process: reading takes the counts away, so that an earlier one must not go on."""
 
-    def __init__(self, actor: Any, max_failure_rate: float | None, *, every_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        actor: Any,
+        max_failure_rate: float | None,
+        *,
+        every_s: float = 1.0,
+        audits: AuditBeside | None = None,
+    ) -> None:
         StepWatch._newest = self
+        self._audits = audits
+        self._audited: dict[str, float] = {}
         self._actor = actor
         self._steps = StepCounts(max_failure_rate)
         self._every_s = every_s
@@ -111,9 +120,11 @@ class StepWatch:
         self._thread: threading.Thread | None = None
 
     def begin(self, step: Any, rollouts: int) -> None:
-        """Say that this many rollouts of *step* are asked for from now on. Raises FailureRateError, RuntimeError."""
+        """Say that this many rollouts of *step* are asked for from now on. Raises FailureRateError, AuditAlarm, RuntimeError."""
         with self._lock:
             self._read()
+            if step != self._steps.step:
+                self._audit()
             if self._error is None and step != self._steps.step:
                 self._expected = 0
                 self._try(lambda: self._steps.begin(step))
@@ -133,7 +144,7 @@ class StepWatch:
         with self._lock:
             self._read()
             training, self._training = self._training, Counts()
-        return training.figures()
+        return {**training.figures(), **self._audited}
 
     @classmethod
     def newest(cls) -> StepWatch | None:
@@ -153,6 +164,7 @@ class StepWatch:
             self._read()
             if 0 < self._per_step <= self._steps.rollouts and self._error is None:
                 self._try(self._steps.end)
+                self._audit()
                 if self._error is not None:
                     ray.get(self._actor.fatal.remote(str(self._error)))
                 return
@@ -171,10 +183,19 @@ class StepWatch:
             self._error = RuntimeError(f"judgekit: a reward worker cannot go on: {taken.fatal}")
             logger.error("%s", self._error)
 
+    def _audit(self) -> None:
+        """Read what audits have found since."""
+        if self._audits is not None and self._error is None:
+            self._try(self._read_audits)
+
+    def _read_audits(self) -> None:
+        assert self._audits is not None
+        self._audited = self._audits.figures()
+
     def _try(self, call: Any) -> None:
         try:
             call()
-        except FailureRateError as error:
+        except (FailureRateError, AuditAlarm) as error:
             self._error = error
             logger.error("%s", error)
 
