@@ -250,7 +250,7 @@ def rows_in_public_forms(rng: random.Random) -> list[dict[str, Any]]:
         made.append(
             {
                 "kind": "text",
-                "prompt": f"{rng.choice(NAMES)} asks: {ask.format(key)}",
+                "prompt": f"{rng.choice(NAMES)} asks, {len(made)}th in the row: {ask.format(key)}",
                 "ground_truth": table[key],
             }
         )
@@ -279,6 +279,15 @@ RULES = {
 }  # fmt: skip
 
 
+DOCUMENTED = {
+    "final_answer": ("nothing/54", "nothing/55"),
+    "multiple_choice": ("nothing/11", "nothing/54", "nothing/55", "scattered/8", "scattered/13"),
+    "math": ("copied/0", "copied/1"),
+}
+"""What docs/testing.md says that a rule still pays: a grade that a response gives itself where the answer is 1; a numbered list of
+letters for an option whose text is 1; an expression of the prompt that equals the answer."""
+
+
 def rules() -> dict[str, Any]:
     """The whole corpus on 400 rows, each kind by the rule that is made for it."""
     rows = rows_in_public_forms(random.Random(39))
@@ -297,15 +306,21 @@ def rules() -> dict[str, Any]:
             _, said, seconds = call(folder, "attack reward.yaml rows.jsonl --limit 400 --json")
             report = json.loads(said.strip().splitlines()[-1])
             wrong = [h for h in report["holes"] if h["what"] != "right refused"]
+            listed_in_docs = [h for h in wrong if h["id"] in DOCUMENTED.get(rule, ())]
+            wrong = [h for h in wrong if h not in listed_in_docs]
             refused = [h for h in report["holes"] if h["what"] == "right refused"]
             dresses = report["completions"]
             total.update(
-                rows=report["rows"], completions=dresses, paid_wrong=len(wrong), refused=len(refused)
+                rows=report["rows"],
+                completions=dresses,
+                paid_wrong=len(wrong),
+                paid_wrong_in_docs=len(listed_in_docs),
+                refused=len(refused),
             )
             for hole in report["holes"]:
                 listed[f"{rule}: {hole['what']}"].append(f"{hole['id']}: {hole['response'][:70]!r}")
             print(
-                f"{rule}: {report['rows']} rows, {dresses} completions, paid wrongly {len(wrong)}, refused {len(refused)}, skipped {report['skipped']}, {seconds:.0f} s"
+                f"{rule}: {report['rows']} rows, {dresses} completions, paid wrongly {len(wrong)} (and {len(listed_in_docs)} as docs/testing.md says), refused {len(refused)}, skipped {report['skipped']}, {seconds:.0f} s"
             )
     for what, which in listed.items():
         print(f"{what}: {len(which)}")

@@ -193,7 +193,7 @@ class RewardConfig(BaseModel):
                     version=known.version, score_range=known.bounds(), fingerprint=digests[name]
                 )
             except ConfigError as error:
-                raise _placed(error, where) from None
+                raise placed(error, where) from None
         return found
 
     def audit_settings(self, **given: Any) -> AuditSettings | None:
@@ -370,10 +370,10 @@ def load_runner(
         prepare(config)
         return config.build(**overrides)
     except ConfigError as error:
-        raise _placed(error, f"{path}") from None
+        raise placed(error, f"{path}") from None
 
 
-def _placed(error: ConfigError, where: str) -> ConfigError:
+def placed(error: ConfigError, where: str) -> ConfigError:
     """Return an error with its place in front."""
     if isinstance(error, MissingExtra):
         return MissingExtra(f"{where}: {error.reason}", error.extra)
@@ -399,7 +399,7 @@ class _Parts:
         try:
             return Trusted(made, trust, fingerprint=fingerprint)
         except ConfigError as error:
-            raise _placed(error, f"{where}.trust") from None
+            raise placed(error, f"{where}.trust") from None
 
     def trust(self, spec: Any, where: str) -> Trust:
         made: Trust = self.argument("trust", spec, Trust, where)
@@ -534,7 +534,7 @@ class _Parts:
         try:
             return make(**arguments)
         except ConfigError as error:
-            raise _placed(error, where) from None
+            raise placed(error, where) from None
 
     def arguments(self, make: Callable[..., Any], options: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Convert *options* to arguments of *make*."""

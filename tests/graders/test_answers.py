@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgekit import Abstained, ConfigError, Graded, GradingRunner, Rollout
-from judgekit.graders import FinalAnswer
+from judgekit.graders import FinalAnswer, MathEquivalence
 from judgekit.graders.rules.numbers import final_answer, shown
 
 
@@ -204,3 +204,37 @@ def test_real_solutions_agree_with_their_labels() -> None:
                 assert found.score == solution["is_correct"]
                 seen += 1
     assert seen == 2640
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Not x=5.", "It is anything but x = 5.", "I am sure that it is not x=5.", "So it is -(5).", "The answer is -(5).", "x=-(5)",
+        "\\boxed{-(5)}", "2(5)", "The answer is 2(5).", "<answer>-(5)</answer>",
+        "The answer is x=5 (or x=-5).", "The answer is 5 (or 6).",
+    ],
+)  # fmt: skip
+def test_a_number_that_an_expression_changes_or_a_denial_names_is_no_answer(text: str) -> None:
+    for rule in (FinalAnswer(), MathEquivalence()):
+        for truth in ("5", "x=5"):
+            found = rule.grade(Rollout(response=text, ground_truth=truth))
+            assert not isinstance(found, Graded) or found.score == 0, (rule, truth, found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x=5",
+        "So x=5.",
+        "It is not y=3, so x=5",
+        "(5)",
+        "\\boxed{(5)}",
+        "x = $5$",
+        "not 3 but x=5",
+        "The answer is 5 (or five).",
+        "The answer is 5 (or 5.0).",
+    ],
+)
+def test_an_equation_s_value_is_an_answer(text: str) -> None:
+    for rule in (FinalAnswer(), MathEquivalence()):
+        assert rule.grade(Rollout(response=text, ground_truth="5")).score == 1, rule  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from judgekit.attack.targets import Row
-from judgekit.attack.wrong import wrong_values
+from judgekit.attack.wrong import named_value, wrong_values
 
 
 class Completion(NamedTuple):
@@ -183,8 +183,9 @@ def _answers(row: Row) -> Iterator[Completion]:
     if row.kind in ("number", "maths"):
         families["part"] = _PART
     for family, forms in families.items():
+        of = {**fill, "a": named_value(row.answer)[1]} if family == "part" else fill
         for number, form in enumerate(forms):
-            yield _made(family, number, form.format(**fill))
+            yield _made(family, number, form.format(**of))
     every = row.options if row.kind == "choice" else list(dict.fromkeys([w, v, row.answer, u]))
     for number, glue in enumerate((", ", " ", "\n", "; ", " and ")):
         yield _made("scattered", f"all {number}", f"The answer is {glue.join(every)}.")

@@ -10,7 +10,7 @@ from typing import Any
 
 from judgekit.attack.holes import Hole, find_holes
 from judgekit.attack.targets import SHIPPED, Row, rows_of
-from judgekit.config import load_config, load_runner
+from judgekit.config import load_config, placed
 from judgekit.errors import ConfigError
 from judgekit.execution.background import run_blocking
 from judgekit.graders.reward_functions import from_function
@@ -57,7 +57,8 @@ class TestedReward:
     def _loaded(self, path: Path, judges: Mapping[str, Any]) -> GradingRunner:
         """Make the runner of a file, with recordings in the place of the paths among *judges*."""
         files = {name: Path(judge) for name, judge in judges.items() if isinstance(judge, str | os.PathLike)}
-        digests = load_config(path).fingerprints() if files else {}
+        loaded = load_config(path)
+        digests = loaded.fingerprints()
         begun = {} if self._record is None else self._record
         for file in files.values():
             if file.resolve() in begun:
@@ -67,9 +68,14 @@ class TestedReward:
         self._recordings = {file: begun[file.resolve()] for file in files.values()}
         kept = {name: self._recordings[file] for name, file in files.items()}
         others = {name: judge for name, judge in judges.items() if name not in files}
-        if self._record is None:
-            return load_runner(path, judges={**others, **{name: one.of(name) for name, one in kept.items()}})
-        return load_runner(path, judges=others, recordings=kept)
+        records = self._record is not None
+        played = {} if records else {name: one.of(name) for name, one in kept.items()}
+        try:
+            return loaded.build(
+                judges={**others, **played}, recordings=kept if records else {}, fingerprints=digests
+            )
+        except ConfigError as error:
+            raise placed(error, f"{path}") from None
 
     def group(
         self, prompt: Any, ground_truth: Any, responses: Sequence[str], **fields: Any

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 from judgekit.attack.targets import Row
 from judgekit.graders.rules.numbers import whole_quantity
 
+_EQUATION = re.compile(r"((?:[A-Za-z]\w*\s*=\s*)?)(.*)", re.DOTALL)
+"""A value, with the name that an equation gives it in front: x=5."""
 _WORDS = ("quartz", "Ouagadougou", "1848", "seventeen")
+
+
+def named_value(answer: str) -> tuple[str, str]:
+    """Split an equation, such as x=5, into its value and what stands before it."""
+    found = _EQUATION.match(answer)
+    assert found is not None
+    return found[1], found[2]
 
 
 def wrong_values(row: Row) -> dict[str, str]:
@@ -18,12 +28,12 @@ def wrong_values(row: Row) -> dict[str, str]:
     elif row.kind == "number":
         found = _numbers(row.answer)
     elif row.kind == "maths":
-        a = row.answer
+        name, a = named_value(row.answer)
         found = {
-            "negated": f"-({a})",
-            "one more": f"{a}+1",
-            "doubled": f"2({a})",
-            "another": "\\frac{17}{19}",
+            "negated": f"{name}-({a})",
+            "one more": f"{name}{a}+1",
+            "doubled": f"{name}2({a})",
+            "another": f"{name}\\frac{{17}}{{19}}",
         }
     else:
         found = {f"another {number}": word for number, word in enumerate(_WORDS)}

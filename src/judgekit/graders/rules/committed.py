@@ -386,10 +386,15 @@ def settle(text: str, verb: str = "") -> Commitment:
     return Commitment(text)
 
 
+_NAMED = re.compile(r"(?<![\w\\])[A-Za-z]\w{0,9}\s*=\s*\$?$")
+"""The name that an equation gives to a value: "x =" in "not x = 5"."""
+
+
 def unsettled(text: str, start: int, end: int) -> str | None:
     """Return why what stands at *start* to *end* of a text without markers is no answer; None if it is one."""
     before = text[max(0, start - _AROUND) : start]
     clause = re.split(r"(?:[.!?](?=\s)|[\n。！？;])", before)[-1]
+    clause = _NAMED.sub("", clause)
     if re.search(
         r"(?:\b(?:not|never|neither|nor|cannot|without|except|unlike|no\s+longer|rather\s+than|instead\s+of|anything\s+but|other\s+than|different\s+from|far\s+from|than)\b|n['’]t\b|不是|并非)"
         r"(?:\s+(?:equal(?:\s+to)?|be|have|exactly|simply|just|really|actually|even|a|an|the|to))*[\s$*(:\\]*$",

@@ -465,6 +465,7 @@ def _partial(text: str, match: re.Match[str]) -> str | None:
     before, after = text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 80]
     if (
         _after_operand(before, match["sign"])
+        or _FACTOR.search(before)
         or _before_operand(after)
         or (re.search(r"[(\[{]\s*$", before) and re.match(r"\s*,", after))
     ):
@@ -598,8 +599,14 @@ def _last_match(text: str) -> re.Match[str] | None:
     return last
 
 
+_FACTOR = re.compile(r"[-\d)](?:\\left)?\($")
+"""What makes a number in brackets a part of an expression: -(5), 2(5)."""
+
+
 def _glued(before: str, after: str) -> bool:
     """Whether a text's last number is a part of a word or an expression."""
+    if _FACTOR.search(before):
+        return True
     if re.search(
         r"(?:[A-Za-z_]|\d[:]|\d[-–](?=$)\s?|\\(?:sqrt|frac|log|ln)\s*\{?|[√^_])$", before
     ) and not re.search(r"(?:USD|EUR|Rs|RM|US\$)$", before):

@@ -171,6 +171,10 @@ class MathEquivalence(Rule):
         marked = _BOLD.sub("", marked)
         if claim.kind != "tag":
             marked = marked[_named_until(marked) :]
+        if (either := _OR_ASIDE.fullmatch(marked.strip())) is not None:
+            first, second = (self._in_words(part, claim) for part in either.groups())
+            if first.parsed and second.parsed and not self._equal(first.parsed, second.parsed):
+                return _Answer("", why="several answers are given")
         text = marked if claim.kind == "tag" else _expression(marked)
         if "\\boxed" in text and (inner := last_boxed(text)) is not None:
             return self._boxed(text, inner)
@@ -392,6 +396,10 @@ _BECAUSE = re.compile(
 
 _BOLD = re.compile(r"(?<![\w)])\*{2,3}|\*{2,3}(?![\w(-])")
 """Asterisks of bold text; those of a power stand between its parts."""
+
+
+_OR_ASIDE = re.compile(r"([^()]{1,80})\(\s*or\s+(.{1,80})\)[.\s]*")
+"""An answer with another one in brackets: "x=5 (or x=-5)"."""
 
 
 def _expression(text: str) -> str:
