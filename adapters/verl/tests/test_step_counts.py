@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from judgekit import Failed, FailureRateError, Graded
+from judgekit import AuditAlarm, Failed, FailureRateError, Graded
 from judgekit.trainers import Counts
 from judgekit.types import RewardResult
 from judgekit_verl import step_counts
@@ -87,3 +87,21 @@ def test_a_worker_that_cannot_go_on_is_told_at_once(actor: Any, caplog: Any) -> 
     assert "the column reference is missing" in caplog.text
     with pytest.raises(RuntimeError, match="the column reference is missing"):
         watch.begin(1, 32)
+
+
+def test_an_alarm_of_the_audits_ends_it_at_the_next_step(actor: Any) -> None:
+    told: list[Any] = [{}, {"judgekit/audit/log_e": 0.5}, AuditAlarm("alarm at step 2")]
+
+    def figures() -> dict[str, float]:
+        found = told.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found  # type: ignore[no-any-return]
+
+    watch = StepWatch(actor, None, audits=SimpleNamespace(figures=figures))  # type: ignore[arg-type]
+    watch.begin(1, 4)
+    watch.begin(1, 4)  # of one step, they are asked once
+    watch.begin(2, 8)
+    assert watch.figures()["judgekit/audit/log_e"] == 0.5
+    with pytest.raises(AuditAlarm, match="alarm at step 2"):
+        watch.begin(3, 8)

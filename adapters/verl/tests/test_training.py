@@ -151,3 +151,30 @@ def test_figures_of_every_step_in_v0(tmp_path: Path) -> None:
         assert float(found["neutral_rate"]) == pytest.approx(len(gone) / 32)
         assert float(found["judge/failure_rate"]) == pytest.approx(len(gone) / 32)
         assert 0 <= float(found["letters/mean"]) <= 1
+
+
+PLEASED = """\
+from judgekit import grader
+
+@grader
+def judge(response: str) -> float:
+    return 1.0
+
+@grader
+def careful(response: str) -> float:
+    return 0.0
+"""
+
+
+def test_audits_end_a_training_whose_judge_pays_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "pleased_by_all.py").write_text(PLEASED)
+    file = tmp_path / "reward.yaml"
+    file.write_text(
+        "graders:\n  judge: {use: 'pleased_by_all:judge'}\n  careful: {use: 'pleased_by_all:careful'}\n"
+        "reward: {weighted: {judge: 1}}\naudit: {grader: careful, watch: judge, share: 0.5, on_alarm: stop}\n"
+        f"ledger: {{path: {tmp_path / 'ledger.jsonl'}, texts: true}}\n"
+    )
+    status, scores, text = train(tmp_path / "run", file, steps=40, seed=0)
+    assert status != 0
+    assert "AuditAlarm: alarm at step" in text
+    assert 2 <= len(scores) < 40

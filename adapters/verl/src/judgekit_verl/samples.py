@@ -127,7 +127,7 @@ def _finish_reason(ids: Sequence[int], tokenizer: Any, limit: int | None) -> str
     return "length" if limit is not None and len(ids) >= limit else None
 
 
-def tags_of(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the ledger's tags for a sample: its training step."""
+def tags_of(columns: Mapping[str, Any], *, training: bool = True) -> dict[str, Any]:
+    """Returns the ledger's tags for a sample: its training step, and that it is of a validation."""
     step = plain(columns.get("global_steps"))
-    return {} if step is None else {"global_steps": step}
+    return {**({} if step is None else {"global_steps": step}), **({} if training else {"phase": "eval"})}

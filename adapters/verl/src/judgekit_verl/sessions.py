@@ -110,7 +110,10 @@ class GroupSessions:
             session=session,
             size=meeting.size,
             rollout=rollout,
-            tags=tags_of({"global_steps": output.extra_fields.get("max_global_steps"), **columns}),
+            tags=tags_of(
+                {"global_steps": output.extra_fields.get("max_global_steps"), **columns},
+                training=meeting.training,
+            ),
         )
         meeting.arrivals.append(meeting.worker.compute_score.remote(arrived))
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
