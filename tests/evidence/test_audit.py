@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from judgekit import GradingRunner, Ledger, Rollout, grader
+from judgekit import Graded, GradingRunner, Ledger, Rollout, grader
 from judgekit.config import load_config
 from judgekit.errors import ConfigError
 from judgekit.evidence.audit_file import AuditFile, audits_path
@@ -266,6 +266,33 @@ def test_two_commands_at_once_are_refused(tmp_path: Path) -> None:
         assert "another judgekit audit of this ledger is running" in done.stderr
         assert asked(tmp_path) == []
     assert call(tmp_path, *AUDIT).code == 0
+
+
+def test_a_resumed_run_that_replaced_its_rollouts_is_drawn_again(tmp_path: Path) -> None:
+    folder_of(tmp_path)
+    path = write_run(tmp_path / "ledger.jsonl", 2)
+    told(tmp_path)
+    lines = path.read_text().splitlines()
+    again = [json.loads(line) for line in lines[1:]]
+    for line in again:
+        line |= {"run": f"again-{line['run']}", "tags": {**line["tags"], "resumes": [line["run"]]}}
+    path.write_text("\n".join([*lines, *map(json.dumps, again)]) + "\n")
+    made = told(tmp_path)
+    assert made["audits"]["asked"] == 32
+    assert [point["audits"] for point in made["steps"]] == [8, 8]
+    assert told(tmp_path)["audits"]["asked"] == 0
+
+
+def test_marks_of_a_rollout_do_not_count_on_the_page(tmp_path: Path) -> None:
+    @grader
+    def judge(response: str) -> Any:
+        return Graded(1.0, "so says [it](http://x.y) | <b>boldly</b>")
+
+    folder_of(tmp_path)
+    write_run(tmp_path / "ledger.jsonl", 2, graders={"judge": judge})
+    assert call(tmp_path, *AUDIT, "--out", "curve.md").code in (0, 1)
+    text = (tmp_path / "curve.md").read_text()
+    assert r"so says \[it\](http://x.y) \| &lt;b>boldly&lt;/b>" in text
 
 
 # ---- failures

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from judgekit.evidence.auditor import Auditor, Steps
     from judgekit.run.runner import GradingRunner
 
-_POLL_S = 1.0
+_POLL_S = 0.5
 """How often a growing ledger is looked at."""
 _MOST_ROWS = 30
 """Steps that the table shows."""

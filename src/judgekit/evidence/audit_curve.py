@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -148,7 +149,7 @@ def examples(steps: Sequence[AuditedStep]) -> list[tuple[Any, Verdict]]:
     wrong = [(step.step, one) for step in reversed(steps) for one in step.verdicts if one.right is False]
     wrong.sort(key=lambda found: -found[1].paid)
     seen: Counter[str] = Counter()
-    ranked = []
+    ranked: list[tuple[float, int, int, tuple[Any, Verdict]]] = []
     for found in wrong:
         ranked.append((-found[1].paid, seen[found[1].prompt], len(ranked), found))
         seen[found[1].prompt] += 1
@@ -268,4 +269,8 @@ def _figure(value: float | None) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
+    """Return a text for Markdown: it may quote a rollout, whose marks must not count."""
+    return " ".join(_MARKS.sub(r"\\\g<0>", text).replace("<", "&lt;").split())
+
+
+_MARKS = re.compile(r"[|\[\]`*_\\]")

@@ -2,7 +2,7 @@
 
 Which rollouts are drawn depends on their step, run and index alone, never on what they earned. Of a step's rollouts that the watched grader has
 scored, `share` / 2 are drawn at random, at least 2, and `share` / 2 are the best paid of the others, at least 1; both are rounded up.
-Random ones come from as many prompts as there are. Only these enter the alarm, the curve and its interval; the best paid are examples.
+Random ones come from as many prompts as there are; in groups of one size each rollout is as likely as any other. Only these enter the alarm, the curve and its interval; the best paid are examples.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ class Auditor:
             if (found := self._score(entry, specs)) is not None
         }
         draw = self._kept.draw(self.settings.watch, self.settings.share, step)
-        if draw is None:
+        if draw is None or not any(
+            tuple(place) in scores for place in draw.random
+        ):  # a resumed run replaced them
             draw = drawn(step, self.settings, {place: (one[0], one[1]) for place, one in scores.items()})
             self._kept.write(draw)
         wanted = {
