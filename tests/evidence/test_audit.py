@@ -252,7 +252,7 @@ def test_a_grade_that_the_reward_asked_for_is_reused(tmp_path: Path) -> None:
     done = call(tmp_path, "grade", "reward.yaml", "rows.jsonl", "--ledger", "ledger.jsonl")
     assert done.code == 0, done.stderr
     assert len(asked(tmp_path)) == 32
-    made = told(tmp_path, code=1)
+    made = json.loads(call(tmp_path, *AUDIT, "--json").stdout)
     assert made["audits"] == {"asked": 0, "reused": 16, "failed": 0, "abstained": 0}
     assert len(asked(tmp_path)) == 32
 
