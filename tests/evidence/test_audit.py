@@ -493,6 +493,13 @@ def test_commands_that_cannot_work(tmp_path: Path) -> None:
         assert says in done.stderr
         assert done.stderr.count("\n") == 1
     assert call(tmp_path, *AUDIT, *both).code == 0
+    (tmp_path / "reward.yaml").write_text('graders: {careful: {use: "audit_graders:careful"}}\n')
+    assert call(tmp_path, *AUDIT, *both).code == 0  # the ledger knows who is watched
+    for more in ((), ("--follow",)):
+        write_run(tmp_path / "ledger.jsonl", 2)
+        done = call(tmp_path, *AUDIT, "--grader", "careful", "--watch", "jugde", *more)
+        assert done.code == 2
+        assert "the ledger has no grades of 'jugde': it has judge" in done.stderr
 
 
 # ---- rewards

@@ -221,6 +221,8 @@ class Steps:
         self.late = 0
         """Lines that came after the next step had begun: nobody audits them."""
         self._open: dict[bytes, list[Entry]] = {}
+        self._began: dict[bytes, float] = {}
+        """When each step had its first line."""
         self._closed: set[bytes] = set()
 
     def add(self, entries: Sequence[Entry]) -> None:
@@ -230,10 +232,11 @@ class Steps:
                 self.late += entry.status != "unfinished"
             else:
                 self._open.setdefault(key, []).append(entry)
+                self._began[key] = min(entry.time, self._began.get(key, entry.time))
 
     def complete(self, *, ended: bool) -> list[tuple[Any, list[Entry]]]:
         """Return and forget the steps after which another one has begun, the first one first; *ended*: the last one, too."""
-        order = sorted(self._open, key=lambda key: min(entry.time for entry in self._open[key]))
+        order = sorted(self._open, key=self._began.__getitem__)
         found = order if ended else order[:-1]
         self._closed.update(found)
         return [(step_of(entries[0]), entries) for key in found for entries in [self._open.pop(key)]]
