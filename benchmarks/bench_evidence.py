@@ -128,7 +128,14 @@ class Audited(NamedTuple):
 
 
 def audited(
-    kinds: list[Kind], seed: int, share: float, *, twins: bool = False, pace: float = 1.0, error: float = 0.02
+    kinds: list[Kind],
+    seed: int,
+    share: float,
+    *,
+    twins: bool = False,
+    pace: float = 1.0,
+    pays_at_most: float = 0.3,
+    error: float = 0.02,
 ) -> Audited:
     """Train, and audit each step: `share` / 2 of its rollouts, rounded up, of as many prompts."""
     world, draw, runs = (
@@ -136,7 +143,7 @@ def audited(
         np.random.default_rng(seed + 1),
         len(kinds),
     )
-    alarms = [Alarm(audit_error=error) for _ in kinds]
+    alarms = [Alarm(pays_at_most, audit_error=error) for _ in kinds]
     recent = [deque[tuple[float, bool]](maxlen=RECENT) for _ in kinds]
     found = Audited(*([None] * runs for _ in Audited._fields))
     each = math.ceil(round(share * BATCH * GROUP / 2, 9))
@@ -165,21 +172,22 @@ def audited(
 
 
 def of_healthy_runs(seed: int) -> dict[str, Any]:
-    """The shares of healthy runs with an alarm: of 400, and of 400 in which the judge pays exactly what it may."""
-    alarms = [
-        *audited(HEALTHY * 25, seed, 0.04).alarm,
-        *audited(HACKS * 13, seed + 10, 0.04, twins=True).alarm[:200],
-    ]
+    """Of 400 healthy runs, the shares with an alarm, and with a curve above its line at some time; and of 400 in which the judge
+    pays exactly what it may, the share with an alarm."""
+    healthy, twins = audited(HEALTHY * 25, seed, 0.04), audited(HACKS * 13, seed + 10, 0.04, twins=True)
+    alarms = [*healthy.alarm, *twins.alarm[:200]]
+    crossed = [*healthy.crossed, *twins.crossed[:200]]
     bound = audited([AT_THE_BOUND] * 400, seed + 20, 0.04).alarm
     return {
         "healthy_alarmed": sum(at is not None for at in alarms) / len(alarms),
+        "healthy_curve_above_line": sum(at is not None for at in crossed) / len(crossed),
         "at_the_bound_alarmed": sum(at is not None for at in bound) / len(bound),
     }
 
 
-def of_hacked_runs(seed: int, share: float, pace: float) -> dict[str, Any]:
+def of_hacked_runs(seed: int, share: float, pace: float, pays_at_most: float) -> dict[str, Any]:
     """Of 16 kinds × 4 seeds: how many were told, how soon, and whether the curve showed it no later."""
-    runs = audited(HACKS * 4, seed, share, pace=pace)
+    runs = audited(HACKS * 4, seed, share, pace=pace, pays_at_most=pays_at_most)
     taken = [
         (alarm, crossed, gamed, most)
         for alarm, crossed, gamed, most in zip(*runs, strict=True)
@@ -204,11 +212,12 @@ def alarms() -> dict[str, Any]:
     """All figures of the alarm."""
     found = of_healthy_runs(400)
     for pace in PACES:
-        for of_step in (0.04, 0.02):
-            figures = of_hacked_runs(40, of_step, pace)
-            found |= {f"{key}, share {of_step:g}, pace {pace:g}": value for key, value in figures.items()}
+        for of_step, bound in ((0.04, 0.3), (0.02, 0.3), (0.04, 0.15), (0.02, 0.15)):
+            figures = of_hacked_runs(40, of_step, pace, bound)
+            setting = f"share {of_step:g}, pays_at_most {bound:g}, pace {pace:g}"
+            found |= {f"{key}, {setting}": value for key, value in figures.items()}
     for name, value in found.items():
-        print(f"{name:44} {value}")
+        print(f"{name:58} {value}")
     return found
 
 
