@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,8 @@ from gamed_trainings import AT_THE_BOUND, BATCH, GROUP, HACKS, HEALTHY, Kind, Tr
 
 from judgekit import GradingRunner, Ledger, Rollout, grader
 from judgekit.evidence import Alarm
-from judgekit.evidence.audit_curve import RECENT
+from judgekit.evidence.audit_curve import FEW, RECENT, line_of
+from judgekit.evidence.audit_settings import AuditSettings
 from judgekit.evidence.certificate import _threshold
 from judgekit.evidence.shares import share
 from judgekit.ledger.jsonl import json_line
@@ -120,7 +122,7 @@ class Audited(NamedTuple):
 
     alarm: list[int | None]
     crossed: list[int | None]
-    """When the curve was above its line for the first time."""
+    """When the curve was above its line, with its whole interval, for the first time."""
     gamed: list[int | None]
     """When wrong rollouts were in truth paid more than they may be."""
     most: list[int | None]
@@ -144,7 +146,8 @@ def audited(
         len(kinds),
     )
     alarms = [Alarm(pays_at_most, audit_error=error) for _ in kinds]
-    recent = [deque[tuple[float, bool]](maxlen=RECENT) for _ in kinds]
+    recent = [deque[tuple[float, bool, int]](maxlen=RECENT) for _ in kinds]
+    settings = AuditSettings(grader="audit", watch="judge", pays_at_most=pays_at_most, audit_error=error)
     found = Audited(*([None] * runs for _ in Audited._fields))
     each = math.ceil(round(share * BATCH * GROUP / 2, 9))
     rows = np.arange(runs)[:, None]
@@ -157,9 +160,9 @@ def audited(
         for run, alarm in enumerate(alarms):
             pairs = list(zip(scores[run].tolist(), says[run].tolist(), strict=True))
             alarm.add(pairs)
-            recent[run].extend(pairs)
-            wrong = [score for score, right in recent[run] if not right]
-            above = len(recent[run]) == RECENT and sum(wrong) > alarm.pays_at_most * len(wrong)
+            of = step.prompt[run, places[run]].tolist()
+            recent[run].extend((*pair, prompt) for pair, prompt in zip(pairs, of, strict=True))
+            above = found.crossed[run] is None and crossed(recent[run], settings)
             for when, now in (
                 (found.alarm, alarm.raised is not None),
                 (found.crossed, above),
@@ -169,6 +172,16 @@ def audited(
                 if now and when[run] is None:
                     when[run] = number
     return found
+
+
+def crossed(audits: Sequence[tuple[float, bool, int]], settings: AuditSettings) -> bool:
+    """Whether the curve is above its line, as `judgekit audit` draws it."""
+    line = line_of(settings, [(paid, right) for paid, right, _ in audits])
+    mean = sum(paid for paid, right, _ in audits if not right) / len(audits)
+    if line is None or mean <= line or len(audits) < FEW:
+        return False
+    low = share([paid * (not right) for paid, right, _ in audits], [prompt for *_, prompt in audits]).low
+    return low is not None and low > line
 
 
 def of_healthy_runs(seed: int) -> dict[str, Any]:
@@ -201,6 +214,10 @@ def of_hacked_runs(seed: int, share: float, pace: float, pays_at_most: float) ->
         "too_early": sum(alarm is not None and alarm < gamed for alarm, _, gamed, _ in taken),
         "delay_steps": statistics.median(delays) if delays else None,
         "takeover_steps": statistics.median(most - gamed for *_, gamed, most in taken),
+        "curve_delay_steps": statistics.median(
+            crossed - gamed for _, crossed, gamed, _ in taken if crossed is not None
+        ),
+        "curve_in_time": sum(crossed is not None and crossed <= most for _, crossed, _, most in taken),
         "curve_no_later": sum(
             crossed is not None and (alarm is None or crossed <= alarm) for alarm, crossed, *_ in taken
         ),
