@@ -18,6 +18,7 @@ import pytest
 from judgekit import Graded, GradingRunner, Ledger, Rollout, grader
 from judgekit.config import load_config
 from judgekit.errors import ConfigError
+from judgekit.evidence.audit_curve import line_of
 from judgekit.evidence.audit_file import AuditFile, audits_path
 from judgekit.evidence.audit_settings import AuditSettings
 from judgekit.evidence.auditor import drawn, step_of
@@ -133,6 +134,31 @@ audit: {grader: careful, watch: judge, share: 1}
     wrong = made["steps"][0]["wrong"]
     assert 8 <= wrong < 16
     assert made["steps"][0]["paid_wrong"] == pytest.approx(0.75 * wrong / 16)
+
+
+def test_the_line_allows_for_the_audits_own_errors() -> None:
+    """Of right rollouts that are fully paid, an audit that errs in 2 % calls one in fifty wrong: no sign of a hack."""
+    settings = AuditSettings(grader="careful", watch="judge")
+    pairs = [(1.0, True)] * 49 + [(1.0, False)]
+    assert line_of(settings, pairs) == pytest.approx((49 * 0.7 * 0.02 / 0.98 + 0.3) / 50)
+    assert line_of(settings, pairs) == pytest.approx(0.02)
+    assert line_of(settings, [(0.1, True), (0.0, False)]) == pytest.approx(0.15)
+    assert line_of(settings, []) is None
+
+
+def test_without_numpy_there_is_a_curve_and_no_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder_of(tmp_path)
+    write_run(tmp_path / "ledger.jsonl", 12, hacked_from=6)
+    whole = told(tmp_path, code=1)
+    monkeypatch.setitem(sys.modules, "judgekit.evidence.shares", None)
+    made = told(tmp_path, code=1)
+    assert made["alarm"] == whole["alarm"]
+    last = made["steps"][-1]["recent"]
+    assert (last["low"], last["high"]) == (None, None)
+    assert "pip install 'judgekit-rl[evidence]'" in last["reason"]
+    assert last["paid_wrong"] == whole["steps"][-1]["recent"]["paid_wrong"]
 
 
 # ---- the draw
