@@ -17,12 +17,13 @@ import pytest
 
 from judgekit import Graded, GradingRunner, Ledger, Rollout, grader
 from judgekit.config import load_config
-from judgekit.errors import ConfigError
+from judgekit.errors import ConfigError, DataError
 from judgekit.evidence.audit_curve import line_of
 from judgekit.evidence.audit_file import AuditFile, audits_path
 from judgekit.evidence.audit_settings import AuditSettings
 from judgekit.evidence.auditor import drawn, step_of
 from judgekit.ledger.reader import ledger_files, read_ledger
+from judgekit.ledger.tail import Tail
 
 from ..cli.in_process import call
 from .audited_runs import REWARD, asked, folder_of, step, write_run
@@ -86,7 +87,7 @@ def test_a_healthy_run_does_not_alarm(tmp_path: Path) -> None:
 
 
 def test_the_best_paid_are_examples_and_no_evidence(tmp_path: Path) -> None:
-    """One wrong rollout of a step is paid: always among the best paid, but rarely drawn at random."""
+    """Of a step's 256 rollouts, all wrong, 16 are paid: all of the best paid are, and few of those drawn at random."""
 
     @grader
     def judge(response: str) -> float:
@@ -95,8 +96,8 @@ def test_the_best_paid_are_examples_and_no_evidence(tmp_path: Path) -> None:
     folder_of(tmp_path, REWARD.replace("share: 0.5", "share: 0.1"))
     kept = Ledger(tmp_path / "ledger.jsonl", texts=True)
     runner = GradingRunner({"judge": judge}, ledger=kept)
-    for number in range(30):
-        words = ["certainly", *["perhaps"] * 63]
+    for number in range(12):
+        words = [*["certainly"] * 16, *["perhaps"] * 240]
         batch = [Rollout(prompt=f"q{i}", response=word, group=i) for i, word in enumerate(words)]
         runner.run_sync(batch, tags={"step": number})
     kept.close()
@@ -104,9 +105,8 @@ def test_the_best_paid_are_examples_and_no_evidence(tmp_path: Path) -> None:
     assert made["alarm"] is None
     assert made["log_e"] < 0
     assert [one["paid"] for one in made["examples"]] == [0.9] * 6
-    assert {one["random"] for one in made["examples"]} <= {True, False}
-    paid = [point["paid_wrong"] for point in made["steps"]]
-    assert sum(map(bool, paid)) < 10
+    assert {point["audits"] for point in made["steps"]} == {13}
+    assert max(point["recent"]["paid_wrong"] for point in made["steps"]) < 0.25
 
 
 def test_ranges_are_scaled_and_the_middle_of_the_audits_range_is_right(tmp_path: Path) -> None:
@@ -243,6 +243,7 @@ def test_an_audit_is_paid_once_and_an_interrupted_command_goes_on(tmp_path: Path
         assert made["audits"]["reused"] == known
         assert asked(tmp_path) == everything[known:]
         assert (made["alarm"], made["steps"]) == (whole["alarm"], whole["steps"])
+        assert told(tmp_path, code=1)["audits"]["asked"] == 0  # no new line was lost behind the torn one
 
 
 def test_it_is_resumed_after_a_kill(tmp_path: Path) -> None:
@@ -672,6 +673,24 @@ def test_a_step_of_several_runs_in_a_growing_folder(tmp_path: Path) -> None:
     made = told(tmp_path)
     assert made["audits"]["asked"] == 16
     assert made["steps"][0]["audits"] == 12 * 1
+
+
+def test_a_line_that_is_half_written_is_read_once_it_is_whole(tmp_path: Path) -> None:
+    whole = write_run(tmp_path / "whole.jsonl", 1).read_bytes()
+    path, tail = tmp_path / "ledger.jsonl", Tail(tmp_path / "ledger.jsonl")
+    assert tail.read() == []
+    found = []
+    with path.open("ab", buffering=0) as file:
+        for at in range(0, len(whole), 997):
+            file.write(whole[at : at + 997])
+            found += tail.read()
+        file.write(b'{"type":"rollout","ru\n')
+        assert tail.read() == []
+    assert found == read_ledger(tmp_path / "whole.jsonl").entries
+    assert tail.torn == 1
+    path.write_bytes(whole[:2000])
+    with pytest.raises(DataError, match="was replaced or emptied"):
+        tail.read()
 
 
 def test_steps_are_named_as_hosts_tag_them(tmp_path: Path) -> None:
