@@ -1,4 +1,5 @@
-"""Do the intervals and thresholds of `judgekit certify` hold, and how long does it take? When does an audit's alarm come, and when falsely?
+"""Do the intervals and thresholds of `judgekit certify` hold, how long does it take, and is a grader noticed that is another one? When does an
+audit's alarm come, and when falsely?
 
     make bench-evidence
 
@@ -37,6 +38,10 @@ from judgekit.evidence.audit_settings import AuditSettings
 from judgekit.evidence.certificate import _threshold
 from judgekit.evidence.shares import share
 from judgekit.ledger.jsonl import json_line
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.evidence.test_trust import unnoticed
 
 DRAWS = 2000
 PROMPTS = (10, 25, 100, 250)
@@ -269,6 +274,9 @@ def main() -> None:
         )
     with tempfile.TemporaryDirectory() as folder:
         seconds, same = command(Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        changes, unseen = unnoticed(Path(folder))
+    print(f"{changes} changes of a grader with a certificate; unnoticed: {unseen}")
     finish(
         {
             "coverage": {name: round(held, 4) for name, held in covered.items()},
@@ -277,6 +285,8 @@ def main() -> None:
             "least_kept_as_asked": round(min(held for held, _ in kept.values()), 4),
             "certify_s": round(seconds, 2),
             "recomputed": same,
+            "changes": changes,
+            "changes_unnoticed": len(unseen),
             **alarms(),
         },
         {
@@ -284,6 +294,8 @@ def main() -> None:
             "least_kept_as_asked": (">=", 0.94),
             "certify_s": ("<=", 1.0),
             "recomputed": ("==", True),
+            "changes": (">=", 24),
+            "changes_unnoticed": ("==", 0),
             **ALARM_BOUNDS,
         },
     )

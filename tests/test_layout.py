@@ -30,7 +30,7 @@ ALLOWED = {
     "attack": {"run", "graders", "reward", "config", "execution", "judges", "ledger"},
     "bridges": {"trainers"},
     "report": {"ledger", "reward"},
-    "evidence": {"ledger", "run", "replay"},
+    "evidence": {"ledger", "graders", "run", "replay"},
     "trackers": {"run", "judges", "graders"},
     "trainers": {"rollouts", "run", "execution", "config", "ledger"},
     "service": {

@@ -119,7 +119,8 @@ misspelt name is an error with the nearest right one. `judgekit lint FILE` check
 ## graders
 
 `use` names a grader of [the list](../graders.md), or `module:name` one of yours; `judgekit graders NAME` shows the parameters
-of one. The module may lie beside the file.
+of one. The module may lie beside the file. Every grader takes `fields` ([fields of other names](../graders.md)) and `trust`
+([is the judge right?](../trust.md)).
 
 ## judges
 
@@ -177,7 +178,7 @@ API: Mapping[str, Sequence[str]] = {
     ],
     "service": ["judgekit.service"],
     "attack": ["judgekit.attack"],
-    "evidence": ["judgekit.evidence"],
+    "evidence": ["judgekit.evidence", "judgekit.evidence.certificate", "judgekit.graders.trust"],
     "testing": ["judgekit.testing", "judgekit.testing.pytest_plugin"],
     "errors": ["judgekit.errors"],
 }

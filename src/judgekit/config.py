@@ -14,7 +14,8 @@
 `module:object`; modules beside the file can be imported. Its other keys are the grader's parameters. A reward function
 that was written for TRL, verl, verifiers or OpenRLHF is a grader as it stands: see `from_function`, whose options are its
 keys, with the function's own parameters beside them. `fields`
-renames rollout fields for graders that cannot do so themselves. The keys of `runner` and `ledger` are the
+renames rollout fields for graders that cannot do so themselves; `trust` lets any grader abstain where a certificate does
+not trust it (see `judgekit.graders.trust`). The keys of `runner` and `ledger` are the
 parameters of `GradingRunner` and `Ledger`, with the same defaults.
 
 Nothing is converted or guessed: a number is not text, `yes` is not a boolean (YAML 1.2), keys are unique, and an
@@ -52,6 +53,7 @@ from judgekit.graders.function import FIELDS, Mapped, OfFunction
 from judgekit.graders.protocol import AnyGrader, Grader, check_grader
 from judgekit.graders.registry import GRADERS
 from judgekit.graders.reward_functions import described, from_function, signature_of
+from judgekit.graders.trust import Thresholds, Trust, Trusted
 from judgekit.judges.base import Judge, RewardModel, Sampling
 from judgekit.judges.layers.recording import Recording
 from judgekit.judges.layers.routes import JudgeRoutes
@@ -65,6 +67,7 @@ from judgekit.judges.layers.stack import (
 from judgekit.judges.prompts.images import images_of
 from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.judges.verdicts.formats import VerdictFormat
+from judgekit.ledger.schema import GraderSpec
 from judgekit.ledger.writer import Ledger
 from judgekit.metrics import SignalLimits
 from judgekit.reward.nodes import score_names
@@ -76,7 +79,11 @@ from judgekit.strict_yaml import read_yaml
 logger = logging.getLogger("judgekit")
 
 _LARGE: Final = 1 << 24
-"""A file of more bytes, such as a model's, is identified by its size and modification time."""
+"""Of a file of more bytes, such as a model's, samples are read."""
+_SAMPLES: Final = 65
+_SAMPLE: Final = 4096
+_OF_MODEL: Final = ("config.json", "adapter_config.json")
+"""What the folder of a model, or of an adapter of one, holds."""
 _OBJECT: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _NAME_OR_PATH: Final = {"lora", "model", "rubric", "schema", "template", "tokenizer"}
 """Parameters that take a known name or a path."""
@@ -118,8 +125,8 @@ class RewardConfig(BaseModel):
     def fingerprints(self) -> dict[str, str]:
         """Return, for each grader, a digest of what its grades depend on: its settings, and those of the judges it names.
 
-        Addresses, keys and layers are left out; the contents of files that the settings name are not: rubrics,
-        templates, modules beside the file.
+        Addresses, keys, layers and `trust` are left out; the contents of files that the settings name are not: rubrics,
+        templates, models' folders, modules beside the file.
         """
         judges = {
             name: {key: value for key, value in judge.items() if key not in ("url", "api_key", "layers")}
@@ -127,8 +134,11 @@ class RewardConfig(BaseModel):
         }
         found = {}
         for name, grader in self.graders.items():
-            asked = {text: judges[text] for text in _texts(grader) if text in judges}
-            found[name] = self._fingerprint([grader, asked])
+            own = {k: v for k, v in grader.items() if k != "trust"} if isinstance(grader, dict) else grader
+            if isinstance(own, dict) and own.keys() == {"use"}:
+                own = own["use"]  # both ways of writing it are one
+            asked = {text: judges[text] for text in _texts(own) if text in judges}
+            found[name] = self._fingerprint([own, asked])
         return found
 
     def _fingerprint(self, settings: Any) -> str:
@@ -136,13 +146,11 @@ class RewardConfig(BaseModel):
         digest.update(json.dumps(settings, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
         for path in sorted({path for text in _texts(settings) for path in self._named_files(text)}):
             with contextlib.suppress(OSError):  # one that cannot be read: whoever needs it says so
-                stat = path.stat()
-                large = stat.st_size > _LARGE
-                digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode() if large else path.read_bytes())
+                digest.update(_contents(path))
         return digest.hexdigest()
 
     def _named_files(self, text: str) -> Iterator[Path]:
-        """Yield the files that a text in the settings names: a path, or the module of module:object beside the file.
+        """Yield the files that a text in the settings names: a path, a model's folder, or the module of module:object beside the file.
 
         A module of a package is named with the whole package, which it may import.
         """
@@ -157,8 +165,11 @@ class RewardConfig(BaseModel):
                         yield from filter(Path.is_file, (self._folder / parent).rglob("*.py"))
                         return
                 name = f"{module}.py"
-            if (path := self._folder / Path(name).expanduser()).is_file():
+            path = self._folder / Path(name).expanduser()
+            if path.is_file():
                 yield path
+            elif any((path / name).is_file() for name in _OF_MODEL):
+                yield from filter(Path.is_file, path.iterdir())
 
     def runner_settings(self) -> dict[str, Any]:
         """Return the section `runner`, checked, as arguments of GradingRunner."""
@@ -210,6 +221,27 @@ class RewardConfig(BaseModel):
         alone = {*_texts(self.graders[audit.grader])} - {*_texts(graders)}
         return graders, {name: spec for name, spec in self.judges.items() if name not in alone}
 
+    def trusts(self, graders: Mapping[str, GraderSpec]) -> dict[str, Thresholds | None]:
+        """Return how far the file trusts *graders*, which a ledger names: between which scores they abstain, if anywhere.
+
+        Graders that the file does not have are left out. Raises ConfigError, as `build` does.
+        """
+        parts, digests = _Parts(self._folder), self.fingerprints()
+        found: dict[str, Thresholds | None] = {}
+        for name in self.graders.keys() & graders.keys():
+            spec, known = self.graders[name], graders[name]
+            if isinstance(spec, str) or "trust" not in spec:
+                found[name] = None
+                continue
+            where = f"graders.{name}.trust"
+            try:
+                found[name] = parts.trust(spec["trust"], where).thresholds(
+                    version=known.version, score_range=known.bounds(), fingerprint=digests[name]
+                )
+            except ConfigError as error:
+                raise _placed(error, where) from None
+        return found
+
     def build(
         self, judges: Mapping[str, Any] = {}, recordings: Mapping[str, Recording] = {}, **overrides: Any
     ) -> GradingRunner:
@@ -234,22 +266,22 @@ class RewardConfig(BaseModel):
         for name, recording in recordings.items():
             if name in parts.judges:
                 parts.judges[name].heard = recording.listen(name, images_of(parts.judges[name]))
+        settings = self.runner_settings()
+        settings["fingerprints"] = overrides.get("fingerprints") or self.fingerprints()
         graders: dict[str, AnyGrader] = {}
         lacking: list[MissingExtra] = []
         for name, spec in graders_of_rewards.items():
             try:
-                graders[name] = parts.grader(name, spec)
+                graders[name] = parts.trusted_grader(name, spec, settings["fingerprints"].get(name, ""))
             except MissingExtra as error:
                 lacking.append(error)
         if lacking:
             raise MissingExtra.all_of(lacking)
-        settings = self.runner_settings()
         if self.ledger is not None and "ledger" not in overrides:
             settings["ledger"] = parts.call(Ledger, self.ledger, "ledger")
         for name in sorted(judges_of_rewards.keys() - parts.asked):
             logger.warning("judges.%s: no grader asks it, and it is started all the same; take it out", name)
         reward = None if self.reward is None else parse(self.reward)
-        settings["fingerprints"] = self.fingerprints()
         runner = GradingRunner(
             graders, reward, **{**settings, **overrides}, resources=tuple(parts.judges.values())
         )
@@ -270,6 +302,19 @@ def _check_watched(name: str, runner: GradingRunner) -> None:
         raise ConfigError(
             f"audit.watch: the scores of {name} have no bounds ({low:g} to {high:g}): what it pays cannot be said as a share"
         )
+
+
+def _contents(path: Path) -> bytes:
+    """Return a file's contents, or samples of those of a large one: any change of a 64th of it is in one of them."""
+    size = path.stat().st_size
+    if size <= _LARGE:
+        return path.read_bytes()
+    with path.open("rb") as file:
+        parts = [str(size).encode()]
+        for i in range(_SAMPLES):
+            file.seek(size * i // _SAMPLES)
+            parts.append(file.read(_SAMPLE))
+    return b"".join(parts)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -338,6 +383,22 @@ class _Parts:
         self.judges: dict[str, Any] = {}
         self.asked: set[str] = set()
         """Names of the judges that any grader asks."""
+
+    def trusted_grader(self, name: str, spec: Mapping[str, Any] | str, fingerprint: str) -> AnyGrader:
+        """Make a grader, trusted as far as its certificate goes. *fingerprint*: digest of its settings."""
+        if isinstance(spec, str) or "trust" not in spec:
+            return self.grader(name, spec)
+        where = f"graders.{name}"
+        trust = self.trust(spec["trust"], f"{where}.trust")
+        made = self.grader(name, {key: value for key, value in spec.items() if key != "trust"})
+        try:
+            return Trusted(made, trust, fingerprint=fingerprint)
+        except ConfigError as error:
+            raise _placed(error, f"{where}.trust") from None
+
+    def trust(self, spec: Any, where: str) -> Trust:
+        made: Trust = self.argument("trust", spec, Trust, where)
+        return made
 
     def grader(self, name: str, spec: Mapping[str, Any] | str) -> AnyGrader:
         where = f"graders.{name}"

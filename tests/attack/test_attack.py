@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from judgekit import Graded, GradingRunner, Rollout, from_function
@@ -17,6 +18,7 @@ from judgekit.attack import SHIPPED, Report, Row, find_holes, rows_of
 from judgekit.attack.corpus import FAMILIES, completions
 from judgekit.config import RewardConfig, load_runner
 from judgekit.graders import FinalAnswer, JudgeGrader, MultipleChoice, TextMatch, ToolCallMatch
+from judgekit.judges import Sampling
 from judgekit.testing import ScriptedJudge
 
 NUMBERS = [row for row in SHIPPED if row.kind == "number"]
@@ -206,6 +208,28 @@ def test_judges_are_asked_on_request() -> None:
     assert holes
     assert all("The answer is 41." in hole.response for hole in holes)
     assert {hole.term for hole in holes} == {"judge"}
+
+
+@pytest.mark.parametrize("votes", [1, 3])
+def test_judges_are_asked_within_a_number_of_calls(votes: int) -> None:
+    judge = ScriptedJudge("### Final Score [{nonce}]: 1")
+    grader = JudgeGrader(judge, verdict="line", votes=votes, sampling=Sampling(temperature=1.0))
+    runner = GradingRunner({"correct": FinalAnswer(), "judge": grader}, {"correct": 0.6, "judge": 0.4})
+    first = attacked(runner, NUMBERS[:1], judges=True)
+    needed = len(judge.requests)
+    assert needed == votes * first.completions
+    for limit, rows in ((needed - 1, 0), (needed, 1), (2 * needed, 2)):
+        judge.requests.clear()
+        report = attacked(runner, NUMBERS[:3], judges=True, calls=limit)
+        assert len(judge.requests) <= limit
+        assert report.rows >= rows - 1
+        assert report.skipped.get("the judges' calls are spent", 0) == 3 - report.rows
+    enough, all_at_once = (
+        msgspec.structs.replace(attacked(runner, NUMBERS[:3], judges=True, calls=limit), seconds=0.0)
+        for limit in (100 * needed, None)
+    )
+    assert enough == all_at_once
+    assert attacked(runner, NUMBERS[:1], calls=1).rows == 1  # nobody is asked
 
 
 class Owned:

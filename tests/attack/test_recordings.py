@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from judgekit.attack.tested import TestedReward
+from judgekit.data import read_rollouts
 from judgekit.errors import ConfigError
 
 from ..cli.in_process import call
@@ -205,3 +207,69 @@ def test_numbers_that_are_none_are_not_recorded(folder: Path) -> None:
     assert [line["reward"] for line in lines if line["judge"] == "scorer"] == [-1.0, -1.0]
     with pytest.raises(AssertionError, match="holds no reply"):
         TestedReward("reward.yaml", judges=BOTH).group("6 * 7?", "42", ["It is 42."])
+
+
+def test_an_attack_is_recorded_and_replayed(folder: Path) -> None:
+    args = ("attack", "reward.yaml", "rollouts.jsonl", "--judges", "--calls", "2000")
+    assert call(folder, *args, "--record", "attack.jsonl").code in (0, 1)
+    both = {"local": "attack.jsonl", "scorer": "attack.jsonl"}
+    found = TestedReward("reward.yaml", judges=both).attack(read_rollouts("rollouts.jsonl"), judges=True)
+    assert {hole.term for hole in found} <= {"judge", "written", "liked", "correct"}
+    for more, why in (
+        ((), "--record keeps what judges reply: give --judges, too"),
+        (("--judges",), "--record: attack.jsonl is there already: give another name"),
+    ):
+        done = call(folder, "attack", "reward.yaml", *more, "--record", "attack.jsonl")
+        assert done.code == 2
+        assert why in done.stderr
+    done = call(folder, "attack", "json:dumps", "--judges", "--record", "other.jsonl")
+    assert done.code == 2
+    assert "a function has no judges" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_was_replied_until_a_signal_is_kept(folder: Path, number: signal.Signals) -> None:
+    (folder / "mine.py").write_text(
+        ENGINE.replace("        Engine.asked += 1\n", HANGS).replace(
+            "class Engine", "import asyncio\n\nclass Engine"
+        )
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "judgekit",
+        "grade",
+        "reward.yaml",
+        "rollouts.jsonl",
+        "--record",
+        "new.jsonl",
+    ]
+    grading = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert grading.stdout is not None
+    while "hangs" not in grading.stdout.readline():
+        assert grading.poll() is None
+    grading.send_signal(number)
+    _, said = grading.communicate(timeout=30)
+    assert grading.returncode == 128 + number
+    assert "what the judges replied until then is in new.jsonl" in said
+    _, *replies = map(json.loads, (folder / "new.jsonl").read_text().splitlines())
+    assert sum(reply["judge"] == "local" for reply in replies) == 2
+
+
+HANGS = """        Engine.asked += 1
+        if Engine.asked > 2:
+            print("hangs", flush=True)
+            await asyncio.sleep(100)
+"""
+
+
+def test_a_run_that_never_heard_a_judge_leaves_an_older_recording(folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        ENGINE.replace(
+            "class Engine:\n", "class Engine:\n    def start(self):\n        raise OSError('no engine')\n\n"
+        )
+    )
+    (folder / "recorded.jsonl").write_text("older")
+    with pytest.raises(OSError, match="no engine"):
+        call(folder, "grade", "reward.yaml", "rollouts.jsonl", "--record", "recorded.jsonl", "--force")
+    assert (folder / "recorded.jsonl").read_text() == "older"

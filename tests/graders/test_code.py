@@ -489,9 +489,36 @@ while time.time() < end: pass
             other.wait()
 
 
+def test_processes_that_wait_for_each_other_wait_for_no_machine() -> None:
+    """Their time was not taken by others: as much as they computed with all processors, they are not held up."""
+    code = """
+import os, time
+start = time.monotonic()
+children = []
+for _ in range(8):
+    child = os.fork()
+    if child == 0:
+        while time.process_time() < 0.5: pass
+        os._exit(0)
+    children.append(child)
+for child in children:
+    os.waitpid(child, 0)
+print(time.monotonic() - start)
+"""
+    finished = run_program(
+        code, way=Way("a plain process", (), True), limits=Limits(time_s=20, wall_s=60, processes=16)
+    )
+    took, processors = float(finished.output), len(os.sched_getaffinity(0))
+    assert finished.held_up_s <= max(0.0, took - 8 * 0.5 / processors) + 0.3
+
+
 def test_cpu_time_that_is_used_up_is_used_up_on_a_busy_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop without an end is no machine's fault, however long it waited besides."""
-    monkeypatch.setattr(sandbox, "_waits", lambda pid, rank: [("1", 1000 * time.monotonic())])
+
+    def wait(watch: sandbox.Watch, *_: Any) -> None:
+        watch.held_up_s = 1000.0
+
+    monkeypatch.setattr(sandbox.Watch, "_wait", wait)
     code = "import os\nos.fork()\nwhile True: pass"
     finished = run_program(code, way=Way("a plain process", (), True), limits=Limits(time_s=2, wall_s=2))
     assert finished.held_up_s > 3 * 2

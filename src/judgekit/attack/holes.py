@@ -123,17 +123,19 @@ async def find_holes(
     rows: Sequence[Row] = SHIPPED,
     *,
     judges: bool = False,
+    calls: int | None = None,
     skipped: Mapping[str, int] = {},
 ) -> Report:
     """Grade the corpus on *rows* by *runner*'s reward, and return what it pays although it should not.
 
-    *judges*: ask them; else each judged grader counts as both ends of its range. Rows on which no right answer earns more than
+    *judges*: ask them; else each judged grader counts as both ends of its range. *calls*: how many of their replies may be
+    used: rows for which they would not suffice are left out, and counted. Rows on which no right answer earns more than
     every wrong one are left out, and counted: the reward does not grade their kind. *skipped*: rows that were left out before, by
     the reason.
     """
     start = time.perf_counter()
     unasked = [] if judges else list(runner.judged)
-    grading = _Grading(runner, unasked)
+    grading = _Grading(runner, unasked, calls if judges else None)
     try:
         return await _found(grading, rows, skipped, unasked, start)
     finally:
@@ -149,9 +151,9 @@ async def _found(
     kinds: Counter[str] = Counter()
     graded = without = 0
     figures: list[_Figures] = []
-    used = await _paid_rows(grading, rows)
-    if len(used) < len(rows):
-        left_out["no right answer has a reward"] += len(rows) - len(used)
+    used, without_reward, too_dear = await _paid_rows(grading, rows)
+    left_out["no right answer has a reward"] += without_reward
+    left_out["the judges' calls are spent"] += too_dear
     for row, judged in used:
         graded += len(judged)
         found = _row_holes(row, judged, grading)
@@ -166,7 +168,7 @@ async def _found(
         holes=holes,
         completions=graded,
         rows=len(figures),
-        skipped=dict(left_out),
+        skipped=dict(+left_out),
         kinds=dict(kinds),
         right=_mean(f.right for f in figures),
         wrong=_mean(f.wrong for f in figures),
@@ -182,25 +184,42 @@ Judged = Sequence[tuple[Completion, Paid]]
 """A row's completions, each with what it earns."""
 
 
-async def _paid_rows(grading: _Grading, rows: Sequence[Row]) -> list[tuple[Row, Judged]]:
-    """Grade the completions of each row, the right ones first: a reward that pays none of them does not grade its kind of row."""
-    corpora = [list(completions(row)) for row in rows]
-    rights = await grading.pay_each(rows, [[one for one in corpus if one.right] for corpus in corpora])
-    used = [i for i, paid in enumerate(rights) if any(one.high is not None for one in paid)]
-    others = await grading.pay_each(
-        [rows[i] for i in used], [[one for one in corpora[i] if not one.right] for i in used]
-    )
+async def _paid_rows(grading: _Grading, rows: Sequence[Row]) -> tuple[list[tuple[Row, Judged]], int, int]:
+    """Grade the completions of each row, the right ones first: a reward that pays none of them does not grade its kind of row.
+
+    Returns these rows, how many have no reward for a right answer, and for how many the judges' calls did not suffice.
+    """
     found: list[tuple[Row, Judged]] = []
-    for i, paid in zip(used, others, strict=True):
-        corpus = sorted(corpora[i], key=lambda one: not one.right)
-        found.append((rows[i], list(zip(corpus, [*rights[i], *paid], strict=True))))
-    return found
+    without = too_dear = 0
+    # with a limit row by row, else all at once
+    for some in [rows] if grading.calls is None else [[row] for row in rows]:
+        corpora = [sorted(completions(row), key=lambda one: not one.right) for row in some]
+        if too_dear or grading.spent_by(sum(map(len, corpora))):
+            too_dear += len(some)
+            continue
+        rights = await grading.pay_each(some, [[one for one in corpus if one.right] for corpus in corpora])
+        used = [i for i, paid in enumerate(rights) if any(one.high is not None for one in paid)]
+        without += len(some) - len(used)
+        if grading.spent_by(
+            sum(len(corpora[i]) - len(rights[i]) for i in used)
+        ):  # known from the first row on
+            too_dear += len(used)
+            continue
+        others = await grading.pay_each(
+            [some[i] for i in used], [[one for one in corpora[i] if not one.right] for i in used]
+        )
+        for i, paid in zip(used, others, strict=True):
+            found.append((some[i], list(zip(corpora[i], [*rights[i], *paid], strict=True))))
+    return found, without, too_dear
 
 
 class _Grading:
     """The runner's rules, with its judges asked or standing at one end."""
 
-    def __init__(self, runner: GradingRunner, unasked: Sequence[str]) -> None:
+    def __init__(self, runner: GradingRunner, unasked: Sequence[str], calls: int | None = None) -> None:
+        self.calls = calls
+        """How many replies of judges may be used; None if that does not matter."""
+        self._used = self._paid = 0
         graders: dict[str, Any] = dict(runner.graders)
         self.stubs = []
         for name in unasked:
@@ -223,6 +242,13 @@ class _Grading:
         low = self.tree.bounds()[0]
         self.floor = low if math.isfinite(low) else None
         self._rules = [key for key in self.runner.spec.graders if key.partition(".")[0] not in unasked]
+
+    def spent_by(self, completions: int) -> bool:
+        """Whether grading so many more would use more replies than are left, at the rate so far, one each at least."""
+        if self.calls is None or not completions:
+            return False
+        each = max(1.0, self._used / self._paid) if self._paid else 1.0
+        return self._used + each * completions > self.calls
 
     async def pay_each(
         self, rows: Sequence[Row], corpora: Sequence[Sequence[Completion]]
@@ -252,6 +278,8 @@ class _Grading:
                     for r in results
                 ]
             rounds.append(results)
+            self._used += sum(result.usage.calls for result in results)
+        self._paid += len(asked)
         return [_range([results[i] for results in rounds]) for i in place]
 
     def _grouped(

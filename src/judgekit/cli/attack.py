@@ -16,6 +16,7 @@ from judgekit.errors import ConfigError
 
 if TYPE_CHECKING:
     from judgekit.attack import Hole, Report
+    from judgekit.judges.layers.recording import Recording
     from judgekit.run.runner import GradingRunner
 
 _SHOWN = 3
@@ -43,6 +44,13 @@ def attack(
             "--judges", help="Ask the judges, too. Without it, each counts as both ends of its range."
         ),
     ] = False,
+    calls: Annotated[
+        int, typer.Option(help="With --judges: use at most about so many of their replies.", min=1)
+    ] = 5000,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="With --judges: keep what they reply in this file (JSON lines), for tests."),
+    ] = None,
     at_most: Annotated[int, typer.Option(help="End with 1 if more certain holes are found.", min=0)] = 0,
     show: Annotated[
         str | None, typer.Option(help="Show one completion with its reward tree, such as hedged/5.")
@@ -54,13 +62,20 @@ def attack(
     """Attack a reward with completions as policies learn to write them, and report what earns although it should not."""
     from judgekit.attack import SHIPPED, find_holes, rows_of
     from judgekit.attack.holes import as_json
-    from judgekit.cli.grade import columns_of
+    from judgekit.cli.grade import columns_of, recorded
     from judgekit.cli.logs import diverted
     from judgekit.data import read_rollouts
+    from judgekit.ledger.output_files import check_targets
 
+    if record is not None:
+        if not judges:
+            raise ConfigError("--record keeps what judges reply: give --judges, too")
+        if record.exists():
+            raise ConfigError(f"--record: {record} is there already: give another name")
+        check_targets([record], inputs=[Path(reward), *map(Path, [rollouts] if rollouts else [])])
     with prints_aside(json_summary), diverted():
         with diverted() as warnings:
-            runner = _runner(reward)
+            runner, recording = _runner(reward, record)
         rows, without = list(SHIPPED), 0
         if rollouts is not None:
             found = read_rollouts(rollouts, columns=columns_of(columns))
@@ -71,7 +86,8 @@ def attack(
                     "LaTeX, a short text, calls, or a program in extra.solution with its entry_point"
                 )
         skipped = {"no reference that an attack can be made from": without} if without else {}
-        report = run(lambda: find_holes(runner, rows, judges=judges, skipped=skipped))
+        with recorded(recording):
+            report = run(lambda: find_holes(runner, rows, judges=judges, calls=calls, skipped=skipped))
     certain = [hole for hole in report.worst() if hole.certain]
     if json_summary:
         say(json.dumps(as_json(report), ensure_ascii=False))
@@ -90,13 +106,20 @@ def attack(
         raise typer.Exit(1)
 
 
-def _runner(reward: str) -> GradingRunner:
+def _runner(reward: str, record: Path | None) -> tuple[GradingRunner, Recording | None]:
+    """Make the reward's runner, and what records its judges."""
+    from judgekit.cli.grade import recording_of
     from judgekit.config import load_runner
     from judgekit.graders.reward_functions import from_function
     from judgekit.run.runner import GradingRunner
 
     if Path(reward).suffix in (".yaml", ".yml", ".json") or Path(reward).exists():
-        return load_runner(reward)
+        if record is None:
+            return load_runner(reward), None
+        recording, recordings = recording_of(Path(reward), record)
+        return load_runner(reward, recordings=recordings), recording
+    if record is not None:
+        raise ConfigError(f"{reward}: a function has no judges whose replies --record could keep")
     module, _, name = reward.partition(":")
     if not name:
         raise ConfigError(f"{reward}: no such file; a function is written module:function")
@@ -107,7 +130,7 @@ def _runner(reward: str) -> GradingRunner:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{reward}: {error}") from None
-    return GradingRunner({"reward": from_function(function)})
+    return GradingRunner({"reward": from_function(function)}), None
 
 
 def _print(reward: str, report: Report, show: str | None) -> None:

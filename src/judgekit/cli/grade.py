@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -114,7 +115,6 @@ def grade(
         if value is not None:
             raise ConfigError(f"{option} is for --ray")
     from judgekit.data import read_rollouts
-    from judgekit.ledger.output_files import whole_file
 
     targets = {"--out": to, "--report": report, "--record": record}
     runner, recording = _runner(
@@ -127,10 +127,8 @@ def grade(
     tags: dict[str, Any] = {}
     known = _known(runner, batch, tags) if resume else None
     appends = known is None and runner.ledger is not None and _holds_something(runner.ledger.path)
-    graded = _grade(runner, batch, to, known, tags)
-    if record is not None and recording is not None:
-        with whole_file(record) as file:
-            file.writelines(recording.lines())
+    with recorded(recording):
+        graded = _grade(runner, batch, to, known, tags)
     _tell(runner, graded, known, as_json=json_summary)
     _tell_files(runner.ledger, targets, appended=appends)
     if lost := not_kept(runner.ledger, _RESUME):
@@ -162,7 +160,7 @@ def _runner(
     json_summary: bool,
 ) -> tuple[GradingRunner, Recording | None]:
     """Build the runner, and what records its judges, once it is clear that all *targets* can be written."""
-    from judgekit.config import load_config, load_runner
+    from judgekit.config import load_runner
     from judgekit.ledger.output_files import STDOUT, check_ledger, check_targets
     from judgekit.ledger.writer import Ledger
 
@@ -177,13 +175,7 @@ def _runner(
     alone = json_summary or STDOUT in targets.values()
     recording = None
     if targets["--record"] is not None:
-        from judgekit.judges.layers.recording import Recording
-
-        loaded = load_config(config)
-        if not loaded.judges:
-            raise ConfigError(f"{config}: there are no judges whose replies --record could keep")
-        recording = Recording(targets["--record"], loaded.fingerprints(), new=True)
-        overrides["recordings"] = dict.fromkeys(loaded.judges, recording)
+        recording, overrides["recordings"] = recording_of(config, targets["--record"])
     with prints_aside(alone):
         runner = load_runner(config, progress=True, **overrides)
     kept = None if runner.ledger is None else runner.ledger.path
@@ -193,6 +185,35 @@ def _runner(
     if alone:
         out.file = sys.stderr  # the summary must not stand among the rows
     return runner, recording
+
+
+def recording_of(config: Path, record: Path) -> tuple[Recording, dict[str, Recording]]:
+    """Return a new recording in the file *record*, and that for each judge of the reward.yaml."""
+    from judgekit.config import load_config
+    from judgekit.judges.layers.recording import Recording
+
+    loaded = load_config(config)
+    if not loaded.judges:
+        raise ConfigError(f"{config}: there are no judges whose replies --record could keep")
+    recording = Recording(record, loaded.fingerprints(), new=True)
+    return recording, dict.fromkeys(loaded.judges, recording)
+
+
+@contextlib.contextmanager
+def recorded(recording: Recording | None) -> Iterator[None]:
+    """Write what the judges replied, also if the run ends early: they were paid for it."""
+    from judgekit.ledger.output_files import whole_file
+
+    early = True
+    try:
+        yield
+        early = False
+    finally:
+        if recording is not None and (recording.judges() or not early):
+            with whole_file(recording.path) as file:
+                file.writelines(recording.lines())
+            if early:
+                typer.echo(f"what the judges replied until then is in {recording.path}", err=True)
 
 
 class _Graded(NamedTuple):

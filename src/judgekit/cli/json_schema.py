@@ -24,6 +24,7 @@ from judgekit.config import hints_of, struct_of
 from judgekit.evidence.audit_settings import AuditSettings
 from judgekit.graders.protocol import Grader
 from judgekit.graders.registry import GRADERS
+from judgekit.graders.trust import Trust
 from judgekit.judges.base import Judge, RewardModel
 from judgekit.judges.layers.routes import JudgeRoutes
 from judgekit.judges.layers.stack import LayerOptions
@@ -41,7 +42,9 @@ _OWN: Schema = {"type": "string", "pattern": r"^[\w.]+:[\w.]+$"}
 
 def reward_schema() -> Schema:
     """Build the schema of a whole reward.yaml (JSON Schema 2020-12)."""
-    grader, names = _choice("use", GRADERS, "judgekit.graders", {"fields": _map(_TEXT)})
+    grader, names = _choice(
+        "use", GRADERS, "judgekit.graders", {"fields": _map(_TEXT), "trust": _ref("trust")}
+    )
     judge, _ = _choice("engine", ENGINES, "judgekit.engines", {"layers": _signature(LayerOptions)})
     sections = {
         "graders": {**_map({"anyOf": [names, grader]}), "minProperties": 1},
@@ -58,6 +61,7 @@ def reward_schema() -> Schema:
         **_object(sections, required=["graders"]),
         "$defs": {
             **_nodes(),
+            "trust": _signature(Trust),
             "verdict": {"anyOf": [{"enum": list(VERDICTS)}, *verdicts]},
             # a scalar with an environment variable: its type is only known where the file is read
             "variable": {"type": "string", "pattern": r"\$\{\w+(:-[^}]*)?\}"},

@@ -32,7 +32,7 @@ def replay(
         Path | None,
         typer.Option(
             "--reward",
-            help="A reward.yaml. Its sections reward and runner are used, and with --only failed the graders and judges, too.",
+            help="A reward.yaml. Its sections reward and runner and the key trust of its graders are used, and with --only failed all of graders and judges.",
         ),
     ] = None,
     only: Annotated[
@@ -115,22 +115,27 @@ def recomputed(
     from judgekit.cli.logs import diverted
     from judgekit.config import load_config
     from judgekit.errors import ConfigError
+    from judgekit.ledger.reader import read_ledger
     from judgekit.replay import replay as recompute
     from judgekit.reward.spec import parse
 
     options: dict[str, Any] = {}
+    reading: Any = ledger
     if config is not None:
         loaded = load_config(config)
+        reading = read_ledger(ledger, replaced=True)
+        graded = {name: one for spec in reading.specs.values() for name, one in spec.graders.items()}
         try:
             if loaded.reward is not None:
                 options["reward"] = parse(loaded.reward)
             settings = loaded.runner_settings()
+            options["trust"] = loaded.trusts(graded)
         except ConfigError as error:
             raise ConfigError(f"{config}: {error}") from None
         # what the file leaves out stays as the ledger has it
         options |= {key: settings[key] for key in ("transform", "missing_reward") if key in settings}
     with diverted() as warnings:
-        found = recompute(ledger, **options)
+        found = recompute(reading, **options)
     if kept is not None:
         found.write(kept)
         kept.close()

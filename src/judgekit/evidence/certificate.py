@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from scipy.special import ndtri
 
 from judgekit.errors import DataError
 from judgekit.evidence.shares import Share, clusters_of, design_effect, most, share
+from judgekit.graders.trust import untrusted
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.reader import Reading
 from judgekit.ledger.schema import Entry, GraderSpec
@@ -103,12 +105,12 @@ def certify(reading: Reading, labels: Mapping[int, bool], grader: str, *, seed: 
             f"the scores of {grader} have no bounds ({low:g} to {high:g}): there is no middle that tells right from wrong"
         )
     cut = (low + high) / 2
-    scored = sorted(place for place in labels if isinstance(entries[place].grades.get(grader), Graded))
+    scored = sorted(place for place in labels if _score(entries[place], grader) is not None)
     right = np.array([labels[place] for place in scored], dtype=bool)
     prompts = (
         clusters_of([_prompt(entries[place]) for place in scored]) if scored else np.array([], dtype=int)
     )
-    scores = np.array([_score(entries[place], grader) for place in scored])
+    scores = np.array([_score(entries[place], grader) for place in scored], dtype=float)
     facts: dict[str, Any] = {
         "grader": grader,
         "version": spec.version,
@@ -140,13 +142,47 @@ def certify(reading: Reading, labels: Mapping[int, bool], grader: str, *, seed: 
     )
 
 
+def thresholds(
+    scores: Any, labels: Any, prompts: Any, error: float, *, score_range: tuple[float, float] = (0.0, 1.0)
+) -> Threshold:
+    """Find the two scores between which a grader cannot be trusted.
+
+        thresholds([0.9, 0.2, …], [1, 0, …], ["q1", "q1", …], error=0.05)
+
+    *scores*: (n,), inside *score_range*. *labels*: (n,), whether each rollout is right. *prompts*: (n,), the prompt of each.
+    *error*: the share (0..1) of the verdicts kept, right and wrong ones together, that may be wrong; it holds with a
+    probability of 95 %. Raises DataError.
+    """
+    given, right = np.asarray(scores, dtype=float), np.asarray(labels)
+    names = np.asarray(prompts)
+    low, high = map(float, score_range)
+    if not given.shape == right.shape == names.shape or given.ndim != 1:
+        raise DataError(
+            "scores, labels and prompts are three lists of one length, not of the shapes "
+            f"{given.shape}, {right.shape} and {names.shape}"
+        )
+    if not 0 < error < 1:
+        raise DataError(f"the error is a share between 0 and 1, not {error!r}")
+    if not ((given >= low) & (given <= high)).all():
+        raise DataError(f"scores are in {low:g}..{high:g}: give score_range")
+    if not np.isin(right, (0, 1)).all():
+        raise DataError("labels are 1 or 0, true or false")
+    if not len(given):
+        raise DataError("there are no labels")
+    return _threshold(given, right.astype(bool), clusters_of(names), (low + high) / 2, error)
+
+
 def _spec(reading: Reading, labels: Mapping[int, bool], grader: str) -> GraderSpec:
     """Return how the labelled rollouts were graded, which is one way."""
     names = {name for spec in reading.specs.values() for name in spec.graders}
     if grader not in names:
         raise DataError(f"the ledger has no grader {grader!r}: it has {', '.join(sorted(names)) or 'none'}")
     specs = (reading.specs.get(digest) for digest in {reading.entries[place].spec for place in labels})
-    found = {encoded(one): one for spec in specs if spec and (one := spec.graders.get(grader))}
+    found = {
+        encoded(bare): bare
+        for spec in specs
+        if spec and (one := spec.graders.get(grader)) and (bare := replace(one, trust=None))
+    }
     if not found:
         raise DataError(f"the ledger does not tell how {grader} graded the labelled rollouts")
     if len(found) > 1:
@@ -162,18 +198,18 @@ def _prompt(entry: Entry) -> str:
     return repr(entry.group if entry.prompt is None else entry.prompt)
 
 
-def _score(entry: Entry, grader: str) -> float:
-    grade = entry.grades[grader]
-    assert isinstance(grade, Graded)
-    return float(grade.score)
+def _score(entry: Entry, grader: str) -> float | None:
+    """Return the score that a grader gave, whether it was trusted or not; None if there is none."""
+    grade = entry.grades.get(grader)
+    known = None if grade is None else untrusted(grade)
+    return float(known.score) if isinstance(known, Graded) else None
 
 
 def _missing(entries: Sequence[Entry], labels: Mapping[int, bool], grader: str) -> dict[str, dict[str, int]]:
     found = {label: {"abstained": 0, "failed": 0, "not asked": 0} for label in ("right", "wrong")}
     for place, right in labels.items():
-        grade = entries[place].grades.get(grader)
-        if not isinstance(grade, Graded):
-            kind = _WITHOUT.get(type(grade), "not asked")
+        if _score(entries[place], grader) is None:
+            kind = _WITHOUT.get(type(entries[place].grades.get(grader)), "not asked")
             found["right" if right else "wrong"][kind] += 1
     return found
 
@@ -228,7 +264,7 @@ def _next(
     seen = {_prompt(entries[place]) for place in labels}
     others: dict[str, list[Entry]] = {}
     for entry in entries:
-        if isinstance(entry.grades.get(grader), Graded) and (prompt := _prompt(entry)) not in seen:
+        if _score(entry, grader) is not None and (prompt := _prompt(entry)) not in seen:
             others.setdefault(prompt, []).append(entry)
     draw = np.random.default_rng(seed)
     chosen = draw.permutation(len(others))[:most_]

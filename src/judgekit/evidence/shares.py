@@ -9,6 +9,8 @@ import numpy as np
 from msgspec import Struct
 from scipy.special import stdtrit
 
+from judgekit.errors import DataError
+
 _ICC, _ERRORS = 0.3, 5.0
 """How alike rollouts of a prompt are taken to be, with the weight of so many errors, until the data say so."""
 
@@ -56,6 +58,36 @@ def share(hits: Any, clusters: Any, *, level: float = 0.95) -> Share:
         z / (1 + z * z / effective) * math.sqrt(p * (1 - p) / effective + z * z / (4 * effective * effective))
     )
     return Share(p, max(0.0, min(p, middle - half)), min(1.0, max(p, middle + half)), n, prompts)
+
+
+def interval(hits: Any, totals: Any, level: float = 0.95) -> Share:
+    """Return a share with its interval, as `share` does, from counts by prompt.
+
+        interval([8, 3, 8], [8, 8, 8]).low    # the judge agreed with 8, 3 and 8 of the 8 rollouts of three prompts
+
+    *hits*, *totals*: (prompts,) of whole numbers, each total at least its hits; prompts with none are left out. *level*:
+    between 0 and 1. Raises DataError.
+    """
+    found, of = np.asarray(hits), np.asarray(totals)
+    if found.shape != of.shape or found.ndim != 1:
+        raise DataError(
+            f"hits and totals are two lists of one length, not of the shapes {found.shape} and {of.shape}"
+        )
+    if not 0 < level < 1:
+        raise DataError(f"the level of an interval is between 0 and 1, not {level!r}")
+    if not (_whole(found) and _whole(of) and (found <= of).all()):
+        raise DataError("hits and totals are whole numbers from 0, with no more hits than there are in total")
+    found, of = found.astype(int), of.astype(int)
+    each = np.concatenate(
+        [np.arange(total) < hit for hit, total in zip(found, of, strict=True)] or [np.zeros(0, dtype=bool)]
+    )
+    return share(each, np.repeat(np.arange(len(of)), of), level=level)
+
+
+def _whole(numbers: Any) -> bool:
+    return numbers.dtype.kind in "iufb" and bool(
+        (np.isfinite(numbers) & (numbers >= 0) & (numbers % 1 == 0)).all()
+    )
 
 
 def design_effect(hits: Any, codes: Any) -> float:

@@ -268,7 +268,23 @@ class _Method:
         return self._function(*args, **kwargs)
 
 
-class Mapped:
+class Wrapper:
+    """A grader around another. It has all that the other has besides: where it runs, its limits, its warm_up, its judge."""
+
+    def __init__(self, inner: AnyGrader) -> None:
+        check_grader(getattr(inner, "name", type(inner).__name__), inner)
+        self.inner: Any = inner
+        self.name = inner.name
+        self.version = inner.version
+        self.score_range = inner.score_range
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "inner" not in self.__dict__:  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+class Mapped(Wrapper):
     """Wraps a grader so that it reads other fields of the rollout.
 
         Mapped(FinalAnswer(), {"response": "messages.-1.content", "ground_truth": "extra.answer"})
@@ -278,11 +294,7 @@ class Mapped:
     """
 
     def __init__(self, inner: AnyGrader, fields: Mapping[str, str] | Callable[[Rollout], Rollout]) -> None:
-        check_grader(getattr(inner, "name", type(inner).__name__), inner)
-        self.inner: Any = inner
-        self.name = inner.name
-        self.version = inner.version
-        self.score_range = inner.score_range
+        super().__init__(inner)
         if not callable(fields):
             for name in fields:
                 if name not in Rollout.__struct_fields__:
@@ -294,12 +306,6 @@ class Mapped:
             self.grade_group = self._grade_group
         elif inspect.iscoroutinefunction(getattr(inner, "grade", None)):
             self.grade = self._grade_async  # type: ignore[method-assign]
-
-    def __getattr__(self, name: str) -> Any:
-        """Have all that the wrapped grader has besides: where it runs, its limits, its warm_up, its judge."""
-        if name.startswith("__") or "inner" not in self.__dict__:  # while it is unpickled
-            raise AttributeError(name)
-        return getattr(self.inner, name)
 
     def grade(self, rollout: Rollout, /) -> Any:
         mapped = self.map(rollout)
@@ -333,7 +339,7 @@ class Mapped:
 
 def lifetimes(grader: Any) -> list[Any]:
     """Return what of a grader is started before it grades, and closed: itself, and the object whose method it is."""
-    if isinstance(grader, Mapped):
+    if isinstance(grader, Wrapper):
         return lifetimes(grader.inner)
     found = [grader]
     if isinstance(grader, OfFunction):

@@ -77,13 +77,20 @@ class GraderSpec(Struct, frozen=True, omit_defaults=True):
     """The price of its judge's tokens, if known."""
     fingerprint: str = ""
     """Digest of the settings that its grades depend on, its judges' included; empty if not known."""
+    trust: tuple[float, float] | None = None
+    """It abstains where its score is between these two."""
 
     @classmethod
     def of(
-        cls, version: str, bounds: tuple[float, float], price: Price | None = None, fingerprint: str = ""
+        cls,
+        version: str,
+        bounds: tuple[float, float],
+        price: Price | None = None,
+        fingerprint: str = "",
+        trust: tuple[float, float] | None = None,
     ) -> GraderSpec:
         low, high = (x if math.isfinite(x) else str(x) for x in bounds)
-        return cls(version, (low, high), price, fingerprint)
+        return cls(version, (low, high), price, fingerprint, trust)
 
     def bounds(self) -> tuple[float, float]:
         low, high = self.score_range
@@ -95,7 +102,7 @@ class GraderSpec(Struct, frozen=True, omit_defaults=True):
 
     def same_settings(self, other: GraderSpec) -> bool:
         """Whether both give the same grades: they are comparable, and of the same settings as far as these are known."""
-        return self.same_as(other) and self.fingerprint == other.fingerprint
+        return self.same_as(other) and (self.fingerprint, self.trust) == (other.fingerprint, other.trust)
 
 
 class Comparison(Struct, frozen=True, array_like=True):

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.execution.background import run_blocking
+from judgekit.graders.trust import Thresholds, with_trust
 from judgekit.ledger.reader import Reading, read_ledger
 from judgekit.ledger.schema import TEXTS, Entry, GraderSpec, Spec
 from judgekit.ledger.standing import Standing
@@ -57,10 +58,12 @@ def replay(
     *,
     transform: TransformName | None = None,
     missing_reward: MissingReward | None = None,
+    trust: Mapping[str, tuple[float, float] | None] = {},
 ) -> Replay:
     """Recompute the rewards of a ledger's rollouts from its grades.
 
-    *reward*, *transform*, *missing_reward*: as in GradingRunner; None keeps what each rollout was graded with. A grade that the
+    *reward*, *transform*, *missing_reward*: as in GradingRunner; None keeps what each rollout was graded with. *trust*: for
+    graders, the scores up to which and from which on they are trusted now; None takes every score. A grade that the
     new reward needs and a rollout lacks (its gate was not passed) has failed with "NotRecorded"; `FailedOnce` asks for
     failed grades. An unfinished rollout stays unfinished, without a reward.
 
@@ -70,7 +73,7 @@ def replay(
     # groups are compared whole, also where another run has replaced a part of one
     reading = ledger if isinstance(ledger, Reading) else read_ledger(ledger, replaced=True)
     entries = reading.entries
-    left_out = set() if isinstance(ledger, Reading) else Standing.of(entries).replaced
+    left_out = Standing.of(entries).replaced
     kept = [i for i in range(len(entries)) if i not in left_out]
     if not kept:
         raise DataError("the ledger holds no rollouts")
@@ -78,6 +81,9 @@ def replay(
     if last is None:
         raise DataError("the ledger does not say how its last rollout was graded: its spec line is missing")
     given = None if reward is None else _node(reward)
+    if trust:
+        reading = _trusted(reading, trust)
+        entries = reading.entries
     ways: dict[str, _Ways] = {}
     for digest in dict.fromkeys(entry.spec for entry in entries):
         own = reading.specs.get(digest, last)
@@ -86,6 +92,7 @@ def replay(
             parse(own.reward) if given is None else given,
             transform=own.transform if transform is None else transform,
             missing_reward=own.missing_reward if missing_reward is None else missing_reward,
+            trust=trust,
         )
         _check_switches(ways[digest].root, [entries[i] for i in kept if entries[i].spec == digest])
     results = _recomputed(reading, left_out, ways)
@@ -94,6 +101,23 @@ def replay(
         [msgspec.structs.replace(results[i], index=at) for at, i in enumerate(kept)],
         {digest: ways[digest].spec(digest) for digest in dict.fromkeys(entries[i].spec for i in kept)},
     )
+
+
+def _trusted(reading: Reading, trust: Mapping[str, Thresholds | None]) -> Reading:
+    """Return the ledger as it would be if graders had been trusted otherwise."""
+    held = {name for entry in reading.entries for name in entry.grades}
+    for name in trust:
+        if name not in held:
+            raise ConfigError(f"trust: the ledger holds no grades of {name!r}{did_you_mean(name, held)}")
+    entries = []
+    for entry in reading.entries:
+        changed = {
+            name: with_trust(grade, trust[name]) for name, grade in entry.grades.items() if name in trust
+        }
+        entries.append(
+            msgspec.structs.replace(entry, grades={**entry.grades, **changed}) if changed else entry
+        )
+    return msgspec.structs.replace(reading, entries=entries)
 
 
 def _node(reward: Node | Mapping[str, float] | str) -> Node:
@@ -124,8 +148,17 @@ def _recomputed(
 class _Ways:
     """How the rewards are recomputed, for each of the ledger's specs: a grader's range may differ between them."""
 
-    def __init__(self, specs: Mapping[str, Spec], root: Node, *, transform: Any, missing_reward: Any) -> None:
+    def __init__(
+        self,
+        specs: Mapping[str, Spec],
+        root: Node,
+        *,
+        transform: Any,
+        missing_reward: Any,
+        trust: Mapping[str, Thresholds | None],
+    ) -> None:
         self._specs = specs
+        self._trust = trust
         self._all = {name: grader for spec in specs.values() for name, grader in spec.graders.items()}
         self.root = root
         self._settings = {"transform": transform, "missing_reward": missing_reward}
@@ -157,7 +190,11 @@ class _Ways:
 
     def spec(self, digest: str) -> Spec:
         """Describe how rollouts of a spec are rewarded now."""
-        return Spec.of(self._graders(digest), reward=self.root.spec(), **self._settings)
+        graders = {
+            name: msgspec.structs.replace(one, trust=self._trust.get(name, one.trust))
+            for name, one in self._graders(digest).items()
+        }
+        return Spec.of(graders, reward=self.root.spec(), **self._settings)
 
     def as_filled(self, entry: Entry, result: RewardResult) -> RewardResult:
         """Keep the fill that the run gave for want of any reward in the group, if nothing else is asked for.
@@ -168,7 +205,7 @@ class _Ways:
         if own is None or FILLED_BY_RUN not in entry.policies or FILLED_BY_RUN not in result.policies:
             return result
         settings = {"transform": own.transform, "missing_reward": own.missing_reward}
-        same = settings == self._settings and parse(own.reward).spec() == self.root.spec()
+        same = settings == self._settings and parse(own.reward).spec() == self.root.spec() and not self._trust
         return msgspec.structs.replace(result, reward=entry.reward) if same else result
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from judgekit.graders.function import Mapped
+from judgekit.graders.function import Mapped, Wrapper
 from judgekit.reward.conditions import Compare
 from judgekit.reward.nodes import Clip, Const, Fallback, Gate, Min, Node, Product, Score, Weighted
 from judgekit.reward.tree import RewardTree
@@ -172,6 +172,8 @@ def _lacks(grader: Any, rollout: Rollout) -> str:
     if isinstance(grader, Mapped):
         mapped = grader.map(rollout)
         return mapped.reason if isinstance(mapped, Abstained) else _lacks(grader.inner, mapped)
+    if isinstance(grader, Wrapper):
+        return _lacks(grader.inner, rollout)
     if (correct := getattr(grader, "correct", None)) is not None:
         return _lacks(correct, rollout)
     if isinstance(members := getattr(grader, "members", None), Mapping):

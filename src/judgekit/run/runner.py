@@ -404,6 +404,7 @@ def _spec(
             grader.score_range,
             _price(grader),
             fingerprints.get(grader.name, ""),
+            getattr(grader.grader, "trusted", None),
         )
         for grader in graders
         for key in grader.keys

@@ -539,12 +539,14 @@ class Watch:
     def __init__(self, pid: int, limits: Limits) -> None:
         self.pid, self.limits = pid, limits
         self.held_up_s = 0.0
-        """Seconds in which one of them could have run, but had no processor."""
+        """Seconds in which one of them could have run, but others had the processors."""
         self.used_up = False
         """Whether they had all their CPU time: then their time is over, however busy the machine is."""
         self._waited: dict[str, float] = {}
+        self._computed = time.thread_time()
         self._rank = _rank_of(os.getpid())
-        self._next = time.monotonic() + WATCH_S
+        self._looked = time.monotonic()
+        self._next = self._looked + WATCH_S
 
     def leeway(self) -> float:
         """Return how many seconds more they have than their wall time."""
@@ -555,14 +557,13 @@ class Watch:
         now = time.monotonic()
         if now < self._next:
             return None
-        found = self._broken()
+        found = self._broken(now)
         # looking takes a tenth of the time, at most
         self._next = time.monotonic() + max(WATCH_S, 10 * (time.monotonic() - now))
         return found
 
-    def _broken(self) -> How | None:
+    def _broken(self, now: float) -> How | None:
         pids = _family(self.pid)
-        self._wait(pids)
         if len(pids) > self.limits.processes + len(_LAUNCHERS):
             return "processes"
         seconds = 0.0
@@ -572,6 +573,7 @@ class Watch:
                 fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
                 seconds += sum(map(int, fields[11:15])) / _TICKS
                 resident += int(fields[21]) * _PAGE
+        self._wait(pids, seconds, now)
         if seconds > max(1, int(self.limits.time_s + 0.999)) + 0.5:
             self.used_up = True
             return "time"
@@ -582,14 +584,27 @@ class Watch:
             return "memory"
         return None
 
-    def _wait(self, pids: Sequence[int]) -> None:
-        """Add the longest that one of their threads has waited for a processor since the last look."""
-        waited = {thread: seconds for pid in pids for thread, seconds in _waits(pid, self._rank)}
+    def _wait(self, pids: Sequence[int], computed: float, now: float) -> None:
+        """Add the longest that one of their threads has waited for a processor since the last look.
+
+        *computed*: seconds of processor time that they have had. While they, and who looks at them, computed on all
+        processors, they waited for each other.
+        """
+        own = time.thread_time()
+        waited, ran = {}, 0.0
+        for pid in pids:
+            for thread, run_s, seconds in _waits(pid, self._rank):
+                ran += run_s
+                if seconds is not None:
+                    waited[thread] = seconds
+        # ticks miss a hundredth of a second for each process, threads those that have ended
+        computed = max(computed + own, ran + own, self._computed)
+        others = now - self._looked - (computed - self._computed) / _PROCESSORS
         new = max(
             (seconds - self._waited.get(thread, 0.0) for thread, seconds in waited.items()), default=0.0
         )
-        self.held_up_s += new
-        self._waited = waited
+        self.held_up_s += max(0.0, min(new, others))
+        self._waited, self._computed, self._looked = waited, computed, now
 
 
 _HELD_UP = 3.0
@@ -597,6 +612,7 @@ _HELD_UP = 3.0
 WATCH_S = 0.2
 """Seconds between two looks at a program's processes."""
 _LAUNCHERS = ("unshare", "bwrap")
+_PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
@@ -621,8 +637,9 @@ def _family(pid: int) -> list[int]:
     return found
 
 
-def _waits(pid: int, rank: tuple[int, int, int]) -> Iterator[tuple[str, float]]:
-    """Yield a process's threads and the seconds that each has waited for a processor. None where the system does not tell.
+def _waits(pid: int, rank: tuple[int, int, int]) -> Iterator[tuple[str, float, float | None]]:
+    """Yield a process's threads, and the seconds for which each has run and has waited for a processor; nothing where the system does
+    not tell.
 
     *rank*: that with which programs begin. A thread that gives way of its own accord does not wait: a program could so get
     out of its time.
@@ -631,8 +648,8 @@ def _waits(pid: int, rank: tuple[int, int, int]) -> Iterator[tuple[str, float]]:
         for thread in os.listdir(f"/proc/{pid}/task"):
             at = f"/proc/{pid}/task/{thread}"
             with contextlib.suppress(OSError, ValueError, IndexError):
-                if all(map(operator.le, _rank_of(pid, thread), rank)):
-                    yield thread, int(Path(f"{at}/schedstat").read_text().split()[1]) / 1e9
+                ran, waited = (int(ns) / 1e9 for ns in Path(f"{at}/schedstat").read_text().split()[:2])
+                yield thread, ran, waited if all(map(operator.le, _rank_of(pid, thread), rank)) else None
 
 
 def _rank_of(pid: int, thread: str | None = None) -> tuple[int, int, int]:
