@@ -1,10 +1,17 @@
-"""Do the intervals and thresholds of `judgekit certify` hold, how long does it take, and is a grader noticed that is another one?
+"""Do the intervals and thresholds of `judgekit certify` hold, how long does it take, and is a grader noticed that is another one? When does an
+audit's alarm come, and when falsely?
 
     make bench-evidence
 
 Draws labels of a world that is known: prompts differ in how often a judge errs (normal effects on the log-odds), rollouts
 of a prompt are alike. Coverage is the share of draws in which the interval holds the true value. A threshold for an error
 holds if of all verdicts that it keeps, no larger share is wrong. The command is timed from a ledger of 13,000 rollouts on disk.
+
+The alarm is tried on small trainings (gamed_trainings.py): healthy ones, healthy twins of hacked ones, others in which the judge pays exactly
+what it may, and hacked ones. Each step is audited as `judgekit audit` does, with an audit that is wrong in 2 % of its verdicts. A hack's delay
+counts from the step at which wrong rollouts are in truth paid more than `pays_at_most` on average.
+
+    bench_evidence.py alarm      only these
 """
 
 from __future__ import annotations
@@ -15,13 +22,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from common import finish, machine, reported
+from gamed_trainings import AT_THE_BOUND, BATCH, GROUP, HACKS, HEALTHY, Kind, Trainings
 
 from judgekit import GradingRunner, Ledger, Rollout, grader
+from judgekit.evidence import Alarm
+from judgekit.evidence.audit_curve import FEW, RECENT, line_of
+from judgekit.evidence.audit_settings import AuditSettings
 from judgekit.evidence.certificate import _threshold
 from judgekit.evidence.shares import share
 from judgekit.ledger.jsonl import json_line
@@ -35,6 +48,8 @@ PROMPTS = (10, 25, 100, 250)
 EFFECTS = (0.0, 1.0, 2.0)
 RATES = (0.85, 0.98)
 ROLLOUTS = 13_000
+PACES = (1.0, 0.25)
+"""Learning rates of the trainings, as factors: how fast a hack takes over is theirs to choose, and decides what an alarm is in time for."""
 
 
 def coverage(draw: Any, rate: float, effect: float, prompts: int, *, equal: bool, draws: int) -> float:
@@ -107,8 +122,135 @@ def command(folder: Path) -> tuple[float, bool]:
     return statistics.median(took["certify"]) - statistics.median(took[""]), same
 
 
+class Audited(NamedTuple):
+    """What audits said of some trainings: steps (from 0), None where it did not come to that."""
+
+    alarm: list[int | None]
+    crossed: list[int | None]
+    """When the curve was above its line, with its whole interval, for the first time."""
+    gamed: list[int | None]
+    """When wrong rollouts were in truth paid more than they may be."""
+    most: list[int | None]
+    """When the hack held three quarters of the policy."""
+
+
+def audited(
+    kinds: list[Kind],
+    seed: int,
+    share: float,
+    *,
+    twins: bool = False,
+    pace: float = 1.0,
+    pays_at_most: float = 0.3,
+    error: float = 0.02,
+) -> Audited:
+    """Train, and audit each step: `share` / 2 of its rollouts, rounded up, of as many prompts."""
+    world, draw, runs = (
+        Trainings(kinds, seed, twins=twins, pace=pace),
+        np.random.default_rng(seed + 1),
+        len(kinds),
+    )
+    alarms = [Alarm(pays_at_most, audit_error=error) for _ in kinds]
+    recent = [deque[tuple[float, bool, int]](maxlen=RECENT) for _ in kinds]
+    settings = AuditSettings(grader="audit", watch="judge", pays_at_most=pays_at_most, audit_error=error)
+    found = Audited(*([None] * runs for _ in Audited._fields))
+    each = math.ceil(round(share * BATCH * GROUP / 2, 9))
+    rows = np.arange(runs)[:, None]
+    for number in range(world.steps):
+        step = world.step()
+        groups = np.argsort(draw.random((runs, BATCH)), 1)[:, :each]
+        places = groups * GROUP + draw.integers(0, GROUP, groups.shape)
+        scores = step.score[rows, places]
+        says = step.right[rows, places] ^ (draw.random(groups.shape) < error)
+        for run, alarm in enumerate(alarms):
+            pairs = list(zip(scores[run].tolist(), says[run].tolist(), strict=True))
+            alarm.add(pairs)
+            of = step.prompt[run, places[run]].tolist()
+            recent[run].extend((*pair, prompt) for pair, prompt in zip(pairs, of, strict=True))
+            above = found.crossed[run] is None and crossed(recent[run], settings)
+            for when, now in (
+                (found.alarm, alarm.raised is not None),
+                (found.crossed, above),
+                (found.gamed, step.pay_of_wrong[run] > alarm.pays_at_most),
+                (found.most, step.hack[run] > 0.75),
+            ):
+                if now and when[run] is None:
+                    when[run] = number
+    return found
+
+
+def crossed(audits: Sequence[tuple[float, bool, int]], settings: AuditSettings) -> bool:
+    """Whether the curve is above its line, as `judgekit audit` draws it."""
+    line = line_of(settings, [(paid, right) for paid, right, _ in audits])
+    mean = sum(paid for paid, right, _ in audits if not right) / len(audits)
+    if line is None or mean <= line or len(audits) < FEW:
+        return False
+    low = share([paid * (not right) for paid, right, _ in audits], [prompt for *_, prompt in audits]).low
+    return low is not None and low > line
+
+
+def of_healthy_runs(seed: int) -> dict[str, Any]:
+    """Of 400 healthy runs, the shares with an alarm, and with a curve above its line at some time; and of 400 in which the judge
+    pays exactly what it may, the share with an alarm."""
+    healthy, twins = audited(HEALTHY * 25, seed, 0.04), audited(HACKS * 13, seed + 10, 0.04, twins=True)
+    alarms = [*healthy.alarm, *twins.alarm[:200]]
+    crossed = [*healthy.crossed, *twins.crossed[:200]]
+    bound = audited([AT_THE_BOUND] * 400, seed + 20, 0.04).alarm
+    return {
+        "healthy_alarmed": sum(at is not None for at in alarms) / len(alarms),
+        "healthy_curve_above_line": sum(at is not None for at in crossed) / len(crossed),
+        "at_the_bound_alarmed": sum(at is not None for at in bound) / len(bound),
+    }
+
+
+def of_hacked_runs(seed: int, share: float, pace: float, pays_at_most: float) -> dict[str, Any]:
+    """Of 16 kinds × 4 seeds: how many were told, how soon, and whether the curve showed it no later."""
+    runs = audited(HACKS * 4, seed, share, pace=pace, pays_at_most=pays_at_most)
+    taken = [
+        (alarm, crossed, gamed, most)
+        for alarm, crossed, gamed, most in zip(*runs, strict=True)
+        if gamed is not None and most is not None
+    ]
+    delays = [alarm - gamed for alarm, _, gamed, _ in taken if alarm is not None]
+    return {
+        "hacked": len(taken),
+        "alarmed": sum(alarm is not None for alarm, *_ in taken),
+        "in_time": sum(alarm is not None and alarm <= most for alarm, _, _, most in taken),
+        "too_early": sum(alarm is not None and alarm < gamed for alarm, _, gamed, _ in taken),
+        "delay_steps": statistics.median(delays) if delays else None,
+        "takeover_steps": statistics.median(most - gamed for *_, gamed, most in taken),
+        "curve_delay_steps": statistics.median(
+            crossed - gamed for _, crossed, gamed, _ in taken if crossed is not None
+        ),
+        "curve_in_time": sum(crossed is not None and crossed <= most for _, crossed, _, most in taken),
+        "curve_no_later": sum(
+            crossed is not None and (alarm is None or crossed <= alarm) for alarm, crossed, *_ in taken
+        ),
+        "curve_before_gamed": sum(crossed is not None and crossed < gamed for _, crossed, gamed, _ in taken),
+    }
+
+
+def alarms() -> dict[str, Any]:
+    """All figures of the alarm."""
+    found = of_healthy_runs(400)
+    for pace in PACES:
+        for of_step, bound in ((0.04, 0.3), (0.02, 0.3), (0.04, 0.15), (0.02, 0.15)):
+            figures = of_hacked_runs(40, of_step, pace, bound)
+            setting = f"share {of_step:g}, pays_at_most {bound:g}, pace {pace:g}"
+            found |= {f"{key}, {setting}": value for key, value in figures.items()}
+    for name, value in found.items():
+        print(f"{name:58} {value}")
+    return found
+
+
+ALARM_BOUNDS = {"healthy_alarmed": ("<=", 0.05), "at_the_bound_alarmed": ("<=", 0.05)}
+
+
 def main() -> None:
     print(machine())
+    if sys.argv[1:] == ["alarm"]:
+        finish(alarms(), ALARM_BOUNDS)
+        return
     draw = np.random.default_rng(40)
     covered: dict[str, float] = {}
     for rate in RATES:
@@ -145,6 +287,7 @@ def main() -> None:
             "recomputed": same,
             "changes": changes,
             "changes_unnoticed": len(unseen),
+            **alarms(),
         },
         {
             "least_coverage": (">=", 0.93),
@@ -153,6 +296,7 @@ def main() -> None:
             "recomputed": ("==", True),
             "changes": (">=", 24),
             "changes_unnoticed": ("==", 0),
+            **ALARM_BOUNDS,
         },
     )
 

@@ -109,6 +109,7 @@ reward:             # how the grades become one number
 runner:             # limits, and what a missing reward becomes
   max_concurrency: 64
 ledger: {path: ledger.jsonl, texts: true}
+# audit: {grader: careful, watch: judge}    who checks the judge; rewards do not depend on it
 ```
 
 Paths are relative to the file. `${NAME}` and `${NAME:-default}` read the environment. Nothing is converted or guessed: a
@@ -149,6 +150,13 @@ a number.
 
 ::: judgekit.ledger.writer.Ledger
     options: {heading_level: 3, show_root_heading: false, show_root_toc_entry: false, members: false}
+
+## audit
+
+See [Audits](../audits.md).
+
+::: judgekit.evidence.audit_settings.AuditSettings
+    options: {heading_level: 3, show_root_heading: false, show_root_toc_entry: false, show_if_no_docstring: true}
 """
 API: Mapping[str, Sequence[str]] = {
     "types": ["judgekit.types"],

@@ -204,7 +204,9 @@ class RewardConfig(BaseModel):
             AuditSettings, {**(self.audit or {}), **given}, "audit"
         )
         for key, name in (("grader", made.grader), ("watch", made.watch.partition(".")[0])):
-            if name not in self.graders:
+            if name not in self.graders and not (
+                key == "watch" and "watch" in given
+            ):  # the ledger may have it
                 raise ConfigError(
                     f"audit.{key}: no grader is called {name!r}{did_you_mean(name, self.graders)}"
                 )

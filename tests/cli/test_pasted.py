@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ..evidence.audited_runs import REWARD, folder_of, write_run
 from ..evidence.test_certify import labelled
 from ..report.ledgers import some, write
 from .command import CONFIG
@@ -31,7 +32,7 @@ def shown() -> list[tuple[str, str]]:
 def test_they_are_found() -> None:
     commands = {line.split()[1] for _, line in shown()}
     others = {"init", "lint", "attack", "grade", "report", "view", "replay", "export"}
-    assert commands == {"compare", "certify", *others}
+    assert commands == {"audit", "compare", "certify", *others}
 
 
 @pytest.mark.parametrize(("page", "line"), shown())
@@ -54,6 +55,9 @@ def test_it_runs(tmp_path: Path, page: str, line: str) -> None:
         subprocess.run(grade, cwd=tmp_path, check=True, capture_output=True)
     elif words[0] == "certify":
         labelled(tmp_path, 20)
+    elif words[0] == "audit":  # of a hacked run; with `stop`, --follow ends at the alarm
+        folder_of(tmp_path, REWARD.replace("share: 0.5", "share: 0.5, on_alarm: stop"))
+        write_run(tmp_path / "ledger.jsonl", 6, hacked_from=0)
     elif words[0] == "attack":
         (tmp_path / "my_rewards.py").write_text(
             "def score(response, ground_truth):\n    return float(ground_truth in response)\n"
@@ -77,5 +81,5 @@ def test_it_runs(tmp_path: Path, page: str, line: str) -> None:
         stdin=subprocess.DEVNULL,
         timeout=60,
     )
-    # an attack finds that this reward pays brevity without an answer
-    assert done.returncode == (1 if words[0] == "attack" else 0), done.stderr
+    # an attack finds that this reward pays brevity without an answer, and the audited run alarms
+    assert done.returncode == (1 if words[0] in ("attack", "audit") else 0), done.stderr

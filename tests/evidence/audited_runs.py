@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from judgekit import Failed, GradingRunner, Ledger, Rollout, grader
+from judgekit import GradingRunner, Ledger, Rollout, grader
+from judgekit.run import scheduler
 
 REWARD = """\
 graders:
@@ -69,12 +72,14 @@ def write_run(
     tag: str | None = "step",
     **fields: Any,
 ) -> Path:
-    """Grade the steps of a training with the judge alone, into the ledger *path*."""
+    """Grade the steps of a training with the judge alone, into the ledger *path*. Runs are named alike each time, and so are draws."""
+    lines = path.read_bytes().count(b"\n") if path.exists() else 0
     kept = Ledger(path, texts=texts)
     runner = GradingRunner(graders or {"judge": judge}, {"judge": 1.0}, missing_reward="mask", ledger=kept)
-    for number in range(first, first + steps):
-        hacked = hacked_from is not None and number >= hacked_from
-        runner.run_sync(step(number, hacked=hacked, **fields), tags={} if tag is None else {tag: number})
+    with mock.patch.multiple(scheduler, _process=path.stem, _numbers=itertools.count(lines)):
+        for number in range(first, first + steps):
+            hacked = hacked_from is not None and number >= hacked_from
+            runner.run_sync(step(number, hacked=hacked, **fields), tags={} if tag is None else {tag: number})
     kept.flush()
     kept.close()
     return path
@@ -91,7 +96,3 @@ def asked(folder: Path) -> list[str]:
     """What the careful grader was asked about, in order."""
     path = folder / "asked.txt"
     return path.read_text().splitlines() if path.exists() else []
-
-
-def broken(extra: dict[str, Any]) -> Any:
-    return Failed("JudgeUnavailable", "it is down")

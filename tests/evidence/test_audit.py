@@ -15,13 +15,15 @@ from typing import Any
 
 import pytest
 
-from judgekit import GradingRunner, Ledger, Rollout, grader
+from judgekit import Graded, GradingRunner, Ledger, Rollout, grader
 from judgekit.config import load_config
-from judgekit.errors import ConfigError
+from judgekit.errors import ConfigError, DataError
+from judgekit.evidence.audit_curve import line_of
 from judgekit.evidence.audit_file import AuditFile, audits_path
 from judgekit.evidence.audit_settings import AuditSettings
 from judgekit.evidence.auditor import drawn, step_of
 from judgekit.ledger.reader import ledger_files, read_ledger
+from judgekit.ledger.tail import Tail
 
 from ..cli.in_process import call
 from .audited_runs import REWARD, asked, folder_of, step, write_run
@@ -85,7 +87,7 @@ def test_a_healthy_run_does_not_alarm(tmp_path: Path) -> None:
 
 
 def test_the_best_paid_are_examples_and_no_evidence(tmp_path: Path) -> None:
-    """One wrong rollout of a step is paid: always among the best paid, but rarely drawn at random."""
+    """Of a step's 256 rollouts, all wrong, 16 are paid: all of the best paid are, and few of those drawn at random."""
 
     @grader
     def judge(response: str) -> float:
@@ -94,8 +96,8 @@ def test_the_best_paid_are_examples_and_no_evidence(tmp_path: Path) -> None:
     folder_of(tmp_path, REWARD.replace("share: 0.5", "share: 0.1"))
     kept = Ledger(tmp_path / "ledger.jsonl", texts=True)
     runner = GradingRunner({"judge": judge}, ledger=kept)
-    for number in range(30):
-        words = ["certainly", *["perhaps"] * 63]
+    for number in range(12):
+        words = [*["certainly"] * 16, *["perhaps"] * 240]
         batch = [Rollout(prompt=f"q{i}", response=word, group=i) for i, word in enumerate(words)]
         runner.run_sync(batch, tags={"step": number})
     kept.close()
@@ -103,9 +105,8 @@ def test_the_best_paid_are_examples_and_no_evidence(tmp_path: Path) -> None:
     assert made["alarm"] is None
     assert made["log_e"] < 0
     assert [one["paid"] for one in made["examples"]] == [0.9] * 6
-    assert {one["random"] for one in made["examples"]} <= {True, False}
-    paid = [point["paid_wrong"] for point in made["steps"]]
-    assert sum(map(bool, paid)) < 10
+    assert {point["audits"] for point in made["steps"]} == {13}
+    assert max(point["recent"]["paid_wrong"] for point in made["steps"]) < 0.25
 
 
 def test_ranges_are_scaled_and_the_middle_of_the_audits_range_is_right(tmp_path: Path) -> None:
@@ -133,6 +134,31 @@ audit: {grader: careful, watch: judge, share: 1}
     wrong = made["steps"][0]["wrong"]
     assert 8 <= wrong < 16
     assert made["steps"][0]["paid_wrong"] == pytest.approx(0.75 * wrong / 16)
+
+
+def test_the_line_allows_for_the_audits_own_errors() -> None:
+    """Of right rollouts that are fully paid, an audit that errs in 2 % calls one in fifty wrong: no sign of a hack."""
+    settings = AuditSettings(grader="careful", watch="judge")
+    pairs = [(1.0, True)] * 49 + [(1.0, False)]
+    assert line_of(settings, pairs) == pytest.approx((49 * 0.7 * 0.02 / 0.98 + 0.3) / 50)
+    assert line_of(settings, pairs) == pytest.approx(0.02)
+    assert line_of(settings, [(0.1, True), (0.0, False)]) == pytest.approx(0.15)
+    assert line_of(settings, []) is None
+
+
+def test_without_numpy_there_is_a_curve_and_no_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder_of(tmp_path)
+    write_run(tmp_path / "ledger.jsonl", 12, hacked_from=6)
+    whole = told(tmp_path, code=1)
+    monkeypatch.setitem(sys.modules, "judgekit.evidence.shares", None)
+    made = told(tmp_path, code=1)
+    assert made["alarm"] == whole["alarm"]
+    last = made["steps"][-1]["recent"]
+    assert (last["low"], last["high"]) == (None, None)
+    assert "pip install 'judgekit-rl[evidence]'" in last["reason"]
+    assert last["paid_wrong"] == whole["steps"][-1]["recent"]["paid_wrong"]
 
 
 # ---- the draw
@@ -217,6 +243,7 @@ def test_an_audit_is_paid_once_and_an_interrupted_command_goes_on(tmp_path: Path
         assert made["audits"]["reused"] == known
         assert asked(tmp_path) == everything[known:]
         assert (made["alarm"], made["steps"]) == (whole["alarm"], whole["steps"])
+        assert told(tmp_path, code=1)["audits"]["asked"] == 0  # no new line was lost behind the torn one
 
 
 def test_it_is_resumed_after_a_kill(tmp_path: Path) -> None:
@@ -252,7 +279,7 @@ def test_a_grade_that_the_reward_asked_for_is_reused(tmp_path: Path) -> None:
     done = call(tmp_path, "grade", "reward.yaml", "rows.jsonl", "--ledger", "ledger.jsonl")
     assert done.code == 0, done.stderr
     assert len(asked(tmp_path)) == 32
-    made = told(tmp_path, code=1)
+    made = json.loads(call(tmp_path, *AUDIT, "--json").stdout)
     assert made["audits"] == {"asked": 0, "reused": 16, "failed": 0, "abstained": 0}
     assert len(asked(tmp_path)) == 32
 
@@ -266,6 +293,33 @@ def test_two_commands_at_once_are_refused(tmp_path: Path) -> None:
         assert "another judgekit audit of this ledger is running" in done.stderr
         assert asked(tmp_path) == []
     assert call(tmp_path, *AUDIT).code == 0
+
+
+def test_a_resumed_run_that_replaced_its_rollouts_is_drawn_again(tmp_path: Path) -> None:
+    folder_of(tmp_path)
+    path = write_run(tmp_path / "ledger.jsonl", 2)
+    told(tmp_path)
+    lines = path.read_text().splitlines()
+    again = [json.loads(line) for line in lines[1:]]
+    for line in again:
+        line |= {"run": f"again-{line['run']}", "tags": {**line["tags"], "resumes": [line["run"]]}}
+    path.write_text("\n".join([*lines, *map(json.dumps, again)]) + "\n")
+    made = told(tmp_path)
+    assert made["audits"]["asked"] == 32
+    assert [point["audits"] for point in made["steps"]] == [8, 8]
+    assert told(tmp_path)["audits"]["asked"] == 0
+
+
+def test_marks_of_a_rollout_do_not_count_on_the_page(tmp_path: Path) -> None:
+    @grader
+    def judge(response: str) -> Any:
+        return Graded(1.0, "so says [it](http://x.y) | <b>boldly</b>")
+
+    folder_of(tmp_path)
+    write_run(tmp_path / "ledger.jsonl", 2, graders={"judge": judge})
+    assert call(tmp_path, *AUDIT, "--out", "curve.md").code in (0, 1)
+    text = (tmp_path / "curve.md").read_text()
+    assert r"so says \[it\](http://x.y) \| &lt;b>boldly&lt;/b>" in text
 
 
 # ---- failures
@@ -466,6 +520,13 @@ def test_commands_that_cannot_work(tmp_path: Path) -> None:
         assert says in done.stderr
         assert done.stderr.count("\n") == 1
     assert call(tmp_path, *AUDIT, *both).code == 0
+    (tmp_path / "reward.yaml").write_text('graders: {careful: {use: "audit_graders:careful"}}\n')
+    assert call(tmp_path, *AUDIT, *both).code == 0  # the ledger knows who is watched
+    for more in ((), ("--follow",)):
+        write_run(tmp_path / "ledger.jsonl", 2)
+        done = call(tmp_path, *AUDIT, "--grader", "careful", "--watch", "jugde", *more)
+        assert done.code == 2
+        assert "the ledger has no grades of 'jugde': it has judge" in done.stderr
 
 
 # ---- rewards
@@ -612,6 +673,24 @@ def test_a_step_of_several_runs_in_a_growing_folder(tmp_path: Path) -> None:
     made = told(tmp_path)
     assert made["audits"]["asked"] == 16
     assert made["steps"][0]["audits"] == 12 * 1
+
+
+def test_a_line_that_is_half_written_is_read_once_it_is_whole(tmp_path: Path) -> None:
+    whole = write_run(tmp_path / "whole.jsonl", 1).read_bytes()
+    path, tail = tmp_path / "ledger.jsonl", Tail(tmp_path / "ledger.jsonl")
+    assert tail.read() == []
+    found = []
+    with path.open("ab", buffering=0) as file:
+        for at in range(0, len(whole), 997):
+            file.write(whole[at : at + 997])
+            found += tail.read()
+        file.write(b'{"type":"rollout","ru\n')
+        assert tail.read() == []
+    assert found == read_ledger(tmp_path / "whole.jsonl").entries
+    assert tail.torn == 1
+    path.write_bytes(whole[:2000])
+    with pytest.raises(DataError, match="was replaced or emptied"):
+        tail.read()
 
 
 def test_steps_are_named_as_hosts_tag_them(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from judgekit.evidence.audit_file import AuditFile
     from judgekit.evidence.audit_settings import AuditSettings
     from judgekit.evidence.auditor import Auditor, Steps
+    from judgekit.ledger.schema import Spec
     from judgekit.run.runner import GradingRunner
 
-_POLL_S = 1.0
+_POLL_S = 0.5
 """How often a growing ledger is looked at."""
 _MOST_ROWS = 30
 """Steps that the table shows."""
@@ -118,11 +119,7 @@ class _Work:
         reading = read_ledger(self.ledger)
         if not reading.entries:
             raise DataError(f"the ledger {self.ledger} holds no rollouts yet")
-        names = {name for spec in reading.specs.values() for name in spec.graders}
-        if self.settings.watch not in names:
-            raise DataError(
-                f"the ledger has no grades of {self.settings.watch!r}: it has {', '.join(sorted(names)) or 'none'}"
-            )
+        self._check_watched(reading.specs)
         self.steps.add(reading.entries)
 
         async def main() -> None:
@@ -145,6 +142,7 @@ class _Work:
             while True:
                 self.steps.add(tail.read())
                 for step, entries in self.steps.complete(ended=False):
+                    self._check_watched(tail.specs)
                     await auditor.step(step, entries, tail.specs)
                     self._tell_step()
                     if auditor.alarm.raised and self.settings.on_alarm == "stop":
@@ -153,6 +151,15 @@ class _Work:
 
         with AuditFile(self.ledger) as kept:
             self._run(main, runner)
+
+    def _check_watched(self, specs: Mapping[str, Spec]) -> None:
+        from judgekit.errors import DataError
+
+        names = {name for spec in specs.values() for name in spec.graders}
+        if self.settings.watch not in names:
+            raise DataError(
+                f"the ledger has no grades of {self.settings.watch!r}: it has {', '.join(sorted(names)) or 'none'}"
+            )
 
     def _begin(self, runner: GradingRunner, kept: AuditFile) -> Auditor:
         from judgekit.evidence.auditor import Auditor

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from judgekit.evidence.audit_settings import AuditSettings
 from judgekit.evidence.auditor import AuditedStep, Auditor, Verdict
 from judgekit.types import content_text, shown_grade, why_of
 
@@ -33,7 +35,7 @@ class Recent(Struct, frozen=True, kw_only=True):
     """Interval of 95 %, by prompt."""
     high: float | None = None
     line: float | None
-    """What `paid_wrong` may be: `pays_at_most` times the share of wrong ones."""
+    """What `paid_wrong` may be: `pays_at_most` times the share of wrong ones, and what an audit's own errors add, see `line_of`."""
     paid_per_wrong: float | None
     """What wrong ones were paid on average."""
     reason: str = ""
@@ -114,7 +116,7 @@ def _recent(audited: Auditor, at: int) -> Recent:
         paid_wrong=_mean(drawn),
         low=low,
         high=high,
-        line=audited.settings.pays_at_most * len(wrong) / len(drawn) if drawn else None,
+        line=line_of(audited.settings, [(one.paid, bool(one.right)) for one in drawn]),
         paid_per_wrong=math.fsum(wrong) / len(wrong) if wrong else None,
         reason=reason,
     )
@@ -132,12 +134,22 @@ def _interval(drawn: Sequence[Verdict]) -> tuple[float | None, float | None, str
     return found.low, found.high, ""
 
 
-def crosses(point: CurvePoint) -> bool:
-    """Whether the curve is above its line: the last audits found wrong rollouts paid more than they may be."""
-    recent = point.recent
-    if recent.paid_wrong is None or recent.line is None:
-        return False
-    return recent.audits >= RECENT and recent.paid_wrong > recent.line
+def line_of(settings: AuditSettings, pairs: Sequence[tuple[float, bool]]) -> float | None:
+    """Return what may be paid though the audit says wrong, over random audits with such *pairs* of pay and verdict.
+
+    Of those that it calls wrong, `pays_at_most` each. Some of these are right, by its own errors: they are paid more, and are as many as
+    `audit_error` allows beside those that it calls right.
+    """
+    if not pairs:
+        return None
+    most, odds = settings.pays_at_most, settings.audit_error / (1 - settings.audit_error)
+    allowed = (max(0.0, paid - most) * odds if right else most for paid, right in pairs)
+    return math.fsum(allowed) / len(pairs)
+
+
+def crosses(recent: Recent) -> bool:
+    """Whether the curve is above its line: the whole interval of the last audits is."""
+    return None not in (recent.low, recent.line) and recent.low > recent.line  # type: ignore[operator]
 
 
 def examples(steps: Sequence[AuditedStep]) -> list[tuple[Any, Verdict]]:
@@ -172,7 +184,7 @@ def as_json(audited: Auditor, late: int = 0) -> dict[str, Any]:
             "abstained": audited.abstained,
         },
         "late": late,
-        "first_above_line": next((point.step for point in points if crosses(point)), None),
+        "first_above_line": next((point.step for point in points if crosses(point.recent)), None),
         "steps": points,
         "examples": [_example(step, one, audited) for step, one in examples(audited.steps)],
     }
@@ -260,7 +272,7 @@ def cells(point: CurvePoint) -> Iterator[str]:
     yield _figure(point.paid_wrong)
     yield _figure(recent.paid_wrong)
     yield "–" if recent.low is None or recent.high is None else f"{recent.low:.2f} to {recent.high:.2f}"
-    yield _figure(recent.line)
+    yield ("above " if crosses(recent) else "") + _figure(recent.line)
     yield f"{point.log_e:.1f}" + (" alarm" if point.alarm else "")
 
 
@@ -269,4 +281,8 @@ def _figure(value: float | None) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
+    """Return a text for Markdown: it may quote a rollout, whose marks must not count."""
+    return " ".join(_MARKS.sub(r"\\\g<0>", text).replace("<", "&lt;").split())
+
+
+_MARKS = re.compile(r"[|\[\]`*_\\]")

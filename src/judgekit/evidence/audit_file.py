@@ -4,7 +4,7 @@
                                             {"type": "audit", "grader": "careful", "settings": …, "run": …, "index": 3, "grade": {…}}
 
 Which rollouts of a step are audited is written before the first of them is: more lines of the step change nothing afterwards. The file
-is only ever appended to; of several audits of one rollout, the last one counts. Torn lines are skipped: what they said is asked again.
+is only ever appended to; of several draws of a step, or audits of a rollout, the last one counts. Torn lines are skipped: what they said is asked again.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class AuditFile:
             self._keep(made)
 
     def _keep(self, line: Draw | Audit) -> None:
-        if isinstance(line, Draw):  # the first one stands: audits may have been made by it
-            self.draws.setdefault((line.watch, line.share, encoded(line.step)), line)
+        if isinstance(line, Draw):
+            self.draws[line.watch, line.share, encoded(line.step)] = line
         else:
             self.audits[line.grader, line.settings, line.run, line.index] = line.grade
 

@@ -2,7 +2,7 @@
 
 Which rollouts are drawn depends on their step, run and index alone, never on what they earned. Of a step's rollouts that the watched grader has
 scored, `share` / 2 are drawn at random, at least 2, and `share` / 2 are the best paid of the others, at least 1; both are rounded up.
-Random ones come from as many prompts as there are. Only these enter the alarm, the curve and its interval; the best paid are examples.
+Random ones come from as many prompts as there are; in groups of one size each rollout is as likely as any other. Only these enter the alarm, the curve and its interval; the best paid are examples.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ class Auditor:
             if (found := self._score(entry, specs)) is not None
         }
         draw = self._kept.draw(self.settings.watch, self.settings.share, step)
-        if draw is None:
+        if draw is None or not any(
+            tuple(place) in scores for place in draw.random
+        ):  # a resumed run replaced them
             draw = drawn(step, self.settings, {place: (one[0], one[1]) for place, one in scores.items()})
             self._kept.write(draw)
         wanted = {
@@ -221,6 +223,8 @@ class Steps:
         self.late = 0
         """Lines that came after the next step had begun: nobody audits them."""
         self._open: dict[bytes, list[Entry]] = {}
+        self._began: dict[bytes, float] = {}
+        """When each step had its first line."""
         self._closed: set[bytes] = set()
 
     def add(self, entries: Sequence[Entry]) -> None:
@@ -233,10 +237,11 @@ class Steps:
                 self.late += entry.status != "unfinished"
             else:
                 self._open.setdefault(key, []).append(entry)
+                self._began[key] = min(entry.time, self._began.get(key, entry.time))
 
     def complete(self, *, ended: bool) -> list[tuple[Any, list[Entry]]]:
         """Return and forget the steps after which another one has begun, the first one first; *ended*: the last one, too."""
-        order = sorted(self._open, key=lambda key: min(entry.time for entry in self._open[key]))
+        order = sorted(self._open, key=self._began.__getitem__)
         found = order if ended else order[:-1]
         self._closed.update(found)
         return [(step_of(entries[0]), entries) for key in found for entries in [self._open.pop(key)]]
