@@ -48,6 +48,7 @@ def test_options_are_counted() -> None:
     write a file, and no other. `judgekit certify` has four: which grader, whose labels, and where to write.
     Its arithmetic has two public names, which take other people's labels.
     `attack` has --calls and --record, for judges cost money.
+    An audit's alarm is an error of its own, which trainers catch; adapters run audits by one name.
     `trust` of a grader has three keys, and goes with every grader instead of a kind of judge of its own.
     `judgekit audit` has eight: the file, the three keys of its section `audit` that one tries out, beside a training or after it, and where to
     write; the section has seven, for a run that is watched from its start. `Alarm` is its arithmetic, for loops of one's own.
@@ -65,4 +66,4 @@ def test_options_are_counted() -> None:
         "public names": len(set(public_names())),
         "options of commands": len(options),
     }
-    assert counts == {"names in reward.yaml": 268, "public names": 180, "options of commands": 97}
+    assert counts == {"names in reward.yaml": 268, "public names": 182, "options of commands": 97}

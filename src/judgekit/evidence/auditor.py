@@ -104,7 +104,7 @@ class Auditor:
         """What the last failed audit says."""
         self._runner = runner
         self._kept = kept
-        described = [self.spec.version, self.spec.bounds(), self.spec.fingerprint]
+        described = [self.spec.version, self.spec.bounds(), self.spec.fingerprint, self.spec.trust]
         self._settings_of_grader = blake2b(encoded(described), digest_size=6).hexdigest()
 
     async def step(self, step: Any, entries: Sequence[Entry], specs: Mapping[str, Spec]) -> AuditedStep:

@@ -171,10 +171,8 @@ class MathEquivalence(Rule):
         marked = _BOLD.sub("", marked)
         if claim.kind != "tag":
             marked = marked[_named_until(marked) :]
-        if (either := _OR_ASIDE.fullmatch(marked.strip())) is not None:
-            first, second = (self._in_words(part, claim) for part in either.groups())
-            if first.parsed and second.parsed and not self._equal(first.parsed, second.parsed):
-                return _Answer("", why="several answers are given")
+        if self._two(marked, claim):
+            return _Answer("", why="several answers are given")
         text = marked if claim.kind == "tag" else _expression(marked)
         if "\\boxed" in text and (inner := last_boxed(text)) is not None:
             return self._boxed(text, inner)
@@ -200,6 +198,14 @@ class MathEquivalence(Rule):
                 bare, self._parse(f"\\boxed{{{_latex(number_of.quantity.value)}}}"), number_of.quantity
             )
         return _Answer(bare, [])
+
+    def _two(self, marked: str, claim: Claim) -> bool:
+        """Whether an answer has another one in brackets behind it, and not the same again."""
+        either = _OR_ASIDE.fullmatch(marked.strip())
+        if either is None:
+            return False
+        first, second = (self._in_words(part, claim).parsed for part in either.groups())
+        return bool(first and second and not self._equal(first, second))
 
     def _unmarked(self, text: str) -> _Answer:
         text = _BOLD.sub("", text)
