@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from judgekit import Failed, Graded, Rollout, Usage
+from judgekit import Failed, Graded, Rollout, Usage, read_ledger
+from judgekit.ledger.reader import beside
 from judgekit.report.comparison import comparison
 from judgekit.report.marks import read_marks
 from judgekit.report.page import render, whole_table, write_report
@@ -581,3 +582,59 @@ def test_an_address_without_its_token_says_what_to_do(browser: Any, tmp_path: Pa
         page.goto(served.url.partition("#")[0])
         page.get_by_text("open the address that judgekit view printed").wait_for()
         page.close()
+
+
+def curve_of(ledger: Path, *, alarm: bool) -> None:
+    """What `judgekit audit` writes beside a ledger."""
+    run = read_ledger(ledger).entries[0].run
+    points = [
+        {
+            "step": step, "log_e": 4.0 * alarm, "alarm": alarm and step == 2,
+            "recent": {"paid_wrong": 0.1 * step, "low": 0.05 * step, "high": None if step < 1 else 0.3, "line": 0.2},
+        }
+        for step in range(4)
+    ]  # fmt: skip
+    example = {
+        "step": 3, "run": run, "index": 1, "watch": {"score": 1.0}, "grader": {"score": 0.0}, "response": EVIL,
+    }  # fmt: skip
+    told = {
+        "settings": {"watch": "judge", "grader": "careful", "pays_at_most": 0.3},
+        "in_words": f"alarm at step 2: {EVIL}" if alarm else "no alarm",
+        "alarm": {"step": 2, "log_e": 4.0} if alarm else None,
+        "audits": {},
+        "steps": points,
+        "examples": [example, {**example, "run": "gone"}],
+    }
+    beside(ledger, "curve").write_text(json.dumps(told))
+
+
+def test_audits_are_shown_with_their_curve_and_lead_to_the_rollouts(browser: Any, tmp_path: Path) -> None:
+    ledger = write(tmp_path / "ledger.jsonl", some(8))
+    curve_of(ledger, alarm=True)
+    write_report(ledger, tmp_path / "report.html")
+    for width, scheme in SHAPES[::3]:
+        with Opened(browser, (tmp_path / "report.html").as_uri(), width, scheme) as opened:
+            page = opened.page
+            assert page.locator(".signals .raised", has_text="alarm at step 2").count() == 1
+            picture = page.locator('svg[aria-label^="paid, though"]')
+            assert [picture.locator(f".{kind}").count() for kind in ("curve", "band", "bound", "alarm")] == [
+                1,
+                1,
+                1,
+                1,
+            ]
+            rows = page.locator("table", has_text="best paid").locator("tbody tr")
+            assert rows.count() == 2
+            assert rows.nth(1).locator("button").count() == 0  # its rollout is not in the ledger any more
+            rows.nth(0).locator("button").click()
+            assert page.get_by_role("tab", name="Rollouts").get_attribute("aria-selected") == "true"
+            assert page.evaluate("document.body.scrollWidth") <= width
+
+
+def test_a_served_page_shows_audits_that_come_later(browser: Any, tmp_path: Path) -> None:
+    ledger = write(tmp_path / "ledger.jsonl", some(8))
+    with Served(ledger) as served, Opened(browser, served.url) as opened:
+        assert opened.page.locator("h2", has_text="Audits").count() == 0
+        curve_of(ledger, alarm=False)
+        opened.page.locator("h2", has_text="Audits").wait_for()
+        assert opened.page.locator(".signals", has_text="no alarm").count() == 1

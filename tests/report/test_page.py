@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from judgekit import DataError
+from judgekit.ledger.reader import beside
+from judgekit.report.audits import audits_of
 from judgekit.report.marks import Mark, marks_path, read_marks, write_mark
 from judgekit.report.page import write_report
 from judgekit.report.table import Table
@@ -208,3 +210,14 @@ def test_marks_are_beside_the_ledger_and_in_its_page(tmp_path: Path) -> None:
     marks_path(path).write_text('{"run": "r"}\n')
     with pytest.raises(DataError, match="line 1: not a mark"):
         read_marks(path)
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "{", "[]", '{"settings": {}}', '{"settings": 1, "steps": [1]}', "\udcff"]
+)
+def test_a_curve_that_cannot_be_read_is_none(tmp_path: Path, text: str | None) -> None:
+    ledger = write(tmp_path / "ledger.jsonl", some(4))
+    if text is not None:
+        beside(ledger, "curve").write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert audits_of(ledger) is None
+    page_of(ledger)

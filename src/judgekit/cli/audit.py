@@ -72,10 +72,11 @@ def audit(
     from judgekit.errors import ConfigError
     from judgekit.evidence.audit_file import audits_path
     from judgekit.ledger.output_files import STDOUT, check_targets
+    from judgekit.ledger.reader import beside
 
     if as_json and to == STDOUT:
         raise ConfigError("--json and --out - both write to standard output: give --out a file")
-    check_targets([to], inputs=[ledger, config, audits_path(ledger)], force=force)
+    check_targets([to], inputs=[ledger, config, audits_path(ledger), beside(ledger, "curve")], force=force)
     if as_json or to == STDOUT:
         out.file = sys.stderr
     given = {"grader": grader, "watch": watch, "share": share}
@@ -199,15 +200,20 @@ class _Work:
         self._write()
 
     def _write(self) -> None:
+        """Write the curve: beside the ledger, where trainers and the report find it, and where it was asked for."""
         from judgekit.evidence.audit_curve import as_json, page
         from judgekit.ledger.jsonl import json_line
         from judgekit.ledger.output_files import STDOUT, whole_file
+        from judgekit.ledger.reader import beside
 
-        if self.to is None or self.auditor is None or self.to == STDOUT:
+        if self.auditor is None:
             return
-        markdown = self.to.suffix == ".md"
-        with whole_file(self.to) as file:
-            file.write(page(self.auditor) if markdown else json_line(as_json(self.auditor, self.steps.late)))
+        told = json_line(as_json(self.auditor, self.steps.late))
+        with whole_file(beside(self.ledger, "curve")) as file:
+            file.write(told)
+        if self.to not in (None, STDOUT):
+            with whole_file(self.to) as file:
+                file.write(page(self.auditor) if self.to.suffix == ".md" else told)
 
     def _to_stdout(self) -> None:
         from judgekit.evidence.audit_curve import as_json

@@ -75,10 +75,11 @@ def ledger_files(path: Path) -> list[Path]:
     return files
 
 
-def beside(ledger: str | os.PathLike[str], kind: Literal["marks", "audits"]) -> Path:
-    """Where a ledger's marks or audits are: beside a file; beside a folder, too, whose files are all ledgers."""
+def beside(ledger: str | os.PathLike[str], kind: Literal["marks", "audits", "curve"]) -> Path:
+    """Where a ledger's marks, audits or their curve are: beside a file; beside a folder, too, whose files are all ledgers."""
     ledger = Path(ledger).resolve()
-    return ledger.parent / f"{ledger.name if ledger.is_dir() else ledger.stem}.{kind}.jsonl"
+    end = "json" if kind == "curve" else "jsonl"
+    return ledger.parent / f"{ledger.name if ledger.is_dir() else ledger.stem}.{kind}.{end}"
 
 
 def warn_of_packed(path: Path) -> None:

@@ -25,6 +25,7 @@ from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.output_files import whole_file
 from judgekit.metrics import Signal, SignalLimits
+from judgekit.report.audits import audits_of
 from judgekit.report.costs import costs
 from judgekit.report.marks import read_marks
 from judgekit.report.table import Table
@@ -84,6 +85,7 @@ def render(
         "costs": costs(table, price),
         "marks": marks_of(table),
         "comparison": comparison,
+        "audits": audits_of(table.path),
     }
     texts, chunks = [], []
     room = _BYTES - len(_packed({**data, "blocks": blocks}))

@@ -24,6 +24,7 @@ from aiohttp import web
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.metrics import SignalLimits
+from judgekit.report.audits import audited_at, audits_of
 from judgekit.report.comparison import comparison
 from judgekit.report.costs import costs
 from judgekit.report.marks import Mark, write_mark
@@ -89,6 +90,7 @@ class View:
                 web.get("/api/search", self._search),
                 web.get("/api/signals", self._told),
                 web.get("/api/costs", self._costs),
+                web.get("/api/audits", self._audits),
                 web.get("/api/comparison", self._comparison),
                 web.post("/api/mark", self._mark),
             ]
@@ -188,6 +190,7 @@ class View:
                 "read": self.table.read_bytes,
                 "size": max(self.table.read_bytes, self._size()),
                 "marks": marks,
+                "audited": str(audited_at(self.table.path)),
                 "problem": problem,
                 "compares": self.before is not None,
             }
@@ -232,6 +235,9 @@ class View:
 
     async def _costs(self, request: web.Request) -> web.Response:
         return _json(costs(self.table, self.price))
+
+    async def _audits(self, request: web.Request) -> web.Response:
+        return _json(audits_of(self.table.path))
 
     async def _comparison(self, request: web.Request) -> web.Response:
         if self.before is None:

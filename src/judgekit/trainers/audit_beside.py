@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from judgekit.config import load_config
 from judgekit.errors import AuditAlarm, ConfigError
+from judgekit.ledger.reader import beside
 
 logger = logging.getLogger("judgekit")
 
@@ -62,7 +63,7 @@ class AuditBeside:
             raise ConfigError(f"{config}: {error}") from None
         self.settings = settings
         self.ledger = ledger
-        self.curve = ledger.parent / f"{ledger.stem}.curve.json"
+        self.curve = beside(ledger, "curve")
         """Where the curve is, as `judgekit audit --json` prints it."""
         self._seen: tuple[int, int] | None = None
         self._figures: dict[str, float] = {}
@@ -71,17 +72,9 @@ class AuditBeside:
         self._asked = 0
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (its process outlives any block)
         self.curve.unlink(missing_ok=True)  # an earlier training's alarm is none of this one
-        arguments = [
-            "audit",
-            str(ledger),
-            "--reward",
-            os.fspath(config),
-            "--follow",
-            "--out",
-            str(self.curve),
-        ]
+        arguments = ["audit", str(ledger), "--reward", os.fspath(config), "--follow"]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *arguments, "--force"],
+            [sys.executable, "-c", _PROGRAM, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._errors,

@@ -154,6 +154,7 @@ const fileSource = {
     store.signals = data.signals;
     store.costs = data.costs;
     store.comparison = data.comparison ?? null;
+    store.audits = data.audits ?? null;
     data.blocks.forEach(addBlock);
     data.chunks.forEach((rows, chunk) => rows.forEach((row, at) => this.places.set(row, [chunk, at])));
     await this.merge();
@@ -238,6 +239,8 @@ const serverSource = {
     if (marking === store.marking) setMarks(now.marks); // else these are the marks of before
     this.caughtUp = now.caught_up;
     say(now.problem || now.caught_up ? now.problem : `Reading the ledger: ${share(now.read, now.size)} of ${(now.size / 1e6).toFixed(0)} MB`);
+    const audited = now.audited !== store.audited;
+    if (audited) { store.audited = now.audited; store.audits = await this.fetch("/api/audits"); }
     if (now.caught_up && (grown || !this.told)) {
       this.told = true;
       store.signals = await this.fetch("/api/signals");
@@ -245,7 +248,7 @@ const serverSource = {
       if (now.compares) store.comparison = await this.fetch("/api/comparison");
       return true;
     }
-    return grown;
+    return grown || audited;
   },
   rollout(row) { return this.fetch(`/api/rollout/${row}`); },
   search(text, from) { return this.fetch(`/api/search?text=${encodeURIComponent(text)}&from=${from}`); },
@@ -353,6 +356,7 @@ const overview = (main) => {
     el("h2", {}, "Signals"),
     raised.length ? listed(raised) : el("p", {}, store.signals.length ? "No signal is raised." : "Too few rollouts for any: they need 64 rewards or 16 groups."),
     quiet.length ? el("details", {}, el("summary", {}, `${quiet.length} more within their limits`), listed(quiet)) : null,
+    ...(store.audits ? audits(store.audits) : []),
     el("h2", {}, "Graders"),
     dataTable(["grader", "graded", "mean", "std", "abstained", "skipped", "failed", "causes"], [...store.graders].map(([grader, column]) => {
       const kinds = [0, 0, 0, 0, 0], causes = new Map();
@@ -378,6 +382,36 @@ const overview = (main) => {
     scatter(`raw reward against length in ${store.facts.length}`, rows, lengths(), store.numbers.raw, openRollout),
     scatter("raw reward against seconds", rows, store.numbers.seconds, store.numbers.raw, openRollout)));
   add(main, ...againstRules(rows), ...calibration(rows), ...trees());
+};
+
+// What a second grader found: the curve with its interval and its line, the alarm, and the best paid of what it calls wrong.
+const audits = (found) => {
+  const points = found.steps.map((point, at) => [typeof point.step === "number" ? point.step : at, point]).filter(([, point]) => known(point.paid_wrong));
+  const rowOf = new Map(shownRows().map((row) => [keyOf(row), row]));
+  const text = (value) => el("span", { class: "visible" }, visible(value.length > 300 ? `${value.slice(0, 300)}…` : value));
+  return [el("h2", {}, "Audits"),
+    el("ul", { class: "signals" }, el("li", { class: found.alarm ? "raised" : undefined }, plain(found.in_words))),
+    points.length > 1 ? el("div", { class: "figures" }, auditCurve(found, points)) : el("p", { class: "empty" }, "A curve takes two audited steps."),
+    found.examples.length ? dataTable(["step", plain(found.watch), plain(found.grader), "best paid, though the audit says wrong"], found.examples.map((one) => {
+      const row = rowOf.get(`${one.run} ${one.index}`);
+      return [plain(one.step), fixed(one.watch.score), fixed(one.grader.score), row === undefined ? text(one.response)
+        : el("button", { type: "button", onclick: () => openRollout(row) }, text(one.response || "(empty)"))];
+    }), [3]) : null];
+};
+const auditCurve = (found, points) => {
+  const highest = Math.max(0.05, ...points.map(([, point]) => Math.max(point.paid_wrong, point.high ?? 0, point.line ?? 0)));
+  const { picture, x, y } = frame("paid, though the audit says wrong, over training steps", span(points.map(([step]) => step)), [0, Math.min(1, highest)]);
+  const path = (kept, at) => kept.map(([step, point], i) => `${i ? "L" : "M"}${x(step).toFixed(1)} ${y(at(point)).toFixed(1)}`).join("");
+  const banded = points.filter(([, point]) => known(point.low) && known(point.high)), lined = points.filter(([, point]) => known(point.line));
+  if (banded.length > 1) {
+    picture.append(el("path", { class: "band", d: `${path(banded, (p) => Math.min(p.high, highest))}${path([...banded].reverse(), (p) => p.low).replace("M", "L")}Z` }));
+  }
+  if (lined.length > 1) picture.append(el("path", { class: "bound", d: path(lined, (p) => p.line) }));
+  picture.append(el("path", { class: "curve", d: path(points, (p) => p.paid_wrong) }));
+  points.filter(([, point]) => point.alarm).forEach(([step, point]) => picture.append(
+    el("circle", { class: "alarm", cx: x(step), cy: y(point.paid_wrong), r: 4 }, el("title", {}, `alarm at step ${step}`))));
+  const last = points.at(-1)[1];
+  return captioned(picture, el("b", {}, "paid, though wrong"), ` · ${fixed(last.paid_wrong, 2)} in the last audits, with its interval; broken: what it may be (${fixed(last.line, 2)})`);
 };
 
 // Tokens, and money where the price of all of them is known.
