@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -24,11 +25,19 @@ from judgekit.evidence.audit_settings import AuditSettings
 from judgekit.evidence.auditor import drawn, step_of
 from judgekit.ledger.reader import ledger_files, read_ledger
 from judgekit.ledger.tail import Tail
+from judgekit.run import scheduler
 
 from ..cli.in_process import call
 from .audited_runs import REWARD, asked, folder_of, step, write_run
 
 AUDIT = ("audit", "ledger.jsonl", "--reward", "reward.yaml")
+
+
+@pytest.fixture(autouse=True)
+def alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name runs alike each time, by which rollouts are drawn."""
+    monkeypatch.setattr(scheduler, "_process", "run")
+    monkeypatch.setattr(scheduler, "_numbers", itertools.count())
 
 
 @pytest.fixture(autouse=True)

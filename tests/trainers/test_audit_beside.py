@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ WITH_LEDGER = REWARD + "ledger: {path: ledger.jsonl, texts: true}\n"
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
     """Make a folder with a reward.yaml, whose modules are its own, and go there."""
     before = [*sys.path]
 
@@ -35,7 +35,8 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
         monkeypatch.chdir(tmp_path / name)
         return folder_of(tmp_path / name, text)
 
-    return make
+    yield make
+    sys.modules.pop("audit_graders", None)
 
 
 def until(done: Callable[[], Any], within_s: float = 120.0) -> Any:
