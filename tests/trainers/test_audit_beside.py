@@ -31,7 +31,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     def make(name: str, text: str = WITH_LEDGER) -> Path:
         (tmp_path / name).mkdir()
         monkeypatch.setattr(sys, "path", [*before])
-        monkeypatch.delitem(sys.modules, "audit_graders", raising=False)
+        sys.modules.pop("audit_graders", None)
         monkeypatch.chdir(tmp_path / name)
         return folder_of(tmp_path / name, text)
 
