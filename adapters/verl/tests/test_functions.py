@@ -84,7 +84,7 @@ def test_figures_that_not_every_sample_has(
 
 
 def test_v1_a_reward_function_object_sees_whole_groups(v1: Callable[..., V1]) -> None:  # noqa: F811
-    trainer = v1("ranked", lambda prompt, call: "x" * call, *FUNCTION)
+    trainer = v1(None, lambda prompt, call: "x" * call, *FUNCTION)
     rows = trainer.step(["a", "b"])
     for group in range(2):
         assert [row["score"] for row in of_group(rows, group)] == [0, 1, 2]
@@ -101,3 +101,11 @@ async def test_a_class_path(trainer_config: Callable[..., Any], tokenizer: Any) 
     assert type(other).__name__ == "LoopManager"
     with pytest.raises(ConfigError, match="custom_reward_function.path=pkg://package.module"):
         load_reward_manager(trainer_config(MANAGER, PATH + "BatchManager"), tokenizer)
+
+
+async def test_a_function_and_a_configuration_are_not_both_taken(
+    trainer_config: Callable[..., Any], tokenizer: Any
+) -> None:
+    runner = "+reward.reward_kwargs.judgekit_runner=graders_for_tests:pointwise"
+    with pytest.raises(ConfigError, match="judgekit_runner says how to grade, too: take one of the two out"):
+        load_reward_manager(trainer_config(MANAGER, *FUNCTION, runner), tokenizer)

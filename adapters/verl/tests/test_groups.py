@@ -123,11 +123,15 @@ class V1:
 def v1(cluster: None, trainer_config: Callable[..., Any], tokenizer: Any) -> Iterator[Callable[..., V1]]:
     made: list[V1] = []
 
-    def make(runner: str, script: Any, *overrides: str) -> V1:
+    def make(runner: str | None, script: Any, *overrides: str) -> V1:
         config = trainer_config(
             HOOK,
             MANAGER,
-            f"+reward.reward_kwargs.judgekit_runner=graders_for_tests:{runner}",
+            *(
+                []
+                if runner is None
+                else [f"+reward.reward_kwargs.judgekit_runner=graders_for_tests:{runner}"]
+            ),
             "reward.num_workers=2",
             "actor_rollout_ref.rollout.n=3",
             "actor_rollout_ref.rollout.val_kwargs.n=2",

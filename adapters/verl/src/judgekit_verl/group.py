@@ -25,7 +25,7 @@ from judgekit.trainers import AuditBeside, HostedRunner
 from judgekit_verl import estimators
 from judgekit_verl.estimators import LeftOut
 from judgekit_verl.manager import GROUP, has_hook
-from judgekit_verl.openjudge import check_unused, reward_function
+from judgekit_verl.openjudge import check_alone, check_unused, reward_function
 from judgekit_verl.sessions import GroupWorker, group_worker_v1, rollouts_of_a_step
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.step_counts import StepWatch, counts_actor, report
@@ -48,12 +48,14 @@ class _Driver:
         self.hosted: HostedRunner | None = None
         self.audits: AuditBeside | None = None
         given = _custom_function(config)
-        if reward_function(given) is None:
+        kwargs = dict(config.reward.get("reward_kwargs", None) or {})
+        if reward_function(given) is not None:
+            check_alone(kwargs)
+        else:
             check_unused(given)
             router = (
                 "router:0" if config.reward.reward_model.enable else None
             )  # only its presence counts here
-            kwargs = dict(config.reward.get("reward_kwargs", None) or {})
             kwargs.pop("reward_manager_class_path", None)
             self.hosted = settings(kwargs, hook=True, can_exclude=True, router=router).hosted
             self.audits = AuditBeside.of(self.hosted.config)

@@ -16,7 +16,7 @@ from judgekit import ConfigError, MissingRewardError, RewardResult, Rollout
 from judgekit.trainers import Counts, GroupCollector, figures_of
 from judgekit_verl import estimators
 from judgekit_verl.filters import add_metric, filter_metric
-from judgekit_verl.openjudge import check_unused, group_scores, reward_function
+from judgekit_verl.openjudge import check_alone, check_unused, group_scores, reward_function
 from judgekit_verl.samples import rollout_of_row, tags_of
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.versions import no_score, verl_version
@@ -117,7 +117,9 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         self.hook = has_hook(config)
         self._limit = config.get("actor_rollout_ref", {}).get("rollout", {}).get("response_length")
         self._given = reward_function(compute_score)
-        if self._given is None:
+        if self._given is not None:
+            check_alone(_reward_kwargs(config))
+        else:
             check_unused(compute_score)
             made = settings(
                 {k: v for k, v in _reward_kwargs(config).items() if k != "reward_manager_class_path"},

@@ -175,6 +175,15 @@ def reward_function(given: Any) -> RewardFunction | None:
     return next((one for one in candidates if callable(getattr(one, "compute_batch_scores", None))), None)
 
 
+def check_alone(kwargs: Mapping[str, Any]) -> None:
+    """Raise ConfigError if `reward_kwargs` say how to grade, too, beside a function with `compute_batch_scores`."""
+    if found := [key for key in ("judgekit_config", "judgekit_runner") if kwargs.get(key) is not None]:
+        raise ConfigError(
+            f"custom_reward_function has compute_batch_scores, which grades, and reward_kwargs.{found[0]} says how to grade, "
+            "too: take one of the two out of the command"
+        )
+
+
 def check_unused(given: Any) -> None:
     """Raise ConfigError if verl loaded a `custom_reward_function` that nobody would call.
 
