@@ -86,7 +86,8 @@ def test_audits_stop_a_training_that_pleases_its_judge(tmp_path: Path, hacked: b
     made.train()
     if hacked:
         assert made.state.global_step < steps
-        assert series(made, "judgekit/audit/paid_wrong")[-1] > 0.3
+        assert series(made, "judgekit/audit/alarm")[-1] == 1
+        assert series(made, "judgekit/audit/paid_wrong")[-1] > 0.1
     else:
         assert made.state.global_step == steps
         assert set(series(made, "judgekit/audit/alarm")) == {0.0}

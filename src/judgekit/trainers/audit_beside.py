@@ -68,7 +68,8 @@ class AuditBeside:
         self.curve = beside(ledger, "curve")
         """Where the curve is, as `judgekit audit --json` prints it."""
         self._seen: tuple[int, int] | None = None
-        self._figures: dict[str, float] = {}
+        self.latest: dict[str, float] = {}
+        """The figures that were read last."""
         self._alarm: str = ""
         self._told = self._late = False
         self._asked = 0
@@ -106,7 +107,7 @@ class AuditBeside:
             )
         if self._alarm and self.settings.on_alarm == "stop":
             raise AuditAlarm(self._alarm)
-        return dict(self._figures)
+        return dict(self.latest)
 
     def close(self) -> None:
         """End the audits."""
@@ -134,7 +135,7 @@ class AuditBeside:
             "log_e": last.log_e,
             "alarm": float(told.alarm is not None),
         }
-        self._figures = {
+        self.latest = {
             f"judgekit/audit/{name}": float(value) for name, value in found.items() if value is not None
         }
         if recent.paid_wrong is not None:

@@ -131,7 +131,7 @@ class RewardFunction:
             if control is None or int(os.environ.get("WORLD_SIZE") or 1) > 1:  # ranks must end together
                 raise
             control.should_training_stop = True
-            return {}
+            return self._audits.latest
 
     def _check_neighbours(self, trainer: Any) -> None:
         others = len(getattr(trainer, "reward_funcs", None) or ()) - 1
