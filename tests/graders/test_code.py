@@ -614,7 +614,7 @@ TOGETHER = {
     "memory": "import os, time\nfor i in range(6):\n    if os.fork() == 0:\n        b = bytearray(100 << 20); b[::4096] = b'x' * len(b[::4096]); time.sleep(20); os._exit(0)\ntime.sleep(20)",
     "memory in files of memory": "import os, time\nfor i in range(20):\n    os.write(os.memfd_create('a'), b'x' * (15 << 20))\ntime.sleep(20)",
     "CPU time": "import os\nfor i in range(4):\n    if os.fork() == 0:\n        while True: pass\nfor i in range(4): os.wait()",
-    "processes": "import os, time\nfor i in range(100):\n    try:\n        if os.fork() == 0:\n            time.sleep(20); os._exit(0)\n    except OSError: pass\ntime.sleep(20)\n",
+    "processes": "import os, time\nfor i in range(100):\n    try:\n        if os.fork() == 0:\n            time.sleep(2); os._exit(0)\n    except OSError: pass\ntime.sleep(2)\n",
 }
 SAYS = {
     "memory": "more than 128 MiB of memory, all its processes together",
