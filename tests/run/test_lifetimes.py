@@ -156,6 +156,9 @@ def test_notebooks_show_tables() -> None:
         assert html.startswith("<table>")
         assert "<script>" not in html
     assert "… and 10 more" in results._repr_html_()  # type: ignore[attr-defined]
+    # asyncio.run writes its task's result as a text: all of a list's subclass
+    assert repr(results).endswith(", … and 10 more]")
+    assert repr(results).count("RewardResult(") == 20
     assert "reward (scored)" in results[0]._repr_html_()
     assert "the reference has no number" in results[1]._repr_html_()
     assert repr(runner.metrics) == "<Metrics of 30 rollouts: 15 scored, 15 excluded>"

@@ -267,6 +267,12 @@ class Results:
 class ResultList(list[RewardResult]):
     """Results, which a notebook shows as a table."""
 
+    def __repr__(self) -> str:
+        """Show the first ones: `asyncio.run` writes the result of its task into a text twice, of a subclass the whole."""
+        if len(self) <= _SHOWN:
+            return super().__repr__()
+        return f"[{', '.join(map(repr, self[:_SHOWN]))}, … and {len(self) - _SHOWN} more]"
+
     def _repr_html_(self) -> str:
         names = list(dict.fromkeys(name for result in self for name in result.grades))
         rows = [
