@@ -502,3 +502,23 @@ def test_grades_of_another_trust_are_not_taken_from_a_ledger(tmp_path: Path) -> 
     other = known_grades(reading, load_runner(house(tmp_path)), batch).grades
     assert all("judge" in known for known in same)
     assert not any("judge" in known for known in other)
+
+
+@pytest.mark.usefixtures("apart")
+def test_the_trust_that_the_ledger_has_changes_nothing_in_a_replay(tmp_path: Path) -> None:
+    """A group without a reward was filled with the mean of a run before, which this ledger does not hold."""
+    alone = 'graders: {judge: {use: "scores_of_trust:judge"%s}}\n'
+    path = certified(
+        tmp_path, reward=alone + "runner: {missing_reward: neutral}\nledger: {path: ledger.jsonl}\n"
+    )
+    runner = load_runner(path)
+    runner.run_sync(rollouts((0.9, 1.0), (0.8, 1.0)))
+    filled = runner.run_sync(rollouts((0.5, 1.0), (0.5, 0.0)))
+    assert [one.reward for one in filled] == [pytest.approx(0.85)] * 2
+    assert runner.ledger is not None
+    runner.ledger.flush()
+    ledger = tmp_path / "ledger.jsonl"
+    lines = ledger.read_text().splitlines(keepends=True)
+    (tmp_path / "later.jsonl").write_text("".join([lines[0], *lines[-2:]]))
+    done = call(tmp_path, "replay", "later.jsonl", "--reward", path.name, "--out", "new.jsonl")
+    assert "2 rewards recomputed, 0 changed" in done.stdout

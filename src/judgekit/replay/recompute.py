@@ -81,7 +81,7 @@ def replay(
     if last is None:
         raise DataError("the ledger does not say how its last rollout was graded: its spec line is missing")
     given = None if reward is None else _node(reward)
-    if trust:
+    if trust := _changed(reading, trust):
         reading = _trusted(reading, trust)
         entries = reading.entries
     ways: dict[str, _Ways] = {}
@@ -103,12 +103,18 @@ def replay(
     )
 
 
-def _trusted(reading: Reading, trust: Mapping[str, Thresholds | None]) -> Reading:
-    """Return the ledger as it would be if graders had been trusted otherwise."""
-    held = {name for entry in reading.entries for name in entry.grades}
+def _changed(reading: Reading, trust: Mapping[str, Thresholds | None]) -> Mapping[str, Thresholds | None]:
+    """Return those of *trust* that are not how the ledger's graders were trusted. Raises ConfigError for a grader it does not have."""
+    graders = [(name, one) for spec in reading.specs.values() for name, one in spec.graders.items()]
+    held = {name for name, _ in graders}
     for name in trust:
         if name not in held:
             raise ConfigError(f"trust: the ledger holds no grades of {name!r}{did_you_mean(name, held)}")
+    return {name: trust[name] for name, one in graders if name in trust and one.trust != trust[name]}
+
+
+def _trusted(reading: Reading, trust: Mapping[str, Thresholds | None]) -> Reading:
+    """Return the ledger as it would be if graders had been trusted otherwise."""
     entries = []
     for entry in reading.entries:
         changed = {
