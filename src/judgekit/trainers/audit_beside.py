@@ -27,8 +27,6 @@ logger = logging.getLogger("judgekit")
 _PROGRAM = """
 import os, signal, threading
 
-os.nice(10)  # the trainer goes first
-
 def end_with_the_trainer():
     while os.read(0, 4096):
         pass
