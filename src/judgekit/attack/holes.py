@@ -200,9 +200,8 @@ async def _paid_rows(grading: _Grading, rows: Sequence[Row]) -> tuple[list[tuple
         rights = await grading.pay_each(some, [[one for one in corpus if one.right] for corpus in corpora])
         used = [i for i, paid in enumerate(rights) if any(one.high is not None for one in paid)]
         without += len(some) - len(used)
-        if grading.spent_by(
-            sum(len(corpora[i]) - len(rights[i]) for i in used)
-        ):  # known from the first row on
+        left = sum(len(corpora[i]) - len(rights[i]) for i in used)
+        if grading.spent_by(left):  # what one costs is known now, of the first row too
             too_dear += len(used)
             continue
         others = await grading.pay_each(

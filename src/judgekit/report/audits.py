@@ -15,12 +15,11 @@ def audits_of(ledger: str | os.PathLike[str]) -> dict[str, Any] | None:
     try:
         told = msgspec.json.decode(beside(ledger, "curve").read_bytes())
         return {
-            **{key: told["settings"][key] for key in ("watch", "grader", "pays_at_most")},
+            **{key: told["settings"][key] for key in ("watch", "grader")},
             "in_words": told["in_words"],
             "alarm": told["alarm"],
-            "audits": told["audits"],
             "steps": [
-                {"step": point["step"], "log_e": point["log_e"], "alarm": point["alarm"]}
+                {"step": point["step"], "alarm": point["alarm"]}
                 | {key: point["recent"][key] for key in ("paid_wrong", "low", "high", "line")}
                 for point in told["steps"]
             ],
