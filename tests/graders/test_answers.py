@@ -224,6 +224,34 @@ def test_a_number_that_an_expression_changes_or_a_denial_names_is_no_answer(text
 @pytest.mark.parametrize(
     "text",
     [
+        "It is by no means 50.", "So it is not quite 50.", "nowhere near 50", "It is not at all 50.", "In no case 50.", "We can rule out 50.", "Nobody gets 50 here.",
+        "50 does not solve it.", "The answer is false if it is 50.", "It is not true that it is 50.", "I do not believe that it is 50.",
+        "The answer was 50 before, but no longer is.", "It is 61, or else 50.", "It is one of 61, 72, 50.", "between 61 and 50", "It is 61 (or 50).", "61 and 50",
+        "Candidates: 61, 72, 50", "If not 61, then 50.", "The answer is 50. Or 61. Or 72.", "#### 50. Or 61.", "That makes 8 \\times 50.", "8 * 50", "f(50)", "It is log(50).",
+    ],
+)  # fmt: skip
+def test_dodges_without_a_marker_are_no_answers(text: str) -> None:
+    """Nor is what is listed behind a marked one."""
+    for rule in (FinalAnswer(), MathEquivalence()):
+        found = rule.grade(Rollout(response=text, ground_truth="50"))
+        assert not isinstance(found, Graded) or found.score == 0, (rule, found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It cannot be 61, so it is 50.", "In 2020, 50 of them came.", "It is not true that it is 61. It is 50.", "Between 61 and 72 there is a gap. It is 50.",
+        "The sum of 20 and 30 is 50.", "5 * 10 = 50", "f(5) = 50", "If not all are counted, it is 50.", "Either 20 and 30, or 10 and 40: always 50.",
+        "Total\n* 50", "It is *50*.", "It is **50**.", "(50)", "That is 20 dollars and 30 more, so 50.", "The answer is 50. Or, in words, fifty.", "5 does not solve it. 50",
+    ],
+)  # fmt: skip
+def test_a_last_number_is_an_answer_where_it_is_said(text: str) -> None:
+    assert FinalAnswer().grade(Rollout(response=text, ground_truth="50")).score == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "x=5",
         "So x=5.",
         "It is not y=3, so x=5",

@@ -120,7 +120,9 @@ _TAKEN_BACK = re.compile(
         (?:that|this|it|which)(?:\s+(?:answer|result|value|number|one|option|choice))?(?:['’]s|\s+(?:is|was|seems|looks|must\ be|can(?:not|['’]t)\ be))\s*
           (?:(?:clearly|obviously|definitely|certainly|also|probably|just|simply|completely|totally)\s+)?
           (?:wrong|false|incorrect|a\ mistake|mistaken|an\ error|not\ (?:right|correct|true|it|the\ (?:right\ |correct\ |final\ )?answer|possible)|impossible|invalid|too\ (?:low|high|small|large|big))
-      | isn['’]t\ (?:right|correct|it|the\ answer) | (?:that|this|it|which)\ (?:isn['’]t|wasn['’]t|can['’]t\ be|cannot\ be|doesn['’]t\ (?:work|fit|hold|make\ sense)|does\ not\ (?:work|fit|hold|make\ sense))
+      | isn['’]t\ (?:right|correct|it|the\ answer) | (?:that|this|it|which)\ (?:isn['’]t|wasn['’]t|can['’]t\ be|cannot\ be|(?:doesn['’]t|does\ not)\ (?:work|fit|hold|make\ sense|solve|satisfy))
+      | (?:doesn['’]t|does\ not)\ (?:work|fit|hold|make\ sense|solve|satisfy)\b
+      | (?:that\ )?no\ longer\ (?:is|does|holds|true|right|correct|so)\b | (?:that\ )?is\ no\ longer\b
       | (?:is|was|are|would\ be)\s+(?:clearly\s+|obviously\s+|definitely\s+|certainly\s+)?(?:wrong|false|incorrect|a\ (?:mistake|distractor|trap|common\ (?:error|mistake))|not\ (?:right|correct|true|the\ (?:right\ |correct\ |final\ )?answer|my\ (?:final\ )?answer)|impossible)\b
       | i\ (?:was|am|made)\s+(?:wrong|mistaken|a\ mistake|an\ error|not\ sure|unsure|just\ (?:kidding|guessing)|lying) | (?:just\ )?kidding | just\ a\ guess
       | scratch\ that | (?:i\ )?(?:take|took)\ (?:that|it)\ back | (?:ignore|forget|disregard|discard)\ (?:that|this|it|the\ above|what\ i)
@@ -140,6 +142,8 @@ _ASIDE = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _NAME_ENDS = re.compile(r"[,;.!?](?=\s|$)|\n")
+_OR_AFTER = re.compile(r"[.!?。\s]*(?i:or|and/or)\b[^.!?\n]{0,30}?(?:\d|\b[B-H]\b)")
+"""A sentence that lists another answer: "Or 61."."""
 _AROUND_A_NAME = " \t.,;:!?$*_`\"'()[]{}\\"
 _AROUND = 200
 """Characters before and after an answer that can take it back."""
@@ -380,6 +384,8 @@ def settle(text: str, verb: str = "") -> Commitment:
         or _SUPPOSED.search(f"{verb} {sentence(text[:_AROUND])}")
     ):
         return Commitment(None, "the answer is only possible")
+    if _OR_AFTER.match(text[len(sentence(text)) :][:_AROUND]):
+        return Commitment(None, "several answers are given")
     for back in _BREAK.finditer(text[:400]):
         if _takes_back(text[back.end() :], text):
             return Commitment(None, "the answer is taken back")
@@ -396,13 +402,17 @@ def unsettled(text: str, start: int, end: int) -> str | None:
     clause = re.split(r"(?:[.!?](?=\s)|[\n。！？;])", before)[-1]
     clause = _NAMED.sub("", clause)
     if re.search(
-        r"(?:\b(?:not|never|neither|nor|cannot|without|except|unlike|no\s+longer|rather\s+than|instead\s+of|anything\s+but|other\s+than|different\s+from|far\s+from|than)\b|n['’]t\b|不是|并非)"
-        r"(?:\s+(?:equal(?:\s+to)?|be|have|exactly|simply|just|really|actually|even|a|an|the|to))*[\s$*(:\\]*$",
+        r"(?:\b(?:not|never|neither|nor|cannot|without|except|unlike|no\s+longer|rather\s+than|instead\s+of|anything\s+but|other\s+than|different\s+from|far\s+from|than"
+        r"|nowhere\s+near|(?:by|in)\s+no\s+(?:means|way|case|sense)|rul(?:e|es|ed|ing)\s+out|(?:nobody|no\s+one)\s+\w+)\b|n['’]t\b|不是|并非)"
+        r"(?:\s+(?:equal(?:\s+to)?|be|have|exactly|simply|just|really|actually|even|quite|at\s+all|nearly|close\s+to|a|an|the|to))*[\s$*(:\\]*$",
         clause,
         re.IGNORECASE,
     ):
         return "the answer is denied"
-    if _UNDER.search(re.sub(r"\b(?:answer|result|value|solution|option|choice)\s*$", "", clause)):
+    named = (
+        r"\b(?:(?:it|this|that|there)\s+(?:is|are|was|were)|answer|result|value|solution|option|choice)\s*$"
+    )
+    if _UNDER.search(re.sub(named, "", clause)):
         return "the answer is not asserted"
     if re.search(
         r"\b(?:maybe|perhaps|possibly|might|may|could|if|whether|either|suppose|guessing)\b[^,]{0,40}$",

@@ -200,9 +200,12 @@ _LIST = re.compile(
 _BESIDE = re.compile(r"\s+(?:[A-Za-z]+,?\s+)?[-−+]?\d")
 _ASIDE = re.compile(r"\s*[(\[]\s*(?:or|and/or)\s[^\d)\]]{0,20}\d", re.IGNORECASE)
 _OR_BEFORE = re.compile(
-    r"(?:\d[\d.,/]*\s*(?:[A-Za-z%$]+\s+){0,2}?(?:[-–—,;?.…]+\s*)?(?:or|and/or|或|/|versus|vs\.?)\s*(?:(?:maybe|perhaps|even|possibly)\s+)?(?:[A-Za-z]\s*=\s*)?[$€£]?)$",
+    r"(?:\d[\d.,/]*\s*(?:[A-Za-z%$]+\s+){0,2}?(?:[-–—,;?.…(]+\s*)?(?:or|and/or|或|/|versus|vs\.?)\s*(?:(?:maybe|perhaps|even|possibly|else)\s+)?(?:[A-Za-z]\s*=\s*)?[$€£]?)$"
+    r"|\d\s+and\s+[$€£]?$|\bif\s+not\s+[^.,;\n]{1,20},?\s*(?:then\s+)?[$€£]?$",
     re.IGNORECASE,
 )
+_LIST_BEFORE = re.compile(r"\d\s*,\s+[-−]?[$€£]?$")
+"""For a number that ends a sentence: "61, 50." but not "In 2020, 50 of them"."""
 
 
 _FUNCTIONS = frozenset(["pi", "sqrt", "ln", "log", "sin", "cos", "tan", "exp", "or", "and", "to"])
@@ -443,7 +446,7 @@ def _judged(text: str, match: re.Match[str], value: Fraction) -> Final:
     ):
         return Final(None, "the answer is denied, or a bound")
     if re.search(
-        r"\b(?:maybe|perhaps|possibly|might\s+be|may\s+be|could\s+be|either|between)\b[^,;]{0,30}$",
+        r"\b(?:maybe|perhaps|possibly|might\s+be|may\s+be|could\s+be|either|between|if|unless|false|wrong)\b[^,;]{0,30}$",
         before,
         re.IGNORECASE,
     ):
@@ -565,9 +568,9 @@ def _last(text: str) -> Final:
     if why := unsettled(text, last.start(), last.end()):
         return Final(None, why)
     before = text[max(start, last.start() - 60) : last.start()]
-    if _OR_BEFORE.search(before):
-        return Final(None, "several numbers are given as the answer")
     after = text[last.end() : last.end() + 60]
+    if _OR_BEFORE.search(before) or (_LIST_BEFORE.search(before) and not re.match(r"[^.!?\n]*\w", after)):
+        return Final(None, "several numbers are given as the answer")
     if _glued(before, after):
         return Final(None, "the number is a part of an expression")
     value, unit, _ = _with_unit(text[: last.end() + 60], last, value)
@@ -599,8 +602,11 @@ def _last_match(text: str) -> re.Match[str] | None:
     return last
 
 
-_FACTOR = re.compile(r"[-\d)](?:\\left)?\($")
-"""What makes a number in brackets a part of an expression: -(5), 2(5)."""
+_FACTOR = re.compile(
+    r"(?:[-\d)]|(?<![A-Za-z\\])[a-z]|\b(?:log|ln|lg|exp|sqrt|sin|cos|tan))(?:\\left)?\($"
+    r"|(?:[\d)}\]]|(?<![A-Za-z\\])[A-Za-z])[ \t]*(?:[*×·÷+]|\\(?:times|cdot|div))[ \t]*[({]*$"
+)
+"""What makes a number a part of an expression: -(5), 2(5), f(5), 3 * 5."""
 
 
 def _glued(before: str, after: str) -> bool:
