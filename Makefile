@@ -131,7 +131,7 @@ bench-attack: env-core env-vllm env-verl env-skyrl env-trl
 	$(CORE) benchmarks/bench_attack.py
 
 .PHONY: bench-evidence
-bench-evidence: env-core
+bench-evidence: env-core env-vllm env-trl env-skyrl
 	$(CORE) benchmarks/bench_evidence.py
 
 .PHONY: bench-first-hour

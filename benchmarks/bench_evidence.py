@@ -12,6 +12,10 @@ what it may, and hacked ones. Each step is audited as `judgekit audit` does, wit
 counts from the step at which wrong rollouts are in truth paid more than `pays_at_most` on average.
 
     bench_evidence.py alarm      only these
+
+TRL's and SkyRL's own trainers are audited, too (audited_trainings.py): with the embedded judge, behind a planted weakness and as it ships.
+
+    bench_evidence.py trainings  only these
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from audited_trainings import SHARE, Training, cpu_us_per_rollout, trainings
 from common import finish, machine, reported
 from gamed_trainings import AT_THE_BOUND, BATCH, GROUP, HACKS, HEALTHY, Kind, Trainings
 
@@ -243,6 +248,36 @@ def alarms() -> dict[str, Any]:
     return found
 
 
+def audited_trainings() -> dict[str, Any]:
+    """How many of TRL's and SkyRL's toy trainings were stopped, hacked ones and healthy ones, and what audits cost a trainer."""
+    done: list[Training] = []
+    with tempfile.TemporaryDirectory() as name:
+        for one in trainings(Path(name)):
+            done.append(one)
+            print(
+                f"{one.host:6} {one.kind:8} seed {one.seed}: {'stopped' if one.stopped else 'ended'} after {one.steps} steps",
+                flush=True,
+            )
+        cost = cpu_us_per_rollout(Path(name) / "trl-healthy-0")
+    stopped = {
+        kind: [one for one in done if one.kind == kind and one.stopped] for kind in ("hacked", "healthy")
+    }
+    return {
+        "trainings": len(done),
+        "trainings_share": SHARE,
+        "hacked_stopped": len(stopped["hacked"]),
+        "hacked_stopped_after": [one.steps for one in stopped["hacked"]],
+        "healthy_stopped": len(stopped["healthy"]),
+        "audits_cpu_us_per_rollout": round(cost, 2),
+    }
+
+
+TRAINING_BOUNDS: dict[str, tuple[str, float]] = {
+    "trainings": ("==", 12),
+    "hacked_stopped": ("==", 6),
+    "healthy_stopped": ("==", 0),
+    "audits_cpu_us_per_rollout": ("<=", 2),
+}
 ALARM_BOUNDS = {"healthy_alarmed": ("<=", 0.05), "at_the_bound_alarmed": ("<=", 0.05)}
 
 
@@ -250,7 +285,8 @@ def main() -> None:
     print(machine())
     if sys.argv[1:] == ["alarm"]:
         finish(alarms(), ALARM_BOUNDS)
-        return
+    if sys.argv[1:] == ["trainings"]:
+        finish(audited_trainings(), TRAINING_BOUNDS)
     draw = np.random.default_rng(40)
     covered: dict[str, float] = {}
     for rate in RATES:
@@ -288,6 +324,7 @@ def main() -> None:
             "changes": changes,
             "changes_unnoticed": len(unseen),
             **alarms(),
+            **audited_trainings(),
         },
         {
             "least_coverage": (">=", 0.93),
@@ -297,6 +334,7 @@ def main() -> None:
             "changes": (">=", 24),
             "changes_unnoticed": ("==", 0),
             **ALARM_BOUNDS,
+            **TRAINING_BOUNDS,
         },
     )
 

@@ -185,6 +185,7 @@ def as_json(audited: Auditor, late: int = 0) -> dict[str, Any]:
         },
         "late": late,
         "first_above_line": next((point.step for point in points if crosses(point.recent)), None),
+        "last": points[-1] if points else None,
         "steps": points,
         "examples": [_example(step, one, audited) for step, one in examples(audited.steps)],
     }

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -121,9 +120,9 @@ class AuditBeside:
         except (OSError, msgspec.DecodeError):
             return  # none yet, or it is just being replaced
         self._seen = seen
-        if not told.steps:
+        last = told.last
+        if last is None:
             return
-        last = told.steps[-1]
         recent = last.recent
         found = {
             "paid_wrong": recent.paid_wrong,
@@ -182,9 +181,9 @@ class _Step(Struct):
 
 
 class _Curve(Struct):
-    """Of what `judgekit audit --json` tells, what a trainer needs."""
+    """Of what `judgekit audit --json` tells, what a trainer needs: not all steps, which are more from step to step."""
 
-    steps: Sequence[_Step]
+    last: _Step | None
     alarm: Any
     in_words: str
     late: int
