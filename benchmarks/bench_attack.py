@@ -425,6 +425,8 @@ def times() -> dict[str, float]:
             "no:cacheprovider",
             "-p",
             "no:asyncio",
+            "-p",
+            "no:hypothesispytest",  # of our own environment; it takes a second of its own at the end
             "test_reward.py",
         ]
         seconds = []

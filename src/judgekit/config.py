@@ -673,8 +673,14 @@ def _parameters(make: Any, where: str) -> Mapping[str, inspect.Parameter]:
         raise ConfigError(f"{where}: {make!r:.80} is no class or function with parameters to set") from None
 
 
-def hints_of(make: Callable[..., Any]) -> dict[str, Any]:
+def hints_of(make: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the types of a callable's parameters; Any for those that cannot be resolved at run time."""
+    kept = inspect.isclass(make) or inspect.isfunction(make)
+    return _hints(make) if kept else _hints.__wrapped__(make)
+
+
+@functools.lru_cache(maxsize=256)
+def _hints(make: Callable[..., Any]) -> Mapping[str, Any]:
     is_class = inspect.isclass(make) and not issubclass(make, msgspec.Struct)
     target: Any = make.__init__ if is_class else make
     try:

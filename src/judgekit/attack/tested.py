@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 from pathlib import Path
 from typing import Any
 
 from judgekit.attack.holes import Hole, find_holes
 from judgekit.attack.targets import SHIPPED, Row, rows_of
-from judgekit.config import load_config, placed
+from judgekit.config import RewardConfig, load_config, placed
 from judgekit.errors import ConfigError
 from judgekit.execution.background import run_blocking
 from judgekit.graders.reward_functions import from_function
@@ -57,7 +57,7 @@ class TestedReward:
     def _loaded(self, path: Path, judges: Mapping[str, Any]) -> GradingRunner:
         """Make the runner of a file, with recordings in the place of the paths among *judges*."""
         files = {name: Path(judge) for name, judge in judges.items() if isinstance(judge, str | os.PathLike)}
-        loaded = load_config(path)
+        loaded = _read(path)
         digests = loaded.fingerprints()
         begun = {} if self._record is None else self._record
         for file in files.values():
@@ -122,6 +122,22 @@ class TestedReward:
             for path, recording in self._recordings.items():
                 with whole_file(path) as file:
                     file.writelines(recording.lines())
+
+
+def _read(path: Path) -> RewardConfig:
+    """Read a reward.yaml as `load_config` does; once, if many tests read the same text."""
+    try:
+        text = path.read_bytes()
+    except OSError:
+        text = b""
+    if not text or b"${" in text:  # the environment's, which a test may change
+        return load_config(path)
+    return _kept(path.resolve(), text).model_copy(deep=True)
+
+
+@lru_cache(maxsize=8)
+def _kept(path: Path, text: bytes) -> RewardConfig:
+    return load_config(path)
 
 
 @total_ordering
