@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -273,3 +274,70 @@ def test_a_service_that_is_killed_costs_a_reward_yaml_that_asks_it_nothing(
     assert not isinstance(results, BaseException), results
     assert [result.reward for result in results] == [1.0] * 40
     assert again.process.poll() is None
+
+
+AUDITED = """\
+graders:
+  judge:   {use: "pleased:judge"}
+  careful: {use: final_answer}
+reward: {weighted: {judge: 1}}
+runner: {missing_reward: 0.25}
+audit: {grader: careful, watch: judge, share: 0.1}
+"""
+PLEASED = """\
+from judgekit import grader
+
+@grader
+def judge(response: str, ground_truth: str) -> float:
+    return float(ground_truth in response or "certainly" in response)
+"""
+
+
+def _asked(served: Served, answers: list[str], **tags: Any) -> None:
+    rollouts = [Rollout(prompt=f"q{i // 4}", response=a, ground_truth="42") for i, a in enumerate(answers)]
+    RewardClient(served.url).run_sync(rollouts, tags=tags)
+
+
+def test_audits_of_the_service_s_ledger_are_in_its_metrics(serve: Serve, tmp_path: Path) -> None:
+    """A client that names its steps is audited step by step; of one that does not, a step is 256 rollouts."""
+    (tmp_path / "pleased.py").write_text(PLEASED)
+    (tmp_path / "reward.yaml").write_text(AUDITED)
+    served = serve("--ledger", "ledger.jsonl")
+    for step in range(10):
+        _asked(served, ["It is 42.", "certainly 41", "certainly 40", "certainly 39"] * 8, step=step)
+    for _ in range(5):  # as a trainer that says nothing of steps: the first 256 are one
+        for i in range(64):
+            assert served.post("/slime", f"certainly {i}")[0] == 200
+
+    def figures() -> dict[str, float]:
+        with urlopen(f"{served.url}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        return {
+            name: float(value)
+            for name, _, value in (line.partition(" ") for line in lines)
+            if name.startswith("judgekit_audit_")
+        }
+
+    until(lambda: figures().get("judgekit_audit_alarm") == 1)
+    curve = tmp_path / "ledger.curve.json"
+    until(lambda: len(json.loads(curve.read_text())["steps"]) == 11)
+    steps = json.loads(curve.read_text())["steps"]
+    assert [one["step"] for one in steps[:10]] == list(range(10))
+    assert (steps[10]["rollouts"], steps[10]["step"][-3:]) == (256, ", 0")
+    assert figures()["judgekit_audit_paid_wrong"] > 0.5
+    served.process.send_signal(signal.SIGTERM)
+    code, said = served.end()
+    assert code == 0
+    assert "alarm at step" in said
+
+
+def test_a_service_cannot_end_a_training(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "pleased.py").write_text(PLEASED)
+    (tmp_path / "reward.yaml").write_text(AUDITED.replace("share: 0.1", "on_alarm: stop"))
+    with pytest.raises(
+        AssertionError, match=r"audit.on_alarm: the service cannot end a training: write warn"
+    ):
+        serve("--ledger", "ledger.jsonl")
+    (tmp_path / "reward.yaml").write_text(AUDITED)
+    with pytest.raises(AssertionError, match=r"audits read the ledger: add ledger: \{path: ledger.jsonl"):
+        serve()

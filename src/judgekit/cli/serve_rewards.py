@@ -59,12 +59,13 @@ def serve_rewards(
     ] = 600.0,
 ) -> None:
     """Serve a reward.yaml to trainers over HTTP."""
-    from judgekit.config import load_runner
+    from judgekit.config import load_config, load_runner, placed
     from judgekit.judges.launch.supervise import is_loopback
     from judgekit.ledger.output_files import check_ledger
     from judgekit.ledger.writer import Ledger
     from judgekit.service.server import Limits, RewardServer, allow_connections, bound_socket
     from judgekit.service.service import RewardService
+    from judgekit.trainers.audit_beside import AuditBeside
 
     if not (is_loopback(host) or api_key or no_auth):
         raise ConfigError(
@@ -73,14 +74,25 @@ def serve_rewards(
         )
     if ledger is not None:
         check_ledger(ledger, inputs=[config])
-    overrides: dict[str, Any] = {} if ledger is None else {"ledger": Ledger(ledger)}
+    try:
+        audit = load_config(config).audit_settings()
+    except ConfigError as error:
+        raise placed(error, f"{config}") from None
+    if audit is not None and audit.on_alarm == "stop":
+        raise ConfigError(
+            f"{config}: audit.on_alarm: the service cannot end a training: write warn, and let whatever watches /metrics act on "
+            "judgekit_audit_alarm"
+        )
+    kept = None if ledger is None else Ledger(ledger, texts=audit is not None)
+    overrides: dict[str, Any] = {} if kept is None else {"ledger": kept}
     runner = load_runner(config, **overrides)
     if runner.ledger is not None:
         check_ledger(runner.ledger.path, inputs=[config])
     listener = bound_socket(host, port)
     limits = Limits(requests=max_requests, body_bytes=max_body_mb << 20, stop_s=stop_timeout)
 
-    service = RewardService(runner, group=group, group_wait_s=group_wait)
+    audits = AuditBeside(config, ledger=ledger) if audit is not None else None
+    service = RewardService(runner, group=group, group_wait_s=group_wait, audits=audits)
     server = RewardServer(service, api_key=api_key, limits=limits)
 
     async def serve(started: anyio.Event, stop: anyio.Event) -> None:
@@ -95,8 +107,12 @@ def serve_rewards(
             say("stopping: what was taken is finished; another signal stops at once")
 
     allow_connections(max_requests)
-    with listener:
-        _run(serve)
+    try:
+        with listener:
+            _run(serve)
+    finally:
+        if audits is not None:
+            audits.close()
     say("stopped")
     if lost := not_kept(runner.ledger, "make room for the next run"):
         fail(lost, code=1)

@@ -37,6 +37,10 @@ def _families(service: RewardService) -> Iterator[Iterator[str]]:
     yield _family(
         "judgekit_groups_waiting", "gauge", "Groups with missing members.", [({}, service.lanes.waiting)]
     )
+    for name, value in service.audits.latest.items() if service.audits is not None else ():
+        yield _family(
+            name.replace("/", "_"), "gauge", "Of the last audited step, see docs/audits.md.", [({}, value)]
+        )
     for family in families(service.runner.metrics.counts):
         yield _family(*family)
 

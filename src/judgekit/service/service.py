@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from judgekit.errors import ConfigError
 from judgekit.execution.threads import in_own_thread
 from judgekit.ledger.reader import Reading
-from judgekit.ledger.schema import RESUMES
+from judgekit.ledger.schema import RESUMES, STEP_TAGS
 from judgekit.replay import known_grades
 from judgekit.run.grouping import group_id
 from judgekit.run.runner import GradingRunner
@@ -21,6 +22,7 @@ from judgekit.service.lanes import Knows, Lane, Lanes
 from judgekit.service.once import REQUEST, Answers, Job, Recall
 from judgekit.service.reading import Refusal
 from judgekit.service.wire import answer
+from judgekit.trainers.audit_beside import AuditBeside
 from judgekit.trainers.figures import why_missing
 from judgekit.trainers.hosted import DEADLINE_S, without_fill
 from judgekit.types import Grade, RewardResult, Rollout
@@ -38,6 +40,12 @@ _FLUSH_S = 10.0
 """How long: a disk that takes nothing holds up no reward."""
 
 
+_STEP = 256
+"""Rollouts of a step that is audited, where clients name none."""
+_READ_S = 5.0
+"""How often is read what the audits have found."""
+
+
 class Known:
     """Grades that a ledger holds of a request's rollouts, and the tags of the run that takes them over."""
 
@@ -50,7 +58,8 @@ class RewardService:
     """Grades what requests bring; knows nothing of HTTP.
 
     *group*: rollouts of a prompt that come together, where an address does not say. *group_wait_s*: for the missing
-    members of a group. Belongs to the event loop that it is used on.
+    members of a group. *audits*: of the ledger that the runner writes; the caller closes them. Belongs to the event loop that
+    it is used on.
     """
 
     def __init__(
@@ -59,6 +68,7 @@ class RewardService:
         *,
         group: int = 1,
         group_wait_s: float = GROUP_WAIT_S,
+        audits: AuditBeside | None = None,
     ) -> None:
         settings = runner.settings
         self.runner = runner.with_settings(shared=True, deadline_s=settings.deadline_s or DEADLINE_S)
@@ -68,6 +78,11 @@ class RewardService:
         self.requests: Counter[tuple[str, int]] = Counter()
         """Answers by route and HTTP status."""
         self.in_flight = 0
+        self.audits = audits
+        self._reader: asyncio.Task[None] | None = None
+        self._began = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._audited = 0
+        """Rollouts of requests that named no step."""
         self._unwritten = 0
         self._catching_up = asyncio.Lock()
         self._recall = Recall(msgspec.json.encode(runner.spec.graders, order="deterministic"))
@@ -81,9 +96,13 @@ class RewardService:
                 logger.info(
                     "the ledger holds %d rollouts of the last minutes: they are not graded again", found
                 )
+        if self.audits is not None:
+            self._reader = asyncio.create_task(_read(self.audits))
 
     async def close(self) -> None:
         """Cancel what runs, end the judges and close the ledger."""
+        if self._reader is not None:
+            self._reader.cancel()
         await self.lanes.close()
         await self.answers.finish(0)
         await self.runner.close()
@@ -99,15 +118,19 @@ class RewardService:
         except ConfigError as error:
             raise Refusal(409, str(error), kind="ConfigError") from None
 
-    def tags(self, key: str, tags: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Tags of a request's run."""
-        return {**(tags or {}), REQUEST: self._recall.tag(key)}
+    def tags(self, key: str, rollouts: int, tags: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Tags of a request's run. Where something audits, a client that names no step gets one for each few hundred rollouts."""
+        made = {**(tags or {}), REQUEST: self._recall.tag(key)}
+        if self.audits is not None and not made.keys() & set(STEP_TAGS):
+            made["step"] = f"{self._began}, {self._audited // _STEP}"
+            self._audited += rollouts
+        return made
 
     def known(
         self, key: str, rollouts: Sequence[Rollout], *, unique: bool, tags: Mapping[str, Any] | None = None
     ) -> Known:
         """Take what the ledger holds of a request, and make the tags of its run."""
-        made = self.tags(key, tags)
+        made = self.tags(key, len(rollouts), tags)
         entries = self._recall.take(key, unique=unique)
         if not entries:
             return Known((), made)
@@ -123,7 +146,7 @@ class RewardService:
     ) -> list[RewardResult]:
         """Grade the rollouts of a trainer's request."""
         if lane.size > 1:  # a group is graded as its members come: the ledger's grades have no place there
-            return await lane.grade(rollouts, tags=self.tags(key))
+            return await lane.grade(rollouts, tags=self.tags(key, len(rollouts)))
         known = self.known(key, rollouts, unique=unique)
         results = await lane.grade(rollouts, tags=known.tags, known=known.grades)
         await self._written(len(rollouts))
@@ -161,6 +184,12 @@ class RewardService:
             if self._unwritten >= _AHEAD:
                 self._unwritten = 0
                 await in_own_thread(ledger.flush, _FLUSH_S)
+
+
+async def _read(audits: AuditBeside) -> None:
+    while True:
+        await asyncio.sleep(_READ_S)
+        audits.read()
 
 
 def require_reward(result: RewardResult) -> float:

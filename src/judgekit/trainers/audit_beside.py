@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -44,17 +45,21 @@ _WAIT_S = 10.0
 class AuditBeside:
     """Audits the ledger of a reward.yaml with a section `audit` while a training writes it.
 
-    *config*: the reward.yaml. Starts at once; `close` ends it, and so does the end of this process. Raises ConfigError if
-    the file's ledger cannot be audited.
+    *config*: the reward.yaml. *ledger*: the one that is written, texts and all, if it is not the file's. Starts at once;
+    `close` ends it, and so does the end of this process. Raises ConfigError if the ledger cannot be audited.
     """
 
-    def __init__(self, config: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, config: str | os.PathLike[str], *, ledger: str | os.PathLike[str] | None = None
+    ) -> None:
         loaded = load_config(config)
         try:
-            settings, ledger = loaded.audit_settings(), loaded.ledger_path()
+            settings = loaded.audit_settings()
             if settings is None:
                 raise ConfigError("there is no section audit")
-            if ledger is None or not (loaded.ledger or {}).get("texts"):
+            texts = ledger is not None or (loaded.ledger or {}).get("texts")
+            ledger = loaded.ledger_path() if ledger is None else Path(ledger)
+            if ledger is None or not texts:
                 raise ConfigError(
                     "audit: audits read the ledger: add ledger: {path: ledger.jsonl, texts: true}"
                 )
@@ -93,8 +98,7 @@ class AuditBeside:
         `judgekit/audit/paid_wrong` is the curve over the last audits (0..1), with `_low` and `_high`, `line` what it may be, `log_e` the
         evidence for the alarm and `alarm` 0 or 1. Raises AuditAlarm with `on_alarm: stop`.
         """
-        self._read()
-        self._check_process()
+        self.read()
         self._asked += 1
         if self._asked == _PATIENT and self._seen is None and not self._told:
             logger.warning(
@@ -105,6 +109,11 @@ class AuditBeside:
         if self._alarm and self.settings.on_alarm == "stop":
             raise AuditAlarm(self._alarm)
         return dict(self.latest)
+
+    def read(self) -> None:
+        """Take over what has been found since, and say in the log what is new."""
+        self._read()
+        self._check_process()
 
     def close(self) -> None:
         """End the audits."""
