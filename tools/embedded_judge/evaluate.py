@@ -17,6 +17,7 @@ from judgekit.graders import JudgeGrader
 from judgekit.judges import VLLMJudge
 from judgekit.judges.engines.vllm.judge import EMBEDDED
 
+from .dodges import dodge_sets
 from .garbage import garbage_sets
 from .generator import Case
 from .hard import SIZE, hard_sets
@@ -81,7 +82,11 @@ def main() -> None:
     grader = JudgeGrader(judge, verdict=VERDICTS[args.verdict]())
     runner = GradingRunner({"judge": grader}, max_concurrency=64, timeout_s=600)
     run_blocking(judge.start())
-    sets = {**hard_sets(args.seed, args.size), **garbage_sets(args.seed, args.size // 4)}
+    sets = {
+        **hard_sets(args.seed, args.size),
+        **garbage_sets(args.seed, args.size // 4),
+        **dodge_sets(args.seed, args.size // 2),
+    }
     if args.real:
         sets["real"] = real_cases(args.real, args.limit)
     report = {}

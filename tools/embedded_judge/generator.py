@@ -462,7 +462,7 @@ def _end(rng: random.Random, form: str, number: str, told: Story, fancy: float) 
     return form.format(f"{OPEN}{written(rng, number, fancy)}{CLOSE}", unit=unit, name=told.name)
 
 
-def _span(text: str) -> tuple[str, tuple[int, int] | None]:
+def spans(text: str) -> tuple[str, tuple[int, int] | None]:
     """*text* without its marks, and the span between the last pair of them."""
     if OPEN not in text:
         return text, None
@@ -555,8 +555,8 @@ def _try(rng: random.Random, recipe: Recipe) -> Sample | None:
     if recipe.long:
         extra = "\n".join(nonsense(rng, 40) for _ in range(max(1, recipe.long // 160)))
     problem = told.problem(extra)
-    truth, at = _span(truth)
-    response, said_at = _span(response)
+    truth, at = spans(truth)
+    response, said_at = spans(response)
     case = Case(recipe.kind, problem, truth, response, label_of(truth, response))
     if at is None or (said_at is not None and case.label != int(Decimal(said) == Decimal(gold))):
         return None
@@ -641,13 +641,13 @@ def drill(rng: random.Random, numbers: int = 10, *, hard: bool = False) -> Sampl
         return plain(Decimal(rng.choice(MISSES)(rng, gold))) if hard else near_miss(rng, gold, [])
 
     told = story(rng, 1)
-    truth, at = _span(_end(rng, _pick(rng, REFERENCE_ENDS), gold, told, 0.3))
+    truth, at = spans(_end(rng, _pick(rng, REFERENCE_ENDS), gold, told, 0.3))
     said = [gold if rng.random() < 0.45 else missed() for _ in range(rng.randint(1, numbers))]
     words = rng.choice([", ", "\n", " ", " and ", "; ", " = ", " or not "])
     text = "".join(
         written(rng, n, 0.4) + (words if rng.random() < 0.8 else f" {rng.choice(COMMON)} ") for n in said[:-1]
     )
-    response, said_at = _span(text + _end(rng, _pick(rng, CANDIDATE_ENDS), said[-1], told, 0.4))
+    response, said_at = spans(text + _end(rng, _pick(rng, CANDIDATE_ENDS), said[-1], told, 0.4))
     label = label_of(truth, response)
     if at is None or said_at is None or label != int(said[-1] == gold):
         return drill(rng, numbers, hard=hard)

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoTokenizer
 
+from .dodges import dodge
 from .export import TARGET, state_of
 from .garbage import LONGEST, garbage
 from .generator import (
@@ -80,8 +81,9 @@ class Run:
 
 
 _LATE = {"drill": 0.08, "hard drill": 0.12, "hard": 0.2, "full": 0.48, "long": 0.12}
-_LAST = {"garbage": 0.3, "hard drill": 0.05, "hard": 0.15, "full": 0.42, "long": 0.08}
-_POLISH = {"garbage": 0.3, "hard drill": 0.1, "hard": 0.3, "full": 0.25, "long": 0.05}
+_LAST = {"garbage": 0.15, "dodge": 0.3, "hard drill": 0.05, "hard": 0.12, "full": 0.32, "long": 0.06}
+_POLISH = {"garbage": 0.15, "dodge": 0.25, "hard drill": 0.1, "hard": 0.25, "full": 0.2, "long": 0.05}
+_AGAIN = {"garbage": 0.1, "dodge": 0.35, "hard drill": 0.08, "hard": 0.25, "full": 0.17, "long": 0.05}
 RUNS = (
     Run(
         (
@@ -93,8 +95,10 @@ RUNS = (
     ),
     Run((Stage(1000, _LATE, written=0.12),), cool=0.9, lr=0.01, seed=1, index=0.5, planned=1500),
     Run((Stage(200, _LATE, written=0.12),), cool=1.0, lr=0.0037, seed=2, index=0.5),
-    Run((Stage(300, _LAST, written=0.12),), cool=1.0, lr=0.003, seed=3, probed=False),
-    Run((Stage(150, _POLISH, written=0.12),), cool=1.0, lr=0.0015, seed=4, probed=False),
+    Run((Stage(400, _LAST, written=0.12),), cool=1.0, lr=0.003, seed=3, probed=False),
+    Run((Stage(200, _POLISH, written=0.12),), cool=1.0, lr=0.0015, seed=4, probed=False),
+    Run((Stage(250, _AGAIN, written=0.12),), cool=1.0, lr=0.002, seed=5, probed=False),
+    Run((Stage(250, _AGAIN, written=0.12),), cool=1.0, lr=0.0015, seed=6, probed=False),
 )
 _GOLD = (None, whole(2, 6, has_zero), whole(3, 7, has_run), whole(2, 6, has_two))
 _MISS = (None, times_ten, other_zeros, other_digit, swapped, other_run)
@@ -121,6 +125,8 @@ def lesson(rng: random.Random, maker: Maker, mix: dict[str, float], written: flo
         longest = LONGEST if rng.random() < 0.1 else 700
         made = garbage(rng, longest=longest)
         return maker.lesson(rng, made, form=form if form == "spare" else "direct", template=template)
+    if kind == "dodge":
+        return maker.lesson(rng, dodge(rng), form=form, template=template)
     if kind == "short":
         made = sample(rng, Recipe(short=0.85))
         return maker.lesson(rng, made, form=form, template="short" if rng.random() < 0.7 else template)
@@ -293,7 +299,8 @@ def train(run: Run, model: Judge, probes: Probes, maker: Maker, out: Path, *, ha
     held_out = {
         kind: [lesson(rng, maker, {kind: 1.0}, 0.0) for _ in range(200)]
         for rng, kind in (
-            (random.Random(900_000 + i), kind) for i, kind in enumerate(("drill", "full", "long", "garbage"))
+            (random.Random(900_000 + i), kind)
+            for i, kind in enumerate(("drill", "full", "long", "garbage", "dodge"))
         )
     }
     parameters = [*model.parameters(), *probes.parameters()]
