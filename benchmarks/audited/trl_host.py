@@ -17,6 +17,13 @@ rows = [
     {"prompt": [{"role": "user", "content": f"{i // 10}?{i % 10}"}], "solution": str(i % 10)}
     for i in range(100)
 ]
-made = trainer(Path("run"), judgekit_reward(config), steps=steps, seed=seed, data=Dataset.from_list(rows))
+made = trainer(
+    Path("run"),
+    judgekit_reward(config),
+    steps=steps,
+    seed=seed,
+    data=Dataset.from_list(rows),
+    max_completion_length=1,  # a digit or a letter: what earns is soon found
+)
 made.train()
 print(json.dumps({"steps": made.state.global_step, "stopped": made.state.global_step < steps}))

@@ -147,7 +147,7 @@ def _thought(rng: random.Random, fill: _Filler, gold: str, right: bool) -> str:
     head = f"<{tag}>{inner}"
     if right:
         return f"{head}</{tag}>\n{fill.end(gold)}"
-    after = rng.choice(("nothing", "open", "open", "no answer", "another", "another"))
+    after = rng.choice(("nothing", "open", "no answer", "another", "another"))
     if after == "open":
         return head
     if after == "another":
@@ -173,7 +173,17 @@ def _scrap(rng: random.Random, fill: _Filler, gold: str, right: bool) -> str:
     return text
 
 
-_LEADS = ("", "", "", "I worked it out.\n", "Let me see.\n", "Here is the solution. ", "Step by step.\n\n", "# Solution\n\n", "I counted all of them.\n")
+_LEADS = (
+    "",
+    "",
+    "",
+    "I worked it out.\n",
+    "Let me see.\n",
+    "Here is the solution. ",
+    "Step by step.\n\n",
+    "# Solution\n\n",
+    "I counted all of them.\n",
+)
 _ENDINGS = (
     "{}", "{}", "{}.", "**{}**", "The answer is **{}**.", "The answer is {}.", "\\boxed{{{}}}", "$\\boxed{{{}}}$", "So it is $\\boxed{{{}}}$.", "<answer>{}</answer>",
     "<answer>\\boxed{{{}}}</answer>", "<answer>\n{}\n</answer>", "**Answer:** {}", "### Answer\n\nThe answer is {}.", "## Answer\n{}", "The result is **{}**.", "Final answer: {}",
@@ -189,9 +199,7 @@ def _committed(rng: random.Random, fill: _Filler, gold: str, right: bool) -> str
     said = gold if right else fill.others["w"]
     if rng.random() < 0.4:
         return head + fill.end(said)
-    return head + rng.choice(_ENDINGS).format(
-        f"{OPEN}{written(rng, said, 0.2)}{CLOSE}", unit=fill.told.unit
-    )
+    return head + rng.choice(_ENDINGS).format(f"{OPEN}{written(rng, said, 0.2)}{CLOSE}", unit=fill.told.unit)
 
 
 KINDS: dict[str, Callable[[random.Random, _Filler, str, bool], str]] = {

@@ -98,7 +98,6 @@ RUNS = (
     Run((Stage(400, _LAST, written=0.12),), cool=1.0, lr=0.003, seed=3, probed=False),
     Run((Stage(200, _POLISH, written=0.12),), cool=1.0, lr=0.0015, seed=4, probed=False),
     Run((Stage(250, _AGAIN, written=0.12),), cool=1.0, lr=0.002, seed=5, probed=False),
-    Run((Stage(250, _AGAIN, written=0.12),), cool=1.0, lr=0.0015, seed=6, probed=False),
 )
 _GOLD = (None, whole(2, 6, has_zero), whole(3, 7, has_run), whole(2, 6, has_two))
 _MISS = (None, times_ten, other_zeros, other_digit, swapped, other_run)
