@@ -10,7 +10,8 @@ from typing import Any
 
 from judgekit.attack.holes import Hole, find_holes
 from judgekit.attack.targets import SHIPPED, Row, rows_of
-from judgekit.config import RewardConfig, load_config, placed
+from judgekit.config import RewardConfig, load_config
+from judgekit.config.checks import placed
 from judgekit.errors import ConfigError
 from judgekit.execution.background import run_blocking
 from judgekit.graders.reward_functions import from_function

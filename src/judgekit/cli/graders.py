@@ -125,7 +125,7 @@ def summaries() -> dict[str, str]:
 
 def parameters(make: Any) -> list[Parameter]:
     """Return the parameters of a grader's class or function, in order."""
-    from judgekit.config import hints_of
+    from judgekit.config.checks import hints_of
 
     if not callable(make):
         return []

@@ -20,7 +20,7 @@ from pydantic import ConfigDict
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticOmit
 
-from judgekit.config import hints_of, struct_of
+from judgekit.config.checks import hints_of, struct_of
 from judgekit.evidence.audit_settings import AuditSettings
 from judgekit.graders.protocol import Grader
 from judgekit.graders.registry import GRADERS

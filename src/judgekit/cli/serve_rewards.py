@@ -59,7 +59,8 @@ def serve_rewards(
     ] = 600.0,
 ) -> None:
     """Serve a reward.yaml to trainers over HTTP."""
-    from judgekit.config import load_config, load_runner, placed
+    from judgekit.config import load_config, load_runner
+    from judgekit.config.checks import placed
     from judgekit.judges.launch.supervise import is_loopback
     from judgekit.ledger.output_files import check_ledger
     from judgekit.ledger.writer import Ledger
