@@ -220,6 +220,7 @@ class Results:
             raw_reward=ev.value,
             contributions=ev.contributions,
             grades=state.grades,
+            turns=ev.turns,
             missing=ev.missing,
             policies=tuple(ev.policies) if ev.policies else (),
             usage=usage,

@@ -47,6 +47,7 @@ class JudgeGrader:
     """
 
     inputs = ("prompt", "response", "ground_truth", "messages")
+    gives_turns = False
     abstains = "a field of the template is missing"
     source = "judgekit's templates; LLM as a judge (Zheng et al. 2023, arXiv:2306.05685)"
 

@@ -28,7 +28,7 @@ import msgspec
 from judgekit.errors import reads_rollout
 from judgekit.graders.rules.committed import without_thinking
 from judgekit.graders.rules.stored import without_nulls
-from judgekit.types import Rollout, content_text
+from judgekit.types import ASSISTANTS, Rollout, content_text
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +109,7 @@ def read_trajectory(rollout: Rollout) -> Trajectory:
     answers = [_answers(message) for message in messages]
     observed = any(answers)
     for message, answered in zip(messages, answers, strict=True):
-        if _role(message) in _ASSISTANTS:
+        if _role(message) in ASSISTANTS:
             found.turns += 1
             calls = _structured_calls(message, found.turns)
             if calls:
@@ -315,7 +315,6 @@ def _blocks(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return [block for block in content if _is_mapping(block)]
 
 
-_ASSISTANTS = frozenset(("assistant", "ai", "model", "gpt"))
 _TOOLS = frozenset(("tool", "function", "observation", "ipython", "tool_response"))
 _USERS = frozenset(("user", "human", "environment"))
 
@@ -323,7 +322,7 @@ _USERS = frozenset(("user", "human", "environment"))
 def _answers(message: Mapping[str, Any]) -> list[tuple[str, str, bool | None]]:
     """Return a message's tool answers: call id, text, and whether it is marked as an error."""
     role = _role(message)
-    if role in _ASSISTANTS:
+    if role in ASSISTANTS:
         return []
     if message.get("type") in ("function_call_output", "custom_tool_call_output"):
         return [(str(message.get("call_id") or ""), content_text(message.get("output")), _flag(message))]
