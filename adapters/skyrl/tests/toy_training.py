@@ -29,6 +29,7 @@ def train(
     truth: Callable[[int], str] = str,
     on_step: Callable[[int], None] = lambda step: None,
     evaluate_every: int = -1,
+    estimator: str = "grpo",
     **reward: Any,
 ) -> Rows:
     """Train and return what the trainer logged. *reward*: `config` or `runner`, as `register` takes them."""
@@ -65,7 +66,7 @@ def train(
         "trainer.ckpt_interval": -1,
         "trainer.resume_mode": "none",
         "trainer.logger": "console",
-        "trainer.algorithm.advantage_estimator": "grpo",
+        "trainer.algorithm.advantage_estimator": estimator,
         "trainer.algorithm.use_kl_loss": "false",
         "trainer.placement.colocate_all": "false",
         "trainer.enable_ray_gpu_monitor": "false",

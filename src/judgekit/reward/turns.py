@@ -26,9 +26,9 @@ def turn_advantages(
         if returns[i]:
             members.setdefault(group, []).append(i)
     advantages: list[list[float]] = [[] for _ in returns]
-    for group in members.values():
-        for i in group:
-            others = [returns[j] for j in group if j != i]
+    for places in members.values():
+        for i in places:
+            others = [returns[j] for j in places if j != i]
             advantages[i] = [value - _baseline(others, at) for at, value in enumerate(returns[i])]
             if not others:
                 advantages[i] = [0.0] * len(returns[i])
