@@ -56,7 +56,7 @@ from test_turns import REWARD, outcome, process, runs_of, talkative, trajectorie
 from toy_training import train
 
 PROMPTS, EACH = 250, 4
-SEEDS, STEPS, TURNS = 8, 150, 4
+SEEDS, STEPS, TURNS = 8, 45, 4
 
 
 def placed(way: str, settings: dict[str, Any], tokenizer: Any) -> tuple[int, float, int, int]:
@@ -125,10 +125,7 @@ def letters(rollout: Rollout) -> Any:
     from judgekit import Graded
 
     said = [str(m["content"]) for m in rollout.messages if m["role"] == "assistant"]
-    turns = tuple(
-        sum(c.isascii() and ord(c) % TURNS == at for c in text) / max(1, len(text))
-        for at, text in enumerate(said)
-    )
+    turns = tuple(sum(c.isascii() and ord(c) % 4 == 0 for c in text) / max(1, len(text)) for text in said)
     return Graded(sum(turns) / len(turns), turns=turns)
 
 
@@ -143,7 +140,9 @@ def reaches(seed: int, *, by_turn: bool) -> int:
             fully_async=False,
             estimator="judgekit_turn_grpo" if by_turn else "grpo",
             turns=TURNS,
-            tokens=4,
+            tokens=1,
+            prompts=8,
+            per_prompt=8,
             runner=GradingRunner({"letters": letters}, reward),
             wraps="bench_credit:Letters",
         )
