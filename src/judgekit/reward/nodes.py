@@ -438,9 +438,10 @@ class Weighted(Node):
                 gaps.append(value)
         if not (present and all(gap.drops_out for gap in gaps)):
             return Missing.all_of(gaps)
+        total = present if self.normalize else 1.0
         if dropped:
             ev.policies += [f"{term.label}: missing, its weight goes to the others" for term in dropped]
-        total = self._total(present, dropped)
+            total = self._total(present, dropped)
         contributions = {t.label: t.weight / total * terms[t.label] for t in self.terms if t.label in terms}
         value = _sum(contributions.values(), math.inf)
         if top and math.isfinite(value):
