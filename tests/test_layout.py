@@ -32,7 +32,7 @@ ALLOWED = {
     "report": {"ledger", "reward"},
     "evidence": {"ledger", "graders", "run", "replay"},
     "trackers": {"run", "judges", "graders"},
-    "trainers": {"rollouts", "run", "execution", "config", "ledger"},
+    "trainers": {"reward", "rollouts", "run", "execution", "config", "ledger"},
     "service": {
         "rollouts",
         "trackers",
@@ -92,6 +92,7 @@ A package's own front, which may name all of them, is let off."""
 TWICE = {
     "judge.py": "an engine's judge, in the engine's own folder",
     "registry.py": "the names of reward.yaml, for graders and for judges",
+    "turns.py": "turns of graders on the event loop, and turns of a policy",
 }
 """Files of one name in several folders, with the reason."""
 MOST_DECISIONS, MOST_LINES = 20, 60

@@ -50,6 +50,9 @@ def test_options_are_counted() -> None:
     `attack` has --calls and --record, for judges cost money.
     An audit's alarm is an error of its own, which trainers catch; adapters run audits by one name.
     `trust` of a grader has three keys, and goes with every grader instead of a kind of judge of its own.
+    `Turns` is a leaf of the tree: nothing else says which turn earned a part of the reward; `per` asks a rule for its turns, and
+    costs those who do not ask nothing. `JudgeTurns` asks about each turn, which no template of `judge` can.
+    Four names place rewards in a trainer's tokens, once for all adapters.
     `judgekit audit` has eight: the file, the three keys of its section `audit` that one tries out, beside a training or after it, and where to
     write; the section has seven, for a run that is watched from its start. `Alarm` is its arithmetic, for loops of one's own.
     `RewardConfig` counts since config is a package, which says what it exports.
@@ -67,4 +70,4 @@ def test_options_are_counted() -> None:
         "public names": len(set(public_names())),
         "options of commands": len(options),
     }
-    assert counts == {"names in reward.yaml": 268, "public names": 183, "options of commands": 97}
+    assert counts == {"names in reward.yaml": 269, "public names": 189, "options of commands": 97}

@@ -20,7 +20,15 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from rule_graders import GROUP_RULES, RULES  # noqa: E402
 
 from judgekit.cli.graders import EXAMPLES, parameters  # noqa: E402
-from judgekit.graders import JudgeGrader, Listwise, Pairwise, Panel, RewardModelGrader, RubricGrader  # noqa: E402
+from judgekit.graders import (  # noqa: E402
+    JudgeGrader,
+    JudgeTurns,
+    Listwise,
+    Pairwise,
+    Panel,
+    RewardModelGrader,
+    RubricGrader,
+)
 from judgekit.graders.judged.rubric import shipped_rubrics  # noqa: E402
 from judgekit.graders.registry import GRADERS  # noqa: E402
 from judgekit.service.grader import ServiceGrader, ServiceGroupGrader  # noqa: E402
@@ -41,6 +49,7 @@ class _Model:
 
 JUDGED: dict[str, Any] = {
     "judge": lambda: JudgeGrader(ScriptedJudge("")),
+    "judge_turns": lambda: JudgeTurns(ScriptedJudge("")),
     "listwise": lambda: Listwise(ScriptedJudge("")),
     "pairwise": lambda: Pairwise(ScriptedJudge("")),
     "panel": lambda: Panel({"a": ScriptedJudge(""), "b": ScriptedJudge("")}),
@@ -73,6 +82,7 @@ TASKS: dict[str, str] = {
     "length": "length soft_overlong cosine_length shortest_correct",
     "repetition and variety": "repetition compression diversity",
     "no reference, a vote of the group": "majority",
+    "which turn of an agent earned it": "judge_turns",
     "open-ended answers": "judge rubric reward_model panel",
     "open-ended answers, against each other": "pairwise listwise",
     "graders on another machine": "service service_group",

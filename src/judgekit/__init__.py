@@ -24,7 +24,19 @@ from judgekit.graders.protocol import Grader, GroupGrader
 from judgekit.graders.reward_functions import from_function
 from judgekit.ledger.reader import read_ledger
 from judgekit.ledger.writer import Ledger
-from judgekit.reward.nodes import Clip, Const, Fallback, Gate, Max, Min, Product, Score, Switch, Weighted
+from judgekit.reward.nodes import (
+    Clip,
+    Const,
+    Fallback,
+    Gate,
+    Max,
+    Min,
+    Product,
+    Score,
+    Switch,
+    Turns,
+    Weighted,
+)
 from judgekit.run.grouping import group_by_prompt
 from judgekit.run.runner import GradingRunner
 from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped, Usage
@@ -65,6 +77,7 @@ __all__ = [
     "Score",
     "Skipped",
     "Switch",
+    "Turns",
     "Usage",
     "VerdictError",
     "Weighted",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from contextvars import ContextVar
@@ -204,6 +205,8 @@ class Graded(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind"
     metadata: Mapping[str, Any] | None = None
     usage: Usage | None = None
     """Tokens that judges used for it."""
+    turns: tuple[float | None, ...] | None = None
+    """What it says of each of the policy's turns (see `policy_turns`), in the same range; None for a turn without an opinion."""
 
 
 class Abstained(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="abstained"):
@@ -256,6 +259,9 @@ class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
     """Weighted value of each term of the tree's top-level `Weighted`, and `residual`: what gates, clips and
     normalisation changed. They sum to `raw_reward`; empty if it is missing."""
     grades: Mapping[str, Grade]
+    turns: tuple[float, ...] = ()
+    """The part of `raw_reward` that each of the policy's turns earned; the rest is `outcome`. Empty if the reward is missing, or
+    if the tree has no `{turns: …}`."""
     missing: tuple[str, ...] = ()
     """Names of the grades whose absence makes the reward missing."""
     policies: tuple[str, ...] = ()
@@ -263,6 +269,11 @@ class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
     usage: Usage = Usage()
     wall_s: float = 0.0
     """Seconds from the rollout's first evaluation to its last."""
+
+    @property
+    def outcome(self) -> float | None:
+        """The part of `raw_reward` that belongs to no turn; None if it is missing."""
+        return None if self.raw_reward is None else self.raw_reward - math.fsum(self.turns)
 
     def score(self, name: str) -> float | None:
         """Return the score that grader *name* gave, or None."""
@@ -325,6 +336,56 @@ def content_text(content: Any) -> str:
         )
         return "".join(b for b in blocks if isinstance(b, str))
     return "" if content is None else str(content)
+
+
+ASSISTANTS = frozenset(("assistant", "ai", "model", "gpt"))
+"""Roles of the policy's own messages."""
+_POLICYS_ITEMS = frozenset(("function_call", "tool_use", "custom_tool_call", "reasoning"))
+"""Types of messages without a role that the policy wrote, as in OpenAI's Responses."""
+
+
+def policy_turns(rollout: Rollout) -> list[list[int]]:
+    """Return the places in `messages` of each of the policy's turns, in order.
+
+    A turn is what the policy wrote after the prompt in one go: messages of its that stand side by side are one turn. A rollout
+    without such messages is one turn, its response, which has no place.
+    """
+    messages, prompt = rollout.messages, rollout.prompt
+    start = 0
+    if not isinstance(prompt, str) and list(messages[: len(prompt)]) == list(prompt):
+        start = len(prompt)
+    turns: list[list[int]] = []
+    writing = False
+    for at in range(start, len(messages)):
+        message = messages[at]
+        inner = message.get("message") if isinstance(message, Mapping) else None
+        wrote = _by_policy(inner if isinstance(inner, Mapping) else message)
+        if wrote and writing:
+            turns[-1].append(at)
+        elif wrote:
+            turns.append([at])
+        writing = wrote
+    return turns or [[]]
+
+
+def turn_texts(rollout: Rollout) -> list[str]:
+    """Return the text of each of the policy's turns (see `policy_turns`)."""
+    return [
+        "\n".join(content_text(_content(rollout.messages[at])) for at in turn) if turn else rollout.response
+        for turn in policy_turns(rollout)
+    ]
+
+
+def _content(message: Message) -> Any:
+    inner = message.get("message")
+    return (inner if isinstance(inner, Mapping) else message).get("content")
+
+
+def _by_policy(message: Any) -> bool:
+    if not isinstance(message, Mapping):
+        return False
+    role = message.get("role")
+    return role in ASSISTANTS if isinstance(role, str) else message.get("type") in _POLICYS_ITEMS
 
 
 def text_size(*values: Any) -> int:

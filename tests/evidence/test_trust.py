@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from judgekit import (
@@ -522,3 +523,12 @@ def test_the_trust_that_the_ledger_has_changes_nothing_in_a_replay(tmp_path: Pat
     (tmp_path / "later.jsonl").write_text("".join([lines[0], *lines[-2:]]))
     done = call(tmp_path, "replay", "later.jsonl", "--reward", path.name, "--out", "new.jsonl")
     assert "2 rewards recomputed, 0 changed" in done.stdout
+
+
+def test_what_a_grade_says_of_turns_survives_distrust() -> None:
+    """A replay with other thresholds has the turns again, also from a ledger's JSON."""
+    grade = Graded(0.5, "so", turns=(0.25, None, 0.75))
+    doubted = with_trust(grade, (0.2, 0.8))
+    assert isinstance(doubted, Abstained)
+    read = msgspec.json.decode(msgspec.json.encode(doubted), type=Abstained)
+    assert untrusted(doubted) == untrusted(read) == grade

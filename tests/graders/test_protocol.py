@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 import pickle
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from judgekit import (
     Abstained,
     ConfigError,
     Failed,
+    Grade,
     Graded,
     GradingRunner,
     Mapped,
@@ -29,7 +31,8 @@ from judgekit import (
 )
 from judgekit.errors import GraderRaised, JudgeUnavailable
 from judgekit.graders import FinalAnswer
-from judgekit.graders.protocol import as_grade, check_grader, failure
+from judgekit.graders.protocol import as_grade, check_grader, failure, of_turns
+from judgekit.types import turn_texts
 
 ROLLOUT = Rollout(
     prompt="2+2?",
@@ -417,3 +420,111 @@ def test_a_group_grader_that_wants_references_leaves_out_members_without() -> No
 
     members = [Rollout(response="x", ground_truth=given) for given in ("a", None, "b")]
     assert list(equal.grade_group(members)) == [1.0, Abstained("there is no reference"), 0.0]
+
+
+TWO_TURNS = Rollout(
+    response="b",
+    messages=[
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "a"},
+        {"role": "tool", "content": "seen"},
+        {"role": "assistant", "content": ""},
+        {"role": "assistant", "content": "b"},
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        ((0.25, None), Graded(0.5, turns=(0.25, None))),
+        ([1, True], Graded(0.5, turns=(1.0, 1.0))),
+        (np.array([0.25, 1.0]).tolist(), Graded(0.5, turns=(0.25, 1.0))),
+        ((np.float32(0.25), np.int64(1)), Graded(0.5, turns=(0.25, 1.0))),
+        ((0.5, math.nan), Failed("ScoreNotFinite", "turn 2 is nan")),
+        ((0.5, 1.5), Failed("ScoreOutOfRange", "turn 2: 1.5 is outside 0..1")),
+        (("high", 1.0), Failed("TypeError", "turn 1 is a number or None, not 'high'")),
+        ((0.5,), Failed("WrongTurns", "the grade has 1 turn(s), the rollout 2")),
+        ((0.5,) * 3, Failed("WrongTurns", "the grade has 3 turn(s), the rollout 2")),
+        ((), Failed("WrongTurns", "the grade has 0 turn(s), the rollout 2")),
+        ("ab", Failed("TypeError", "a grade's turns are a tuple of numbers and None, not str")),
+    ],
+)
+def test_turns_are_checked_as_scores_are(turns: Any, expected: Grade) -> None:
+    """One for each turn; messages of the policy side by side are one turn."""
+    assert as_grade(Graded(0.5, turns=turns), (0.0, 1.0), TWO_TURNS) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "texts"),
+    [
+        ({}, ["r"]),
+        ({"messages": [{"role": "user", "content": "q"}]}, ["r"]),
+        ({"messages": TWO_TURNS.messages}, ["a", "\nb"]),
+        ({"messages": TWO_TURNS.messages, "prompt": TWO_TURNS.messages[:3]}, ["\nb"]),
+        ({"messages": TWO_TURNS.messages, "prompt": [{"role": "user", "content": "other"}]}, ["a", "\nb"]),
+        (
+            {
+                "messages": [
+                    {"message": {"role": "ai", "content": "a"}},
+                    {"type": "function_call", "name": "f"},
+                    {"type": "function_call_output", "output": "1"},
+                    {"type": "function_call", "name": "g"},
+                ]
+            },
+            ["a\n", ""],
+        ),
+    ],
+)
+def test_turns_are_what_the_policy_wrote_after_the_prompt(fields: Any, texts: list[str]) -> None:
+    assert turn_texts(Rollout(response="r", **fields)) == texts
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_grader_per_turn_gets_each_turn(is_async: bool) -> None:
+    def short(turn: str, ground_truth: str | None, *, limit: int = 1) -> Any:
+        return None if turn == "a" else float(len(turn) <= limit)
+
+    async def later(turn: str, ground_truth: str | None, *, limit: int = 1) -> Any:
+        return short(turn, ground_truth, limit=limit)
+
+    made = grader(later if is_async else short, per="turn").with_settings({"limit": 2})
+    for one in (made, pickle.loads(pickle.dumps(grader(length_of_turn)))):
+        assert one.gives_turns in (True, None)
+    value = made.grade(TWO_TURNS)
+    grade = asyncio.run(_awaited(value)) if is_async else value
+    assert grade == Graded(1.0, turns=(None, 1.0))
+    assert made.reads == {"prompt", "messages", "response", "ground_truth"}
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def length_of_turn(turn: str = "") -> float:
+    return float(len(turn) > 3)
+
+
+def test_a_turn_that_fails_is_a_failure_of_the_whole() -> None:
+    values = [0.5, Failed("JudgeTimeout", "late", retryable=True, usage=Usage(calls=2))]
+    assert of_turns(values, (0.0, 1.0)) == Failed(
+        "JudgeTimeout", "turn 2: late", retryable=True, usage=Usage(calls=2)
+    )
+    assert of_turns([2.0], (0.0, 1.0)) == Failed("ScoreOutOfRange", "turn 1: 2 is outside 0..1")
+    assert of_turns([None, Abstained("no")], (0.0, 1.0)) == Abstained("no turn has an opinion")
+    mixed = of_turns([Graded(0.25, "good", usage=Usage(calls=1)), None, 0.75], (0.0, 1.0))
+    assert mixed == Graded(0.5, "turn 1: good", usage=Usage(calls=1), turns=(0.25, None, 0.75))
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (lambda response: 1.0, {"per": "turn"}, "take it as def f\\(turn\\)"),
+        (lambda turn: 1.0, {"per": "turn", "fields": {"turn": "extra.turn"}}, "take it as def f\\(turn\\)"),
+        (lambda turn: 1.0, {"per": "turns"}, "per is 'rollout' or 'turn'"),
+        (lambda turn: 1.0, {}, "no field 'turn'"),
+    ],
+)
+def test_a_grader_per_turn_takes_the_turn(function: Any, options: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        grader(function, **options)

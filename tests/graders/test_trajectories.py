@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import random
@@ -12,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
-from judgekit.graders import ActionLoop, InformationGain, StepEfficiency, ToolEfficiency
+from judgekit.graders import (
+    ActionLoop,
+    InformationGain,
+    StepEfficiency,
+    ToolCallFormat,
+    ToolCallMatch,
+    ToolEfficiency,
+)
+from judgekit.graders.protocol import as_grade
+from judgekit.graders.registry import GRADERS
 from judgekit.graders.rules.agents.loops import cycles, near_classes, number
 from judgekit.graders.rules.agents.trajectory import Call, looks_like_an_error, read_trajectory
 
@@ -483,3 +493,74 @@ def test_a_nested_bomb_in_the_arguments_is_the_rollouts_fault() -> None:
     assert grade.cause == "rollout"
     while isinstance(deep, list):  # take it apart by hand: its destructor would recurse
         deep = deep[0]
+
+
+# ---- per turn
+
+
+def _called(*names: str) -> dict[str, Any]:
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"function": {"name": n, "arguments": "{}"}} for n in names],
+    }
+
+
+_SHOWN = [{"role": "user", "content": "such as"}, _called("a"), {"role": "tool", "content": "1"}]
+_AGENT = Rollout(
+    response="done",
+    prompt=_SHOWN,
+    messages=[
+        *_SHOWN,
+        _called("a", "x"),
+        {"role": "tool", "content": "Error: no"},
+        {"role": "tool", "content": "2"},
+        {"role": "assistant", "content": "I think"},
+        {"role": "user", "content": "go on"},
+        _called("b"),
+        _called(""),
+    ],
+    ground_truth=[
+        {"name": "a", "arguments": {}},
+        {"name": "a", "arguments": {}},
+        {"name": "b", "arguments": {}},
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "turns"),
+    [
+        (ToolCallMatch(per="turn"), (0.5, None, 0.5)),
+        (ToolCallMatch(per="turn", arguments="partial", of="exact"), (0.5, None, 0.5)),
+        (ToolEfficiency(per="turn"), (0.5, None, 1.0)),
+        (ToolCallFormat(per="turn", check="none"), (1.0, None, 0.5)),
+    ],
+)
+def test_rules_say_which_turns_calls_are_good(rule: Any, turns: tuple[float | None, ...]) -> None:
+    """The share of each turn's calls. Calls that the prompt shows are in no turn; the score is what it is without."""
+    grade = as_grade(rule.grade(_AGENT), rule.score_range, _AGENT)
+    assert isinstance(grade, Graded)
+    assert grade.turns == turns
+    assert rule.gives_turns
+    whole = type(rule)(**{"check": "none"} if isinstance(rule, ToolCallFormat) else {})
+    assert not whole.gives_turns
+    assert whole.grade(_AGENT).turns is None
+
+
+def test_a_response_without_messages_is_one_turn() -> None:
+    rollout = Rollout(
+        response='<tool_call>{"name": "a", "arguments": {}}</tool_call><tool_call>{"name": "x", "arguments": {}}</tool_call>',
+        ground_truth=[{"name": "a", "arguments": {}}],
+    )
+    assert ToolCallMatch(per="turn").grade(rollout).turns == (0.5,)
+    with pytest.raises(ConfigError, match="per is one of rollout, turn"):
+        ToolCallMatch(per="turns")  # type: ignore[arg-type]
+
+
+def test_every_shipped_grader_says_whether_it_speaks_of_turns() -> None:
+    """So that `{turns: x}` for one that does not is an error, and not a missing reward."""
+    for target in GRADERS.values():
+        module, _, name = target.partition(":")
+        if "service" not in module:  # it gives what the service's reward gives
+            assert isinstance(getattr(importlib.import_module(module), name).gives_turns, bool), name

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from judgekit import GradingRunner, JudgeUnavailable, Rollout, Switch, grader
+from judgekit import GradingRunner, JudgeUnavailable, Rollout, Switch, Turns, grader
 from judgekit.graders import FinalAnswer
 from judgekit.graders.function import group_grader
 from judgekit.service.forms import OpenRLHF, Verify
@@ -177,6 +177,25 @@ async def test_slime_gets_an_object_with_the_reward() -> None:
     assert got == {"reward": 1.0, "status": "scored", "scores": {"correct": 1.0}}
     assert chat["reward"] == 0.0
     assert (none["reward"], none["status"], none["scores"]) == (0.5, "constant", {})
+
+
+async def test_turns_stand_beside_the_reward() -> None:
+    """Where the tree pays turns: in our own form, and in those that have room for them."""
+
+    @grader(per="turn")
+    def share(turn: str) -> float:
+        return min(len(turn), 10) / 10
+
+    more = {"type": "function_call_output", "call_id": "1", "output": "seen"}
+    row = verify("four")
+    row["response"]["output"] += [more, *verify("4")["response"]["output"]]
+    async with serving(GradingRunner({"share": share}, Turns("share"), missing_reward=0.0)) as address:
+        own = (await address.post("/v1/rewards", {"rollouts": [{"response": "four", "prompt": "q"}]})).json
+        checked = (await address.post("/verify", row)).json
+        single = (await address.post("/slime", slime("four"))).json
+    assert (own["results"][0]["reward"], own["results"][0]["turns"]) == (0.4, [0.4])
+    assert (checked["reward"], checked["judgekit_turns"]) == (0.5, [0.4, 0.1])
+    assert single == {"reward": 0.4, "status": "scored", "scores": {"share": 0.4}, "turns": [0.4]}
 
 
 async def test_slime_groups_are_ranked_when_their_members_come_together() -> None:

@@ -36,6 +36,8 @@ def test_turns_are_rebuilt_from_the_mask() -> None:
         ([5, 9], [0, 0], []),
         ([7, 10], [0, 1], [("tool", "says"), ("assistant", "So")]),
         ([10, 7], [1, 0], [("assistant", "So"), ("tool", "says")]),
+        ([10, 5, 11], [1, 0, 1], [("assistant", "So"), ("tool", ""), ("assistant", "42!")]),
+        ([10, 5], [1, 0], [("assistant", "So")]),
     ],
 )
 def test_runs_at_the_edges(ids: list[int], mask: list[int] | None, turns: list[tuple[str, str]]) -> None:

@@ -38,6 +38,9 @@ def rows_of(missing: list[int], seed: int, *, step_wise: bool = False) -> list[R
                 mask = [1] * length
                 if length > 6:  # a tool's answer
                     mask[3:5] = [0, 0]
+                rewards = [0.0] * (length - 1) + [rng.random() if last else 0.0]
+                if length > 6:
+                    rewards[2] = rng.random()  # of the turn before it
                 rows.append(
                     {
                         "key": (prompt, repetition, step),
@@ -48,7 +51,7 @@ def rows_of(missing: list[int], seed: int, *, step_wise: bool = False) -> list[R
                         "prompt_ids": [rng.randint(1, 49) for _ in range(4)],
                         "ids": [rng.randint(1, 49) for _ in range(length)],
                         "mask": mask,
-                        "rewards": [0.0] * (length - 1) + [rng.random() if last else 0.0],
+                        "rewards": rewards,
                         "noise": [[rng.random() for _ in range(length)] for _ in range(3)],
                     }
                 )
@@ -60,7 +63,7 @@ def as_generated(rows: list[Row]) -> list[Row]:
     found = []
     for row in rows:
         if row["missing"]:
-            fill = [*row["rewards"][:-1], 0.5 if row["last"] else 0.0]
+            fill = [*[0.0] * (len(row["rewards"]) - 1), 0.5 if row["last"] else 0.0]
             row = {**row, "rewards": fill, "mask": [0] * len(row["mask"]), "stop": EXCLUDED}
         found.append(row)
     return found
@@ -160,7 +163,8 @@ def _alone(rows: list[Row], cfg: Any) -> list[Any]:
     boundaries = module.compute_prompt_mini_batch_boundaries
     module.compute_prompt_mini_batch_boundaries = lambda uids, *_: [(0, len(uids))]
     try:
-        return loss_weights(RayPPOTrainer, rows, cfg, fully_async=False)
+        ours = cfg.trainer.algorithm.advantage_estimator == "judgekit_turn_grpo"  # SkyRL has none such
+        return loss_weights(make_trainer() if ours else RayPPOTrainer, rows, cfg, fully_async=False)
     finally:
         module.compute_prompt_mini_batch_boundaries = boundaries
 

@@ -29,9 +29,13 @@ def train(
     truth: Callable[[int], str] = str,
     on_step: Callable[[int], None] = lambda step: None,
     evaluate_every: int = -1,
+    estimator: str = "grpo",
+    turns: int = 1,
+    tokens: int = 8,
+    lr: float = 3e-3,
     **reward: Any,
 ) -> Rows:
-    """Train and return what the trainer logged. *reward*: `config` or `runner`, as `register` takes them."""
+    """Train and return what the trainer logged. *turns*: of a conversation at most, each of up to *tokens*. *reward*: `config` or `runner`, as `register` takes them."""
     from skyrl.backends.skyrl_train.utils.ppo_utils import repopulate_all_registries
     from skyrl.train.config import SkyRLTrainConfig
     from skyrl.train.dataset import PromptDataset
@@ -65,7 +69,7 @@ def train(
         "trainer.ckpt_interval": -1,
         "trainer.resume_mode": "none",
         "trainer.logger": "console",
-        "trainer.algorithm.advantage_estimator": "grpo",
+        "trainer.algorithm.advantage_estimator": estimator,
         "trainer.algorithm.use_kl_loss": "false",
         "trainer.placement.colocate_all": "false",
         "trainer.enable_ray_gpu_monitor": "false",
@@ -73,9 +77,10 @@ def train(
         "trainer.ckpt_path": folder,
         "trainer.print_example_interval": 0,
         "generator.n_samples_per_prompt": per_prompt,
+        "generator.max_turns": turns,
         "generator.batched": "false",
         "generator.inference_engine.enable_ray_prometheus_stats": "false",
-        "generator.sampling_params.max_generate_length": 8,
+        "generator.sampling_params.max_generate_length": tokens,
         "environment.env_class": "judgekit",
         "environment.skyrl_gym.max_env_workers": 8,
     }
@@ -92,7 +97,7 @@ def train(
     tokenizer = make_tokenizer(folder / "tokenizer")
     lock = threading.Lock()
     model = tiny_model(tokenizer, seed)
-    engine = TinyPolicy(model, tokenizer, lock)
+    engine = TinyPolicy(model, tokenizer, lock, new_tokens=tokens)
     rows = Rows()
     log = rows.log
 
@@ -106,7 +111,7 @@ def train(
 
     class OnCPU(trainer):  # type: ignore[misc, valid-type]
         def init_weight_sync_state(self) -> None:
-            self.dispatch = CPUDispatch(self.cfg, model, engine, lock)
+            self.dispatch = CPUDispatch(self.cfg, model, engine, lock, lr=lr)
             self.ref_model = None
 
     made = OnCPU(

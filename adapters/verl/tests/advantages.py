@@ -56,6 +56,8 @@ CASES = [
     *(Case(name, False) for name in ("reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax", "gae")),
     Case("grpo", False, std=False),
     Case("judgekit_grpo", False, std=False),
+    Case("judgekit_turn_grpo", True),
+    Case("judgekit_turn_grpo", False),
 ]
 NOT_EXACT = {
     "V1 gdpo, fewer than 2 of a group valid": "the two tokens that such a group keeps count in the batch's whitening "
@@ -98,7 +100,8 @@ def compare(
     trained = np.array([fate is None for fate in fates]) & (~made.missing if neutral else True)
     rows = np.flatnonzero(trained)
     reference = algorithm.copy()
-    reference.adv_estimator = case.name.removeprefix("judgekit_")
+    if case.name != "judgekit_turn_grpo":  # verl has none such
+        reference.adv_estimator = case.name.removeprefix("judgekit_")
     expected = _advantages(
         made.data(made.uid, made.mask, case).select_idxs(torch.tensor(rows)),
         reference,
@@ -179,6 +182,8 @@ class _Batch:
         rewards = torch.zeros(count, TOKENS)
         scores = 0.7 * self.terms[0] + 0.3 * self.terms[1]
         rewards[torch.arange(count), self.length - 1] = torch.tensor(scores, dtype=torch.float32)
+        if case.name == "judgekit_turn_grpo":
+            rewards[:, 1] = torch.tensor(self.terms[1], dtype=torch.float32)  # of the first turn
         prompts = torch.ones(count, 2, dtype=torch.long)
         tensors = {
             "token_level_scores": rewards,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from judgekit import GradingRunner, JudgeUnavailable, Rollout, grader, group_grader
+from judgekit import GradingRunner, JudgeUnavailable, Rollout, Turns, Weighted, grader, group_grader
 from judgekit.graders import FinalAnswer, SoftOverlong
 
 
@@ -127,3 +127,11 @@ class LoopManager:
         self.given = given
 
     async def run_single(self, data: Any) -> Any: ...
+
+
+def by_turn() -> GradingRunner:
+    @grader(per="turn")
+    def share(turn: str) -> float:
+        return min(len(turn), 10) / 10
+
+    return GradingRunner({"share": share}, Weighted({"share": (0.5, Turns("share"))}))

@@ -159,6 +159,14 @@ def test_v1_groups_come_whole(v1: Callable[..., V1]) -> None:
             assert all(r["info"]["judgekit/missing"] == 0 for r in of_group(rows, group))
 
 
+def test_v1_turns_are_paid_by_token(v1: Callable[..., V1]) -> None:
+    """Through the TransferQueue."""
+    trainer = v1("by_turn", lambda prompt, call: "x" * call, "algorithm.adv_estimator=judgekit_turn_grpo")
+    rows = trainer.step(["a", "b"])
+    assert sorted(round(r["score"], 3) for r in rows) == [0.05, 0.1, 0.15, 0.2, 0.25, 0.3]
+    assert all(r["info"]["judgekit/unplaced"] == 0.0 for r in rows)
+
+
 def test_v1_sessions_that_fail_leave_their_group(v1: Callable[..., V1]) -> None:
     trainer = v1("ranked", lambda prompt, call: None if call in (2, 5, 6) else "x" * call)
     rows = trainer.step(["a", "b", "c"])

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from openreward.environments import GroupScore, TextBlock, ToolOutput
 
 from judgekit.bridges.bridge import bridge, figures, reward_file, value
-from judgekit.types import Rollout
+from judgekit.types import RewardResult, Rollout
 
 
 class JudgeKitRewards:
@@ -45,7 +45,7 @@ class JudgeKitRewards:
             blocks=[TextBlock(text="")],
             reward=result.reward,
             finished=True,
-            metadata={"status": result.status, **figures(result)},
+            metadata=_told(result),
         )
 
     async def score_group(self, candidates: Sequence[Any]) -> list[GroupScore]:
@@ -54,7 +54,9 @@ class JudgeKitRewards:
         results = await bridge(reward_file(self.reward), grouped=True).grade(
             [self.rollout(text) for text in texts]
         )
-        return [
-            GroupScore(reward=value(result), metadata={"status": result.status, **figures(result)})
-            for result in results
-        ]
+        return [GroupScore(reward=value(result), metadata=_told(result)) for result in results]
+
+
+def _told(result: RewardResult) -> dict[str, Any]:
+    turns = {"turns": list(result.turns)} if result.turns else {}
+    return {"status": result.status, **figures(result), **turns}

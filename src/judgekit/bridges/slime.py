@@ -35,7 +35,8 @@ async def reward(args: Any, sample: Any, **kwargs: Any) -> Any:
 
 
 def _noted(sample: Any, result: RewardResult) -> float:
-    sample.metadata = {**(sample.metadata or {}), **figures(result)}
+    turns = {"judgekit/turns": list(result.turns)} if result.turns else {}
+    sample.metadata = {**(sample.metadata or {}), **figures(result), **turns}
     return value(result)
 
 

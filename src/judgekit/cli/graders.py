@@ -38,6 +38,7 @@ EXAMPLES: Mapping[str, str] = {
     "json": "{use: json, schema: {type: object, required: [answer]}}",
     "json_match": "{use: json_match, score: leaves}",
     "judge": "{use: judge, judge: local}",
+    "judge_turns": "{use: judge_turns, judge: local}",
     "length": "{use: length, soft_max: 500, hard_max: 1000}",
     "listwise": "{use: listwise, judge: local}",
     "majority": "{use: majority}",

@@ -201,6 +201,7 @@ def _row(entry: Entry, result: RewardResult) -> dict[str, Any]:
         "reward": result.reward,
         "status": result.status,
         "contributions": result.contributions,
+        **({"turns": result.turns} if result.turns else {}),
     }
 
 

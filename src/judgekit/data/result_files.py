@@ -56,6 +56,8 @@ def result_row(rollout: Rollout, result: RewardResult) -> dict[str, Any]:
         "contributions": result.contributions,
         "grades": result.grades,
     }
+    if result.turns:
+        row["turns"] = result.turns
     if result.missing:
         row["missing"] = result.missing
     if result.policies:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from judgekit.graders.judged.pointwise import JudgeGrader
     from judgekit.graders.judged.reward_model import RewardModelGrader
     from judgekit.graders.judged.rubric import Criterion, Rubric, RubricGrader
+    from judgekit.graders.judged.turnwise import JudgeTurns
     from judgekit.graders.rules.agents.loops import ActionLoop
     from judgekit.graders.rules.agents.observations import InformationGain, StepEfficiency, ToolEfficiency
     from judgekit.graders.rules.agents.tools import StepSequence, ToolCallMatch
@@ -50,6 +51,7 @@ _MODULES = {
     "JsonFormat": "rules.format.json_format",
     "JsonMatch": "rules.format.json_format",
     "JudgeGrader": "judged.pointwise",
+    "JudgeTurns": "judged.turnwise",
     "Length": "rules.text.length",
     "Listwise": "judged.listwise",
     "MajorityAgreement": "rules.group_rules",
@@ -99,6 +101,7 @@ __all__ = [
     "JsonFormat",
     "JsonMatch",
     "JudgeGrader",
+    "JudgeTurns",
     "Length",
     "Listwise",
     "MajorityAgreement",

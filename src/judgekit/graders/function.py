@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import logging
@@ -13,9 +14,17 @@ from typing import Any, Self, overload
 
 import msgspec
 
-from judgekit.errors import ConfigError, did_you_mean
-from judgekit.graders.protocol import AnyGrader, Where, check_grader, is_group_grader, per_member
-from judgekit.types import _NOTHING, Abstained, Rollout, look_up
+from judgekit.errors import ConfigError, did_you_mean, first_error
+from judgekit.graders.protocol import (
+    AnyGrader,
+    Per,
+    Where,
+    check_grader,
+    is_group_grader,
+    of_turns,
+    per_member,
+)
+from judgekit.types import _NOTHING, Abstained, Rollout, look_up, turn_texts
 
 logger = logging.getLogger("judgekit")
 
@@ -115,8 +124,33 @@ def _of_function(kind: type[OfFunction], function: Callable[..., Any], options: 
 class FunctionGrader(OfFunction):
     """A pointwise grader made of a function by `@grader`."""
 
+    def __init__(self, function: Callable[..., Any], *, per: Per = "rollout", **options: Any) -> None:
+        if per not in ("rollout", "turn"):
+            raise ConfigError(f"grader: per is 'rollout' or 'turn', not {per!r}")
+        self.per = per
+        self.gives_turns = True if per == "turn" else None
+        super().__init__(function, **options)
+        self._options["per"] = per
+
+    def _binder(self, fields: dict[str, str]) -> Callable[[Rollout], Any]:
+        if self.per == "rollout":
+            return super()._binder(fields)
+        if "turn" in fields or "turn" not in inspect.signature(self.function).parameters:
+            raise ConfigError(
+                f"grader {self.name!r}: per='turn' gives the function each turn's text: take it as def f(turn)"
+            )
+        return _binder(functools.partial(self.function, turn=""), self.name, fields, self._whole)
+
+    def _read(self, fields: Mapping[str, str]) -> frozenset[str]:
+        read = super()._read(fields)
+        return read | {"prompt", "messages", "response"} if read and self.per == "turn" else read
+
     def _set_up(self, is_async: bool) -> None:
-        self.grade: Callable[[Rollout], Any] = self._grade_async if is_async else self._grade
+        ways = {
+            "rollout": (self._grade, self._grade_async),
+            "turn": (self._grade_turns, self._grade_turns_async),
+        }
+        self.grade: Callable[[Rollout], Any] = ways[self.per][is_async]
 
     def _grade(self, rollout: Rollout, /) -> Any:
         bound = self._bind(rollout)
@@ -125,6 +159,23 @@ class FunctionGrader(OfFunction):
     async def _grade_async(self, rollout: Rollout, /) -> Any:
         bound = self._bind(rollout)
         return bound if isinstance(bound, Abstained) else await self.function(**bound)
+
+    def _grade_turns(self, rollout: Rollout, /) -> Any:
+        bound = self._bind(rollout)
+        if isinstance(bound, Abstained):
+            return bound
+        return of_turns([self.function(turn=text, **bound) for text in turn_texts(rollout)], self.score_range)
+
+    async def _grade_turns_async(self, rollout: Rollout, /) -> Any:
+        bound = self._bind(rollout)
+        if isinstance(bound, Abstained):
+            return bound
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                asked = [tasks.create_task(self.function(turn=text, **bound)) for text in turn_texts(rollout)]
+        except BaseExceptionGroup as errors:
+            raise first_error(errors) from None
+        return of_turns([task.result() for task in asked], self.score_range)
 
 
 class GroupFunctionGrader(OfFunction):
@@ -179,6 +230,7 @@ def grader(
     timeout_s: float | None = None,
     max_concurrency: int | None = None,
     fields: Mapping[str, str] | None = None,
+    per: Per = "rollout",
 ) -> FunctionGrader: ...
 
 
@@ -192,6 +244,7 @@ def grader(
     timeout_s: float | None = None,
     max_concurrency: int | None = None,
     fields: Mapping[str, str] | None = None,
+    per: Per = "rollout",
 ) -> Callable[[Callable[..., Any]], FunctionGrader]: ...
 
 
@@ -208,6 +261,10 @@ def grader(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     wants one, `ground_truth: str`. A parameter that no field fills keeps its default. Put it after `*`, and it is a
     setting: `{use: "my_rewards:brevity", limit: 300}` in reward.yaml sets it. The function returns a number,
     a bool, None (abstains) or a Grade. `grader(function, name="mine")` does the same without decorating.
+
+    With `per="turn"`, the function is called for each of the policy's turns, with its text as `turn`: `def short(turn: str) -> float`.
+    The score is the mean, and `{turns: short}` in the reward pays each turn for itself. A function that sees the whole trajectory
+    says what it makes of each turn with `return Graded(score, turns=(0.2, None, 0.9))`.
 
     A method is a grader of its object, `Facts(index).known`. If the object has `start` and `close`, the runner calls them.
     """
@@ -236,6 +293,8 @@ def group_grader(function: Callable[..., Any] | None = None, /, **options: Any) 
 def _made(kind: type[OfFunction], function: Callable[..., Any], **options: Any) -> Any:
     """Return a function's grader; of a function in a class, what makes one for each object."""
     known = inspect.signature(OfFunction.__init__).parameters.keys() - {"self", "function"}
+    if kind is FunctionGrader:
+        known |= {"per"}
     for option in options:
         if option not in known:
             raise ConfigError(

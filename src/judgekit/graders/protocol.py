@@ -12,12 +12,16 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import msgspec
+
 from judgekit.errors import ConfigError, GraderRaised, RolloutError, VerdictError, attribute, describe
-from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
+from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage, policy_turns
 
 Where = Literal["inline", "thread", "process"]
 """Where a synchronous grader runs: on the event loop (fast rules); in a thread (functions that block); in a
 worker process (CPU-heavy work and hostile input: the only one that can be killed at its timeout)."""
+Per = Literal["rollout", "turn"]
+"""Whether a grader grades a rollout as a whole, or says something of each of the policy's turns, too."""
 
 
 @runtime_checkable
@@ -27,7 +31,8 @@ class Grader(Protocol):
     May also have: `where` (see `Where`; default "inline" for synchronous graders), `timeout_s` (overrides
     the runner's), `max_concurrency` (evaluations of this grader in flight in one run), `inline_limit` (rollouts
     with more characters are graded in a worker process instead of inline), and `outputs` (the names of several
-    scores of one call: `grade` then returns a mapping of them). A grader that needs something has `start()` and `close()`,
+    scores of one call: `grade` then returns a mapping of them), and `gives_turns` (whether its grades have `turns`; without
+    it, that is seen when it grades). A grader that needs something has `start()` and `close()`,
     plain or async, which the runner calls once, outside every rollout's time, or `warm_up()`.
     """
 
@@ -62,11 +67,11 @@ class GroupGrader(Protocol):
 AnyGrader = Grader | GroupGrader
 
 
-def as_grade(value: Any, score_range: tuple[float, float]) -> Grade:
+def as_grade(value: Any, score_range: tuple[float, float], rollout: Rollout | None = None) -> Grade:
     """Convert a grader's result to a Grade with a finite score inside *score_range*.
 
-    Numbers and bools become Graded, None becomes Abstained; anything else, NaN, scores outside the range and
-    grades with parts of a wrong type become Failed: nothing is clamped, and nothing raises.
+    Numbers and bools become Graded, None becomes Abstained; anything else, NaN, scores outside the range, turns that are
+    not those of the *rollout* and grades with parts of a wrong type become Failed: nothing is clamped, and nothing raises.
     """
     kind = type(value)
     try:
@@ -80,6 +85,7 @@ def as_grade(value: Any, score_range: tuple[float, float]) -> Grade:
                 and type(value.reason) is str
                 and (metadata is None or type(metadata) is dict)
                 and (usage is None or _counts(usage))
+                and value.turns is None
             ):
                 return value  # type: ignore[no-any-return]
         elif kind is float or kind is int or kind is bool:
@@ -88,7 +94,7 @@ def as_grade(value: Any, score_range: tuple[float, float]) -> Grade:
                 return Graded(score)
         elif value is None:
             return Abstained("returned None")
-        return _as_grade(value, score_range)
+        return _as_grade(value, score_range, rollout)
     except OverflowError:
         return Failed("ScoreOutOfRange", "the score is an integer beyond the floats")
     except BaseException as error:  # of the value's own methods
@@ -97,26 +103,87 @@ def as_grade(value: Any, score_range: tuple[float, float]) -> Grade:
         return Failed("TypeError", f"a grader returned a {kind.__name__} that raised {type(error).__name__}")
 
 
-def _as_grade(value: Any, score_range: tuple[float, float]) -> Grade:
+def _as_grade(value: Any, score_range: tuple[float, float], rollout: Rollout | None) -> Grade:
     if isinstance(value, Abstained | Failed | Graded) and (wrong := _wrong_part(value)):
         return Failed("TypeError", wrong)
     if isinstance(value, Abstained | Failed):
         return value
     number = value.score if isinstance(value, Graded) else value
+    score = _number(number, score_range, "the score")
+    if score is None and not isinstance(value, Graded):
+        return Failed("TypeError", f"a grader returns a number, None or a Grade, not {type(value).__name__}")
+    if not isinstance(score, float):
+        return score or Failed("TypeError", f"a score is a number, not {number!r:.80}")
+    if not isinstance(value, Graded):
+        return Graded(score)
+    turns = None if value.turns is None else _turns(value.turns, score_range, rollout)
+    return (
+        turns
+        if isinstance(turns, Failed)
+        else Graded(score, value.reason, value.metadata, value.usage, turns)
+    )
+
+
+def _number(number: Any, score_range: tuple[float, float], what: str) -> float | Failed | None:
+    """Return a score as a finite float in its range; None if it is no number."""
     if getattr(number, "ndim", None) == 0 and hasattr(number, "item"):  # a numpy or torch scalar
         number = number.item()
     if not isinstance(number, int | float):
-        if isinstance(value, Graded):
-            return Failed("TypeError", f"a score is a number, not {number!r:.80}")
-        return Failed("TypeError", f"a grader returns a number, None or a Grade, not {type(value).__name__}")
+        return None
     score = float(number)
     if not math.isfinite(score):
-        return Failed("ScoreNotFinite", f"the score is {score}")
+        return Failed("ScoreNotFinite", f"{what} is {score}")
     if not score_range[0] <= score <= score_range[1]:
-        return Failed("ScoreOutOfRange", f"{score:g} is outside {score_range[0]:g}..{score_range[1]:g}")
-    if isinstance(value, Graded):
-        return Graded(score, value.reason, value.metadata, value.usage)
-    return Graded(score)
+        which = "" if what == "the score" else f"{what}: "
+        return Failed(
+            "ScoreOutOfRange", f"{which}{score:g} is outside {score_range[0]:g}..{score_range[1]:g}"
+        )
+    return score
+
+
+def _turns(
+    given: Any, score_range: tuple[float, float], rollout: Rollout | None
+) -> tuple[float | None, ...] | Failed:
+    """Return what a grade says of the turns, checked as scores are: one for each turn of the policy."""
+    if not isinstance(given, tuple | list):
+        return Failed(
+            "TypeError", f"a grade's turns are a tuple of numbers and None, not {type(given).__name__}"
+        )
+    found: list[float | None] = []
+    for at, one in enumerate(given, 1):
+        score = None if one is None else _number(one, score_range, f"turn {at}")
+        if isinstance(score, Failed):
+            return score
+        if score is None and one is not None:
+            return Failed("TypeError", f"turn {at} is a number or None, not {one!r:.80}")
+        found.append(score)
+    count = len(found) if rollout is None else len(policy_turns(rollout))
+    if len(found) != count:
+        return Failed("WrongTurns", f"the grade has {len(found)} turn(s), the rollout {count}")
+    return tuple(found)
+
+
+def of_turns(values: Sequence[Any], score_range: tuple[float, float]) -> Grade:
+    """Make one grade of what was said of each turn; its score is the mean over the turns with an opinion.
+
+    It abstains if no turn has one. A turn that failed is a failure of the whole.
+    """
+    grades = [as_grade(value, score_range) for value in values]
+    usage = None
+    for spent in (getattr(grade, "usage", None) for grade in grades):
+        usage = spent if usage is None else usage + (spent or Usage())
+    for at, grade in enumerate(grades, 1):
+        if isinstance(grade, Failed):
+            detail = f"turn {at}: {grade.detail}".removesuffix(": ")
+            return msgspec.structs.replace(grade, detail=detail, usage=usage)
+    turns = tuple(grade.score if isinstance(grade, Graded) else None for grade in grades)
+    known = [score for score in turns if score is not None]
+    said = [(at, getattr(grade, "reason", "")) for at, grade in enumerate(grades, 1)]
+    reason = "; ".join(f"turn {at}: {text}" for at, text in said if text and turns[at - 1] is not None)
+    if not known:
+        return Abstained("no turn has an opinion", usage=usage)
+    mean = min(max(math.fsum(known) / len(known), min(known)), max(known))  # rounding leaves no range
+    return Graded(mean, reason, usage=usage, turns=turns)
 
 
 def _wrong_part(grade: Graded | Abstained | Failed) -> str:

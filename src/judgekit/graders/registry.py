@@ -22,6 +22,7 @@ GRADERS: Mapping[str, str] = {
     "json": "judgekit.graders.rules.format.json_format:JsonFormat",
     "json_match": "judgekit.graders.rules.format.json_format:JsonMatch",
     "judge": "judgekit.graders.judged.pointwise:JudgeGrader",
+    "judge_turns": "judgekit.graders.judged.turnwise:JudgeTurns",
     "length": "judgekit.graders.rules.text.length:Length",
     "listwise": "judgekit.graders.judged.listwise:Listwise",
     "majority": "judgekit.graders.rules.group_rules:MajorityAgreement",

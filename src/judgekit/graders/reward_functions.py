@@ -478,7 +478,7 @@ def _with(value: Any, said: Mapping[str, Any]) -> Any:
         kept = {**(value.metadata or {}), **said}
         if isinstance(value, Abstained):
             return Abstained(value.reason, metadata=kept)
-        return Graded(value.score, value.reason, kept, value.usage)
+        return Graded(value.score, value.reason, kept, value.usage, value.turns)
     return value if value is None else Graded(value, metadata=dict(said))
 
 

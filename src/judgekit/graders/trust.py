@@ -177,6 +177,8 @@ def with_trust(grade: Grade, thresholds: Thresholds | None) -> Grade:
     kept = {**(grade.metadata or {}), UNTRUSTED: grade.score}
     if grade.reason:
         kept["reason"] = grade.reason
+    if grade.turns is not None:
+        kept["turns"] = grade.turns
     return Abstained(f"not trusted between {low:.4g} and {high:.4g}", kept, grade.usage)
 
 
@@ -184,7 +186,12 @@ def untrusted(grade: Grade) -> Grade:
     """Return a grade as it was before `trust`: of an abstention that has the score which was not trusted, this score."""
     if not isinstance(grade, Abstained) or not grade.metadata or UNTRUSTED not in grade.metadata:
         return grade
-    rest = {key: value for key, value in grade.metadata.items() if key not in (UNTRUSTED, "reason")}
+    rest = {key: value for key, value in grade.metadata.items() if key not in (UNTRUSTED, "reason", "turns")}
+    turns = grade.metadata.get("turns")
     return Graded(
-        float(grade.metadata[UNTRUSTED]), str(grade.metadata.get("reason", "")), rest or None, grade.usage
+        float(grade.metadata[UNTRUSTED]),
+        str(grade.metadata.get("reason", "")),
+        rest or None,
+        grade.usage,
+        None if turns is None else tuple(turns),
     )

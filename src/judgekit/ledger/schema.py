@@ -136,6 +136,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     """"unfinished": the grades so far of a rollout without a reward. Another line follows, unless the run ended early."""
     raw_reward: float | None
     contributions: Mapping[str, float]
+    turns: Sequence[float] = ()
     grades: Mapping[str, Grade]
     compared: Mapping[str, Comparison] = {}
     """By grader, the call that compared it with other members of its group."""
@@ -172,6 +173,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
             status=result.status,
             raw_reward=result.raw_reward,
             contributions=result.contributions,
+            turns=result.turns,
             missing=result.missing,
             policies=result.policies,
             grades=result.grades,

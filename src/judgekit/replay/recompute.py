@@ -23,7 +23,7 @@ from judgekit.reward.spec import parse
 from judgekit.reward.transforms import TransformName
 from judgekit.run.runner import GradingRunner
 from judgekit.run.settings import MissingReward
-from judgekit.types import Failed, Grade, RewardResult, Rollout, Skipped
+from judgekit.types import Failed, Grade, Graded, Message, RewardResult, Rollout, Skipped
 
 
 class Replay(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Replay(Struct, frozen=True):
         for number, (entry, result) in enumerate(zip(self.entries, self.results, strict=True)):
             if number % _LINES == 0:
                 ledger.flush()
-            names = ("reward", "status", "raw_reward", "contributions", "missing", "policies")
+            names = ("reward", "status", "raw_reward", "contributions", "turns", "missing", "policies")
             changes = {name: getattr(result, name) for name in names}
             kept = {k: g for k, g in entry.grades.items() if not isinstance(g, Skipped)}
             grades = {**entry.grades, **result.grades, **kept}
@@ -265,4 +265,16 @@ _NOT_RECORDED = Failed("NotRecorded", "the ledger holds no such grade of this ro
 
 
 def _with_grades(entry: Entry) -> Rollout:
-    return msgspec.structs.replace(recorded_rollout(entry), extra={**entry.extra, _GRADES: entry.grades})
+    rollout = recorded_rollout(entry)
+    return msgspec.structs.replace(
+        rollout,
+        extra={**entry.extra, _GRADES: entry.grades},
+        messages=rollout.messages or _turns_of(entry),
+    )
+
+
+def _turns_of(entry: Entry) -> list[Message]:
+    """Return messages that stand for the policy's turns, of a ledger that keeps no texts."""
+    graded = [grade.turns for grade in entry.grades.values() if isinstance(grade, Graded) and grade.turns]
+    count = max(map(len, (entry.turns, *graded)))
+    return [{"role": role} for _ in range(count) for role in ("assistant", "tool")]

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice, product
 from typing import Any, Final
 
-from judgekit.reward.nodes import Evaluation, Fallback, Gate, Missing, Node, Score, Switch, Weighted, walk
+from judgekit.reward.nodes import (
+    Evaluation,
+    Fallback,
+    Gate,
+    Missing,
+    Node,
+    Score,
+    Switch,
+    Turns,
+    Weighted,
+    walk,
+)
 from judgekit.reward.transforms import NEUTRAL
 from judgekit.reward.tree import RewardTree
 from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped, first_match
@@ -33,6 +44,8 @@ def explain(
         shown = f"{value:.6g}" if value is not None else "missing"
         if isinstance(node, Score) and value is None:
             shown = _missing(grades.get(node.name))
+        elif isinstance(node, Turns):
+            shown += _turns(grades.get(node.name))
         lines.append(f"{'  ' * depth}{prefix}{node.label()} = {shown}")
         for child, how in _below(node, ev):
             show(child, how, depth + 1)
@@ -44,6 +57,8 @@ def explain(
 def explain_result(tree: RewardTree, result: RewardResult, transform: str) -> str:
     """Explain a result, including its group transform and the setting for missing rewards."""
     lines = [explain(tree, result.grades, reward=result.raw_reward)]
+    if result.turns:
+        lines.append(f"turns earned {_listed(result.turns)}; the outcome {result.outcome:.6g}")
     raw, reward = result.raw_reward, result.reward
     why = "filled" if FILLED_BY_RUN in result.policies else _STATUS.get(result.status, result.status)
     if result.status == "scored":
@@ -63,6 +78,8 @@ def why_missing(ev: Evaluation) -> str:
     return "; ".join([f"{name}: {_why(ev.grades.get(name))}" for name in ev.missing] or ev.policies)
 
 
+NO_TURNS: Final = "its grade has an opinion on no turn"
+"""Why a leaf `Turns` is missing although its grader has given a grade."""
 FILLED_BY_RUN: Final = "no member of its group has a reward, so it gets the mean of the run"
 """The note of results whose neutral fill is not the mean of their group."""
 
@@ -121,10 +138,20 @@ _MOST = 200
 """Combinations of cases that are tried."""
 
 
+def _listed(turns: Sequence[float | None]) -> str:
+    return ", ".join("–" if turn is None else f"{turn:.6g}" for turn in turns)
+
+
+def _turns(grade: Grade | None) -> str:
+    return f" of {_listed(grade.turns)}" if isinstance(grade, Graded) and grade.turns else ""
+
+
 def _missing(grade: Grade | None) -> str:
     if grade is None:
         return "not graded"
-    what = {Failed: "error", Abstained: "reason", Skipped: "gate", Graded: "score"}[type(grade)]
+    if isinstance(grade, Graded):
+        return f"missing ({NO_TURNS})"
+    what = {Failed: "error", Abstained: "reason", Skipped: "gate"}[type(grade)]
     return f"missing ({type(grade).__name__.lower()}: {getattr(grade, what)})"
 
 
@@ -134,4 +161,6 @@ def _why(grade: Grade | None) -> str:
             return f"{error}: {detail}" if detail else error
         case Abstained(reason=reason):
             return f"abstained, {reason}"
+        case Graded():
+            return NO_TURNS
     return "not graded"

@@ -27,6 +27,8 @@ IfMissing = Literal["propagate", "renormalise"] | float
 this number."""
 
 Range = tuple[float, float]
+Given = float | Sequence[float | None] | None
+"""What a grader gives: a score, one for each turn, or None if the grade is missing."""
 NO_WEIGHT: Final = "weighted: give at least one term with a weight other than 0"
 RESIDUAL: Final = "residual"
 """Key of the part of a reward that the contributions of the top-level terms do not explain."""
@@ -51,7 +53,17 @@ class Missing(NamedTuple):
 class Evaluation:
     """The evaluation of the tree for one rollout. `value` None: the reward is missing."""
 
-    __slots__ = ("contributions", "grades", "lows", "missing", "policies", "rollout", "terms", "value")
+    __slots__ = (
+        "contributions",
+        "grades",
+        "lows",
+        "missing",
+        "policies",
+        "rollout",
+        "terms",
+        "turns",
+        "value",
+    )
 
     def __init__(
         self, grades: Mapping[str, Grade], lows: Mapping[str, float], rollout: Rollout | None = None
@@ -68,6 +80,8 @@ class Evaluation:
         """Value of each term of the top-level `Weighted`, before weighting."""
         self.contributions: dict[str, float] = {}
         """Value of each term after weighting."""
+        self.turns: tuple[float, ...] = ()
+        """The part of the value that each of the policy's turns earned, in a tree with `Turns`."""
 
     def of(self, node: Node) -> float | None:
         """Return a node's value, or None if it is missing."""
@@ -97,12 +111,12 @@ class Node:
         """Return the node's value for a rollout. *top*: record terms and contributions."""
         raise NotImplementedError
 
-    def value(self, scores: Mapping[str, float | None] = {}, /, **named: float | None) -> float | None:
+    def value(self, scores: Mapping[str, Given] = {}, /, **named: Given) -> float | None:
         """Return the reward for *scores* by graders' names, without any grader; None if it is missing.
 
-            tree.value(correct=1, judge=0.5)
+            tree.value(correct=1, judge=0.5, progress=(0.2, None, 0.9))
 
-        None is a grade that is missing. Names that are no Python names (`judge.clear`) go into a mapping. Grades behind a
+        None is a grade that is missing; a tuple is what `Turns` reads, turn by turn. Names that are no Python names (`judge.clear`) go into a mapping. Grades behind a
         gate that is not passed may be left out. Raises ConfigError for a name that the tree does not have, and for a grade
         that it needs.
         """
@@ -111,16 +125,23 @@ class Node:
         for name in given:
             if name not in names:
                 raise ConfigError(f"the reward has no grade {name!r}{did_you_mean(name, names)}")
-        grades: dict[str, Grade] = {
-            name: Abstained("none is given") if score is None else Graded(finite(score, name))
-            for name, score in given.items()
-        }
+        grades = {name: _given(score, name) for name, score in given.items()}
         ev = Evaluation(grades, {})
         if wanted := self.wanted(ev):
             raise ConfigError(
                 f"the reward depends on {wanted[0]!r}, too: give its score, or None if it is missing"
             )
         return ev.of(self)
+
+    def place(self, ev: Evaluation, scale: float, turns: list[float]) -> None:
+        """Add to *turns* what they earned in this node, whose value is known. *scale*: the reward's derivative by it.
+
+        Called only where a node below has places. What is not placed is the outcome's.
+        """
+
+    def places(self) -> bool:
+        """Whether parts of its value may belong to turns."""
+        return any(branch.node.places() for branch in self.branches())
 
     def wanted(self, ev: Evaluation) -> list[str]:
         """Return the names of the grades to get next; empty once the value is known."""
@@ -220,6 +241,11 @@ class Score(Node):
             if top:
                 ev.terms, ev.contributions = {self.name: score}, {self.name: score}
             return score
+        return self._without(ev, grade)
+
+    def _without(self, ev: Evaluation, grade: Grade | None) -> float | Missing:
+        """Return what counts where the grade has no number, or why there is none."""
+        kind = type(grade)
         if kind is Failed and grade.cause == "rollout":  # type: ignore[union-attr]
             low = ev.lows[self.name] if self.if_broken is None else self.if_broken
             if math.isfinite(low):
@@ -252,6 +278,88 @@ class Score(Node):
 
     def drops_out(self) -> bool:
         return self.if_missing == "renormalise"
+
+
+How = Literal["sum", "mean", "change"]
+"""What the turns make together: their sum; their mean, over those with an opinion; or the last state, of which each turn earns
+the change since the one before it (before the first, the state is 0)."""
+_HOWS: Final[tuple[How, ...]] = ("sum", "mean", "change")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Turns(Score):
+    """What a grader says of each of the policy's turns, as one number that is made of what each turn earned.
+
+    *how*: see `How`. A turn without an opinion earns nothing; with "change", the next one that has one earns the change since.
+    If no turn has an opinion, the leaf is missing, with *if_missing* and *if_broken* as in `Score`: such a stand-in belongs to
+    no turn.
+    """
+
+    how: How = "sum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.how not in _HOWS:
+            raise ConfigError(
+                f"{self.name}: how is one of {', '.join(_HOWS)}, not {self.how!r}{did_you_mean(str(self.how), _HOWS)}"
+            )
+
+    def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
+        grade = ev.grades.get(self.name)
+        known = _opinions(grade)
+        if not known:
+            return self._without(ev, grade)
+        if self.how == "change":
+            value: float | Missing = known[-1]
+        else:
+            value = ev.checked(_sum(known, math.inf) / (len(known) if self.how == "mean" else 1))
+        if top and not isinstance(value, Missing):
+            ev.terms, ev.contributions = {self.name: value}, {self.name: value}
+        return value
+
+    def _without(self, ev: Evaluation, grade: Grade | None) -> float | Missing:
+        # a grade without an opinion on any turn is as good as none
+        return super()._without(ev, _NO_OPINION if type(grade) is Graded else grade)
+
+    def place(self, ev: Evaluation, scale: float, turns: list[float]) -> None:
+        grade = ev.grades.get(self.name)
+        known = _opinions(grade)
+        share = scale / len(known) if known and self.how == "mean" else scale
+        before = 0.0
+        for at, state in enumerate(grade.turns or () if type(grade) is Graded else ()):
+            if state is not None:
+                turns[at] += share * (state - before)
+                before = state if self.how == "change" else 0.0
+
+    def places(self) -> bool:
+        return True
+
+    def bounds(self, ranges: Mapping[str, Range]) -> Range:
+        low, high = super().bounds(ranges)
+        if self.how == "sum":  # of any number of turns
+            return (low if low >= 0 else -math.inf), (high if high <= 0 else math.inf)
+        return low, high
+
+    def spec(self) -> Any:
+        spec: dict[str, Any] = {"turns": self.name, "how": self.how}
+        if self.if_missing != "propagate":
+            spec["if_missing"] = self.if_missing
+        if self.if_broken is not None:
+            spec["if_broken"] = self.if_broken
+        return spec
+
+    def label(self) -> str:
+        return f"{self.name} ({self.how} of turns)"
+
+
+_NO_OPINION: Final = Abstained("no opinion on any turn")
+
+
+def _opinions(grade: Grade | None) -> list[float]:
+    """Return what a grade says of the turns on which it has an opinion."""
+    if type(grade) is not Graded or grade.turns is None:
+        return []
+    return [score for score in grade.turns if score is not None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -333,13 +441,29 @@ class Weighted(Node):
         total = present if self.normalize else 1.0
         if dropped:
             ev.policies += [f"{term.label}: missing, its weight goes to the others" for term in dropped]
-            if not self.normalize:
-                total = present / (present + sum(abs(term.weight) for term in dropped))
+            total = self._total(present, dropped)
         contributions = {t.label: t.weight / total * terms[t.label] for t in self.terms if t.label in terms}
         value = _sum(contributions.values(), math.inf)
         if top and math.isfinite(value):
             ev.terms, ev.contributions = terms, contributions
         return ev.checked(value)
+
+    def _total(self, present: float, dropped: Sequence[Term]) -> float:
+        """Return what the weights are divided by. *present*: the sum of those that count."""
+        if self.normalize:
+            return present
+        return present / (present + sum(abs(term.weight) for term in dropped)) if dropped else 1.0
+
+    def place(self, ev: Evaluation, scale: float, turns: list[float]) -> None:
+        there: list[Term] = []
+        dropped: list[Term] = []
+        for term in self.terms:
+            if term.weight:
+                (dropped if ev.of(term.node) is None else there).append(term)
+        total = self._total(sum(abs(term.weight) for term in there), dropped)
+        for term in there:
+            if term.node.places():
+                term.node.place(ev, scale * (term.weight / total), turns)
 
     def branches(self) -> Sequence[Branch]:
         return [Branch(term.node) for term in self.terms]
@@ -406,6 +530,14 @@ class Gate(Node):
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         node = self.taken(ev)
         return node if isinstance(node, Missing) else node.compute(ev, top)
+
+    def place(self, ev: Evaluation, scale: float, turns: list[float]) -> None:
+        node = self.taken(ev)
+        if not isinstance(node, Missing) and node.places():
+            node.place(ev, scale, turns)
+
+    def places(self) -> bool:
+        return self.then.places() or self.otherwise.places()
 
     def wanted(self, ev: Evaluation) -> list[str]:
         if wanted := self.if_.wanted(ev):
@@ -485,6 +617,11 @@ class Switch(Node):
             ev.policies.append(f"no case of the switch fits {self.by} {what}")
         return Missing()
 
+    def place(self, ev: Evaluation, scale: float, turns: list[float]) -> None:
+        for node in self.taken(ev):
+            if node.places():
+                node.place(ev, scale, turns)
+
     def _field(self, rollout: Rollout) -> str | None:
         """Return the field as text; None if reading it raises, as a lazy column of a data set may."""
         try:
@@ -562,6 +699,14 @@ class Product(Several):
     def combine(self, values: Sequence[float]) -> float:
         return math.prod(values)
 
+    def place(self, ev: Evaluation, scale: float, turns: list[float]) -> None:
+        placed = next(node for node in self.nodes if node.places())  # one at most, see `RewardTree.lint`
+        if ev.of(placed) is not None:
+            others = [
+                value for node in self.nodes if node is not placed and (value := ev.of(node)) is not None
+            ]
+            placed.place(ev, scale * math.prod(others), turns)
+
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
         low, high = 1.0, 1.0
         for node in self.nodes:
@@ -571,14 +716,25 @@ class Product(Several):
         return low, high
 
 
-class Min(Several):
+class _Chosen(Several):
+    """A node that has the value of one of its nodes: of those with that value, the first has its turns."""
+
+    def place(self, ev: Evaluation, scale: float, turns: list[float]) -> None:
+        values = [(value, node) for node in self.nodes if (value := ev.of(node)) is not None]
+        best = self.combine([value for value, _ in values])
+        chosen = next(node for value, node in values if value == best)
+        if chosen.places():
+            chosen.place(ev, scale, turns)
+
+
+class Min(_Chosen):
     """The smallest of its nodes."""
 
     def combine(self, values: Sequence[float]) -> float:
         return min(values)
 
 
-class Max(Several):
+class Max(_Chosen):
     """The largest of its nodes."""
 
     def combine(self, values: Sequence[float]) -> float:
@@ -601,6 +757,11 @@ class Clip(Node):
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         value = self.of.compute(ev, top)
         return value if isinstance(value, Missing) else min(max(value, self.low), self.high)
+
+    def place(self, ev: Evaluation, scale: float, turns: list[float]) -> None:
+        value = ev.of(self.of)
+        if value is not None and self.low <= value <= self.high:
+            self.of.place(ev, scale, turns)
 
     def branches(self) -> Sequence[Branch]:
         return [Branch(self.of)]
@@ -643,6 +804,11 @@ class Fallback(Node):
             f"{', '.join(first.names) or self.first.label()}: missing, fallback to {self.other.label()}"
         )
         return other
+
+    def place(self, ev: Evaluation, scale: float, turns: list[float]) -> None:
+        node = self.other if ev.of(self.first) is None else self.first
+        if node.places():
+            node.place(ev, scale, turns)
 
     def wanted(self, ev: Evaluation) -> list[str]:
         if wanted := self.first.wanted(ev):
@@ -722,6 +888,16 @@ def walk(node: Node) -> Iterator[Node]:
     yield node
     for branch in node.branches():
         yield from walk(branch.node)
+
+
+def _given(score: Given, name: str) -> Grade:
+    if score is None:
+        return Abstained("none is given")
+    if not isinstance(score, tuple | list):
+        return Graded(finite(score, name))
+    turns = tuple(None if turn is None else finite(turn, name) for turn in score)
+    known = [turn for turn in turns if turn is not None]
+    return Graded(math.fsum(known) / len(known) if known else 0.0, turns=turns)
 
 
 def score_names(root: Node) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 reward: {weighted: {correct: 0.8, style: {weight: 0.2, of: {clip: {of: length, low: 0, high: 1}}}}}
 reward: {gate: {if: "correct >= 1", then: {weighted: {correct: 0.5, judge: 0.5}}, otherwise: 0}}
 reward: {switch: {by: data_source, cases: {"math*": correct, code: tests}, otherwise: judge}}
+reward: {weighted: {correct: 1, progress: {weight: 0.3, of: {turns: progress, how: change}}}}
 reward: {fallback: [{score: judge, if_missing: propagate}, lexical]}
 """
 
@@ -24,6 +25,7 @@ from judgekit.reward.nodes import (
     Product,
     Score,
     Switch,
+    Turns,
     Weighted,
     as_node,
 )
@@ -131,6 +133,15 @@ _PARSERS: Final[dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], N
     "score": (
         ("if_missing", "if_broken"),
         lambda spec: Score(spec["score"], spec.get("if_missing", "propagate"), spec.get("if_broken")),
+    ),
+    "turns": (
+        ("how", "if_missing", "if_broken"),
+        lambda spec: Turns(
+            spec["turns"],
+            spec.get("if_missing", "propagate"),
+            spec.get("if_broken"),
+            how=spec.get("how", "sum"),
+        ),
     ),
     "fallback": ((), _parse_several("fallback", Fallback, 2)),
 }

@@ -16,17 +16,20 @@ from judgekit.reward.nodes import (
     Evaluation,
     Fallback,
     Gate,
+    Given,
     Missing,
     Node,
+    Product,
     Range,
     Score,
     Several,
     Switch,
+    Turns,
     Weighted,
     score_names,
     walk,
 )
-from judgekit.types import Grade, Rollout
+from judgekit.types import Grade, Graded, Rollout, policy_turns
 
 
 class Problem(NamedTuple):
@@ -39,15 +42,20 @@ class Problem(NamedTuple):
 class RewardTree:
     """A reward tree bound to its graders.
 
-    *ranges*: the score range of every grade, by name. *unbreakable*: grades whose failure is never the rollout's fault. Construction raises ConfigError for the errors that `lint`
-    finds. Its warnings are in `warnings`, and the runner logs them.
+    *ranges*: the score range of every grade, by name. *unbreakable*: grades whose failure is never the rollout's fault.
+    *turnless*: grades that say nothing of turns. Construction raises ConfigError for the errors that `lint` finds. Its warnings are in `warnings`, and the runner logs them.
     """
 
     def __init__(
-        self, root: Node, ranges: Mapping[str, Range], unbreakable: Collection[str] = frozenset()
+        self,
+        root: Node,
+        ranges: Mapping[str, Range],
+        unbreakable: Collection[str] = frozenset(),
+        turnless: Collection[str] = frozenset(),
     ) -> None:
         self.root = root
         self._unbreakable = unbreakable
+        self._turnless = turnless
         self.ranges = dict(ranges)
         self.names = score_names(root)
         self._lows = {name: low for name, (low, _) in ranges.items()}
@@ -57,6 +65,8 @@ class RewardTree:
         self.warnings = tuple(problem.text for problem in problems)
         self.lazy = any(branch.when for node in walk(root) for branch in node.branches())
         """Whether what is graded depends on grades or on the rollout."""
+        self.has_turns = any(isinstance(node, Turns) for node in walk(root))
+        """Whether it has leaves `Turns`, so that parts of a reward belong to turns."""
         self.deciders = _deciders(root)
         """For each grade, those on which it depends whether it is asked for."""
         self.gate_of = _gates(root)
@@ -76,7 +86,23 @@ class RewardTree:
         else:
             ev.value = value
             ev.contributions[RESIDUAL] = value - math.fsum(ev.contributions.values())
+            if self.has_turns:
+                self._place(ev)
         return ev
+
+    def _place(self, ev: Evaluation) -> None:
+        """Say what each turn earned. A turn's part that is no finite number makes the reward missing."""
+        told = len(ev.policies)
+        turns = [0.0] * _turn_count(ev)
+        if self.root.places():
+            self.root.place(ev, 1.0, turns)
+        del ev.policies[told:]  # they were noted when the value was computed
+        assert ev.value is not None
+        if all(map(math.isfinite, turns)) and math.isfinite(ev.value - sum(turns)):
+            ev.turns = tuple(turns)
+        else:
+            ev.value, ev.terms, ev.contributions = None, {}, {}
+            ev.policies.append("what a turn earned is too large for a float")
 
     def wanted(self, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> list[str]:
         """Return the names of the grades to get next, in the tree's order; empty once the reward is known."""
@@ -88,7 +114,7 @@ class RewardTree:
         """Return an evaluation of these grades in which nothing is computed yet."""
         return Evaluation(grades, self._lows, rollout)
 
-    def value(self, scores: Mapping[str, float | None] = {}, /, **named: float | None) -> float | None:
+    def value(self, scores: Mapping[str, Given] = {}, /, **named: Given) -> float | None:
         """Return the reward for *scores* by graders' names; see `Node.value`."""
         return self.root.value(scores, **named)
 
@@ -132,7 +158,22 @@ class RewardTree:
                     problems += _lint_gate(node.if_, self.ranges)
                 case Switch():
                     problems += _lint_switch(node)
+                case Product() if sum(part.places() for part in node.nodes) > 1:
+                    text = "a product has {turns: …} in one of its factors at most, so that every part has one turn"
+                    problems.append(Problem(text, True))
+            if isinstance(node, Turns) and node.name in self._turnless:
+                text = (
+                    f"{{turns: {node.name}}}: grader {node.name!r} says nothing of turns: take one that does (per: turn), or "
+                    f"write {node.name} alone"
+                )
+                problems.append(Problem(text, True))
         return problems + _lint_renormalise(self.root, False)
+
+
+def _turn_count(ev: Evaluation) -> int:
+    """Return how many turns the policy took. Without the rollout's messages, its grades tell."""
+    known = [len(grade.turns) for grade in ev.grades.values() if type(grade) is Graded and grade.turns]
+    return max(known, default=1) if ev.rollout is None else max([len(policy_turns(ev.rollout)), *known])
 
 
 def _gates(root: Node) -> dict[str, str]:

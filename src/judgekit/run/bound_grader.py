@@ -42,6 +42,8 @@ class BoundGrader:
         """Whether its calls may get a single rollout, although it compares."""
         self.breakable = bool(getattr(grader, "breakable", True))
         """Whether a failure of its can be the rollout's fault."""
+        self.turnless = getattr(grader, "gives_turns", None) is False
+        """Whether its grades are known to say nothing of turns."""
         self.call: Callable[..., Any] = grader.grade_group if self.compares else grader.grade
         if where is not None:
             self.where: Where = where

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
+import msgspec
+
 from judgekit.errors import FailureRateError, MissingRewardError
 from judgekit.ledger.schema import Comparison, Entry, rollout_digest
 from judgekit.metrics import Counts
@@ -212,7 +214,7 @@ class Results:
             spent = getattr(grade, "usage", None)
             if spent is not None:
                 usage = usage + spent
-        return RewardResult(
+        made = RewardResult(
             index=state.index,
             group=state.group.id,
             reward=reward,
@@ -225,6 +227,7 @@ class Results:
             usage=usage,
             wall_s=max(state.ended - state.started, 0.0),
         )
+        return msgspec.structs.replace(made, turns=ev.turns) if ev.turns else made
 
     def _record(self, state: RolloutState, result: RewardResult, *, texts: bool = True) -> None:
         """Write the result as it is now: whoever gets it, or handed the rollout in, may change both."""

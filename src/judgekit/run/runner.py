@@ -96,7 +96,8 @@ class GradingRunner:
         ranges = {key: grader.score_range for grader in bound for key in grader.keys}
         root = equal_weights(tuple(ranges)) if reward is None else as_node(reward)
         unbreakable = {key for grader in bound if not grader.breakable for key in grader.keys}
-        tree = RewardTree(root, ranges, unbreakable)
+        turnless = {key for grader in bound if grader.turnless for key in grader.keys}
+        tree = RewardTree(root, ranges, unbreakable, turnless)
         for problem in tree.warnings:
             logger.warning("reward: %s", problem)
         metrics = Metrics(tree.bounds(), signals)

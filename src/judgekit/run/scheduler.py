@@ -384,7 +384,7 @@ class Run:
             graded = self._ask(state, graders)
             if known and not graded:
                 key, grader = next(iter(known.items()))
-                state.grades[key] = as_grade(state.known[key], grader.score_range)
+                state.grades[key] = as_grade(state.known[key], grader.score_range, state.rollout)
             if not (known or (graded and lazy)):
                 break
         if not state.pending:
@@ -489,9 +489,11 @@ class Run:
         state.pending.discard(grader.name)
         if grader.outputs:
             for part, key in zip(grader.outputs, grader.keys, strict=True):
-                state.grades[key] = as_grade(output(value, part, grader.outputs), grader.score_range)
+                state.grades[key] = as_grade(
+                    output(value, part, grader.outputs), grader.score_range, state.rollout
+                )
         else:
-            state.grades[grader.name] = as_grade(value, grader.score_range)
+            state.grades[grader.name] = as_grade(value, grader.score_range, state.rollout)
         if seconds is not None:
             for durations, *_ in grader.timings:
                 durations.append(seconds)
@@ -502,7 +504,7 @@ class Run:
         if len(grades) < len(self.plan.by_key):
             if state.known:  # grades that the tree does not ask for now are kept
                 for key, grader in _known(state, self.plan.graders).items():
-                    grades[key] = as_grade(state.known[key], grader.score_range)
+                    grades[key] = as_grade(state.known[key], grader.score_range, state.rollout)
             for key in self.plan.by_key:
                 if key not in grades:
                     grades[key] = Skipped(self.tree.gate_of.get(key, ""))

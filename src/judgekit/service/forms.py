@@ -139,7 +139,8 @@ class Slime:
     def write(self, asked: Asked, results: Sequence[RewardResult]) -> bytes:
         (result,) = results
         scores = {name: score for name in result.grades if (score := result.score(name)) is not None}
-        return encoded({"reward": require_reward(result), "status": result.status, "scores": scores})
+        told = {"reward": require_reward(result), "status": result.status, "scores": scores}
+        return encoded({**told, "turns": result.turns} if result.turns else told)
 
 
 class Verify:
@@ -187,6 +188,7 @@ class Verify:
                 # a row that was graded before may have figures of then
                 **{name: value for name, value in asked.row.items() if not name.startswith("judgekit_")},
                 **scores,
+                **({"judgekit_turns": result.turns} if result.turns else {}),
                 # the form wants a number here; with mask_sample it is no reward
                 "reward": 0.0 if result.reward is None else result.reward,
                 "mask_sample": missing,

@@ -148,7 +148,9 @@ def as_grade(result: RewardResult) -> Grade:
     """Convert a service's result to a grade: its raw reward, an abstention, or a failure with the causes."""
     if result.raw_reward is not None:
         scores = {name: grade.score for name, grade in result.grades.items() if isinstance(grade, Graded)}
-        return Graded(result.raw_reward, metadata={"scores": scores}, usage=result.usage)
+        return Graded(
+            result.raw_reward, metadata={"scores": scores}, usage=result.usage, turns=result.turns or None
+        )
     found = {name: result.grades.get(name) for name in result.missing}
     failed = {name: grade for name, grade in found.items() if isinstance(grade, Failed)}
     if failed:

@@ -20,6 +20,7 @@ from judgekit.config import RewardConfig, load_runner
 from judgekit.errors import ConfigError
 from judgekit.run.runner import GradingRunner
 from judgekit.trainers.figures import RESERVED
+from judgekit.trainers.token_rewards import TURN_ESTIMATOR
 from judgekit.types import RewardResult
 
 DEADLINE_S = 600.0
@@ -52,6 +53,7 @@ def hosted_runner(
     can_mask: bool,
     can_exclude: bool = False,
     grouping_hint: str,
+    places: bool = False,
     deadline_s: float = DEADLINE_S,
     prepare: Callable[[RewardConfig], None] = lambda config: None,
 ) -> HostedRunner:
@@ -59,7 +61,7 @@ def hosted_runner(
 
     *grouped*: whether a prompt's rollouts come together. *can_mask*: whether the trainer can leave a rollout out of
     its loss; *can_exclude*: also out of its group's statistics, even if it comes alone. *grouping_hint*: how to get
-    rollouts in groups, for the end of a sentence. *deadline_s*: of a run, where none is written. *prepare*: edits the
+    rollouts in groups, for the end of a sentence. *places*: whether turns are paid on their own tokens. *deadline_s*: of a run, where none is written. *prepare*: edits the
     file's contents first. Raises ConfigError.
     """
     if (config is None) == (runner is None):
@@ -69,6 +71,11 @@ def hosted_runner(
         raise ConfigError(
             f"graders: {min(taken)!r} is what adapters call a figure of their own, beside the graders' scores: choose another "
             "name for the grader"
+        )
+    if places and made.reward.has_turns and made.settings.transform != "none":
+        raise ConfigError(
+            f"transform: {made.settings.transform} changes the rewards of whole trajectories, and {{turns: …}} pays each turn for "
+            f"itself: write transform: none; the estimator {TURN_ESTIMATOR} compares turns within their group"
         )
     setting = made.settings.missing_reward
     if setting == "mask" and not (can_mask and grouped):

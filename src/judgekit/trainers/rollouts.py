@@ -96,7 +96,9 @@ def turns_of_tokens(
         text = decode(ids[start:end])
         if flags[start]:
             turns.append({"role": "assistant", "content": text})
-        elif content := _without_roles(text):
+        elif (content := _without_roles(text)) or (
+            turns and end < len(ids)
+        ):  # it parts two turns, if it says nothing
             turns.append({"role": "tool", "content": content})
         start = end
     return turns

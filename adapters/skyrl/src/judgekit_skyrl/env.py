@@ -62,6 +62,7 @@ def register(
         grouped=grouped,
         can_mask=True,
         can_exclude=grouped,
+        places=grouped,
         grouping_hint=GROUPING_HINT,
     )
     if hosted.max_failure_rate is not None and not grouped:
@@ -92,6 +93,11 @@ def section_of(wraps: str | None) -> str | None:
 def hosted(env_id: str) -> HostedRunner | None:
     """Return the runner of a registered environment, None for other environments."""
     return _HOSTED.get(env_id)
+
+
+def pays_turns() -> bool:
+    """Whether a registered environment pays turns for themselves."""
+    return any(found.runner.reward.has_turns for found in _HOSTED.values())
 
 
 class Transcript:

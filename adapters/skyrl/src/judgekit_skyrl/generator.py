@@ -7,12 +7,12 @@ import inspect
 import itertools
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 from judgekit import ConfigError, RewardResult, Rollout
-from judgekit.trainers import Counts, GroupCollector, StepCounts, background_loop
+from judgekit.trainers import Counts, GroupCollector, StepCounts, background_loop, placed
 from judgekit_skyrl.env import PREFIX, SLOT, Transcript, hosted, metrics_of, reward_of
 
 logger = logging.getLogger("judgekit")
@@ -204,8 +204,21 @@ class JudgeKitGeneratorMixin:
                 ", ".join(f"env_class={env}" for env in sorted(others)),
             )
 
+    def _tell_blind_trainer(self, steps: int) -> None:
+        """Say once that SkyRL's own trainer reads the last step's rewards only."""
+        if (
+            steps > 1
+            and not self.trainer_ends_steps
+            and not self.__dict__.setdefault("_judgekit_told_turns", False)
+        ):
+            self._judgekit_told_turns = True
+            logger.warning(
+                "turns are paid in steps of their own, and the trainer is not one of judgekit_skyrl.make_trainer(): SkyRL's "
+                "own reads the last step's rewards only"
+            )
+
     async def agent_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """SkyRL's `agent_loop`, with the grade added to the last token's (or the scalar) reward."""
+        """SkyRL's `agent_loop`, with the grade added to the last token's (or the scalar) reward, and to those of paid turns."""
         inner = super().agent_loop  # type: ignore[misc]
         bound = inspect.signature(inner).bind(*args, **kwargs)  # the parameters depend on SkyRL's version
         env_id, trajectory = bound.arguments["env_class"], bound.arguments.get("trajectory_id")
@@ -231,8 +244,11 @@ class JudgeKitGeneratorMixin:
             finish_reason=getattr(last, "stop_reason", None),
         )
         result = await session.arrive(env_id, trajectory.instance_id, rollout)
-        _pay(last, reward_of(result))
+        found_places = _pay(steps, reward_of(result), result.turns)
         last.env_metrics = {**(last.env_metrics or {}), **metrics_of(result)}
+        if found.runner.reward.has_turns:
+            last.env_metrics[f"{PREFIX}unplaced_mean"] = float(not found_places)
+            self._tell_blind_trainer(len(steps))
         if found.mask and result.status != "scored":
             for step in steps:
                 step.loss_mask = [0] * len(step.loss_mask)
@@ -242,13 +258,22 @@ class JudgeKitGeneratorMixin:
         return out
 
 
-def _pay(output: Any, reward: float) -> None:
-    if isinstance(output.reward, list):
-        rewards = list(output.reward) or [0.0]
-        rewards[-1] += reward
-        output.reward = rewards
+def _pay(steps: Sequence[Any], reward: float, turns: Sequence[float]) -> bool:
+    """Add a rollout's reward to those of its steps. Returns whether each turn's part lies on this turn's tokens."""
+    if turns and all(isinstance(step.reward, list) for step in steps):
+        rewards, found = placed(reward, turns, [step.loss_mask for step in steps])
+        if found:
+            for step, earned in zip(steps, rewards, strict=True):
+                step.reward = [own + more for own, more in zip(step.reward, earned, strict=True)]
+            return True
+    last = steps[-1]
+    if isinstance(last.reward, list):
+        own = list(last.reward) or [0.0]
+        own[-1] += reward
+        last.reward = own
     else:
-        output.reward = float(output.reward or 0.0) + reward
+        last.reward = float(last.reward or 0.0) + reward
+    return not turns
 
 
 def make_generator(base: type | None = None) -> type:

@@ -20,7 +20,7 @@ from judgekit import ConfigError
 from judgekit.trainers import run_blocking
 from judgekit_skyrl.env import register, section_of
 from judgekit_skyrl.generator import make_generator
-from judgekit_skyrl.trainer import make_trainer
+from judgekit_skyrl.trainer import make_trainer, register_estimator
 
 ENV = "judgekit"
 
@@ -162,6 +162,7 @@ def _entrypoint(cfg: Any) -> None:
 
 def parse(arguments: list[str]) -> Any:
     """Parse command-line *arguments* and check them before anything starts. Raises ConfigError."""
+    register_estimator()  # SkyRL checks the name before it makes a trainer
     cfg = JudgeKitTrainConfig.from_cli_overrides(
         [a for a in arguments if not a.startswith("trainer.override_entrypoint=")]
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from judgekit.trainers import AuditBeside
-from judgekit_skyrl.env import hosted
+from judgekit import ConfigError
+from judgekit.trainers import TURN_ESTIMATOR, AuditBeside, turn_advantages, turn_runs
+from judgekit_skyrl.env import hosted, pays_turns
 from judgekit_skyrl.generator import EXCLUDED, JudgeKitGeneratorMixin
 
 logger = logging.getLogger("judgekit")
@@ -17,6 +19,8 @@ _ABSENT = "judgekit_absent"
 """Key of a batch's metadata: for each row, whether it is left out."""
 _ALONE = frozenset({"gae", "reinforce++"})
 """Estimators that do not compare a prompt's rollouts with each other."""
+_BLIND = frozenset({"grpo", "rloo", "maxrl"})
+"""Estimators that add up a trajectory's rewards."""
 
 Bounds = Sequence[tuple[int, int]]
 
@@ -27,6 +31,9 @@ class JudgeKitTrainerMixin:
     Mixed into a SkyRL trainer by `make_trainer`. A rollout that judgekit's generator has excluded has no loss and
     advantage 0; it is no part of its group's statistics, of the batch's, nor of the counts that the loss is divided
     by. An estimator that compares a prompt's rollouts needs two of them: the only valid one is left out, too.
+
+    With the estimator `judgekit_turn_grpo`, advantages are those of turns (`judgekit.reward.turns`), of whole and of step-wise
+    trajectories.
     """
 
     generator: Any
@@ -35,7 +42,13 @@ class JudgeKitTrainerMixin:
     _audits: AuditBeside | None = None
 
     async def train(self) -> None:
-        """SkyRL's, with the audits that the reward.yaml asks for beside it. Raises FailureRateError, AuditAlarm."""
+        """SkyRL's, with the audits that the reward.yaml asks for beside it. Raises FailureRateError, AuditAlarm, ConfigError."""
+        used = self.cfg.trainer.algorithm.advantage_estimator
+        if used in _BLIND and pays_turns():
+            raise ConfigError(
+                f"trainer.algorithm.advantage_estimator={used} adds up a trajectory's rewards and cannot see which turn earned what: "
+                f"write trainer.algorithm.advantage_estimator={TURN_ESTIMATOR}"
+            )
         if isinstance(self.generator, JudgeKitGeneratorMixin):
             self.generator.trainer_ends_steps = True
         found = hosted(str(self.cfg.environment.env_class))
@@ -71,6 +84,8 @@ class JudgeKitTrainerMixin:
 
     def compute_advantages_and_returns(self, data: Any) -> Any:
         absent = _absent_rows(data)
+        if self.cfg.trainer.algorithm.advantage_estimator == TURN_ESTIMATOR:
+            return self._compare_turns(data, absent)
         if absent is None:
             return super().compute_advantages_and_returns(data)  # type: ignore[misc]
         mask, left = data["response_mask"], not bool(absent.all())
@@ -81,10 +96,42 @@ class JudgeKitTrainerMixin:
         for key in ("advantages", "returns"):
             data[key] = data[key].masked_fill(absent[:, None], 0.0)
         if not left:
-            logger.warning(
-                "no two rollouts of a prompt have a reward in this step: there is nothing to train on"
-            )
+            logger.warning(_NOTHING)
             self.all_metrics.update({"loss/avg_raw_advantages": 0.0, "loss/avg_raw_advantages_abs": 0.0})
+        return data
+
+    def _compare_turns(self, data: Any, absent: Any) -> Any:
+        """Give each turn its advantage: its return against that of the same turn in the prompt's other rollouts."""
+        trajectories = _trajectories(data, absent)
+        groups = [one.group for one in trajectories]
+        found = turn_advantages(
+            [one.earned for one in trajectories], groups, self.cfg.trainer.algorithm.gamma
+        )
+        advantages = data["rewards"].new_zeros(data["rewards"].shape)
+        for one, values in zip(trajectories, found, strict=True):
+            for (row, start, end), value in zip(one.turns, values, strict=False):
+                advantages[row, start:end] = value
+        data["advantages"], data["returns"] = advantages, advantages.clone()
+        if not trajectories:
+            logger.warning(_NOTHING)
+        paid = [sum(one.earned) for one in trajectories] or [0.0]
+        trained = advantages[data["loss_mask"] > 0]
+        members = Counter(groups)
+        figures = {
+            "avg_final_rewards": sum(paid) / len(paid),
+            "avg_advantages": float(trained.mean()) if len(trained) else 0.0,
+            "avg_advantages_abs": float(trained.abs().mean()) if len(trained) else 0.0,
+        }
+        lengths = {"avg_response_length": data.metadata["avg_response_length"]}
+        data.metadata.setdefault("metrics", {}).update(figures | lengths)
+        self.all_metrics.update(
+            {
+                "loss/avg_final_rewards": figures["avg_final_rewards"],
+                "loss/avg_raw_advantages": figures["avg_advantages"],
+                "loss/avg_raw_advantages_abs": figures["avg_advantages_abs"],
+                "judgekit/without_siblings": float(sum(members[group] == 1 for group in groups)),
+            }
+        )
         return data
 
     def _normalize_advantages(self, data: Any, mini_batches: Bounds, *prompts: Bounds | None) -> Any:
@@ -121,6 +168,50 @@ class JudgeKitTrainerMixin:
         return generator.end_step(phase) if isinstance(generator, JudgeKitGeneratorMixin) else {}
 
 
+_NOTHING = "no two rollouts of a prompt have a reward in this step: there is nothing to train on"
+
+
+class _Trajectory(NamedTuple):
+    """A rollout in the trainer's rows."""
+
+    group: str
+    turns: list[tuple[int, int, int]]
+    """Row, start and end of each turn."""
+    earned: list[float]
+    """What lies on each turn's tokens, and behind them up to the next turn."""
+
+
+def _trajectories(data: Any, absent: Any) -> list[_Trajectory]:
+    """Return the batch's rollouts, without padding and what is left out."""
+    rewards, uids = data["rewards"].double(), data.metadata["uids"]
+    flags = (data["loss_mask"] > 0).byte()
+    last = data.metadata.get("is_last_step") or [True] * len(uids)
+    found: list[_Trajectory] = []
+    turns: list[tuple[int, int, int]] = []
+    earned: list[float] = []
+    loose = 0.0
+    """What lies on no turn yet."""
+    for row in range(len(rewards) - data.metadata.get("pad_size", 0)):
+        gone = absent is not None and bool(absent[row])
+        runs = [] if gone else turn_runs(flags[row].numpy().tobytes())
+        bounds = [0, *(start for start, _ in runs), rewards.shape[1]]
+        before, *own = (float(rewards[row, a:b].sum()) for a, b in itertools.pairwise(bounds))
+        loose += before
+        turns += [(row, *run) for run in runs]
+        if earned:
+            earned[-1] += loose
+        elif own:
+            own[0] += loose
+        if earned or own:
+            loose = 0.0
+        earned += own
+        if last[row]:
+            if not gone:
+                found.append(_Trajectory(uids[row], turns, earned or [loose]))
+            turns, earned, loose = [], [], 0.0
+    return found
+
+
 def _absent_rows(data: Any) -> Any:
     """The flags of the batch's rows as a tensor, padding included; None where all rows are there."""
     absent = (data.metadata or {}).get(_ABSENT)
@@ -135,10 +226,28 @@ def _tensor(flags: Sequence[bool]) -> Any:
     return torch.tensor(flags, dtype=torch.bool)
 
 
+def register_estimator() -> None:
+    """Make the name of the estimator of turns one that SkyRL's checks of a configuration know."""
+    try:
+        from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry
+    except ImportError:  # before 0.3
+        return
+    if TURN_ESTIMATOR not in AdvantageEstimatorRegistry.list_available():
+        AdvantageEstimatorRegistry.register(TURN_ESTIMATOR, _of_our_trainer)
+
+
+def _of_our_trainer(**_: Any) -> Any:
+    raise ConfigError(
+        f"advantage_estimator={TURN_ESTIMATOR} is computed by the trainer of judgekit_skyrl.make_trainer(): build it with that, or start "
+        "with python -m judgekit_skyrl.main"
+    )
+
+
 def make_trainer(base: type | None = None) -> type:
     """Return *base* (default: RayPPOTrainer) with the mixin; construct it like *base*."""
     if base is None:
         from skyrl.train.trainer import RayPPOTrainer
 
         base = RayPPOTrainer
+    register_estimator()
     return type(f"JudgeKit{base.__name__}", (JudgeKitTrainerMixin, base), {})

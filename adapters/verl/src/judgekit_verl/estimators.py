@@ -4,17 +4,25 @@ A missing reward must not move a sibling's advantage, and its rollout must get n
 and its reward the mean of its group. That is exact for estimators that do not divide by a group's deviation. For the
 others, the rollout also gets a uid of its own (V1), or the estimator's name is one of ours,
 `algorithm.adv_estimator=judgekit_grpo`: verl's own function, called with the rows that are not masked.
+
+`judgekit_turn_grpo` is an estimator of its own: it compares turns (`judgekit.reward.turns`).
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
+import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from judgekit.trainers import HostedRunner
+from judgekit import ConfigError
+from judgekit.trainers import TURN_ESTIMATOR, HostedRunner, turn_advantages, turn_runs
+
+logger = logging.getLogger("judgekit")
 
 PREFIX = "judgekit_"
 REGISTERED = (
@@ -46,6 +54,20 @@ _BY_UID = frozenset(
 """Exact if the row has a uid of its own as well."""
 _UNGROUPED = frozenset({"reinforce_plus_plus", "gae", "remax"})
 """Compare a rollout with others than its group, so that one valid member is enough."""
+_BLIND = frozenset(
+    {
+        "grpo",
+        "grpo_vectorized",
+        "grpo_passk",
+        "gdpo",
+        "rloo",
+        "rloo_vectorized",
+        "opo",
+        "gpg",
+        "reinforce_plus_plus_baseline",
+    }
+)
+"""Estimators of verl that add up a trajectory's rewards, on whichever tokens they lie."""
 _MARK = ":judgekit-left-out"
 
 
@@ -101,12 +123,23 @@ def treatment(algorithm: Any, hosted: HostedRunner, *, v1: bool) -> Treatment | 
     least = 1 if own in _UNGROUPED or not hosted.exclude else 2
     if (
         not hosted.exclude
+        or name == TURN_ESTIMATOR
         or (name != own and own in REGISTERED)
         or own in _BY_MASK
         or _centred(name, algorithm)
     ):
         return Treatment(own_uid=v1 and hosted.exclude and name in _BY_UID, least=least)
     return Treatment(own_uid=True, least=least) if v1 and name in _BY_UID else None
+
+
+def check_sight(algorithm: Any, hosted: HostedRunner) -> None:
+    """Raise ConfigError where turns are paid for themselves, and the estimator cannot see it."""
+    name = str(algorithm.adv_estimator)
+    if hosted.runner.reward.has_turns and name.removeprefix(PREFIX) in _BLIND:
+        raise ConfigError(
+            f"algorithm.adv_estimator={name} adds up a trajectory's rewards and cannot see which turn earned what: write "
+            f"algorithm.adv_estimator={TURN_ESTIMATOR}"
+        )
 
 
 def advice(algorithm: Any) -> str:
@@ -136,6 +169,42 @@ def register() -> None:
     for name in REGISTERED:
         if PREFIX + name not in core_algos.ADV_ESTIMATOR_REGISTRY:
             core_algos.register_adv_est(PREFIX + name)(_leaving_out(name))
+    if TURN_ESTIMATOR not in core_algos.ADV_ESTIMATOR_REGISTRY:
+        core_algos.register_adv_est(TURN_ESTIMATOR)(turn_grpo)
+
+
+def turn_grpo(
+    token_level_rewards: Any, response_mask: Any, index: Any = None, config: Any = None, **_: Any
+) -> tuple[Any, Any]:
+    """Give each turn its return minus that of the same turn in its group's other members; turns are runs of the mask.
+
+    What lies behind a turn, up to the next one, is the turn's. Returns advantages and returns of each token.
+    """
+    import torch
+
+    rewards, flags = token_level_rewards.double().cpu(), (response_mask > 0).byte().cpu()
+    uids = [""] * len(rewards) if index is None else [str(uid) for uid in index]
+    turns = [
+        [] if uid.endswith(_MARK) else turn_runs(flags[row].numpy().tobytes()) for row, uid in enumerate(uids)
+    ]
+    earned = []
+    for row, runs in enumerate(turns):
+        bounds = [0, *(start for start, _ in runs[1:]), rewards.shape[1]]
+        earned.append(
+            [float(rewards[row, a:b].sum()) for a, b in itertools.pairwise(bounds)] if runs else None
+        )
+    gamma = 1.0 if config is None else float(config.get("gamma", 1.0))
+    advantages = torch.zeros_like(rewards, dtype=token_level_rewards.dtype)
+    alone = Counter(uid for uid, runs in zip(uids, turns, strict=True) if runs)
+    if count := sum(members == 1 for members in alone.values()):
+        logger.info(
+            "%d rollout(s) have no other of their group to be compared with: their advantage is 0", count
+        )
+    for row, values in enumerate(turn_advantages(earned, uids, gamma)):
+        for (start, end), value in zip(turns[row], values, strict=True):
+            advantages[row, start:end] = value
+    advantages = advantages.to(token_level_rewards.device)
+    return advantages, advantages.clone()
 
 
 def _leaving_out(name: str) -> Any:

@@ -26,6 +26,7 @@ from judgekit_verl import estimators
 from judgekit_verl.estimators import LeftOut
 from judgekit_verl.manager import GROUP, has_hook
 from judgekit_verl.openjudge import check_alone, check_unused, reward_function
+from judgekit_verl.samples import token_rewards
 from judgekit_verl.sessions import GroupWorker, group_worker_v1, rollouts_of_a_step
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.step_counts import StepWatch, counts_actor, report
@@ -59,6 +60,7 @@ class _Driver:
             kwargs.pop("reward_manager_class_path", None)
             self.hosted = settings(kwargs, hook=True, can_exclude=True, router=router).hosted
             self.audits = AuditBeside.of(self.hosted.config)
+            estimators.check_sight(self.config.algorithm, self.hosted)
         self.max_failure_rate = self.hosted.max_failure_rate if self.hosted is not None else None
         self.counts = counts_actor()
         self.counts.reset.remote()  # calls of one process arrive in order
@@ -188,6 +190,11 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
         last = (out.batch["attention_mask"][:, width:].sum(1) - 1).clamp(min=0)  # an empty response has none
         scores = torch.zeros_like(out.batch["responses"], dtype=torch.float32)
         scores[torch.arange(len(out)), last] = torch.tensor([a["reward_score"] for a in answers])
+        for row, answer in enumerate(answers):
+            mask = out.batch["response_mask"][row, : last[row] + 1].tolist() if "turns" in answer else []
+            if (rewards := token_rewards(answer, mask)) is not None:
+                scores[row] = 0.0
+                scores[row, : len(rewards)] = torch.tensor(rewards)
         out.batch["rm_scores"] = scores
         if not validates:
             leave_out(out, found.left_out([a.get("left_out") for a in answers]), last)

@@ -165,6 +165,10 @@ class JudgeKitLegacyRewardManager:
             raise ConfigError(
                 "verl cannot leave a rollout out of its loss here: write missing_reward: neutral"
             )
+        if made.hosted.runner.reward.has_turns:
+            raise ConfigError(
+                "{turns: …} pays turns on their own tokens, which this verl's managers cannot: it needs verl 0.7.1 or later"
+            )
         self._excludes = made.hosted.exclude
         # here a run is a whole batch, so the runner can check its own failure rate
         runner = made.hosted.runner.with_settings(max_failure_rate=made.hosted.max_failure_rate)

@@ -272,7 +272,10 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         figures = figures_of(result)
         names = ("missing", "raw", *self._extras)
         extra = {PREFIX + name: float(figures[name]) if name in figures else self._none for name in names}
-        return {"reward_score": float(result.reward), "reward_extra_info": extra}
+        answer = {"reward_score": float(result.reward), "reward_extra_info": extra}
+        if self.runner.reward.has_turns:
+            answer["turns"] = result.turns
+        return answer
 
     def _step_counts(self) -> Any:
         if self._steps is None:

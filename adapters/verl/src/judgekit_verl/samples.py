@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from judgekit import Rollout
-from judgekit.trainers import plain, turns_of_tokens
+from judgekit.trainers import placed, plain, turns_of_tokens
 from judgekit.trainers import rollout_of as make_rollout
 from judgekit.types import content_text
 
@@ -125,6 +125,22 @@ def _finish_reason(ids: Sequence[int], tokenizer: Any, limit: int | None) -> str
     if ids and ids[-1] == tokenizer.eos_token_id:
         return "stop"
     return "length" if limit is not None and len(ids) >= limit else None
+
+
+UNPLACED = "judgekit/unplaced"
+"""Figure of a rollout: 1 if its turns are not those of the response mask, so that all of its reward lies on the last token."""
+
+
+def token_rewards(answer: Mapping[str, Any], mask: Sequence[int]) -> list[float] | None:
+    """Return the reward of each token, of an answer whose reward pays turns; None for others. Notes `UNPLACED`.
+
+    *mask*: 1 for tokens that the policy wrote, of the response without padding.
+    """
+    if "turns" not in answer:
+        return None
+    (rewards,), found = placed(answer["reward_score"], answer["turns"], [mask])
+    answer["reward_extra_info"][UNPLACED] = float(not found)
+    return rewards
 
 
 def tags_of(columns: Mapping[str, Any], *, training: bool = True) -> dict[str, Any]:

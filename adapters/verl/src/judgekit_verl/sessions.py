@@ -8,6 +8,7 @@ the worker.
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import time
 import uuid
@@ -17,13 +18,14 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
+from pydantic import PrivateAttr
 from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 
 from judgekit import ConfigError
 from judgekit_verl.estimators import LeftOut
 from judgekit_verl.manager import Arrived, Complete
-from judgekit_verl.samples import rollout_of, tags_of
+from judgekit_verl.samples import rollout_of, tags_of, token_rewards
 from judgekit_verl.step_counts import counts_actor
 
 
@@ -121,12 +123,19 @@ class GroupSessions:
         self._send_if_complete(meeting)
         answer = await future
         output.reward_score = answer["reward_score"]
+        if (rewards := token_rewards(answer, output.response_mask)) is not None:
+            self._place(outputs, rewards)
+            output = outputs[-1]
         output.extra_fields["reward_extra_info"] = answer["reward_extra_info"]
         left_out: LeftOut | None = answer.get("left_out")
         if left_out is not None:
             meeting.left_out[session] = left_out
             self._leave_out(left_out, outputs, kwargs)
         output.metrics.compute_score = time.perf_counter() - start
+
+    def _place(self, outputs: list[Any], rewards: list[float]) -> None:
+        """Give each token of the last output its own reward."""
+        raise NotImplementedError
 
     def _leave_out(self, left_out: LeftOut, outputs: list[Any], kwargs: dict[str, Any]) -> None:
         """Keep a trajectory out of the training, before verl makes tensors of it."""
@@ -191,6 +200,31 @@ def rollouts_of_a_step(config: Any) -> int:
     return int(prompts * config.actor_rollout_ref.rollout.n)
 
 
+_TOKENS = "judgekit_token_rewards"
+"""Key in an output's extra fields, until verl has made tensors of a batch."""
+
+
+def _by_token(output: Any, rewards: list[float]) -> Any:
+    """Return an agent loop's output that has each token's own reward. verl asks an output for its tensors with `as_dict`."""
+    kind = _by_token_of(type(output))  # type: ignore[arg-type]
+    made = kind.model_construct(_fields_set=set(output.model_fields_set), **output.__dict__)
+    made._judgekit_rewards = rewards
+    return made
+
+
+@functools.cache
+def _by_token_of(kind: Any) -> Any:
+    class ByToken(kind):  # type: ignore[misc]
+        _judgekit_rewards: list[float] = PrivateAttr(default_factory=list)
+
+        def as_dict(self) -> dict[str, Any]:
+            fields: dict[str, Any] = super().as_dict()
+            fields["rm_scores"] = torch.tensor(self._judgekit_rewards, dtype=torch.float32)
+            return fields
+
+    return ByToken
+
+
 class GroupWorker(GroupSessions, AgentLoopWorker):  # type: ignore[misc]
     """For trainers that hand a worker all the rows of a prompt in one call, as verl's fully asynchronous one does."""
 
@@ -214,6 +248,19 @@ class GroupWorker(GroupSessions, AgentLoopWorker):  # type: ignore[misc]
             figures = await self._counts.last_step.remote(self._rollouts_of_a_step)
             # the fully asynchronous trainer logs what it finds here under this prefix
             out.meta_info.update({f"fully_async/{name}": _Figure(value) for name, value in figures.items()})
+        return out
+
+    def _place(self, outputs: list[Any], rewards: list[float]) -> None:
+        outputs[-1].extra_fields[_TOKENS] = rewards
+
+    def _postprocess(self, inputs: list[Any], *args: Any, **kwargs: Any) -> DataProto:
+        placed = {
+            i: one.extra_fields.pop(_TOKENS) for i, one in enumerate(inputs) if _TOKENS in one.extra_fields
+        }
+        out = super()._postprocess(inputs, *args, **kwargs)
+        for row, rewards in placed.items():  # which verl has put on the last token
+            out.batch["rm_scores"][row] = 0.0
+            out.batch["rm_scores"][row, : len(rewards)] = torch.tensor(rewards, dtype=torch.float32)
         return out
 
     async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **kwargs: Any) -> Any:
@@ -252,6 +299,9 @@ def group_worker_v1() -> Any:
         ) -> Any:
             loop = super()._run_agent_loop(sampling_params, trajectory, session_id=session_id, **kwargs)
             return await self._take_part(kwargs["uid"], session_id, loop)
+
+        def _place(self, outputs: list[Any], rewards: list[float]) -> None:
+            outputs[-1] = _by_token(outputs[-1], rewards)
 
         def _leave_out(self, left_out: LeftOut, outputs: list[Any], kwargs: dict[str, Any]) -> None:
             # verl writes kwargs beside the trajectory, under a key that it has made already: advantages go by the

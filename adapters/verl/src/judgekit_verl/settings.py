@@ -60,9 +60,14 @@ def settings(
         grouped=hook,
         can_mask=can_exclude,
         can_exclude=can_exclude,
+        places=True,
         grouping_hint=f"add {HOOK_LINE}",
         prepare=prepare,
     )
+    if hosted.runner.reward.has_turns and not hook:
+        raise ConfigError(
+            f"{{turns: …}} pays turns on their own tokens, which needs the hook: add {HOOK_LINE}"
+        )
     if hosted.max_failure_rate is not None and not hook:
         raise ConfigError(
             f"max_failure_rate needs the hook, which counts over all workers and raises in the driver: add {HOOK_LINE}"

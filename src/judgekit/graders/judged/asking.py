@@ -94,6 +94,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """A template's data fields, as text."""
 
     data: Mapping[str, Material]
+    fence: int = 0
+    """Backticks of the fences around what rollouts wrote, at least."""
 
 
 Harmless = Callable[[], Prepared | Abstained]
@@ -292,6 +294,7 @@ class Asking:
             words,
             max_tokens=self.max_tokens,
             pools=self._pools,
+            fence=prepared.fence,
             labels=form.choices,
             markers=getattr(form, "markers", ()),  # a user's own format may have none
         )

@@ -35,6 +35,7 @@ class Listwise:
     """
 
     inputs = ("prompt", "response of all members")
+    gives_turns = False
     abstains = "there is no other member to compare with, or a field of the template is missing"
     source = "RULER (OpenPipe ART)"
     score_range = (0.0, 1.0)

@@ -41,6 +41,7 @@ class Pairwise:
     """
 
     inputs = ("prompt", "response of all members")
+    gives_turns = False
     abstains = "there is no other member to compare with, or a field of the template is missing"
     source = "Pref-GRPO (Wang et al. 2025, arXiv:2508.20751)"
     score_range = (0.0, 1.0)

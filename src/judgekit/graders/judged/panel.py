@@ -31,6 +31,7 @@ class Panel:
     """
 
     inputs = ("prompt", "response", "ground_truth", "messages")
+    gives_turns = False
     abstains = "a field of the template is missing, or all judges abstain"
     source = "PoLL (Verga et al. 2024, arXiv:2404.18796)"
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from judgekit.errors import (
     ConfigError,
     VerdictError,
@@ -47,6 +49,7 @@ class JudgeGrader:
     """
 
     inputs = ("prompt", "response", "ground_truth", "messages")
+    gives_turns = False
     abstains = "a field of the template is missing"
     source = "judgekit's templates; LLM as a judge (Zheng et al. 2023, arXiv:2306.05685)"
 
@@ -131,6 +134,14 @@ class JudgeGrader:
             grades[part] = Graded(score, verdict.reason, _metadata(verdict, reply, self.verdict), usage)
             usage = Usage()
         return grades
+
+    async def ask_about(self, judge: Judge, rollout: Rollout, fence: int = 0) -> Grade:
+        """Ask one judge once. *fence*: backticks of the fences at least, so that prompts that begin alike stay alike."""
+        prepared = self.asking.prepare(rollout, images_of(judge))
+        if isinstance(prepared, Abstained):
+            return prepared
+        harmless = partial(self.asking.harmless, rollout, images_of(judge))
+        return await self._ask(judge, msgspec.structs.replace(prepared, fence=fence), harmless, 0)
 
     async def silenced(self, rollout: Rollout, error: VerdictError) -> bool:
         """Whether it is this rollout on which the judge has no verdict, and not any: *error* is how it failed."""

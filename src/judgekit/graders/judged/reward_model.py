@@ -27,6 +27,7 @@ class RewardModelGrader:
     """
 
     inputs = ("prompt", "response")
+    gives_turns = False
     abstains = "never"
     source = "the reward model's own"
 

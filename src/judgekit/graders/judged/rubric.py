@@ -140,6 +140,7 @@ class RubricGrader:
     """
 
     inputs = ("prompt", "response", "ground_truth", "messages")
+    gives_turns = False
     abstains = "a field of the template is missing, or there are no criteria"
     source = "HealthBench (Arora et al. 2025, arXiv:2505.08775, section 2)"
     score_range = (0.0, 1.0)

@@ -38,6 +38,7 @@ class Diversity:
     score_range = (0.0, 1.0)
     version = "1"
     inputs = ("response of all members",)
+    gives_turns = False
     abstains = "the group has one member"
 
     def __init__(self, *, n: int = 2, part: Part = "whole", name: str = "diversity") -> None:
@@ -100,6 +101,7 @@ class ShortestCorrect:
     score_range = (0.0, 1.0)
     version = "1"
     inputs = ("response of all members", "response_tokens", "ground_truth")
+    gives_turns = False
     abstains = "the group has one member, or `correct` abstains"
 
     def __init__(
@@ -172,6 +174,7 @@ class MajorityAgreement:
     score_range = (0.0, 1.0)
     version = "1"
     inputs = ("response of all members",)
+    gives_turns = False
     abstains = "no member gives an answer, or the group has one member"
 
     def __init__(

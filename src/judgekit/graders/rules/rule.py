@@ -62,6 +62,8 @@ class Rule:
     """Modules that it imports while grading."""
     only_form: bool = False
     """Whether it scores how a response is written, so that a wrong one, or an empty one, may score high. For `judgekit lint`."""
+    gives_turns: bool = False
+    """Whether its grades say something of each of the policy's turns."""
     dodge: str = ""
     """What a rollout does to make it abstain; empty: no rollout can choose that. For `judgekit lint`."""
 

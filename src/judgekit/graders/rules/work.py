@@ -33,6 +33,9 @@ class Work(NamedTuple):
 class Paced:
     """Base of rules whose work grows with a rollout's calls: much of it takes its turn, or goes to a worker process."""
 
+    gives_turns: bool = False
+    """Whether its grades say something of each of the policy's turns."""
+
     def grade(self, rollout: Rollout, /) -> Grade | Awaitable[Grade]:
         work = self.work(rollout)
         if work.calls <= FEW_CALLS and work.pairs <= FEW_PAIRS:

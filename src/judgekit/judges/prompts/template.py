@@ -138,10 +138,11 @@ def quoted(
     *,
     max_tokens: int | None = None,
     pool: int = 0,
+    least: int = 3,
     labels: Collection[str] = (),
     markers: Collection[str] = (),
 ) -> tuple[Piece, Piece, Piece]:
-    """Quote *text* between two fences that nothing in it can close.
+    """Quote *text* between two fences that nothing in it can close. *least*: backticks of a fence, if not more are needed.
 
     Returns the opening fence, the untrusted text and the closing fence. The fence is a line of backticks longer
     than any run inside (CommonMark's rule); a run of `MAX_FENCE` or more is shortened, and its length noted. No
@@ -160,9 +161,15 @@ def quoted(
     if labels and _begins(text, labels):
         text = f"> {text}"
     longest = max(map(len, _TICKS.findall(text)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = "`" * max(3, least, longest + 1)
     quote = Piece(text, trusted=False, max_tokens=max_tokens, pool=pool)
     return Piece(f"{fence}\n"), quote, Piece(f"\n{fence}")
+
+
+def fence_around(texts: Iterable[str]) -> int:
+    """Return how many backticks the fence has that nothing in any of these texts can close."""
+    longest = max((len(run) for text in texts for run in _TICKS.findall(text)), default=0)
+    return max(3, min(longest, MAX_FENCE - 1) + 1)
 
 
 def _written(match: re.Match[str]) -> str:
@@ -314,6 +321,7 @@ class Template:
         *,
         max_tokens: int | None = None,
         pools: Mapping[str, int] = _OWN,
+        fence: int = 3,
         labels: Collection[str] = (),
         markers: Collection[str] = (),
     ) -> tuple[Turn, ...]:
@@ -322,16 +330,16 @@ class Template:
         *data*: text of each data field, untrusted and quoted; several labelled texts are quoted one by one.
         *words*: the trusted fields. *pools*: the fields that rollouts wrote, which are the first to be shortened if the prompt
         does not fit the context, and the others the last. *max_tokens* limits each of their texts, and all texts of fields with
-        the same number above 0 together. *labels*: those of a one-token verdict; no quotation begins with one. *markers*: what
+        the same number above 0 together. *fence*: backticks around them, at least. *labels*: those of a one-token verdict; no quotation begins with one. *markers*: what
         introduces a written verdict; no quotation contains it.
         """
         limit = UNLIMITED if max_tokens is None else max_tokens
 
         def quote(field: str, text: str | Image) -> tuple[Piece, Piece, Piece]:
-            most, pool = (limit, pools[field]) if field in pools else (None, 0)
+            most, pool, least = (limit, pools[field], fence) if field in pools else (None, 0, 3)
             if isinstance(text, Image):  # a part of its own, so that no fence is needed
                 return Piece(""), Piece("", False, most, pool, image=text.url), Piece("")
-            return quoted(text, max_tokens=most, pool=pool, labels=labels, markers=markers)
+            return quoted(text, max_tokens=most, pool=pool, least=least, labels=labels, markers=markers)
 
         turns: list[Turn] = []
         for section in self._sections:

@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from judgekit.graders.protocol import Per
 from judgekit.graders.rules.agents.expected import expected_calls
-from judgekit.graders.rules.agents.trajectory import Trajectory, read_trajectory
+from judgekit.graders.rules.agents.trajectory import Trajectory, by_turn, read_trajectory
 from judgekit.graders.rules.rule import Rule, at_least, one_of, share
 from judgekit.graders.rules.work import Paced, Work, calls_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
@@ -99,7 +100,7 @@ class ToolEfficiency(Paced, Rule):
 
     A call is wasted if its answer is an error, if the same call (name and arguments) was already answered without
     an error, or, with *unanswered*="wasted", if it got no answer. *repeats*: "wasted"
-    or "fine" (polling). Abstains without tool calls.
+    or "fine" (polling). *per*: "turn" also says which share of each turn's calls was useful. Abstains without tool calls.
 
     Source: the share of valid, non-redundant calls, as ToolLLM's solution-path checks and T-Eval count them.
     """
@@ -118,8 +119,11 @@ class ToolEfficiency(Paced, Rule):
         *,
         repeats: Literal["wasted", "fine"] = "wasted",
         unanswered: Literal["wasted", "fine"] = "fine",
+        per: Per = "rollout",
         name: str = "tool_efficiency",
     ) -> None:
+        one_of(name, "per", per, get_args(Per))
+        self.gives_turns = per == "turn"
         one_of(name, "repeats", repeats, ("wasted", "fine"))
         one_of(name, "unanswered", unanswered, ("wasted", "fine"))
         self.name = name
@@ -132,8 +136,10 @@ class ToolEfficiency(Paced, Rule):
             return Abstained("no tool was called")
         done: set[str] = set()
         errors = repeated = unanswered = 0
+        useful: list[float] = []
         for call in calls:
             key = call.key()
+            useful.append(0.0)
             if call.answer is not None and call.answer.failed:
                 errors += 1
                 continue
@@ -144,9 +150,12 @@ class ToolEfficiency(Paced, Rule):
                 unanswered += 1
                 continue
             done.add(key)
+            useful[-1] = 1.0
+        turns = by_turn(rollout, calls, useful) if self.gives_turns else None
         wasted = errors + repeated + unanswered
         metadata = {"calls": len(calls), "errors": errors, "repeats": repeated, "unanswered": unanswered}
-        return Graded((len(calls) - wasted) / len(calls), f"{wasted} of {len(calls)} calls wasted", metadata)
+        reason = f"{wasted} of {len(calls)} calls wasted"
+        return Graded((len(calls) - wasted) / len(calls), reason, metadata, turns=turns)
 
 
 class StepEfficiency(Paced, Rule):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from judgekit.errors import ConfigError, reads_rollout
+from judgekit.graders.protocol import Per
 from judgekit.graders.rules.agents import bfcl
 from judgekit.graders.rules.agents.expected import AnyOf, Expected, Fields, Positional, expected_calls
-from judgekit.graders.rules.agents.trajectory import Call, canonical, read_trajectory
+from judgekit.graders.rules.agents.trajectory import Call, by_turn, canonical, read_trajectory
 from judgekit.graders.rules.rule import one_of
 from judgekit.graders.rules.stored import without_nulls
 from judgekit.graders.rules.work import Paced, Work, calls_of
@@ -160,6 +161,8 @@ class ToolCallMatch(_Compared):
     `judgekit.graders.rules.agents.bfcl`. The reference is then BFCL's `possible_answer`, *arguments*, *ignore_case* and *text*
     have no meaning, and `of: exact` is BFCL's verdict for its simple, multiple, parallel and irrelevance categories.
 
+    *per*: "turn" also says of each turn which share of its calls match the reference's; of a turn without calls, nothing.
+
     *reference*: dotted path of the reference's calls; see `expected_calls` for its formats, including alternatives
     and optional arguments. An empty reference expects no calls. Abstains without a reference.
 
@@ -178,9 +181,12 @@ class ToolCallMatch(_Compared):
         tools: Sequence[Mapping[str, Any]] | str = "extra.tools",
         language: bfcl.Language = "python",
         reference: str = "ground_truth",
+        per: Per = "rollout",
         name: str = "tool_calls",
     ) -> None:
         super().__init__(name, reference, arguments, ignore_case, text)
+        one_of(name, "per", per, get_args(Per))
+        self.gives_turns = per == "turn"
         one_of(name, "of", of, ("f1", "precision", "recall", "exact", "recall_all"))
         one_of(name, "checks", checks, ("judgekit", "bfcl"))
         one_of(name, "language", language, bfcl.LANGUAGES)
@@ -214,32 +220,36 @@ class ToolCallMatch(_Compared):
                         if bfcl.fits(call, answer, documents, self.language)
                     ]
                 fits.append(known[key])
-            return self._score(len(_pairing(fits)), len(calls), len(answers))
+            return self._score(rollout, calls, _paired(fits), len(answers))
         read = self.read(rollout)
         if isinstance(read, Abstained):
             return read
         calls, wanted = read
-        return self._score(self._matched(calls, wanted), len(calls), len(wanted))
+        return self._score(rollout, calls, self._matches(calls, wanted), len(wanted))
 
-    def _score(self, matched: float, made: int, wanted: int) -> Grade:
+    def _score(self, rollout: Rollout, calls: Sequence[Call], matches: Sequence[float], wanted: int) -> Grade:
+        score, reason = self._of(sum(matches), len(calls), wanted)
+        return Graded(score, reason, turns=by_turn(rollout, calls, matches) if self.gives_turns else None)
+
+    def _of(self, matched: float, made: int, wanted: int) -> tuple[float, str]:
         reason = f"{matched:g} of {wanted} calls of the reference, {made} made"
         if self.of in ("exact", "recall_all"):
             whole = matched >= wanted - 1e-9 and (self.of == "recall_all" or made == wanted)
-            return Graded(float(whole), reason)
+            return float(whole), reason
         if not made and not wanted:
-            return Graded(1.0, "no calls, as asked for")
+            return 1.0, "no calls, as asked for"
         precision = matched / made if made else 0.0
         recall = matched / wanted if wanted else float(self.of == "recall")
         if self.of == "precision":
             # without calls none is wrong, but none is right either
-            return Graded(precision, reason)
+            return precision, reason
         if self.of == "recall":
-            return Graded(recall, reason)
+            return recall, reason
         score = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
-        return Graded(min(score, 1.0), reason)
+        return min(score, 1.0), reason
 
-    def _matched(self, calls: Sequence[Call], wanted: Sequence[Expected]) -> float:
-        """Return the best total match of calls and reference, each used once."""
+    def _matches(self, calls: Sequence[Call], wanted: Sequence[Expected]) -> list[float]:
+        """Return how well each call matches the one of the reference with which it is paired, each used once."""
         if self.arguments == "partial":
             by_name, alike = self.by_name(wanted), dict[str, list[tuple[float, int]]]()
             pairs: list[tuple[float, int, int]] = []
@@ -251,18 +261,16 @@ class ToolCallMatch(_Compared):
                     alike[key] = [(score, j) for score, j in scores if score > 0]
                 pairs += [(-score, i, j) for score, j in alike[key]]
             pairs.sort()
-            used_calls: set[int] = set()
+            found: dict[int, float] = {}
             used: set[int] = set()
-            total = 0.0
             for likeness, i, j in pairs:
-                if i not in used_calls and j not in used:
-                    used_calls.add(i)
+                if i not in found and j not in used:
+                    found[i] = -likeness
                     used.add(j)
-                    total -= likeness
-            return total
+            return [found.get(i, 0.0) for i in range(len(calls))]
         known: dict[str, list[int]] = {}
         by_name = self.by_name(wanted)
-        return len(_pairing([self._fitting(call, known, by_name) for call in calls]))
+        return _paired([self._fitting(call, known, by_name) for call in calls])
 
     def _fitting(
         self, call: Call, known: dict[str, list[int]], by_name: Mapping[str, Sequence[tuple[int, Expected]]]
@@ -282,6 +290,12 @@ class ToolCallMatch(_Compared):
 def _key(call: Call) -> str:
     """A key that two calls share only if they are written alike, types and order of arguments included."""
     return f"{call.name}\0{call.arguments!r}"
+
+
+def _paired(options: Sequence[Sequence[int]]) -> list[float]:
+    """Return 1 for each call that the largest matching pairs, else 0."""
+    taken = set(_pairing(options).values())
+    return [float(i in taken) for i in range(len(options))]
 
 
 def _pairing(options: Sequence[Sequence[int]]) -> dict[int, int]:

@@ -28,7 +28,7 @@ import msgspec
 from judgekit.errors import reads_rollout
 from judgekit.graders.rules.committed import without_thinking
 from judgekit.graders.rules.stored import without_nulls
-from judgekit.types import Rollout, content_text
+from judgekit.types import ASSISTANTS, Rollout, content_text, policy_turns
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +44,8 @@ class Call:
     answer: Observation | None = None
     complete: bool = True
     """Whether arguments were given at all, if only empty ones."""
+    at: int = -1
+    """Place of its message; -1: it stands in the response."""
 
     def key(self) -> str:
         """A key that equal calls share, regardless of argument order."""
@@ -104,31 +106,45 @@ def read_trajectory(rollout: Rollout) -> Trajectory:
         found.turns = 1
         _read_text(without_thinking(rollout.response), found, observe=True)
         return found
-    messages = [_unwrapped_message(message) for message in rollout.messages if _is_mapping(message)]
+    places = [at for at, message in enumerate(rollout.messages) if _is_mapping(message)]
+    messages = [_unwrapped_message(rollout.messages[at]) for at in places]
     waiting: deque[Call] = deque()
     answers = [_answers(message) for message in messages]
     observed = any(answers)
-    for message, answered in zip(messages, answers, strict=True):
-        if _role(message) in _ASSISTANTS:
+    for at, message, answered in zip(places, messages, answers, strict=True):
+        before = len(found.calls)
+        if _role(message) in ASSISTANTS:
             found.turns += 1
             calls = _structured_calls(message, found.turns)
             if calls:
                 found.calls += calls
                 waiting += calls
             else:
-                before = len(found.calls)
                 _read_text(without_thinking(_said(message.get("content"))), found, observe=not observed)
                 waiting.extend(call for call in found.calls[before:] if call.answer is None)
         elif message.get("type") in ("function_call", "tool_use", "custom_tool_call"):
             call = _call(message, found.turns)
             found.calls.append(call)
             waiting.append(call)
+        for call in found.calls[before:]:
+            call.at = at
         for id_, text, failed in answered:
             _observe(found, waiting, id_, text, failed)
     if not found.turns and not found.calls and not observed:  # the messages are only the prompt
         found.turns = 1
         _read_text(without_thinking(rollout.response), found, observe=True)
     return found
+
+
+def by_turn(rollout: Rollout, calls: Sequence[Call], values: Sequence[float]) -> tuple[float | None, ...]:
+    """Return the mean of the calls' *values* over each of the policy's turns; None for a turn without a call."""
+    turns = policy_turns(rollout)
+    number_of = {at: number for number, turn in enumerate(turns) for at in turn or (-1,)}
+    found: list[list[float]] = [[] for _ in turns]
+    for call, value in zip(calls, values, strict=True):
+        if call.at in number_of:  # the prompt's own messages are in no turn
+            found[number_of[call.at]].append(value)
+    return tuple(min(sum(values) / len(values), 1.0) if values else None for values in found)
 
 
 _THOUGHTS = frozenset(
@@ -315,7 +331,6 @@ def _blocks(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return [block for block in content if _is_mapping(block)]
 
 
-_ASSISTANTS = frozenset(("assistant", "ai", "model", "gpt"))
 _TOOLS = frozenset(("tool", "function", "observation", "ipython", "tool_response"))
 _USERS = frozenset(("user", "human", "environment"))
 
@@ -323,7 +338,7 @@ _USERS = frozenset(("user", "human", "environment"))
 def _answers(message: Mapping[str, Any]) -> list[tuple[str, str, bool | None]]:
     """Return a message's tool answers: call id, text, and whether it is marked as an error."""
     role = _role(message)
-    if role in _ASSISTANTS:
+    if role in ASSISTANTS:
         return []
     if message.get("type") in ("function_call_output", "custom_tool_call_output"):
         return [(str(message.get("call_id") or ""), content_text(message.get("output")), _flag(message))]

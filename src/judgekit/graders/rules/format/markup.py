@@ -9,11 +9,11 @@ import tomllib
 import unicodedata
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from judgekit.errors import ConfigError, RolloutError, did_you_mean, reads_rollout
-from judgekit.graders.protocol import Where
-from judgekit.graders.rules.agents.trajectory import Call, read_trajectory
+from judgekit.graders.protocol import Per, Where
+from judgekit.graders.rules.agents.trajectory import Call, by_turn, read_trajectory
 from judgekit.graders.rules.committed import after_think, commitment, last_box
 from judgekit.graders.rules.format.json_format import loads, may_take_long, misfit, schema_problem
 from judgekit.graders.rules.rule import (
@@ -282,7 +282,8 @@ class ToolCallFormat(Paced, Rule):
     also be a tool of that name whose schema the arguments fit. *tools*: OpenAI tool definitions, or their dotted
     path in the rollout. *check*: "schema", "required" (only that no required argument is missing and none is
     unknown), or "none" (only names). *all_or_nothing*: 1 if every call is well formed, else 0. *without* a call:
-    "abstain", or "zero" if there should be one. Also abstains if a tool's schema is not valid.
+    "abstain", or "zero" if there should be one. *per*: "turn" also says which share of each turn's calls is well formed. Also
+    abstains if a tool's schema is not valid.
 
     Source: Hermes' and Qwen's `<tool_call>` format and OpenAI's function-calling schema; BFCL's AST checks.
     """
@@ -303,8 +304,11 @@ class ToolCallFormat(Paced, Rule):
         check: Literal["schema", "required", "none"] = "schema",
         all_or_nothing: bool = False,
         without: Literal["abstain", "zero"] = "abstain",
+        per: Per = "rollout",
         name: str = "tool_format",
     ) -> None:
+        one_of(name, "per", per, get_args(Per))
+        self.gives_turns = per == "turn"
         one_of(name, "check", check, ("schema", "required", "none"))
         one_of(name, "without", without, ("abstain", "zero"))
         if check == "schema":
@@ -336,9 +340,12 @@ class ToolCallFormat(Paced, Rule):
             for tool in {call.name for call in calls} & set(tools or ()):
                 if (schema := (tools or {})[tool]) is not None and (problem := schema_problem(schema)):
                     return Abstained(f"the schema of {tool} is not valid: {problem}")
-        problems = [problem for call in calls if (problem := self._problem(call, tools)) is not None]
+        found = [self._problem(call, tools) for call in calls]
+        problems = [problem for problem in found if problem is not None]
         score = float(not problems) if self.all_or_nothing else 1.0 - len(problems) / len(calls)
-        return Graded(score, problems[0][:200] if problems else "")
+        fine = [float(problem is None) for problem in found]
+        turns = by_turn(rollout, calls, fine) if self.gives_turns else None
+        return Graded(score, problems[0][:200] if problems else "", turns=turns)
 
     def _problem(self, call: Call, tools: Mapping[str, Any] | None) -> str | None:
         if not call.name:
