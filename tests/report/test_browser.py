@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import json
 import re
-import shutil
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,66 +16,15 @@ from judgekit.ledger.reader import beside
 from judgekit.report.comparison import comparison
 from judgekit.report.marks import read_marks
 from judgekit.report.page import render, whole_table, write_report
-from judgekit.report.view import View
 from judgekit.report.warnings import signals
 from judgekit.types import Price
 
 from .ledgers import EVIL, some, write
+from .opened import Opened, Served, browser, sync_api
 from .test_table import append, entry, unfinished
 
-sync_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
-
+__all__ = ["browser"]
 SHAPES = [(1400, "light"), (1400, "dark"), (400, "light"), (400, "dark")]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
-class Opened:
-    """A page that is open, and what it must not do."""
-
-    def __init__(self, browser: Any, url: str, width: int = 1400, scheme: str = "light") -> None:
-        self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        self.page = self.context.new_page()
-        self.errors: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda message: self.errors.append(message.text))
-        self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(url)
-        self.page.wait_for_selector("html[data-ready]")
-
-    def __enter__(self) -> Opened:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if error[0] is None:
-            assert self.errors == []
-        self.context.close()
-
-    def shown(self) -> int:
-        """How many rollouts the table says it shows."""
-        text = self.page.locator(".filters output").inner_text()
-        return int(text.split(" of ")[0].replace(",", ""))
-
-    def expect(self, selector: str, begins: str) -> None:
-        sync_api.expect(self.page.locator(selector)).to_have_text(re.compile(f"^{begins}"))
-
-    def tab(self, name: str) -> None:
-        self.page.get_by_role("tab", name=name).click()
-
-    def download(self, button: str) -> str:
-        with self.page.expect_download() as waiting:
-            self.page.get_by_role("button", name=button, exact=True).click()
-        return Path(waiting.value.path()).read_text()
 
 
 @pytest.fixture(scope="module")
@@ -281,15 +226,6 @@ def test_odd_shapes_are_shown_whole(browser: Any, tmp_path: Path) -> None:
         assert "U+200B × " in text
 
 
-def test_every_group_of_a_ledger_in_several_blocks_is_there(browser: Any, tmp_path: Path) -> None:
-    ledger = write(tmp_path / "l.jsonl", some(12_000))
-    with Served(ledger) as served, Opened(browser, served.url) as opened:
-        expect = sync_api.expect(opened.page.locator("#facts"))
-        expect.to_contain_text("12,000 rollouts in 3,000 groups")
-        opened.page.reload()
-        expect.to_contain_text("12,000 rollouts in 3,000 groups")
-
-
 SLOW_TO_SAVE = """() => {
   const send = fetch;
   let wait = 800;  // the first mark arrives last, if nothing keeps their order
@@ -322,34 +258,6 @@ def test_arrow_keys_walk_and_a_click_after_a_note_counts(browser: Any, tmp_path:
         page.locator(".detail button[aria-pressed=true]", has_text="bad").wait_for()
         (mark,) = read_marks(ledger).values()
         assert (mark.mark, mark.note) == ("bad", "my note")
-
-
-class Served(threading.Thread):
-    """`View`, on a loop of its own thread."""
-
-    def __init__(self, ledger: Path) -> None:
-        super().__init__()
-        self.ledger = ledger
-        self.url = ""
-        self.up = threading.Event()
-        self.end = threading.Event()
-
-    def run(self) -> None:
-        async def serve() -> None:
-            async with View(self.ledger).served() as self.url:
-                self.up.set()
-                await asyncio.to_thread(self.end.wait)
-
-        asyncio.run(serve())
-
-    def __enter__(self) -> Served:
-        self.start()
-        assert self.up.wait(20)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.end.set()
-        self.join()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [SHAPES[0], SHAPES[3]])

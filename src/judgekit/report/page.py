@@ -139,11 +139,11 @@ def shell(title: str, *, connect: bool, islands: Iterable[tuple[str, str]] = ())
 
 def _sample(table: Table, rows: int) -> list[int]:
     """Rows of whole groups: up to a quarter with failures, the others spread evenly over the groups' mean rewards."""
-    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    groups: dict[int, list[int]] = defaultdict(list)
     for row in table.shown():
-        groups[table.codes["run"][row], table.codes["group"][row]].append(row)
+        groups[table.codes["group"][row]].append(row)
     failed = [key for key, members in groups.items() if any(_failed(table, row) for row in members)]
-    chosen: dict[tuple[int, int], Sequence[int]] = {}
+    chosen: dict[int, Sequence[int]] = {}
     quarter = int(rows * _FAILED_SHARE)
     for key, members in groups.items():
         if len(members) > max(quarter, 1):  # rollouts without a prompt are one group, of any size
@@ -159,9 +159,9 @@ def _sample(table: Table, rows: int) -> list[int]:
 
 
 def _take(
-    chosen: dict[tuple[int, int], Sequence[int]],
-    keys: Sequence[tuple[int, int]],
-    groups: Mapping[tuple[int, int], Sequence[int]],
+    chosen: dict[int, Sequence[int]],
+    keys: Sequence[int],
+    groups: Mapping[int, Sequence[int]],
     room: int,
 ) -> int:
     """Choose of *keys* what has room, evenly spaced; returns the room that is left."""

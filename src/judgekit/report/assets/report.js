@@ -85,7 +85,7 @@ const forget = (generation) => {
   Object.assign(store, { generation, rows: 0, numbers: {}, codes: {}, id: [], preview: [], names: {}, graders: new Map(), hidden: new Set(), signals: [], costs: { graders: {}, steps: [] }, comparison: null });
   Object.assign(state, { rows: [], row: null, groupKey: null, hits: null });
   Object.assign(state.filter, { error: "", only: null, group: null });
-  grouped = pane = looking = null;
+  pane = looking = null;
 };
 const fit = (list, length, fill) => { while (list.length < length) list.push(fill); list.length = length; };
 
@@ -113,30 +113,32 @@ const addBlock = (block) => {
     fit(column.score, store.rows, null); fit(column.state, store.rows, 4); fit(column.error, store.rows, -1);
   }
 };
-// Said after blocks were added, too: which rows there are has changed.
-const setFacts = (facts) => { store.facts = facts; store.hidden = new Set(facts.hidden); grouped = null; };
+const setFacts = (facts) => { store.facts = facts; store.hidden = new Set(facts.hidden); };
 const setMarks = (marks) => { store.marks = new Map(marks.map((m) => [`${m.run} ${m.index}`, m])); };
 const name = (key, row) => store.names[key][store.codes[key][row]];
 const keyOf = (row) => `${name("run", row)} ${store.numbers.index[row]}`;
-const groupKey = (row) => `${store.codes.run[row]} ${store.codes.group[row]}`;
+const groupKey = (row) => store.codes.group[row];
 const markOf = (row) => store.marks.get(keyOf(row));
-const shownRows = () => { const rows = []; for (let row = 0; row < store.rows; row++) if (!store.hidden.has(row)) rows.push(row); return rows; };
+// The rows that count, and these by group: made once for what the store holds now.
+let counted = {};
+const counting = () => {
+  const { rows, hidden, generation } = store;
+  if (counted.rows !== rows || counted.hidden !== hidden || counted.generation !== generation) {
+    counted = { rows, hidden, generation, shown: [], groups: new Map() };
+    for (let row = 0; row < rows; row++) {
+      if (hidden.has(row)) continue;
+      counted.shown.push(row);
+      const key = groupKey(row), members = counted.groups.get(key);
+      if (members) members.push(row); else counted.groups.set(key, [row]);
+    }
+  }
+  return counted;
+};
+const shownRows = () => counting().shown;
+const groups = () => counting().groups;
 const lengths = () => store.numbers[store.facts.length === "tokens" ? "response_tokens" : "response_chars"] ?? [];
 const finished = (row) => name("status", row) !== "unfinished";
 const scoredReward = (row) => (name("status", row) === "scored" ? store.numbers.reward[row] : null);
-let grouped = null; // rows by group, made when first needed
-const groups = () => {
-  if (!grouped) {
-    grouped = new Map();
-    for (const row of shownRows()) {
-      const key = groupKey(row);
-      if (!grouped.has(key)) grouped.set(key, []);
-      grouped.get(key).push(row);
-    }
-  }
-  return grouped;
-};
-
 // ---------------------------------------------------------------- where rollouts come from: this file, or a server
 
 const unpack = async (id) => {
@@ -517,7 +519,7 @@ const matches = () => {
   const between = (x, low, high) => (low === null || (known(x) && x >= low)) && (high === null || (known(x) && x <= high));
   const column = f.grader && store.graders.get(f.grader);
   return shownRows().filter((row) =>
-    (!hits || hits.has(row)) && (!f.only || f.only.rows.has(row)) && (!f.group || groupKey(row) === f.group)
+    (!hits || hits.has(row)) && (!f.only || f.only.rows.has(row)) && (f.group === null || groupKey(row) === f.group)
     && (!f.status || name("status", row) === f.status) && (!f.source || name("source", row) === f.source) && (!f.phase || name("phase", row) === f.phase)
     && between(store.numbers.step[row], f.stepMin, f.stepMax) && between(store.numbers.reward[row], f.rewardMin, f.rewardMax)
     && (!f.kind || (column ? STATES[column.state[row]] === f.kind : [...store.graders.values()].some((c) => STATES[c.state[row]] === f.kind)))
@@ -653,8 +655,8 @@ const rollouts = (main) => {
     state.rows = sorted(matches(), all);
     const before = table?.box, focused = before !== undefined && document.activeElement === before;
     const top = table?.label === "Rollouts" ? table.box.scrollTop : null; // a person may be reading: keep the place
-    total.textContent = `${count(state.rows.length)} of ${count(store.rows - store.hidden.size)}`
-      + (f.only ? ` · ${plain(f.only.words)}` : "") + (f.group ? " · one group" : "");
+    total.textContent = `${count(state.rows.length)} of ${count(shownRows().length)}`
+      + (f.only ? ` · ${plain(f.only.words)}` : "") + (f.group === null ? "" : " · one group");
     table = grid({
       label: "Rollouts", columns: all, lines: state.rows, selected: () => state.row, onselect: (row) => openRollout(row), sort: state.sort,
       onsort: (key) => { state.sort = { key, down: state.sort.key === key ? !state.sort.down : true }; update(); },
@@ -794,24 +796,24 @@ const setMark = async (row, mark, note = markOf(row)?.note ?? "") => {
 // ---------------------------------------------------------------- groups: members side by side
 
 const groupSort = { key: "spread", down: true };
-const groupsView = (main) => {
+const groupLines = () => {
   const all = [...groups()].map(([key, rows]) => {
     const values = rows.map((row) => store.numbers.raw[row]).filter(known);
     return { key, rows, id: name("group", rows[0]).id, prompt: name("group", rows[0]).prompt, size: rows.length, mean: mean(values), spread: deviation(values),
       missing: rows.filter((row) => finished(row) && !known(store.numbers.raw[row])).length, unfinished: rows.filter((row) => !finished(row)).length };
   });
-  const order = () => {
-    const sign = groupSort.down ? -1 : 1;
-    all.sort((a, b) => { const x = a[groupSort.key], y = b[groupSort.key]; return !known(x) || !known(y) ? known(x) ? -1 : known(y) ? 1 : 0 : (x < y ? -1 : x > y ? 1 : 0) * sign; });
-  };
-  if (state.groupKey) { order(); return members(main, all); }
+  const sign = groupSort.down ? -1 : 1;
+  return all.sort((a, b) => { const x = a[groupSort.key], y = b[groupSort.key]; return !known(x) || !known(y) ? known(x) ? -1 : known(y) ? 1 : 0 : (x < y ? -1 : x > y ? 1 : 0) * sign; });
+};
+const groupsView = (main) => {
+  if (state.groupKey !== null) return members(main);
   main.className = "split";
   const value = (column) => (group) => group[column];
-  const draw = () => {
-    order();
+  main.update = () => {
+    const all = groupLines(), before = table?.box, focused = before !== undefined && document.activeElement === before, top = before?.scrollTop ?? 0;
     table = grid({
       label: "Groups", lines: all, selected: () => null, onselect: (group) => openGroup(group.key), sort: groupSort,
-      onsort: (key) => { groupSort.down = groupSort.key === key ? !groupSort.down : true; groupSort.key = key; draw(); },
+      onsort: (key) => { groupSort.down = groupSort.key === key ? !groupSort.down : true; groupSort.key = key; main.update(); },
       columns: [
         { key: "id", label: "group", width: "120px", value: value("id") },
         { key: "size", label: "members", width: "80px", number: true, value: value("size"), text: (g) => count(g.size), optional: true },
@@ -823,17 +825,22 @@ const groupsView = (main) => {
       ].filter(Boolean),
     });
     main.replaceChildren(el("div", { class: "panes" }, table.box));
+    table.place(top);
+    if (focused) table.box.focus({ preventScroll: true });
   };
-  draw();
+  main.update();
 };
 const MEMBERS = 60; // side by side: of more, these, evenly over their rewards
 const openGroup = (key) => { state.groupKey = key; show("Groups"); };
-const members = async (main, all) => {
+const members = async (main) => {
   main.className = "";
+  const all = groupLines();
   const at = all.findIndex((group) => group.key === state.groupKey);
   const group = all[at];
   if (!group) { state.groupKey = null; return show("Groups"); }
   const go = main.step = (by) => openGroup(all[(at + by + all.length) % all.length].key);
+  // its other members have come
+  main.update = () => { if ((groups().get(group.key) ?? []).length !== group.size && !String(getSelection())) members(main); };
   const every = [...group.rows].sort((a, b) => (store.numbers.raw[b] ?? -Infinity) - (store.numbers.raw[a] ?? -Infinity));
   const rows = every.length > MEMBERS ? Array.from({ length: MEMBERS }, (_, i) => every[Math.round((i * (every.length - 1)) / (MEMBERS - 1))]) : every;
   const loaded = await Promise.all(rows.map((row) => source.rollout(row).catch(() => null)));
@@ -931,7 +938,7 @@ const heading = () => {
   document.title = `${plain(facts.title)} · judgekit`; // a server's page has none: anyone may ask for it
   const usage = facts.usage ?? {};
   $("facts").textContent = [
-    `${count(store.rows - store.hidden.size)} rollouts in ${count(groups().size)} groups`,
+    `${count(shownRows().length)} rollouts in ${count(groups().size)} groups`,
     [...statuses].map(([status, n]) => `${count(n)} ${status}`).join(", "),
     usage.calls ? `${count(usage.calls)} judge calls, ${count(usage.prompt_tokens ?? 0)} prompt tokens (${share(usage.cached_tokens ?? 0, usage.prompt_tokens ?? 0)} from the prefix cache), ${count(usage.completion_tokens ?? 0)} written${known(store.costs.usd) ? `, ${dollars(store.costs.usd)}` : ""}` : "",
     facts.skipped ? `${facts.skipped} torn lines skipped` : "",
@@ -945,6 +952,7 @@ const refreshed = () => {
     if (state.filter.text.trim() && !(state.hits?.searched === store.rows)) lookFor(true);
     else if (active === table?.box || !table?.box.contains(active)) $("main").update();
   }
+  else if (state.tab === "Groups") $("main").update?.();
   else if (state.tab === "Overview" && !$("main").contains(document.activeElement) && !$("main").querySelector("details[open]") && !String(getSelection())) {
     const top = $("main").scrollTop;
     show("Overview");
