@@ -48,7 +48,7 @@ class Opened:
 
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
-            assert self.errors == []
+            assert self.errors == [], self.errors
         self.context.close()
 
     def shown(self) -> int:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import secrets
-import sys
-from bisect import bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import anyio
+import anyio.to_process
 import msgspec
 from aiohttp import web
 
@@ -27,16 +25,18 @@ from judgekit.metrics import SignalLimits
 from judgekit.report.audits import audited_at, audits_of
 from judgekit.report.comparison import comparison
 from judgekit.report.costs import costs
+from judgekit.report.formulas import with_formulas
 from judgekit.report.marks import Mark, write_mark
 from judgekit.report.page import cut, marks_of, shell
+from judgekit.report.search import Texts, Wanted, matching
 from judgekit.report.table import LedgerChanged, Table
 from judgekit.report.warnings import signals, to_json
 from judgekit.types import Price
 
 _SLICE = 200
 """Rows that are read between two looks at the requests: some 3 ms."""
-_SEARCHED = 8_000_000
-"""Bytes of a ledger that are searched at once."""
+_EXPRESSION_S = 30.0
+"""A regular expression that takes longer is given up."""
 _POLL_S = 1.0
 _LONGEST = 1_000_000
 """Longer texts are cut in the middle to this many characters."""
@@ -69,6 +69,8 @@ class View:
         """Why nothing more is read."""
         self.port = 0
         self._lock = asyncio.Lock()
+        self._searching = asyncio.Lock()
+        self._texts = Texts()
         self._signals: tuple[int, list[dict[str, Any]]] = (-1, [])
         self.generation = 0
         """How often the ledger was read from its beginning again: rows of one generation are not those of another."""
@@ -112,6 +114,7 @@ class View:
                 tasks.cancel_scope.cancel()
         finally:
             await runner.cleanup()
+            self._texts.close()
 
     async def _read(self) -> None:
         while True:
@@ -131,7 +134,13 @@ class View:
                 await asyncio.sleep(0)
             else:
                 self.caught_up.set()
+                with contextlib.suppress(OSError):  # what has no room is searched in the ledger itself
+                    await self._indexed()
                 await asyncio.sleep(_POLL_S)
+
+    async def _indexed(self) -> None:
+        async with self._searching:
+            await asyncio.to_thread(self._texts.follow, self.table)
 
     def _begin_again(self) -> None:
         """Forget what was read; a search that is under way ends on the old table."""
@@ -139,6 +148,8 @@ class View:
         self.caught_up.clear()
         self._signals = (-1, [])
         self.table = Table(self.table.path)
+        self._texts.close()
+        self._texts = Texts()
         if self.before is not None:
             self.before = Table(self.before.path)
 
@@ -215,12 +226,27 @@ class View:
         return row
 
     async def _rollout(self, request: web.Request) -> web.Response:
-        return _json(cut(self.table.rollout(self._row(request.match_info["row"])), _LONGEST))
+        return _json(with_formulas(cut(self.table.rollout(self._row(request.match_info["row"])), _LONGEST)))
 
     async def _search(self, request: web.Request) -> web.Response:
-        given = request.query.get("from", "")
-        first = int(given) if given.isdecimal() else 0
-        found = await asyncio.to_thread(matching_rows, self.table, request.query.get("text", ""), first)
+        asked = request.query
+        first = int(given) if (given := asked.get("from", "")).isdecimal() else 0
+        wanted = Wanted(asked.get("text", ""), asked.get("field", "text"), "regex" in asked)
+        try:
+            wanted.check()
+        except DataError as error:
+            raise web.HTTPBadRequest(text=str(error)) from None
+        table, texts = self.table, self._texts
+        async with self._searching:
+            found = await asyncio.to_thread(texts.rows, table, wanted, first)
+        if wanted.regex:
+            places = [(row, table.place(row)) for row in found]
+            with anyio.move_on_after(_EXPRESSION_S) as scope:
+                found = await anyio.to_process.run_sync(matching, places, wanted, cancellable=True)
+            if scope.cancelled_caught:
+                raise web.HTTPBadRequest(
+                    text=f"/{wanted.text}/ takes longer than {_EXPRESSION_S:.0f} s: put more plain letters in it"
+                )
         return _json(found)
 
     async def _told(self, request: web.Request) -> web.Response:
@@ -252,7 +278,9 @@ class View:
         except msgspec.DecodeError as error:
             raise web.HTTPBadRequest(text=str(error)) from None
         rollout = self.table.rollout(self._row(given.row))
-        mark = Mark(rollout["run"], rollout["index"], given.mark, given.note, rollout.get("id", ""))
+        mark = Mark(
+            rollout["run"], rollout["index"], given.mark, given.note, rollout.get("id", ""), score=given.score
+        )
         try:
             write_mark(self.table.path, mark)
         except OSError as error:
@@ -266,72 +294,7 @@ class _Given(msgspec.Struct, forbid_unknown_fields=True):
     row: int
     mark: Literal["good", "bad", ""] = ""
     note: str = ""
-
-
-def matching_rows(table: Table, text: str, first_row: int = 0) -> list[int]:
-    """Rows from *first_row* whose line holds *text*, in upper or lower case: prompts, responses, reasons, ids."""
-    if not text:
-        return list(range(first_row, table.rows))
-    # bytes have cases in ASCII only: of other letters, what was typed and both cases of all of it are looked for
-    needles = dict.fromkeys(encoded(form).strip()[1:-1] for form in (text, text.lower(), text.upper()))
-    pattern = re.compile(b"|".join(map(re.escape, needles)), re.IGNORECASE)
-    ambiguous = pattern.search(_STRUCTURE) is not None or all(map(_NUMERIC.fullmatch, needles))
-    found: list[int] = []
-    for path, rows, starts, ends in table.lines(first_row):
-        with open(path, "rb") as file:
-            first = 0
-            while first < len(rows):
-                after = max(first + 1, bisect_right(ends, starts[first] + _SEARCHED))
-                file.seek(starts[first])
-                data = file.read(ends[after - 1] - starts[first])
-                found += [
-                    rows[place]
-                    for place in _matching(data, pattern, starts, ends, first)
-                    if not ambiguous or _holds(cut(table.rollout(rows[place]), sys.maxsize), pattern)
-                ]
-                first = after
-    return sorted(found)
-
-
-def _matching(
-    data: bytes, pattern: re.Pattern[bytes], starts: Sequence[int], ends: Sequence[int], first: int
-) -> Iterator[int]:
-    """Places of the lines in *data* that match; it begins with the line at place *first*."""
-    base = starts[first]
-    at = 0
-    while match := pattern.search(data, at):
-        place = bisect_right(starts, base + match.start()) - 1
-        inside = base + match.start() < ends[place]  # else in a line of another kind
-        if inside:
-            yield place
-        at = ends[place] - base if inside else match.end()
-
-
-def _holds(value: Any, pattern: re.Pattern[bytes]) -> bool:
-    """Whether a value, or one inside it, matches: keys and kinds of the format do not count."""
-    if isinstance(value, str):
-        return pattern.search(encoded(value)) is not None
-    if isinstance(value, list):
-        return any(_holds(item, pattern) for item in value)
-    if isinstance(value, dict):
-        return any(_holds(item, pattern) for key, item in value.items() if key not in _OWN)
-    return False
-
-
-_NUMERIC = re.compile(rb"[0-9a-f.+-]+", re.IGNORECASE)
-"""What may stand in a time, a score or a digest."""
-_OWN = frozenset(("type", "kind", "status", "spec", "run", "rollout_digest"))
-"""Fields whose texts are the ledger's own."""
-_STRUCTURE = encoded(
-    {
-        "type rollout kind graded abstained skipped failed infrastructure scored neutral excluded masked constant": 0,
-        "spec time run index group id tags reward status raw_reward contributions residual grades missing policies": 0,
-        "usage calls prompt_tokens cached_tokens completion_tokens wall_s data_source finish_reason response_tokens": 0,
-        "response_chars rollout_digest prompt messages response ground_truth extra role content": 0,
-        "score reason metadata error detail retryable cause raw thinking model user assistant system tool": 0,
-    }
-)
-"""Words of the format itself: a text that is part of them stands in every line."""
+    score: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
 
 
 def _json(value: Any) -> web.Response:
