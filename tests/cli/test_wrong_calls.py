@@ -76,7 +76,7 @@ ARGUMENTS = [
     ("report l.jsonl --limits list.yaml", "list.yaml: runner: give a mapping"),
     ("view", "Missing argument 'ledger' (judgekit view -h"),
     ("view none --no-browser", "cannot read none: there is no such file"),
-    ("view l.jsonl --no-browser --against none", "cannot read none: there is no such file"),
+    ("view l.jsonl none --no-browser", "cannot read none: there is no such file"),
     ("view rollouts.jsonl --no-browser", "rollouts.jsonl, line 1: not a line of a judgekit ledger"),
     ("view l.jsonl --port 70000", "Invalid value for '--port'"),
     ("compare", "Missing argument 'before' (judgekit compare -h"),

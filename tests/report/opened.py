@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from judgekit.report.runs import Runs
 from judgekit.report.view import View
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -69,18 +70,19 @@ class Opened:
 
 
 class Served(threading.Thread):
-    """`View`, on a loop of its own thread."""
+    """A ledger's view, or that of several, on a loop of its own thread."""
 
-    def __init__(self, ledger: Path) -> None:
+    def __init__(self, *ledgers: Path) -> None:
         super().__init__()
-        self.ledger = ledger
+        self.ledgers = ledgers
         self.url = ""
         self.up = threading.Event()
         self.end = threading.Event()
 
     def run(self) -> None:
         async def serve() -> None:
-            async with View(self.ledger).served() as self.url:
+            server = View(self.ledgers[0]) if len(self.ledgers) == 1 else Runs(self.ledgers)
+            async with server.served() as self.url:
                 self.up.set()
                 await asyncio.to_thread(self.end.wait)
 

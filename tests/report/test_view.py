@@ -68,7 +68,6 @@ async def test_it_serves_what_the_report_has(tmp_path: Path) -> None:
         assert (await client.get("api/costs"))["calls"] == state["facts"]["usage"]["calls"] > 0
         await client.get("api/rollout/80", 404)
         await client.get("api/block/1", 404)
-        await client.get("api/comparison", 404)
         page = await client.get("")
         assert "connect-src 'self'" in page
         assert "Some words" not in page

@@ -41,7 +41,7 @@ _BYTES = 4_800_000
 """Size of the page beyond which no more texts are added: browsers and mail programs take it well."""
 _LONGEST = 20_000
 """Longer texts are cut in the middle to this many characters."""
-_SCRIPTS = ("charts", "query", "markdown", "overview", "report")
+_SCRIPTS = ("charts", "query", "markdown", "overview", "runs", "report")
 """The last one starts the page."""
 _FAILED_SHARE = 0.25
 """Share of the rollouts with texts that may be taken for their failures."""

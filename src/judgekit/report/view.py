@@ -1,16 +1,10 @@
-"""The server behind `judgekit view`: the report's page over a ledger of any size, live while a run writes to it.
-
-It listens on 127.0.0.1 only. A ledger holds what was graded, so each request must carry the token that the printed
-address has behind its `#` (browsers never send that part), and must name this host: no page of another site, and no
-other user of the machine, can read it.
-"""
+"""The server behind `judgekit view`: the report's page over a ledger of any size, live while a run writes to it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,10 +14,9 @@ import msgspec
 from aiohttp import web
 
 from judgekit.errors import DataError
-from judgekit.ledger.jsonl import encoded
 from judgekit.metrics import SignalLimits
+from judgekit.report.access import Access, Handler, as_json
 from judgekit.report.audits import audited_at, audits_of
-from judgekit.report.comparison import comparison
 from judgekit.report.costs import costs
 from judgekit.report.formulas import with_formulas
 from judgekit.report.marks import Mark, write_mark
@@ -41,33 +34,26 @@ _POLL_S = 1.0
 _LONGEST = 1_000_000
 """Longer texts are cut in the middle to this many characters."""
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 
 class View:
-    """Serves one ledger: `async with View(path).served() as url`. *against*: an earlier ledger to compare with.
-
-    *price*: of judges whose price the ledger does not hold.
-    """
+    """Serves one ledger: `async with View(path).served() as url`. *price*: of judges whose price the ledger does not hold."""
 
     def __init__(
         self,
         ledger: Path,
         *,
-        against: Path | None = None,
         limits: SignalLimits | None = None,
         price: Price | None = None,
+        access: Access | None = None,
     ) -> None:
         self.table = Table(ledger)
-        self.before = Table(against) if against is not None else None
+        self.access = access or Access()
         self.limits = limits
         self.price = price
-        self.token = secrets.token_urlsafe(16)
         self.caught_up = asyncio.Event()
         """Whether all that was in the ledger has been read."""
         self.problem = ""
         """Why nothing more is read."""
-        self.port = 0
         self._lock = asyncio.Lock()
         self._searching = asyncio.Lock()
         self._texts = Texts()
@@ -82,7 +68,15 @@ class View:
         Raises DataError where the port is taken or the ledger's beginning cannot be read.
         """
         self.table.read(_SLICE)
-        app = web.Application(middlewares=[self._guard])
+        try:
+            async with self.access.served(self.app(self.access.guard), self.follow, port=port) as url:
+                yield url
+        finally:
+            self.close()
+
+    def app(self, *guards: Any) -> web.Application:
+        """Return what answers about the ledger, behind *guards*: itself, it does not ask who wants to know."""
+        app = web.Application(middlewares=[*guards, self._of_generation])
         app.add_routes(
             [
                 web.get("/", self._page),
@@ -93,37 +87,21 @@ class View:
                 web.get("/api/signals", self._told),
                 web.get("/api/costs", self._costs),
                 web.get("/api/audits", self._audits),
-                web.get("/api/comparison", self._comparison),
                 web.post("/api/mark", self._mark),
             ]
         )
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, "127.0.0.1", port)
-            try:
-                await site.start()
-            except OSError as error:
-                raise DataError(
-                    f"cannot serve on port {port}: {error.strerror}; give --port another"
-                ) from None
-            self.port = runner.addresses[0][1]
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._read)
-                yield f"http://127.0.0.1:{self.port}/#{self.token}"
-                tasks.cancel_scope.cancel()
-        finally:
-            await runner.cleanup()
-            self._texts.close()
+        return app
 
-    async def _read(self) -> None:
+    def close(self) -> None:
+        self._texts.close()
+
+    async def follow(self) -> None:
+        """Read what is in the ledger, and what comes."""
         while True:
             added = 0
             async with self._lock:
                 try:
                     added = self.table.read(_SLICE)
-                    if self.before is not None:
-                        added += self.before.read(_SLICE)
                     self.problem = ""
                 except LedgerChanged:
                     self._begin_again()
@@ -150,30 +128,12 @@ class View:
         self.table = Table(self.table.path)
         self._texts.close()
         self._texts = Texts()
-        if self.before is not None:
-            self.before = Table(self.before.path)
 
     @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.host not in (f"127.0.0.1:{self.port}", f"localhost:{self.port}"):
-            raise web.HTTPForbidden(text="this page is only served under 127.0.0.1")
-        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if request.path != "/" and not secrets.compare_digest(
-            token.encode("utf-8", "surrogateescape"), self.token.encode()
-        ):
-            raise web.HTTPForbidden(text="open the address that judgekit view printed, with all behind the #")
-        if request.path in ("/", "/api/state"):
-            response = await handler(request)
-        else:
-            response = await self._of_generation(request, handler)
-        response.headers["Cache-Control"] = "no-store"
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["X-Frame-Options"] = "DENY"
-        response.headers["Referrer-Policy"] = "no-referrer"
-        return response
-
     async def _of_generation(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer about rows: only of the generation that the page has, before and after."""
+        if request.path.endswith(("/", "/api/state")):
+            return await handler(request)
         asked = request.headers.get("Generation", str(self.generation))
         try:
             if asked == str(self.generation):
@@ -192,7 +152,7 @@ class View:
             marks, problem = marks_of(self.table), self.problem
         except DataError as error:
             marks, problem = [], str(error)
-        return _json(
+        return as_json(
             {
                 "generation": self.generation,
                 "facts": self.table.facts(),
@@ -203,7 +163,6 @@ class View:
                 "marks": marks,
                 "audited": str(audited_at(self.table.path)),
                 "problem": problem,
-                "compares": self.before is not None,
             }
         )
 
@@ -217,7 +176,7 @@ class View:
         number = int(request.match_info["number"])
         if number >= self.table.blocks:
             raise web.HTTPNotFound
-        return _json(self.table.block(number))
+        return as_json(self.table.block(number))
 
     def _row(self, text: Any) -> int:
         row = int(text)
@@ -226,7 +185,7 @@ class View:
         return row
 
     async def _rollout(self, request: web.Request) -> web.Response:
-        return _json(with_formulas(cut(self.table.rollout(self._row(request.match_info["row"])), _LONGEST)))
+        return as_json(with_formulas(cut(self.table.rollout(self._row(request.match_info["row"])), _LONGEST)))
 
     async def _search(self, request: web.Request) -> web.Response:
         asked = request.query
@@ -247,7 +206,7 @@ class View:
                 raise web.HTTPBadRequest(
                     text=f"/{wanted.text}/ takes longer than {_EXPRESSION_S:.0f} s: put more plain letters in it"
                 )
-        return _json(found)
+        return as_json(found)
 
     async def _told(self, request: web.Request) -> web.Response:
         rows = self.table.rows
@@ -257,20 +216,13 @@ class View:
                     rows,
                     to_json(await asyncio.to_thread(signals, self.table, self.limits)),
                 )
-        return _json(self._signals[1])
+        return as_json(self._signals[1])
 
     async def _costs(self, request: web.Request) -> web.Response:
-        return _json(costs(self.table, self.price))
+        return as_json(costs(self.table, self.price))
 
     async def _audits(self, request: web.Request) -> web.Response:
-        return _json(audits_of(self.table.path))
-
-    async def _comparison(self, request: web.Request) -> web.Response:
-        if self.before is None:
-            raise web.HTTPNotFound
-        await self.caught_up.wait()
-        async with self._lock:
-            return _json(await asyncio.to_thread(comparison, self.before, self.table))
+        return as_json(audits_of(self.table.path))
 
     async def _mark(self, request: web.Request) -> web.Response:
         try:
@@ -285,7 +237,7 @@ class View:
             write_mark(self.table.path, mark)
         except OSError as error:
             raise web.HTTPInsufficientStorage(text=f"the mark was not kept: {error.strerror}") from None
-        return _json({})
+        return as_json({})
 
 
 class _Given(msgspec.Struct, forbid_unknown_fields=True):
@@ -295,7 +247,3 @@ class _Given(msgspec.Struct, forbid_unknown_fields=True):
     mark: Literal["good", "bad", ""] = ""
     note: str = ""
     score: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
-
-
-def _json(value: Any) -> web.Response:
-    return web.Response(body=encoded(value), content_type="application/json")

@@ -211,13 +211,16 @@ const fileSource = {
   },
 };
 
+// Asks the server that the page came from.
+const asked = async (path, options = {}, headers = {}) => {
+  const reply = await fetch(path, { ...options, headers: { Authorization: `Bearer ${token}`, ...headers } });
+  if (!reply.ok) throw new Error(await reply.text());
+  return reply.json();
+};
 const serverSource = {
   live: true,
   async fetch(path, options = {}) {
-    const { generation } = store;
-    const reply = await fetch(path, { ...options, headers: { Authorization: `Bearer ${token}`, ...(generation === null ? {} : { Generation: generation }) } });
-    if (!reply.ok) throw new Error(await reply.text());
-    const answer = await reply.json();
+    const { generation } = store, answer = await asked(path, options, generation === null ? {} : { Generation: generation });
     if (generation !== store.generation) throw new Error("the ledger was replaced and is being read again");
     return answer;
   },
@@ -225,7 +228,7 @@ const serverSource = {
   // Reads what the server has and the page has not; true where there was something.
   async refresh() {
     await store.marking.catch(() => null);
-    const { marking } = store, now = await this.fetch("/api/state");
+    const { marking } = store, now = await this.fetch("api/state");
     if (now.generation !== store.generation) {
       const first = store.generation === null;
       forget(now.generation);
@@ -236,7 +239,7 @@ const serverSource = {
     const grown = now.facts.rows > store.rows || now.facts.hidden.length !== store.hidden.size;
     for (let number = Math.floor(store.rows / 5000); number < now.blocks; number++) {
       if (store.rows === now.facts.rows) break;
-      addBlock(await this.fetch(`/api/block/${number}`));
+      addBlock(await this.fetch(`api/block/${number}`));
       if (number % 4 === 0 && number < now.blocks - 1) { setFacts(now.facts); refreshed(); }
     }
     setFacts(now.facts);
@@ -244,19 +247,18 @@ const serverSource = {
     this.caughtUp = now.caught_up;
     say(now.problem || now.caught_up ? now.problem : `Reading the ledger: ${share(now.read, now.size)} of ${(now.size / 1e6).toFixed(0)} MB`);
     const audited = now.audited !== store.audited;
-    if (audited) { store.audited = now.audited; setAudits(await this.fetch("/api/audits")); }
+    if (audited) { store.audited = now.audited; setAudits(await this.fetch("api/audits")); }
     if (now.caught_up && (grown || !this.told)) {
       this.told = true;
-      store.signals = await this.fetch("/api/signals");
-      store.costs = await this.fetch("/api/costs");
-      if (now.compares) store.comparison = await this.fetch("/api/comparison");
+      store.signals = await this.fetch("api/signals");
+      store.costs = await this.fetch("api/costs");
       return true;
     }
     return grown || audited;
   },
-  rollout(row) { return this.fetch(`/api/rollout/${row}`); },
-  search({ text, field, regex }, from) { return this.fetch(`/api/search?${new URLSearchParams({ text, field, from, ...(regex ? { regex: 1 } : {}) })}`); },
-  mark(row, mark) { return this.fetch("/api/mark", { method: "POST", body: JSON.stringify({ row, mark: mark.mark, note: mark.note, score: mark.score ?? null }) }); },
+  rollout(row) { return this.fetch(`api/rollout/${row}`); },
+  search({ text, field, regex }, from) { return this.fetch(`api/search?${new URLSearchParams({ text, field, from, ...(regex ? { regex: 1 } : {}) })}`); },
+  mark(row, mark) { return this.fetch("api/mark", { method: "POST", body: JSON.stringify({ row, mark: mark.mark, note: mark.note, score: mark.score ?? null }) }); },
 };
 // What the address has behind its #: the server's secret, then what is looked at.
 const token = location.hash.slice(1).split("&").find((part) => part && !part.includes("=")) ?? "";
@@ -536,6 +538,7 @@ const rollouts = (main) => {
 };
 
 const toRollouts = (query) => { state.row = null; pane = null; state.query = query; show("Rollouts"); setQuery(query); };
+const openHere = (row) => openRollout(row);
 const openRollout = (row) => {
   const before = state.row;
   state.row = row;
@@ -751,8 +754,7 @@ const members = async (main) => {
 
 // ---------------------------------------------------------------- comparison with an earlier ledger
 
-const compare = (main) => {
-  const c = store.comparison;
+const compare = (main, c = store.comparison, openRollout = openHere) => {
   const sides = [["before", c.before], ["after", c.after]];
   add(main, el("h2", {}, "Two ledgers"),
     dataTable(["", "ledger", "rollouts", "mean raw reward", "missing", "unfinished"], sides.map(([which, side]) => [which, plain(side.ledger), count(side.rollouts), fixed(side.reward_mean), count(side.missing), count(side.unfinished)]), [1]),
@@ -760,7 +762,7 @@ const compare = (main) => {
     el("h2", {}, "Graders"),
     dataTable(["grader", "graded in both", "mean before", "mean after", "correlation", "scores moved", "kind changed"], Object.entries(c.graders).map(([grader, g]) =>
       [plain(grader), count(g.both_graded), fixed(g.mean_before), fixed(g.mean_after), fixed(g.correlation), count(g.scores_moved), count(g.kinds_changed)])),
-    ...gradientOf(c.gradient),
+    ...gradientOf(c.gradient, openRollout),
     el("h2", {}, "Rewards that changed most"),
     c.changed.length ? dataTable(["rollout", "raw before", "raw after", "reward before", "reward after", "grades that changed"], c.changed.map((line) => [
       el("button", { type: "button", onclick: () => openRollout(line.row) }, plain(line.id || line.group || String(line.row))), fixed(line.before), fixed(line.after), ...line.reward.map((x) => fixed(x)),
@@ -768,7 +770,7 @@ const compare = (main) => {
       : el("p", { class: "empty" }, "none"));
 };
 
-const gradientOf = (g) => g.groups === 0 ? [] : [
+const gradientOf = (g, openRollout) => g.groups === 0 ? [] : [
   el("h2", {}, "Gradient"),
   el("p", {}, plain(`Cosine of GRPO's advantages ${fixed(g.cosine)} over ${count(g.groups)} groups${Object.keys(g.cosine_by_source).length > 1 ? ` (${Object.entries(g.cosine_by_source).map(([source, x]) => `${source} ${fixed(x)}`).join(", ")})` : ""}. ` +
     `The best member changes in ${count(g.best_changed)}; ${count(g.became_flat)} become flat, ${count(g.stopped_being_flat)} stop being flat.`)),
@@ -797,7 +799,8 @@ const remember = () => {
 };
 const restore = () => {
   const told = new URLSearchParams(location.hash.slice(1).split("&").filter((part) => part.includes("=")).join("&"));
-  const sort = told.get("sort"), key = (what) => (told.has(what) ? rowOfKey(told.get(what)) : undefined), rollout = key("rollout"), first = key("group");
+  const sort = told.get("sort"), key = (what) => (told.has(what) ? rowOfKey(told.get(what)) : undefined);
+  const rollout = told.has("row") ? shownRows().find((row) => row === +told.get("row")) : key("rollout"), first = key("group");
   state.columns = Object.fromEntries((told.get("columns") ?? "").split("\n").filter(Boolean).map((one) => [one.slice(1), one[0] === "+"]));
   if (sort) state.sort = { key: sort.slice(1), down: sort[0] === "-" };
   state.row = rollout ?? null;
@@ -905,11 +908,14 @@ const onkey = (e) => {
   if (action) { e.preventDefault(); action(); }
 };
 
-const start = async () => {
+const startTheme = () => {
   let wanted = null;
   try { wanted = localStorage.getItem("judgekit theme"); } catch { /* private window */ }
   theme(wanted ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
   $("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+};
+const start = async () => {
+  startTheme();
   $("help-open").addEventListener("click", help);
   document.addEventListener("keydown", onkey);
   try {
@@ -918,6 +924,8 @@ const start = async () => {
     say(`This page could not be opened: ${error.message ?? error}`);
     return;
   }
+  // one of several that are served: the way back
+  if (source.live && location.pathname !== "/") $("tabs").before(el("button", { type: "button", onclick: () => location.assign(`../#${token}`) }, "all runs"));
   heading();
   restore();
   addEventListener("hashchange", restore);
@@ -928,4 +936,4 @@ const start = async () => {
     try { if (await source.refresh()) refreshed(); } catch (error) { say(error instanceof TypeError ? `The server does not answer: ${error.message}` : error.message); }
   }
 };
-start();
+if ($("runs")) startRuns(); else start();
