@@ -74,7 +74,7 @@ ARGUMENTS = [
     ("report l.jsonl --limits none.yaml", "cannot read none.yaml: No such file"),
     ("report l.jsonl --limits limits.yaml", "limits.yaml: Object contains unknown field"),
     ("report l.jsonl --limits list.yaml", "list.yaml: runner: give a mapping"),
-    ("view", "Missing argument 'ledger' (judgekit view -h"),
+    ("view", "Missing argument 'ledgers' (judgekit view -h"),
     ("view none --no-browser", "cannot read none: there is no such file"),
     ("view l.jsonl none --no-browser", "cannot read none: there is no such file"),
     ("view rollouts.jsonl --no-browser", "rollouts.jsonl, line 1: not a line of a judgekit ledger"),

@@ -47,7 +47,7 @@ def test_a_ledger_is_summed_up(tmp_path: Path) -> None:
     steps = found.pop("steps")
     assert found == {
         "rollouts": 13, "groups": 7, "reward": pytest.approx((0.6 + 1.8) / 9), "missing": 3 / 12, "flat": 1.0, "length": 10.0,
-        "unit": "characters", "failed": {"a": 3}, "tokens": 0, "begun": 0.0, "ended": 200.0,
+        "unit": "characters", "failed": {"a": 3}, "tokens": 0, "ended": 200.0,
     } | {"length": found["length"]}  # fmt: skip
     assert [one["step"] for one in steps] == [0, 1, 2]
     assert steps[1]["reward"] == pytest.approx((0.2 + 0.6) / 3)

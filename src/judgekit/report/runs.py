@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,44 +51,52 @@ def summary(table: Table) -> dict[str, Any]:
     """Sum a ledger up: counts, means, and the same by training step. Fits JSON; what is not known is null."""
     shown = list(table.shown())
     finished = [row for row in shown if table.status(row) != "unfinished"]
-    reward, step, time = (table.numbers[key] for key in ("reward", "step", "time"))
     scored = [row for row in finished if table.status(row) == "scored"]
-    groups: dict[int, list[float]] = defaultdict(list)
-    for row in shown:
-        groups[table.codes["group"][row]].append(table.numbers["raw"][row])
-    several = [known for raw in groups.values() if len(known := [x for x in raw if x == x]) > 1]
-    steps: dict[float, list[int]] = defaultdict(list)
-    for row in shown:
-        if step[row] == step[row]:
-            steps[step[row]].append(row)
+    groups = _by(table.codes["group"], shown)
     failed = STATES.index("failed")
+    counts = {
+        name: sum(column.state[row] == failed for row in shown) for name, column in table.graders.items()
+    }
+    times = [table.numbers["time"][row] for row in shown]
     return {
         "rollouts": len(shown),
         "groups": len(groups),
-        "reward": _mean(reward[row] for row in scored),
+        "reward": _mean(table.numbers["reward"][row] for row in scored),
         "missing": 1 - len(scored) / len(finished) if finished else None,
-        "flat": sum(map(is_flat, several)) / len(several) if several else None,
+        "flat": _flat([table.numbers["raw"][row] for row in rows] for rows in groups.values()),
         "length": _mean(table.lengths[row] for row in shown),
         "unit": table.length,
-        "failed": {
-            name: count
-            for name, column in table.graders.items()
-            if (count := Counter(column.state[row] for row in shown)[failed])
-        },
+        "failed": {name: count for name, count in counts.items() if count},
         "tokens": table.usage.prompt_tokens + table.usage.completion_tokens,
-        "begun": min((time[row] for row in shown), default=None),
-        "ended": max((time[row] for row in shown), default=None),
+        "ended": max(times, default=None),
         "steps": [
             {
-                "step": at,
-                "reward": _mean(reward[row] for row in rows if table.status(row) == "scored"),
+                "step": step,
+                "reward": _mean(
+                    table.numbers["reward"][row] for row in rows if table.status(row) == "scored"
+                ),
                 "graders": {
                     name: _mean(column.score[row] for row in rows) for name, column in table.graders.items()
                 },
             }
-            for at, rows in sorted(steps.items())
+            for step, rows in sorted(_by(table.numbers["step"], shown).items())
         ],
     }
+
+
+def _by(column: Sequence[float], rows: Iterable[int]) -> dict[float, list[int]]:
+    """Rows by their value in a column, where they have one."""
+    found: dict[float, list[int]] = defaultdict(list)
+    for row in rows:
+        if not math.isnan(column[row]):
+            found[column[row]].append(row)
+    return found
+
+
+def _flat(groups: Iterable[Sequence[float]]) -> float | None:
+    """The share of groups of several rewards that are all equal."""
+    several = [known for group in groups if len(known := [x for x in group if x == x]) > 1]
+    return sum(map(is_flat, several)) / len(several) if several else None
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -57,18 +57,19 @@ class Texts:
     """The index of one ledger; not safe for threads."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="judgekit-", ignore_cleanup_errors=True
-        )  # which only its owner can read
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._copied: dict[Path, int] = {}
         self._rows = 0
         """Rows of the table that are in the copies, or had no room there."""
 
     def close(self) -> None:
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def follow(self, table: Table) -> None:
         """Copy what the table has read and the index has not."""
+        if self._folder is None:  # only its owner can read it
+            self._folder = tempfile.TemporaryDirectory(prefix="judgekit-", ignore_cleanup_errors=True)
         first_row, self._rows = self._rows, table.rows
         for path, _, _, ends in table.lines(first_row):
             begin, end = self._copied.get(path, 0), ends[-1]
@@ -84,6 +85,7 @@ class Texts:
             self._copied[path] = begin
 
     def _copy(self, path: Path) -> Path:
+        assert self._folder is not None
         return Path(self._folder.name, str(list(self._copied).index(path)))
 
     def rows(self, table: Table, wanted: Wanted, first_row: int = 0) -> list[int]:

@@ -51,7 +51,7 @@ const tiles = (rows, scored) => {
     tile(share(ended.length - ended.filter((row) => name("status", row) === "scored").length, ended.length), "of rewards missing", rows.length > ended.length ? `${count(rows.length - ended.length)} unfinished` : ""),
     tile(known(flat) ? percent(flat) : "–", "of groups have equal rewards", "no gradient from these"),
     tile(short(mean(rows.map((row) => lengths()[row]).filter(known))), `${store.facts.length} a response`),
-    usage.calls ? tile(count(usage.calls), "judge calls", known(store.costs.usd) ? dollars(store.costs.usd) : `${short(((usage.prompt_tokens ?? 0) + (usage.completion_tokens ?? 0)) / rows.length)} tokens a rollout`) : null);
+    usage.calls ? tile(count(usage.calls), "judge calls", known(store.costs.usd) ? `they cost ${dollars(store.costs.usd)}` : `${short(((usage.prompt_tokens ?? 0) + (usage.completion_tokens ?? 0)) / rows.length)} tokens a rollout`) : null);
 };
 
 const graderPanel = (rows) => el("section", {}, el("h2", {}, "Graders"),

@@ -397,9 +397,9 @@ const columns = () => {
     { key: "id", label: "id", width: "110px", optional: true, wide: true, off: true, value: (row) => store.id[row] },
     { key: "group", label: "group", width: "minmax(90px, .5fr)", optional: true, wide: true, value: (row) => name("group", row).id },
     { key: "mark", label: "mark", width: "70px", optional: true, wide: true, off: !store.marks.size, value: (row) => markOf(row)?.mark ?? "" },
-    { key: "look", label: "look first", width: "minmax(110px, .7fr)", value: suspicion,
+    { key: "look", label: "look first", width: "minmax(150px, .9fr)", value: suspicion,
       cell: (row) => suspicions(row).map((one) => el("span", { class: `chip ${one.kind === "failed" ? "failed" : "look"}`, title: SUSPICIOUS[one.kind] ?? "" }, plain(one.words))) },
-    { key: "preview", label: "response", width: "minmax(160px, 1fr)", value: (row) => store.preview[row] ?? "", quiet: true },
+    { key: "preview", label: "response", width: "minmax(120px, 1fr)", value: (row) => store.preview[row] ?? "", quiet: true },
   ];
 };
 const chosen = (column) => state.columns[column.key] ?? !column.off;
@@ -739,7 +739,7 @@ const members = async (main) => {
     rows.length < every.length ? el("p", {}, `${count(rows.length)} of them are shown, evenly over their rewards; ${count(every.length - rows.length)} are not. `,
       el("button", { type: "button", onclick: () => toRollouts(`run=${quoted(name("run", rows[0]))} group=${quoted(group.id)}`) }, "all in the table")) : "",
     first ? el("details", { open: true }, el("summary", {}, "prompt"), el("div", {}, drawn(first, first.prompt))) : "",
-    el("p", {}, el("small", {}, "Raw: before the group transform, and without what fills a missing reward. Advantage here: the raw reward minus the mean of the group's. Trainers scale it, each in its own way.")),
+    el("p", { class: "note" }, "Raw: before the group transform, and without what fills a missing reward. Advantage here: the raw reward minus the mean of the group's. Trainers scale it, each in its own way."),
     el("div", { class: "members" }, rows.map((row, i) => {
       const raw = store.numbers.raw[row], rollout = loaded[i];
       return el("article", { class: "member" },
@@ -856,11 +856,9 @@ const heading = () => {
   for (const row of shownRows()) statuses.set(name("status", row), (statuses.get(name("status", row)) ?? 0) + 1);
   $("title").textContent = plain(facts.title);
   document.title = `${plain(facts.title)} · judgekit`; // a server's page has none: anyone may ask for it
-  const usage = facts.usage ?? {};
   $("facts").textContent = [
     `${count(shownRows().length)} rollouts in ${count(groups().size)} groups`,
     [...statuses].map(([status, n]) => `${count(n)} ${status}`).join(", "),
-    usage.calls ? `${count(usage.calls)} judge calls, ${count(usage.prompt_tokens ?? 0)} prompt tokens (${share(usage.cached_tokens ?? 0, usage.prompt_tokens ?? 0)} from the prefix cache), ${count(usage.completion_tokens ?? 0)} written${known(store.costs.usd) ? `, ${dollars(store.costs.usd)}` : ""}` : "",
     facts.skipped ? `${facts.skipped} torn lines skipped` : "",
   ].filter(Boolean).join("; ");
 };
