@@ -9,13 +9,17 @@ rollouts to a group, two graders, and about 2 kB of texts each.
   `page_texts`: how many of them can be read in full in it.
 * `view_first_s`: from the start of `judgekit view` over 200,000 rollouts to the first ones in the browser's table.
 * `view_all_s`: … to all of them. `view_filter_ms`: from the choice of a filter to the drawn table, the median of six.
-* `view_search_s`: from the last letter of a search in all texts to the drawn table.
+* `search_s`: from the last letter of a search in all texts of its 508 MB to the drawn table, once its index is made.
+* `groups_wrong`: groups that the page shows too many or too few of ledgers of 5,000, 20,000 and 200,000 rollouts, in its
+  heading and in its list, in the report and in the view.
+* `compare_s`: from the start of `judgekit view` of two ledgers of 5,000 rollouts each to the drawn comparison.
 * `rss_mb`: the most memory that the server had.
 * `script_executed`: dialogs, changed titles and requests to elsewhere, of all pages together.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import shutil
@@ -23,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +43,9 @@ GOALS = {
     "load_s": ("<=", 2.0),
     "view_first_s": ("<=", 2.0),
     "view_filter_ms": ("<=", 300.0),
+    "search_s": ("<=", 1.0),
+    "groups_wrong": ("<=", 0.0),
+    "compare_s": ("<=", 2.0),
     "rss_mb": ("<=", 600.0),
     "script_executed": ("<=", 0.0),
 }
@@ -117,11 +125,19 @@ def look_around(page: Any) -> None:
     page.locator(".member").nth(3).wait_for()
 
 
+def groups_wrong(page: Any, rollouts: int) -> int:
+    """How many groups of four the page misses or makes up, in its heading and in its list."""
+    told = int(page.locator("#facts").inner_text().split(" groups")[0].split(" in ")[1].replace(",", ""))
+    page.keyboard.press("3")
+    listed = int(page.get_by_role("grid", name="Groups").get_attribute("aria-rowcount")) - 1
+    return abs(told - rollouts // 4) + abs(listed - rollouts // 4)
+
+
 def report(browser: Any, folder: Path) -> dict[str, float]:
     ledger = write(folder / "small.jsonl", 5000)
     out = folder / "small.html"
     write_report(ledger, out)
-    times, executed = [], 0
+    times, executed, wrong = [], 0, 0
     texts = out.read_text().count('id="chunk-') * 100
     for _ in range(5):
         watched = Watched(browser)
@@ -132,21 +148,72 @@ def report(browser: Any, folder: Path) -> dict[str, float]:
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
         )
         times.append(time.perf_counter() - begin)
+        wrong += groups_wrong(watched.page, 5000)
         look_around(watched.page)
         executed += watched.close()
     return {
         "page_mb": out.stat().st_size / 1e6,
         "page_texts": texts,
         "load_s": median(times),
+        "groups_wrong": wrong,
         "executed": executed,
     }
 
 
-FILTER = """([label, value]) => new Promise((done) => {
-  const field = document.querySelector(`[aria-label="${label}"]`), begin = performance.now();
-  field.value = value;
-  field.dispatchEvent(new Event(field.tagName === "SELECT" ? "change" : "input", { bubbles: true }));
-  requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - begin)));
+def middle(browser: Any, folder: Path) -> dict[str, float]:
+    """Groups of 20,000 rollouts, in the report and in the view."""
+    ledger = write(folder / "middle.jsonl", 20_000)
+    out = folder / "middle.html"
+    write_report(ledger, out)
+    watched = Watched(browser)
+    watched.goto(out.as_uri())
+    watched.page.wait_for_selector("html[data-ready]")
+    wrong = groups_wrong(watched.page, 20_000)
+    executed = watched.close()
+    with served(ledger) as (url, _):
+        watched = Watched(browser)
+        watched.goto(url)
+        all_of(watched.page, 20_000)
+        wrong += groups_wrong(watched.page, 20_000)
+        executed += watched.close()
+    return {"groups_wrong": wrong, "executed": executed}
+
+
+def all_of(page: Any, rollouts: int) -> None:
+    from playwright.sync_api import expect
+
+    expect(page.locator("#facts")).to_contain_text(f"{rollouts:,} rollouts", timeout=120_000)
+
+
+@contextlib.contextmanager
+def served(*arguments: Any) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """`judgekit view`, its address and its process."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "judgekit", "view", *map(str, arguments), "--no-browser"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        yield next(word for word in server.stdout.readline().split() if word.startswith("http")), server
+    finally:
+        server.kill()
+        server.wait()
+
+
+FILTER = """(text) => new Promise((done) => {
+  const field = document.querySelector("#search"), select = document.querySelector('[aria-label="any status"]');
+  const before = document.querySelector(".grid"), begin = performance.now();
+  if (text === "masked" || text === "") {
+    select.value = text;
+    select.dispatchEvent(new Event("change", { bubbles: true }));
+  } else {
+    field.value = text;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+  const look = () => (document.querySelector(".grid") === before ? setTimeout(look, 1)
+    : requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - begin))));
+  look();
 })"""
 
 
@@ -155,14 +222,7 @@ def view(browser: Any, folder: Path, rollouts: int) -> dict[str, float]:
 
     ledger = write(folder / "large.jsonl", rollouts)
     begin = time.perf_counter()
-    server = subprocess.Popen(
-        [sys.executable, "-m", "judgekit", "view", str(ledger), "--no-browser"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert server.stdout is not None
-        url = next(word for word in server.stdout.readline().split() if word.startswith("http"))
+    with served(ledger) as (url, server):
         watched = Watched(browser)
         page = watched.page
         watched.goto(url)
@@ -170,35 +230,48 @@ def view(browser: Any, folder: Path, rollouts: int) -> dict[str, float]:
         page.keyboard.press("2")
         page.locator(".row").first.wait_for()
         first = time.perf_counter() - begin
-        expect(page.locator("#facts")).to_contain_text(f"{rollouts:,} rollouts", timeout=120_000)
+        all_of(page, rollouts)
         everything = time.perf_counter() - begin
         filters = [
-            page.evaluate(FILTER, [label, value])
-            for label, value in (
-                ("any status", "masked"), ("any status", ""), ("any source", "math"), ("any source", ""),
-                ("reward ≥", "0.9"), ("reward ≥", ""),
+            page.evaluate(FILTER, text)
+            for text in (
+                "masked", "", "source=math", "judge.failed", "reward>0.9", "reward<0.1 correct=0",
             )
         ]  # fmt: skip
+        page.get_by_role("button", name="clear").click()
+        wrong = groups_wrong(page, rollouts)
         look_around(page)
         page.keyboard.press("/")
-        page.locator("#search").fill("id 77777")
-        begin = time.perf_counter()
-        expect(page.locator(".filters output")).to_contain_text(f"1 of {rollouts:,}", timeout=60_000)
-        searched = time.perf_counter() - begin
+        searched = []
+        for i in (77777, 123456, 42424):
+            page.locator("#search").fill(f"no such text {i}")  # waits for the index, the first time
+            expect(page.locator(".filters output")).to_contain_text(f"0 of {rollouts:,}", timeout=60_000)
+            page.locator("#search").fill(f"id {i}")
+            begin = time.perf_counter()
+            expect(page.locator(".filters output")).to_contain_text(f"1 of {rollouts:,}", timeout=60_000)
+            searched.append(time.perf_counter() - begin)
         status = Path(f"/proc/{server.pid}/status").read_text()
         peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
         return {
             "view_first_s": first,
             "view_all_s": everything,
             "view_filter_ms": median(filters),
-            "view_search_s": searched,
+            "search_s": median(searched),
+            "groups_wrong": wrong,
             "rss_mb": peak / 1e3,
             "ledger_mb": ledger.stat().st_size / 1e6,
             "executed": watched.close(),
         }
-    finally:
-        server.kill()
-        server.wait()
+
+
+def compared(browser: Any, folder: Path) -> dict[str, float]:
+    before, after = (write(folder / f"{name}.jsonl", 5000) for name in ("before", "after"))
+    begin = time.perf_counter()
+    with served(before, after) as (url, _):
+        watched = Watched(browser)
+        watched.goto(url)
+        watched.page.get_by_text("5,000 rollouts are in both").wait_for()
+        return {"compare_s": time.perf_counter() - begin, "executed": watched.close()}
 
 
 def main() -> None:
@@ -209,11 +282,15 @@ def main() -> None:
         sys.exit("bench-report needs Chromium: apt-get install chromium")
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        small, large = report(browser, Path(name)), view(browser, Path(name), 200_000)
+        found = [step(browser, Path(name)) for step in (report, middle, compared)]
+        found.append(view(browser, Path(name), 200_000))
         browser.close()
-    executed = small.pop("executed") + large.pop("executed")
+    summed = {
+        "groups_wrong": sum(one.pop("groups_wrong", 0) for one in found),
+        "script_executed": sum(one.pop("executed") for one in found),
+    }
     print(machine())
-    finish({**small, **large, "script_executed": executed}, GOALS)
+    finish({key: value for one in [*found, summed] for key, value in one.items()}, GOALS)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Take the pictures of the documentation: `make screenshots` writes docs/pictures/*.png.
+"""Take pictures of the page: `make screenshots` writes docs/pictures/*.png, and all views at all sizes to build/screenshots.
 
-They show the report of a made-up training run: 30 steps of 64 answers to a few arithmetic questions, two rules, and a judge
+They show the reports of made-up training runs: 30 steps of 64 answers to a few arithmetic questions, two rules, and a judge
 that is down now and then. Needs Chromium.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -19,7 +20,9 @@ from playwright.sync_api import sync_playwright
 from judgekit import Graded, GradingRunner, JudgeUnavailable, Ledger, Rollout, Usage, grader
 from judgekit.report.page import write_report
 
-PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
+ROOT = Path(__file__).resolve().parent.parent
+PICTURES, LOOKED_AT = ROOT / "docs" / "pictures", ROOT / "build" / "screenshots"
+SHAPES = [(width, scheme) for width in (1400, 400) for scheme in ("light", "dark")]
 QUESTIONS = [
     ("A box holds {a} pencils. Mia buys {b} boxes and gives {c} pencils away. How many has she left?", lambda a, b, c: a * b - c),
     ("A train runs {a} km an hour for {b} hours, then {c} km more. How far has it come?", lambda a, b, c: a * b + c),
@@ -101,60 +104,95 @@ def rollouts(rng: random.Random, step: int) -> list[Rollout]:
     return made
 
 
-def run(ledger: Path) -> None:
-    """Grade the whole made-up run into *ledger*."""
+def run(ledger: Path, *, seed: int = 1, weight: float = 0.3) -> Path:
+    """Grade a whole made-up run into *ledger*; *weight* of the judge."""
     logging.disable(logging.WARNING)
-    rng = random.Random(1)
+    rng = random.Random(seed)
     runner = GradingRunner(
         {"correct": correct, "judge": judge, "brief": brief},
-        {"correct": 0.6, "judge": 0.3, "brief": 0.1},
+        {"correct": round(0.9 - weight, 1), "judge": weight, "brief": 0.1},
         ledger=Ledger(ledger, texts=True),
         missing_reward="exclude",
     )
     for step in range(30):
         runner.run_sync(rollouts(rng, step), tags={"global_step": step})
+    return ledger
 
 
-def take(browser: Any, page: Path) -> None:
-    def opened(width: int, height: int, scheme: str) -> Any:
-        tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
-        tab.goto(page.as_uri())
-        tab.wait_for_selector("html[data-ready]")
-        return tab
+class Camera:
+    """A tab of one width and scheme, and where its pictures go."""
 
-    def picture(tab: Any, name: str) -> None:
-        tab.wait_for_timeout(300)
-        tab.screenshot(path=PICTURES / f"{name}.png")
+    def __init__(self, browser: Any, url: str, width: int, scheme: str) -> None:
+        self.tab = browser.new_page(
+            viewport={"width": width, "height": 900 if width > 700 else 800}, color_scheme=scheme
+        )
+        self.width, self.scheme = width, scheme
+        self.tab.goto(url)
+        self.tab.wait_for_selector("html[data-ready]")
 
-    tab = opened(1400, 900, "light")
-    picture(tab, "overview")
-    tab.keyboard.press("2")
-    tab.get_by_label("any status").select_option("scored")
-    tab.locator(".head").get_by_text("judge").click()
-    tab.locator(".row").nth(3).click()
-    tab.locator(".detail h3", has_text="response").wait_for()
-    picture(tab, "rollouts")
-    tab.keyboard.press("g")
-    tab.locator(".member").nth(7).wait_for()
-    picture(tab, "group")
-    tab = opened(400, 800, "dark")
-    tab.keyboard.press("2")
-    tab.locator(".row").nth(3).click()
-    tab.locator(".detail h3", has_text="response").wait_for()
-    picture(tab, "phone")
+    def take(self, name: str, *, whole: bool = False) -> None:
+        """Take what is in view for the documentation, and it or the *whole* page to be looked at."""
+        self.tab.wait_for_timeout(300)
+        if (self.width, self.scheme) == SHAPES[0]:
+            self.tab.screenshot(path=PICTURES / f"{name}.png")
+        size = self.tab.viewport_size
+        if whole:
+            height = self.tab.evaluate("document.querySelector('main').scrollHeight + 150")
+            self.tab.set_viewport_size({**size, "height": height})
+            self.tab.wait_for_timeout(300)
+        self.tab.screenshot(path=LOOKED_AT / f"{name}-{self.width}-{self.scheme}.png")
+        self.tab.set_viewport_size(size)
+
+
+def take(browser: Any, page: str, width: int, scheme: str) -> None:
+    camera = Camera(browser, page, width, scheme)
+    camera.take("overview", whole=True)
+    camera.tab.keyboard.press("2")
+    camera.tab.locator(".row").nth(3).click()
+    camera.tab.locator(".detail h3", has_text="response").wait_for()
+    camera.take("rollouts")
+    camera.tab.keyboard.press("g")
+    camera.tab.locator(".member").nth(7).wait_for()
+    camera.take("group")
+
+
+def take_runs(browser: Any, ledgers: list[Path]) -> None:
+    server = subprocess.Popen(
+        [sys.executable, "-m", "judgekit", "view", *map(str, ledgers), "--no-browser"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        url = next(word for word in server.stdout.readline().split() if word.startswith("http"))
+        for width, scheme in SHAPES:
+            camera = Camera(browser, url, width, scheme)
+            camera.tab.get_by_text("reading …").first.wait_for(state="detached")
+            camera.take("runs", whole=True)
+    finally:
+        server.kill()
+        server.wait()
 
 
 def main() -> None:
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         sys.exit("screenshots need Chromium: apt-get install chromium")
-    PICTURES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        ledger = Path(folder) / "run.jsonl"
-        run(ledger)
+    for folder in (PICTURES, LOOKED_AT):
+        folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
+        ledger = run(Path(name) / "run.jsonl")
         write_report(ledger, ledger.with_suffix(".html"))
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        take(browser, ledger.with_suffix(".html"))
+        for width, scheme in SHAPES:
+            take(browser, ledger.with_suffix(".html").as_uri(), width, scheme)
+        runs = [
+            run(Path(name) / f"{label}.jsonl", seed=seed, weight=weight)
+            for seed, (label, weight) in enumerate(
+                (("judge 0.2", 0.2), ("judge 0.4", 0.4), ("judge 0.6", 0.6))
+            )
+        ]
+        take_runs(browser, runs)
         browser.close()
 
 

@@ -49,6 +49,9 @@ def test_it_runs(tmp_path: Path, page: str, line: str) -> None:
     elif words[0] in ("report", "view", "compare", "export"):
         for name in ("ledger", "before", "after", "new"):
             write(tmp_path / f"{name}.jsonl", some(4))
+        for name in ("a", "b"):
+            (tmp_path / "runs" / name).mkdir(parents=True)
+            write(tmp_path / "runs" / name / "ledger.jsonl", some(4))
     elif words[0] == "replay":
         (tmp_path / "texts.yaml").write_text(f"{CONFIG}ledger: {{path: ledger.jsonl, texts: true}}\n")
         grade = [*judgekit, "grade", "texts.yaml", "rollouts.jsonl"]

@@ -18,8 +18,8 @@ from judgekit.report.audits import audits_of
 from judgekit.report.marks import Mark, marks_path, read_marks, write_mark
 from judgekit.report.page import write_report
 from judgekit.report.table import Table
-from judgekit.report.view import matching_rows
 
+from .finding import matching_rows
 from .ledgers import EVIL, some, write
 from .pages import Page
 from .test_table import append, entry

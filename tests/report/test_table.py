@@ -8,6 +8,7 @@ import os
 import random
 from array import array
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from judgekit import DataError, Failed, Graded, Ledger, Rollout, Usage, read_led
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.schema import RESUMES, Entry
 from judgekit.report import table as module
+from judgekit.report.search import Texts, Wanted
 from judgekit.report.table import STATES, LedgerChanged, Table
-from judgekit.report.view import matching_rows
 
 from .ledgers import some, write
 
@@ -211,8 +212,9 @@ def test_a_folder_of_many_files_is_read_and_searched_in_one_pass(
 
     places: list[Any] = []
     table._places = (Counted("l", table._places[0]), *table._places[1:])
-    assert matching_rows(table, "needle") == list(range(300))
-    assert matching_rows(table, "needle", 290) == list(range(290, 300))
+    with closing(Texts()) as texts:
+        assert texts.rows(table, Wanted("needle")) == list(range(300))
+        assert texts.rows(table, Wanted("needle"), 290) == list(range(290, 300))
     assert len(places) <= 300 + 10
 
 

@@ -15,8 +15,9 @@ import pytest
 from judgekit import DataError
 from judgekit.report import marks
 from judgekit.report import view as module
+from judgekit.report.search import Texts
 from judgekit.report.table import Table
-from judgekit.report.view import View, matching_rows
+from judgekit.report.view import View
 
 from .ledgers import some, write
 from .test_table import append, entry
@@ -67,7 +68,6 @@ async def test_it_serves_what_the_report_has(tmp_path: Path) -> None:
         assert (await client.get("api/costs"))["calls"] == state["facts"]["usage"]["calls"] > 0
         await client.get("api/rollout/80", 404)
         await client.get("api/block/1", 404)
-        await client.get("api/comparison", 404)
         page = await client.get("")
         assert "connect-src 'self'" in page
         assert "Some words" not in page
@@ -113,7 +113,7 @@ async def test_an_answer_that_was_begun_before_a_replacement_is_not_given(
     path = tmp_path / "l.jsonl"
     append(path, *(entry(i) for i in range(5)))
     begun, over = threading.Event(), threading.Event()
-    monkeypatch.setattr(module, "matching_rows", lambda *given: begun.set() or (over.wait(20) and [4]))
+    monkeypatch.setattr(Texts, "rows", lambda *given: begun.set() or (over.wait(20) and [4]))
     async with opened(path) as client:
         await client.caught_up(5)
         searching = asyncio.create_task(client.get("api/search?text=x", 409))
@@ -210,33 +210,3 @@ async def test_a_port_in_use_is_said(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=f"cannot serve on port {port}"):
             async with View(path).served(port):
                 pass
-
-
-@pytest.mark.parametrize(
-    ("text", "rows"),
-    [
-        ("needle", [1]), ("NEEDLE", [1]), ("a \"quoted\"", [2]), ("line\nbreak", [3]), ("Größe", [4]), ("back\\slash", [5]),
-        ("reward", [6]), ("graded", []), ("scored", []), ("", list(range(8))), ("in the prompt", [7]), ("response", []),
-        ("GRÖSSE", []), ("größe", [4]), ("DIE GRÖß", [4]), ("1.0", []), ("0.5", []), ("q42", []), ("5", [5]),
-    ],
-)  # fmt: skip
-def test_search_finds_texts_and_not_the_format(tmp_path: Path, text: str, rows: list[int]) -> None:
-    path = tmp_path / "l.jsonl"
-    texts = [
-        "plain",
-        "a Needle here",
-        'a "quoted" word',
-        "line\nbreak",
-        "die Größe",
-        "back\\slash",
-        "my reward!",
-        "x",
-    ]
-    made = [entry(i, response=t, prompt="in the prompt" if i == 7 else None) for i, t in enumerate(texts)]
-    append(path, *made[:4])
-    with open(path, "ab") as file:
-        file.write(b'{"torn needle\n')
-    append(path, *made[4:])
-    table = Table(path)
-    table.read()
-    assert matching_rows(table, text) == rows

@@ -100,10 +100,12 @@ def report(
 
 
 def view(
-    ledger: Ledger,
-    against: Annotated[
-        Path | None, typer.Option("--against", help="An earlier ledger of the same rollouts to compare with.")
-    ] = None,
+    ledgers: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A ledger written by judgekit: a file or a folder; several, or a folder of such folders, are shown as runs."
+        ),
+    ],
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: any free one.", min=0, max=65535)] = 0,
     limits: LimitsFile = None,
     price_in: PriceIn = None,
@@ -111,7 +113,7 @@ def view(
     price_cached: PriceCached = None,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
 ) -> None:
-    """Look at a ledger of any size in the browser, live while a run writes to it.
+    """Look at a ledger of any size in the browser, live while a run writes to it; or at several together.
 
     The page is served on 127.0.0.1 only. On a machine elsewhere: ssh -L PORT:127.0.0.1:PORT, with --port PORT.
     """
@@ -119,16 +121,23 @@ def view(
     import webbrowser
 
     from judgekit.errors import DataError
+    from judgekit.report.runs import Runs, ledgers_in
     from judgekit.report.view import View
 
-    for path in (ledger, against):
-        if path is not None and not path.exists():
+    for path in ledgers:
+        if not path.exists():
             raise DataError(f"cannot read {path}: there is no such file")
+    found = ledgers_in(ledgers)
     given, price = read_limits(limits), _price(price_in, price_out, price_cached)
+    server: View | Runs = (
+        View(found[0], limits=given, price=price)
+        if len(found) == 1
+        else Runs(found, limits=given, price=price)
+    )
 
     async def serve() -> None:
-        async with View(ledger, against=against, limits=given, price=price).served(port) as url:
-            say(f"{ledger}: {url}   (Ctrl-C ends)")
+        async with server.served(port) as url:
+            say(f"{found[0] if len(found) == 1 else f'{len(found)} runs'}: {url}   (Ctrl-C ends)")
             with tempfile.TemporaryDirectory(prefix="judgekit-") as folder:  # which only its owner can read
                 if browser:
                     # a browser's arguments are seen by all users of the machine: the address goes in a file

@@ -118,9 +118,9 @@ class _Group:
 
 def _groups(before: Table, after: Table, pairs: Sequence[tuple[int, int]]) -> list[_Group]:
     """Return the groups that at least two rollouts of *pairs* are in, as the earlier ledger has them."""
-    members: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
+    members: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for row, other in pairs:
-        members[before.codes["run"][row], before.firsts[row], before.codes["group"][row]].append((row, other))
+        members[before.codes["group"][row]].append((row, other))
     return [
         _Group(
             before.names["source"].values[before.codes["source"][rows[0][0]]],

@@ -1,4 +1,4 @@
-"""A person's marks of rollouts: good or bad, with a note; a file beside the ledger, and labels for judging the judge.
+"""A person's marks of rollouts: good or bad, or a score, with a note; a file beside the ledger, and labels for judging the judge.
 
     ledger.jsonl  →  ledger.marks.jsonl    {"run": …, "index": …, "mark": "good", "note": "…", "time": …}
 
@@ -30,6 +30,8 @@ class Mark(Struct, frozen=True, omit_defaults=True):
     id: str = ""
     time: float = 0.0
     """Seconds since the epoch."""
+    score: float | None = None
+    """From 0 to 1, where the person gave one; above the middle the mark is good, below it bad."""
 
 
 def marks_path(ledger: str | os.PathLike[str]) -> Path:
@@ -56,7 +58,7 @@ def read_marks(ledger: str | os.PathLike[str]) -> dict[tuple[str, int], Mark]:
                 continue  # torn: whoever made the mark was told that it could not be written
             raise DataError(f"{path}, line {number}: not a mark ({error})") from None
         found[mark.run, mark.index] = mark
-    return {key: mark for key, mark in found.items() if mark.mark or mark.note}
+    return {key: mark for key, mark in found.items() if mark.mark or mark.note or mark.score is not None}
 
 
 def write_mark(ledger: str | os.PathLike[str], mark: Mark) -> None:

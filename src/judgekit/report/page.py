@@ -27,6 +27,7 @@ from judgekit.ledger.output_files import whole_file
 from judgekit.metrics import Signal, SignalLimits
 from judgekit.report.audits import audits_of
 from judgekit.report.costs import costs
+from judgekit.report.formulas import with_formulas
 from judgekit.report.marks import read_marks
 from judgekit.report.table import Table
 from judgekit.report.warnings import signals, to_json
@@ -40,6 +41,8 @@ _BYTES = 4_800_000
 """Size of the page beyond which no more texts are added: browsers and mail programs take it well."""
 _LONGEST = 20_000
 """Longer texts are cut in the middle to this many characters."""
+_SCRIPTS = ("charts", "query", "markdown", "overview", "runs", "report")
+"""The last one starts the page."""
 _FAILED_SHARE = 0.25
 """Share of the rollouts with texts that may be taken for their failures."""
 
@@ -92,7 +95,7 @@ def render(
     for i in range(0, len(chosen), _CHUNK):
         chunk = chosen[i : i + _CHUNK]
         while chunk and room > 0:
-            text = _packed([cut(table.rollout(row)) for row in chunk])
+            text = _packed([with_formulas(cut(table.rollout(row))) for row in chunk])
             if len(text) <= room:
                 room -= len(text)
                 texts.append(text)
@@ -124,7 +127,7 @@ def marks_of(table: Table) -> list[dict[str, Any]]:
 
 def shell(title: str, *, connect: bool, islands: Iterable[tuple[str, str]] = ()) -> str:
     """The page without or with its data. *connect*: it may fetch from where it came."""
-    style, script = (_asset(name) for name in ("report.css", "report.js"))
+    style, script = _asset("report.css"), _script()
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
         f"form-action 'none'" + ("; connect-src 'self'" if connect else "")
@@ -139,11 +142,11 @@ def shell(title: str, *, connect: bool, islands: Iterable[tuple[str, str]] = ())
 
 def _sample(table: Table, rows: int) -> list[int]:
     """Rows of whole groups: up to a quarter with failures, the others spread evenly over the groups' mean rewards."""
-    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    groups: dict[int, list[int]] = defaultdict(list)
     for row in table.shown():
-        groups[table.codes["run"][row], table.codes["group"][row]].append(row)
+        groups[table.codes["group"][row]].append(row)
     failed = [key for key, members in groups.items() if any(_failed(table, row) for row in members)]
-    chosen: dict[tuple[int, int], Sequence[int]] = {}
+    chosen: dict[int, Sequence[int]] = {}
     quarter = int(rows * _FAILED_SHARE)
     for key, members in groups.items():
         if len(members) > max(quarter, 1):  # rollouts without a prompt are one group, of any size
@@ -159,9 +162,9 @@ def _sample(table: Table, rows: int) -> list[int]:
 
 
 def _take(
-    chosen: dict[tuple[int, int], Sequence[int]],
-    keys: Sequence[tuple[int, int]],
-    groups: Mapping[tuple[int, int], Sequence[int]],
+    chosen: dict[int, Sequence[int]],
+    keys: Sequence[int],
+    groups: Mapping[int, Sequence[int]],
     room: int,
 ) -> int:
     """Choose of *keys* what has room, evenly spaced; returns the room that is left."""
@@ -217,6 +220,12 @@ def _packed(value: Any) -> str:
 
 def _asset(name: str) -> str:
     return (files("judgekit.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    """The page's script, one function of its own names."""
+    parts = "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 def _hash(text: str) -> str:

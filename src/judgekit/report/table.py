@@ -159,8 +159,6 @@ class Table:
         self.codes: dict[str, array[int]] = {
             key: array("l") for key in ("group", "source", "status", "finish", "run", "phase")
         }
-        self.firsts = array("l")
-        """For each row, the index of its group's first member: two groups of a run may have one id."""
         self.names: dict[str, Names] = {key: Names() for key in (*self.codes, "error")}
         self.texts: dict[str, list[str]] = {"id": [], "preview": []}
         self.graders: dict[str, GraderColumn] = {}
@@ -273,7 +271,7 @@ class Table:
         return True
 
     def _add_columns(self, row: _Row, step: float | None) -> None:
-        group = encoded(row.group)
+        group = row.run, row.group_first, encoded(row.group)  # two groups of a run may have one id
         if group not in self.names["group"]:
             self.names["group"].code(
                 group, {"id": _label(row.group), "prompt": _shortened(_prompt(row.prompt))}
@@ -302,7 +300,6 @@ class Table:
             ("phase", str(row.tags.get("phase", ""))),
         ):
             self.codes[key].append(self.names[key].code(value))
-        self.firsts.append(row.group_first)
         self.texts["id"].append(row.id)
         self.texts["preview"].append(_shortened(row.response or ""))
 

@@ -45,10 +45,9 @@ def signals(table: Table, limits: SignalLimits | None = None) -> list[Signal]:
 
 def _groups(table: Table, rows: Sequence[int]) -> list[list[int]]:
     """The groups of two or more rewards."""
-    members: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    run, group = table.codes["run"], table.codes["group"]
+    members: dict[int, list[int]] = defaultdict(list)
     for row in rows:
-        members[run[row], group[row], table.firsts[row]].append(row)
+        members[table.codes["group"][row]].append(row)
     return [found for found in members.values() if len(found) > 1]
 
 
