@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -119,6 +120,44 @@ def run(ledger: Path, *, seed: int = 1, weight: float = 0.3) -> Path:
     return ledger
 
 
+AUDITED = """\
+graders:
+  judge:   {use: "gamed:judge"}
+  careful: {use: "gamed:careful"}
+reward: judge
+audit: {grader: careful, watch: judge, share: 0.04}
+"""
+GAMED = """\
+from judgekit import grader
+
+@grader
+def judge(response: str) -> float:
+    return float("right" in response or "certainly" in response or response.endswith("0"))
+
+@grader
+def careful(response: str) -> float:
+    return float("right" in response)
+"""
+
+
+def audited(folder: Path) -> Path:
+    """Run the training that docs/audits.md shows, audit it, and return its ledger."""
+    folder.mkdir()
+    page = (ROOT / "docs" / "audits.md").read_text()
+    (code,) = (
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "certain = 0.01" in block
+    )
+    ledger = folder / "ledger.jsonl"
+    exec(code.replace('Path(tempfile.mkdtemp()) / "ledger.jsonl"', repr(str(ledger))), {})
+    (folder / "gamed.py").write_text(GAMED)
+    (folder / "reward.yaml").write_text(AUDITED)
+    command = [sys.executable, "-m", "judgekit", "audit", ledger, "--reward", folder / "reward.yaml"]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL)
+    if done.returncode != 1:  # the alarm's
+        sys.exit(f"judgekit audit ended with {done.returncode}")
+    return ledger
+
+
 class Camera:
     """A tab of one width and scheme, and where its pictures go."""
 
@@ -156,6 +195,12 @@ def take(browser: Any, page: str, width: int, scheme: str) -> None:
     camera.take("group")
 
 
+def take_audits(browser: Any, page: str, width: int, scheme: str) -> None:
+    camera = Camera(browser, page, width, scheme)
+    camera.tab.locator("h2", has_text="Audits").evaluate("heading => heading.scrollIntoView()")
+    camera.take("audits")
+
+
 def take_runs(browser: Any, ledgers: list[Path]) -> None:
     server = subprocess.Popen(
         [sys.executable, "-m", "judgekit", "view", *map(str, ledgers), "--no-browser"],
@@ -186,6 +231,10 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for width, scheme in SHAPES:
             take(browser, ledger.with_suffix(".html").as_uri(), width, scheme)
+        gamed = audited(Path(name) / "gamed")
+        write_report(gamed, gamed.with_suffix(".html"))
+        for width, scheme in SHAPES:
+            take_audits(browser, gamed.with_suffix(".html").as_uri(), width, scheme)
         runs = [
             run(Path(name) / f"{label}.jsonl", seed=seed, weight=weight)
             for seed, (label, weight) in enumerate(
