@@ -183,8 +183,8 @@ class _Trajectory(NamedTuple):
 
 def _trajectories(data: Any, absent: Any) -> list[_Trajectory]:
     """Return the batch's rollouts, without padding and what is left out."""
-    rewards, uids = data["rewards"].double(), data.metadata["uids"]
-    flags = (data["loss_mask"] > 0).byte()
+    rewards, uids = data["rewards"].double().cpu(), data.metadata["uids"]
+    flags = (data["loss_mask"] > 0).byte().cpu()
     last = data.metadata.get("is_last_step") or [True] * len(uids)
     found: list[_Trajectory] = []
     turns: list[tuple[int, int, int]] = []
