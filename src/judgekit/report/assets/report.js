@@ -110,7 +110,8 @@ const addBlock = (block) => {
     fit(column.score, store.rows, null); fit(column.state, store.rows, 4); fit(column.error, store.rows, -1);
   }
 };
-const setFacts = (facts) => { store.facts = facts; store.hidden = new Set(facts.hidden); };
+// Hidden rows stay hidden: as many of them are the same.
+const setFacts = (facts) => { store.facts = facts; if (facts.hidden.length !== store.hidden.size) store.hidden = new Set(facts.hidden); };
 const setMarks = (marks) => { store.marks = new Map(marks.map((m) => [`${m.run} ${m.index}`, m])); };
 const setAudits = (audits) => { store.audits = audits; if (audits) audits.wrong = new Set(audits.examples.map((one) => `${one.run} ${one.index}`)); counted = {}; };
 const name = (key, row) => store.names[key][store.codes[key][row]];
@@ -137,6 +138,7 @@ const groups = () => counting().groups;
 const lengths = () => store.numbers[store.facts.length === "tokens" ? "response_tokens" : "response_chars"] ?? [];
 const finished = (row) => name("status", row) !== "unfinished";
 const scoredReward = (row) => (name("status", row) === "scored" ? store.numbers.reward[row] : null);
+
 // ---------------------------------------------------------------- where rollouts come from: this file, or a server
 
 const unpack = async (id) => {
@@ -240,7 +242,8 @@ const serverSource = {
     for (let number = Math.floor(store.rows / 5000); number < now.blocks; number++) {
       if (store.rows === now.facts.rows) break;
       addBlock(await this.fetch(`api/block/${number}`));
-      if (number % 4 === 0 && number < now.blocks - 1) { setFacts(now.facts); refreshed(); }
+      // drawn when there is twice as much, not each time
+      if ((number & (number - 1)) === 0 && number < now.blocks - 1) { setFacts(now.facts); refreshed(); }
     }
     setFacts(now.facts);
     if (marking === store.marking) setMarks(now.marks); // else these are the marks of before
@@ -269,7 +272,7 @@ const dataTable = (heads, lines, words = []) => el("div", { class: "wide" }, el(
   el("thead", {}, el("tr", {}, heads.map((head, i) => el("th", { scope: "col", class: words.includes(i) ? "words" : undefined }, head)))),
   el("tbody", {}, lines.map((line) => el("tr", {}, line.map((cell, i) => el("td", { class: words.includes(i) ? "words" : undefined }, cell)))))));
 
-// ---------------------------------------------------------------- rollouts: filters, table, detail
+// ---------------------------------------------------------------- what is looked at, and what deserves it
 
 const state = { tab: "Overview", query: "", terms: [], hits: new Map(), sort: { key: "look", down: true }, columns: {}, rows: [], row: null, groupKey: null };
 
@@ -284,7 +287,7 @@ const groupFacts = (key) => {
   if (!facts.has(key)) {
     const rows = groups().get(key) ?? [], raw = rows.map((row) => store.numbers.raw[row]).filter(known);
     const long = rows.map((row) => lengths()[row]).filter(known).sort((a, b) => a - b);
-    facts.set(key, { mean: mean(raw), best: Math.max(...raw), size: raw.length, middle: long[Math.floor(long.length / 2)], longest: long.at(-1) });
+    facts.set(key, { mean: mean(raw), best: span(raw)[1], size: raw.length, middle: long[Math.floor(long.length / 2)], longest: long.at(-1) });
   }
   return facts.get(key);
 };
@@ -324,7 +327,7 @@ const lookAt = (row) => {
 };
 const suspicion = (row) => suspicions(row).reduce((sum, one) => sum + one.points, 0);
 
-// ---------------------------------------------------------------- what is looked at: the search and its rows
+// ---------------------------------------------------------------- the search and its rows
 
 const hitKey = ({ text, field, regex }) => JSON.stringify([text, field, regex]);
 const matches = () => {
@@ -791,11 +794,11 @@ const remember = () => {
     group: state.groupKey !== null && state.tab === "Groups" ? keyOf(groups().get(state.groupKey)[0]) : null,
   }).filter(([, value]) => value);
   const hash = [token, new URLSearchParams(told).toString()].filter(Boolean).join("&");
-  if (hash === location.hash.slice(1)) return;
   // the browser's way back leads to tabs, rollouts and groups, not through every letter of a search
-  const seen = told.filter(([key]) => ["tab", "rollout", "group"].includes(key)).join();
-  history[seen === remember.seen ? "replaceState" : "pushState"](null, "", hash ? `#${hash}` : location.pathname + location.search);
+  const seen = told.filter(([key]) => ["tab", "rollout", "group"].includes(key)).join(), same = [undefined, seen].includes(remember.seen);
   remember.seen = seen;
+  if (hash === location.hash.slice(1)) return;
+  try { history[same ? "replaceState" : "pushState"](null, "", hash ? `#${hash}` : location.pathname + location.search); } catch { /* a frame that may not */ }
 };
 const restore = () => {
   const told = new URLSearchParams(location.hash.slice(1).split("&").filter((part) => part.includes("=")).join("&"));
@@ -857,7 +860,7 @@ const heading = () => {
   $("title").textContent = plain(facts.title);
   document.title = `${plain(facts.title)} · judgekit`; // a server's page has none: anyone may ask for it
   $("facts").textContent = [
-    `${count(shownRows().length)} rollouts in ${count(groups().size)} groups`,
+    `${count(shownRows().length)} rollouts in ${count(groups().size)} group${groups().size === 1 ? "" : "s"}`,
     [...statuses].map(([status, n]) => `${count(n)} ${status}`).join(", "),
     facts.skipped ? `${facts.skipped} torn lines skipped` : "",
   ].filter(Boolean).join("; ");
