@@ -226,9 +226,10 @@ const serverSource = {
     if (generation !== store.generation) throw new Error("the ledger was replaced and is being read again");
     return answer;
   },
-  async open() { await this.refresh(); },
+  // The first rows are drawn at once, all of them where a link names one.
+  async open() { await this.refresh(/(rollout|group|row)=/.test(location.hash) ? Infinity : 1); },
   // Reads what the server has and the page has not; true where there was something.
-  async refresh() {
+  async refresh(most = Infinity) {
     await store.marking.catch(() => null);
     const { marking } = store, now = await this.fetch("api/state");
     if (now.generation !== store.generation) {
@@ -239,19 +240,19 @@ const serverSource = {
       if (!first) { heading(); show(tabs().includes(state.tab) ? state.tab : "Overview"); }
     }
     const grown = now.facts.rows > store.rows || now.facts.hidden.length !== store.hidden.size;
-    for (let number = Math.floor(store.rows / 5000); number < now.blocks; number++) {
+    for (let number = Math.floor(store.rows / 5000); number < Math.min(now.blocks, most); number++) {
       if (store.rows === now.facts.rows) break;
       addBlock(await this.fetch(`api/block/${number}`));
       // drawn when there is twice as much, not each time
-      if ((number & (number - 1)) === 0 && number < now.blocks - 1) { setFacts(now.facts); refreshed(); }
+      if (number && (number & (number - 1)) === 0 && number < now.blocks - 1) { setFacts(now.facts); refreshed(); }
     }
     setFacts(now.facts);
     if (marking === store.marking) setMarks(now.marks); // else these are the marks of before
-    this.caughtUp = now.caught_up;
+    this.caughtUp = now.caught_up && store.rows >= now.facts.rows;
     say(now.problem || now.caught_up ? now.problem : `Reading the ledger: ${share(now.read, now.size)} of ${(now.size / 1e6).toFixed(0)} MB`);
     const audited = now.audited !== store.audited;
     if (audited) { store.audited = now.audited; setAudits(await this.fetch("api/audits")); }
-    if (now.caught_up && (grown || !this.told)) {
+    if (this.caughtUp && (grown || !this.told)) {
       this.told = true;
       store.signals = await this.fetch("api/signals");
       store.costs = await this.fetch("api/costs");
