@@ -9,6 +9,7 @@ What was not copied yet, or has no room there, is read from the ledger.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import tempfile
@@ -129,12 +130,13 @@ class Texts:
 def matching(places: Iterable[tuple[int, Place]], wanted: Wanted) -> list[int]:
     """Return those rows whose texts match an expression; in a process of its own, for that may take forever."""
     expression, found = re.compile(wanted.text), []
-    for row, place in places:
-        with open(place.path, "rb") as file:
-            file.seek(place.offset)
-            line = msgspec.json.decode(file.read(place.length))
-        if any(map(expression.search, _strings(texts_of(line, wanted.field)))):
-            found.append(row)
+    for path, members in itertools.groupby(places, key=lambda one: one[1].path):
+        with open(path, "rb") as file:
+            for row, place in members:
+                file.seek(place.offset)
+                line = msgspec.json.decode(file.read(place.length))
+                if any(map(expression.search, _strings(texts_of(line, wanted.field)))):
+                    found.append(row)
     return found
 
 

@@ -110,7 +110,8 @@ const addBlock = (block) => {
     fit(column.score, store.rows, null); fit(column.state, store.rows, 4); fit(column.error, store.rows, -1);
   }
 };
-const setFacts = (facts) => { store.facts = facts; store.hidden = new Set(facts.hidden); };
+// Hidden rows stay hidden: as many of them are the same.
+const setFacts = (facts) => { store.facts = facts; if (facts.hidden.length !== store.hidden.size) store.hidden = new Set(facts.hidden); };
 const setMarks = (marks) => { store.marks = new Map(marks.map((m) => [`${m.run} ${m.index}`, m])); };
 const setAudits = (audits) => { store.audits = audits; if (audits) audits.wrong = new Set(audits.examples.map((one) => `${one.run} ${one.index}`)); counted = {}; };
 const name = (key, row) => store.names[key][store.codes[key][row]];
@@ -137,6 +138,7 @@ const groups = () => counting().groups;
 const lengths = () => store.numbers[store.facts.length === "tokens" ? "response_tokens" : "response_chars"] ?? [];
 const finished = (row) => name("status", row) !== "unfinished";
 const scoredReward = (row) => (name("status", row) === "scored" ? store.numbers.reward[row] : null);
+
 // ---------------------------------------------------------------- where rollouts come from: this file, or a server
 
 const unpack = async (id) => {
@@ -224,9 +226,10 @@ const serverSource = {
     if (generation !== store.generation) throw new Error("the ledger was replaced and is being read again");
     return answer;
   },
-  async open() { await this.refresh(); },
+  // The first rows are drawn at once, all of them where a link names one.
+  async open() { await this.refresh(/(rollout|group|row)=/.test(location.hash) ? Infinity : 1); },
   // Reads what the server has and the page has not; true where there was something.
-  async refresh() {
+  async refresh(most = Infinity) {
     await store.marking.catch(() => null);
     const { marking } = store, now = await this.fetch("api/state");
     if (now.generation !== store.generation) {
@@ -237,18 +240,19 @@ const serverSource = {
       if (!first) { heading(); show(tabs().includes(state.tab) ? state.tab : "Overview"); }
     }
     const grown = now.facts.rows > store.rows || now.facts.hidden.length !== store.hidden.size;
-    for (let number = Math.floor(store.rows / 5000); number < now.blocks; number++) {
+    for (let number = Math.floor(store.rows / 5000); number < Math.min(now.blocks, most); number++) {
       if (store.rows === now.facts.rows) break;
       addBlock(await this.fetch(`api/block/${number}`));
-      if (number % 4 === 0 && number < now.blocks - 1) { setFacts(now.facts); refreshed(); }
+      // drawn when there is twice as much, not each time
+      if (number && (number & (number - 1)) === 0 && number < now.blocks - 1) { setFacts(now.facts); refreshed(); }
     }
     setFacts(now.facts);
     if (marking === store.marking) setMarks(now.marks); // else these are the marks of before
-    this.caughtUp = now.caught_up;
+    this.caughtUp = now.caught_up && store.rows >= now.facts.rows;
     say(now.problem || now.caught_up ? now.problem : `Reading the ledger: ${share(now.read, now.size)} of ${(now.size / 1e6).toFixed(0)} MB`);
     const audited = now.audited !== store.audited;
     if (audited) { store.audited = now.audited; setAudits(await this.fetch("api/audits")); }
-    if (now.caught_up && (grown || !this.told)) {
+    if (this.caughtUp && (grown || !this.told)) {
       this.told = true;
       store.signals = await this.fetch("api/signals");
       store.costs = await this.fetch("api/costs");
@@ -269,7 +273,7 @@ const dataTable = (heads, lines, words = []) => el("div", { class: "wide" }, el(
   el("thead", {}, el("tr", {}, heads.map((head, i) => el("th", { scope: "col", class: words.includes(i) ? "words" : undefined }, head)))),
   el("tbody", {}, lines.map((line) => el("tr", {}, line.map((cell, i) => el("td", { class: words.includes(i) ? "words" : undefined }, cell)))))));
 
-// ---------------------------------------------------------------- rollouts: filters, table, detail
+// ---------------------------------------------------------------- what is looked at, and what deserves it
 
 const state = { tab: "Overview", query: "", terms: [], hits: new Map(), sort: { key: "look", down: true }, columns: {}, rows: [], row: null, groupKey: null };
 
@@ -284,7 +288,7 @@ const groupFacts = (key) => {
   if (!facts.has(key)) {
     const rows = groups().get(key) ?? [], raw = rows.map((row) => store.numbers.raw[row]).filter(known);
     const long = rows.map((row) => lengths()[row]).filter(known).sort((a, b) => a - b);
-    facts.set(key, { mean: mean(raw), best: Math.max(...raw), size: raw.length, middle: long[Math.floor(long.length / 2)], longest: long.at(-1) });
+    facts.set(key, { mean: mean(raw), best: span(raw)[1], size: raw.length, middle: long[Math.floor(long.length / 2)], longest: long.at(-1) });
   }
   return facts.get(key);
 };
@@ -324,7 +328,7 @@ const lookAt = (row) => {
 };
 const suspicion = (row) => suspicions(row).reduce((sum, one) => sum + one.points, 0);
 
-// ---------------------------------------------------------------- what is looked at: the search and its rows
+// ---------------------------------------------------------------- the search and its rows
 
 const hitKey = ({ text, field, regex }) => JSON.stringify([text, field, regex]);
 const matches = () => {
@@ -791,11 +795,11 @@ const remember = () => {
     group: state.groupKey !== null && state.tab === "Groups" ? keyOf(groups().get(state.groupKey)[0]) : null,
   }).filter(([, value]) => value);
   const hash = [token, new URLSearchParams(told).toString()].filter(Boolean).join("&");
-  if (hash === location.hash.slice(1)) return;
   // the browser's way back leads to tabs, rollouts and groups, not through every letter of a search
-  const seen = told.filter(([key]) => ["tab", "rollout", "group"].includes(key)).join();
-  history[seen === remember.seen ? "replaceState" : "pushState"](null, "", hash ? `#${hash}` : location.pathname + location.search);
+  const seen = told.filter(([key]) => ["tab", "rollout", "group"].includes(key)).join(), same = [undefined, seen].includes(remember.seen);
   remember.seen = seen;
+  if (hash === location.hash.slice(1)) return;
+  try { history[same ? "replaceState" : "pushState"](null, "", hash ? `#${hash}` : location.pathname + location.search); } catch { /* a frame that may not */ }
 };
 const restore = () => {
   const told = new URLSearchParams(location.hash.slice(1).split("&").filter((part) => part.includes("=")).join("&"));
@@ -857,7 +861,7 @@ const heading = () => {
   $("title").textContent = plain(facts.title);
   document.title = `${plain(facts.title)} · judgekit`; // a server's page has none: anyone may ask for it
   $("facts").textContent = [
-    `${count(shownRows().length)} rollouts in ${count(groups().size)} groups`,
+    `${count(shownRows().length)} rollouts in ${count(groups().size)} group${groups().size === 1 ? "" : "s"}`,
     [...statuses].map(([status, n]) => `${count(n)} ${status}`).join(", "),
     facts.skipped ? `${facts.skipped} torn lines skipped` : "",
   ].filter(Boolean).join("; ");
