@@ -206,3 +206,30 @@ def test_a_score_by_hand_is_kept_and_exported_as_a_label(browser: Any, tmp_path:
 
     (tmp_path / "labels.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
     assert gold.read_labels(tmp_path / "labels.jsonl", read_ledger(path).entries) == {0: True, 1: False}
+
+
+def test_each_turn_shows_what_it_earned(browser: Any, tmp_path: Path) -> None:
+    """Beside the last message of each turn: messages of the policy that stand side by side are one."""
+    messages = [
+        {"role": "user", "content": "q"}, {"role": "assistant", "content": "I look."}, {"role": "assistant", "content": "Now."},
+        {"role": "tool", "content": "nothing"}, {"role": "assistant", "content": "It is 7."},
+    ]  # fmt: skip
+    graded = Graded(0.5, turns=(0.25, None))
+    line = entry(
+        0,
+        prompt=messages[:1],
+        messages=messages,
+        response="It is 7.",
+        raw_reward=0.75,
+        turns=(0.25, 0.0),
+        grades={"progress": graded},
+    )
+    with opened_report(browser, tmp_path, line) as opened:
+        opened.page.locator(".row").first.click()
+        opened.page.locator(".detail .earned").first.wait_for()
+        shown = opened.page.locator(".detail .turn").all_inner_texts()
+        assert [text.split("\n")[-1] for text in shown if "earned" in text] == [
+            "turn 1 earned 0.25 progress 0.25", "turn 2 earned 0 progress –",
+        ]  # fmt: skip
+        assert "earned" not in shown[1]
+        assert opened.page.get_by_text("turns earned 0.25, the outcome 0.5").count() == 1

@@ -31,7 +31,7 @@ from judgekit.report.formulas import with_formulas
 from judgekit.report.marks import read_marks
 from judgekit.report.table import Table
 from judgekit.report.warnings import signals, to_json
-from judgekit.types import Price
+from judgekit.types import Price, Rollout, policy_turns
 
 ROWS = 5000
 """Rollouts whose texts a report holds."""
@@ -95,7 +95,7 @@ def render(
     for i in range(0, len(chosen), _CHUNK):
         chunk = chosen[i : i + _CHUNK]
         while chunk and room > 0:
-            text = _packed([with_formulas(cut(table.rollout(row))) for row in chunk])
+            text = _packed([told(table.rollout(row)) for row in chunk])
             if len(text) <= room:
                 room -= len(text)
                 texts.append(text)
@@ -212,6 +212,17 @@ def cut(value: Any, longest: int = _LONGEST, *, depth: int = 100) -> Any:
     if isinstance(value, list):
         return [cut(item, longest, depth=depth - 1) for item in value]
     return {key: cut(item, longest, depth=depth - 1) for key, item in value.items()}
+
+
+def told(rollout: dict[str, Any], longest: int = _LONGEST) -> dict[str, Any]:
+    """Return a rollout as the page shows it: its texts cut, with its formulas, and with the turn that each message is of."""
+    made = with_formulas(cut(rollout, longest))
+    if not any(grade.get("turns") for grade in rollout.get("grades", {}).values()):
+        return made
+    messages = rollout.get("messages") or []
+    places = policy_turns(Rollout(response="", prompt=rollout.get("prompt") or "", messages=messages))
+    turn_of = {at: turn for turn, messages in enumerate(places) for at in messages}
+    return {**made, "turn_of": [turn_of.get(at) for at in range(len(messages))]}
 
 
 def _packed(value: Any) -> str:

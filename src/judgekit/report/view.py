@@ -18,9 +18,8 @@ from judgekit.metrics import SignalLimits
 from judgekit.report.access import Access, Handler, as_json
 from judgekit.report.audits import audited_at, audits_of
 from judgekit.report.costs import costs
-from judgekit.report.formulas import with_formulas
 from judgekit.report.marks import Mark, write_mark
-from judgekit.report.page import cut, marks_of, shell
+from judgekit.report.page import marks_of, shell, told
 from judgekit.report.search import Texts, Wanted, matching
 from judgekit.report.table import LedgerChanged, Table
 from judgekit.report.warnings import signals, to_json
@@ -185,7 +184,7 @@ class View:
         return row
 
     async def _rollout(self, request: web.Request) -> web.Response:
-        return as_json(with_formulas(cut(self.table.rollout(self._row(request.match_info["row"])), _LONGEST)))
+        return as_json(told(self.table.rollout(self._row(request.match_info["row"])), _LONGEST))
 
     async def _search(self, request: web.Request) -> web.Response:
         asked = request.query

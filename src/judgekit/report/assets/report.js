@@ -557,10 +557,10 @@ const TURN = ["role", "content", "name", "tool_calls", "tool_call_id", "reasonin
 const MEDIA = /^(input_)?(image|audio|video|file)(_url)?$/;
 const asJson = (value) => el("pre", {}, visible(JSON.stringify(value, null, 2) ?? "", needle()));
 // *shown*: how a text is drawn, by default as Markdown.
-const conversation = (value, shown = shownText) => {
+const conversation = (value, shown = shownText, note = () => null) => {
   if (typeof value === "string") return shown(value);
   if (!Array.isArray(value)) return asJson(value);
-  return value.map((turn) => {
+  return value.map((turn, at) => {
     if (typeof turn === "string") return shown(turn);
     if (!turn || typeof turn !== "object" || typeof turn.role !== "string") return asJson(turn);
     const { role } = turn, rest = Object.fromEntries(Object.entries(turn).filter(([key, item]) => item !== null && (!TURN.includes(key) || (key === "name" && typeof item === "object"))));
@@ -582,8 +582,20 @@ const conversation = (value, shown = shownText) => {
       calls.map((call) => el("div", {}, el("span", { class: "chip" }, `calls ${plain(call?.function?.name ?? "")}`),
         el("pre", {}, visible(typeof call?.function?.arguments === "string" ? call.function.arguments : JSON.stringify(call?.function?.arguments ?? call, null, 2), needle())))),
       Object.keys(rest).length ? asJson(rest) : null,
-      turn.tool_call_id ? el("p", {}, el("small", {}, plain(`answers ${turn.tool_call_id}`))) : null);
+      turn.tool_call_id ? el("p", {}, el("small", {}, plain(`answers ${turn.tool_call_id}`))) : null, note(at));
   });
+};
+const turnsAndOutcome = ({ turns, raw_reward: raw }) => {
+  const earned = turns.reduce((a, b) => a + b, 0);
+  return el("p", {}, `turns earned ${short(earned)}, the outcome ${short(raw - earned)}`);
+};
+// What the policy's turn that ends with a message earned, and what graders say of it.
+const turnNote = (rollout) => (at) => {
+  const turn = rollout.turn_of?.[at];
+  if (!known(turn) || rollout.turn_of[at + 1] === turn) return null;
+  const said = Object.entries(rollout.grades).filter(([, grade]) => grade.turns).map(([grader, grade]) => `${grader} ${known(grade.turns[turn]) ? short(grade.turns[turn]) : "–"}`);
+  const earned = rollout.turns?.[turn];
+  return el("p", { class: "earned" }, el("span", { class: "chip" }, `turn ${turn + 1}${known(earned) ? ` earned ${short(earned)}` : ""}`), el("small", { class: "quiet" }, plain(` ${said.join(" · ")}`)));
 };
 // A judge's prompt with the rollout's own text marked in it: what the judge was asked about.
 const askedText = (response) => (text) => {
@@ -623,8 +635,8 @@ const fill = async (row) => {
   const members = groups().get(groupKey(row)) ?? [];
   const button = (mark) => el("button", { type: "button", "data-mark": mark, "aria-pressed": marked?.mark === mark ? "true" : "false", onclick: () => setMark(row, { mark: markOf(row)?.mark === mark ? "" : mark, score: null }) }, mark);
   formula.known = rollout?.formulas;
-  const section = (title, value, shown) => (value === null || value === undefined || value === "" || (Array.isArray(value) && !value.length) || (typeof value === "object" && !Object.keys(value).length) ? null
-    : [el("h3", {}, title), conversation(value, shown)]);
+  const section = (title, value, shown, note) => (value === null || value === undefined || value === "" || (Array.isArray(value) && !value.length) || (typeof value === "object" && !Object.keys(value).length) ? null
+    : [el("h3", {}, title), conversation(value, shown, note)]);
   const given = (value) => (value === "" || Number.isNaN(+value) ? null : Math.min(1, Math.max(0, +value)));
   target.replaceChildren();
   add(target,
@@ -641,11 +653,12 @@ const fill = async (row) => {
     rollout === null ? el("p", { class: "empty" }, "The texts of this rollout are not in this file. ", el("code", {}, `judgekit view ${plain(store.facts.title)}`), " shows all of them.") : [
       rollout.contributions && Object.keys(rollout.contributions).length
         ? el("p", {}, plain(Object.entries(rollout.contributions).filter(([k, v]) => v || k !== "residual").map(([k, v]) => `${k} ${short(v)}`).join(" + ")), known(rollout.raw_reward) ? ` = ${short(rollout.raw_reward)}` : "") : null,
+      rollout.turns?.length ? turnsAndOutcome(rollout) : null,
       (rollout.policies ?? []).map((policy) => el("p", {}, plain(policy))),
       gradeLines(rollout.grades),
       rollout.response === undefined ? el("p", { class: "empty" }, "This ledger keeps no texts. Write ", el("code", {}, "ledger: {path: …, texts: true}"), " to see prompts, responses and the judge's prompts here.") : null,
       section("prompt", rollout.prompt),
-      section("trajectory", rollout.messages),
+      section("trajectory", rollout.messages, undefined, turnNote(rollout)),
       rollout.response === undefined ? null : [el("h3", {}, "response"), rollout.response === "" ? el("p", { class: "empty" }, "empty") : conversation(rollout.response)],
       section("reference", rollout.ground_truth),
       Object.entries(rollout.grades).map(([grader, grade]) => {
