@@ -47,7 +47,7 @@ def test_options_are_counted() -> None:
     place of a replay into a second ledger, and `--grade` that of a second run. `judgekit export` has the --force of all that
     write a file, and no other. `judgekit certify` has four: which grader, whose labels, and where to write.
     Its arithmetic has two public names, which take other people's labels.
-    `attack` has --calls and --record, for judges cost money.
+    `attack` has --calls and --record, for judges cost money, and --ledger, so that the page shows an attack as it shows a run.
     An audit's alarm is an error of its own, which trainers catch; adapters run audits by one name.
     `trust` of a grader has three keys, and goes with every grader instead of a kind of judge of its own.
     `Turns` is a leaf of the tree: nothing else says which turn earned a part of the reward; `per` asks a rule for its turns, and
@@ -70,4 +70,4 @@ def test_options_are_counted() -> None:
         "public names": len(set(public_names())),
         "options of commands": len(options),
     }
-    assert counts == {"names in reward.yaml": 269, "public names": 189, "options of commands": 96}
+    assert counts == {"names in reward.yaml": 269, "public names": 189, "options of commands": 97}

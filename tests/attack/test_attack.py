@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from judgekit import Graded, GradingRunner, Rollout, from_function
+from judgekit import Graded, GradingRunner, Rollout, from_function, read_ledger
 from judgekit.attack import SHIPPED, Report, Row, find_holes, rows_of
 from judgekit.attack.corpus import FAMILIES, completions
 from judgekit.config import RewardConfig, load_runner
@@ -350,3 +350,36 @@ def test_the_readmes_reward_has_no_certain_hole(tmp_path: Path) -> None:
     (tmp_path / "reward.yaml").write_text(shown)
     report = attacked(load_runner(tmp_path / "reward.yaml", judges={"local": ScriptedJudge("x")}))
     assert [(h.id, h.what) for h in report.worst() if h.certain and h.what != "right refused"] == []
+
+
+def test_a_ledger_keeps_what_was_graded(tmp_path: Path) -> None:
+    """Under the completions' ids, with each end of a judge that was not asked as a run of its own."""
+    reward = tmp_path / "reward.yaml"
+    reward.write_text(
+        "graders: {correct: {use: final_answer}, judge: {use: judge, judge: local}}\n"
+        "judges: {local: {engine: vllm, model: embedded}}\nreward: {weighted: {correct: 0.9, judge: 0.1}}\n"
+    )
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"prompt": "6 * 7?", "response": "", "ground_truth": "42"}) + "\n")
+    ledger = tmp_path / "attack.jsonl"
+    command = [
+        sys.executable,
+        "-m",
+        "judgekit",
+        "attack",
+        str(reward),
+        str(rows),
+        "--ledger",
+        str(ledger),
+        "--json",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    report = json.loads(done.stdout)
+    entries = read_ledger(ledger).entries
+    assert len(entries) == 2 * report["completions"]
+    assert {entry.tags["judge"] for entry in entries} == {"low", "high"}
+    assert "42" in next(entry.response for entry in entries if entry.id == "dress/plain")
+    (row,) = rows_of([Rollout(prompt="6 * 7?", response="", ground_truth="42")])[0]
+    assert {entry.id for entry in entries} == {one.id for one in completions(row)}
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert (again.returncode, "is there already" in again.stderr) == (2, True)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from judgekit.attack.corpus import Completion, completions
 from judgekit.attack.targets import SHIPPED, Row
+from judgekit.ledger.writer import Ledger
 from judgekit.reward.explain import explain
 from judgekit.reward.nodes import RESIDUAL
 from judgekit.reward.tree import RewardTree
@@ -125,17 +126,18 @@ async def find_holes(
     judges: bool = False,
     calls: int | None = None,
     skipped: Mapping[str, int] = {},
+    ledger: Ledger | None = None,
 ) -> Report:
     """Grade the corpus on *rows* by *runner*'s reward, and return what it pays although it should not.
 
     *judges*: ask them; else each judged grader counts as both ends of its range. *calls*: how many of their replies may be
     used: rows for which they would not suffice are left out, and counted. Rows on which no right answer earns more than
     every wrong one are left out, and counted: the reward does not grade their kind. *skipped*: rows that were left out before, by
-    the reason.
+    the reason. *ledger*: keeps what was graded, each completion under its id.
     """
     start = time.perf_counter()
     unasked = [] if judges else list(runner.judged)
-    grading = _Grading(runner, unasked, calls if judges else None)
+    grading = _Grading(runner, unasked, calls if judges else None, ledger)
     try:
         return await _found(grading, rows, skipped, unasked, start)
     finally:
@@ -215,7 +217,13 @@ async def _paid_rows(grading: _Grading, rows: Sequence[Row]) -> tuple[list[tuple
 class _Grading:
     """The runner's rules, with its judges asked or standing at one end."""
 
-    def __init__(self, runner: GradingRunner, unasked: Sequence[str], calls: int | None = None) -> None:
+    def __init__(
+        self,
+        runner: GradingRunner,
+        unasked: Sequence[str],
+        calls: int | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
         self.calls = calls
         """How many replies of judges may be used; None if that does not matter."""
         self._used = self._paid = 0
@@ -234,9 +242,9 @@ class _Grading:
         }
         if unasked:
             settings = {**msgspec.structs.asdict(runner.settings), **changes}
-            self.runner = GradingRunner(graders, runner.reward.root, **settings)
+            self.runner = GradingRunner(graders, runner.reward.root, ledger=ledger, **settings)
         else:  # a variant closes what it has started itself, and nothing of its parent's
-            self.runner = runner.with_settings(**changes).separate(None)
+            self.runner = runner.with_settings(**changes).separate(ledger)
         self.tree = self.runner.reward
         low = self.tree.bounds()[0]
         self.floor = low if math.isfinite(low) else None
@@ -270,7 +278,8 @@ class _Grading:
         for end in reversed(ends):
             for stub, at in zip(self.stubs, end, strict=True):
                 stub.end = at
-            results = await self.runner.run(rollouts, groups=groups, known=known)
+            tags = {stub.name: ("low", "high")[at] for stub, at in zip(self.stubs, end, strict=True)}
+            results = await self.runner.run(rollouts, groups=groups, known=known, tags=tags)
             if self.stubs:
                 known = [
                     {k: r.grades[k] for k in self._rules if isinstance(r.grades.get(k), Graded)}
@@ -290,7 +299,7 @@ class _Grading:
         place: list[int] = []
         siblings: dict[int, list[Rollout]] = {}
         for row, one in asked:
-            members = [row.rollout(one.text)]
+            members = [msgspec.structs.replace(row.rollout(one.text), id=one.id)]
             if self.runner.compares:
                 if id(row) not in siblings:
                     siblings[id(row)] = _siblings(row)

@@ -55,6 +55,12 @@ def attack(
     show: Annotated[
         str | None, typer.Option(help="Show one completion with its reward tree, such as hedged/5.")
     ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep what was graded in this ledger, each completion under its id, for judgekit view."
+        ),
+    ] = None,
     json_summary: Annotated[
         bool, typer.Option("--json", help="Print the report as JSON, and all else to stderr.")
     ] = False,
@@ -65,7 +71,8 @@ def attack(
     from judgekit.cli.grade import columns_of, recorded
     from judgekit.cli.logs import diverted
     from judgekit.data import read_rollouts
-    from judgekit.ledger.output_files import check_targets
+    from judgekit.ledger.output_files import check_ledger, check_targets
+    from judgekit.ledger.writer import Ledger
 
     if record is not None:
         if not judges:
@@ -85,9 +92,18 @@ def attack(
                     f"{rollouts}: no prompt has a reference that an attack could be made from: a number, an option's letter, "
                     "LaTeX, a short text, calls, or a program in extra.solution with its entry_point"
                 )
+        if ledger is not None:
+            check_ledger(ledger, inputs=[Path(reward), *map(Path, [rollouts] if rollouts else [])])
+            if ledger.exists():
+                raise ConfigError(f"--ledger: {ledger} is there already: give another name")
+        kept = None if ledger is None else Ledger(ledger, texts=True)
         skipped = {"no reference that an attack can be made from": without} if without else {}
         with recorded(recording):
-            report = run(lambda: find_holes(runner, rows, judges=judges, calls=calls, skipped=skipped))
+            report = run(
+                lambda: find_holes(runner, rows, judges=judges, calls=calls, skipped=skipped, ledger=kept)
+            )
+        if kept is not None:
+            kept.close()
     certain = [hole for hole in report.worst() if hole.certain]
     if json_summary:
         say(json.dumps(as_json(report), ensure_ascii=False))
