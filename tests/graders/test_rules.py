@@ -246,6 +246,7 @@ def test_every_grader_says_what_it_is() -> None:
         ), name
     assert set(ALL) | {
         "judge",
+        "judge_turns",
         "listwise",
         "pairwise",
         "panel",
