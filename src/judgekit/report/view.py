@@ -111,7 +111,9 @@ class View:
                 await asyncio.sleep(0)
             else:
                 self.caught_up.set()
-                if not self._searching.locked():  # a long search holds nothing up: what is not in the index is read from the ledger
+                if (
+                    not self._searching.locked()
+                ):  # a long search holds nothing up: what is not in the index is read from the ledger
                     with contextlib.suppress(OSError):  # so is what has no room there
                         await self._indexed()
                 await asyncio.sleep(_POLL_S)
