@@ -32,6 +32,7 @@ from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.judges.verdicts.formats import VerdictFormat
 from judgekit.ledger.writer import Ledger
 from judgekit.reward.conditions import OPERATORS
+from judgekit.reward.nodes import How
 from judgekit.run.settings import Settings
 
 Schema = dict[str, Any]
@@ -87,6 +88,15 @@ def _nodes() -> Mapping[str, Schema]:
         _only("clip", _object({"of": node, "low": number, "high": number})),
         _only("const", number),
         _object({"score": _TEXT, "if_missing": missing, "if_broken": number}, required=["score"]),
+        _object(
+            {
+                "turns": _TEXT,
+                "how": {"enum": list(typing.get_args(How))},
+                "if_missing": missing,
+                "if_broken": number,
+            },
+            required=["turns"],
+        ),
     ]
     conditions = [
         _TEXT,
