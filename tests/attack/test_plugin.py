@@ -124,3 +124,16 @@ def test_an_attack_with_rows_of_ones_own() -> None:
     with pytest.raises(ConfigError, match="no row could be used"):
         reward.attack([Rollout(prompt="p", response="")])
     assert json.dumps(reward.runner.spec.reward)
+
+
+def test_what_a_linked_file_names_lies_beside_the_link(tmp_path: Path) -> None:
+    """Also where the same text was read before, from elsewhere."""
+    text = "graders: {judge: {use: judge, judge: local, template: mine.txt}}\njudges: {local: {engine: vllm, model: embedded}}\n"
+    (tmp_path / "shared.yaml").write_text(text)
+    for name in ("a", "b"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "mine.txt").write_text(f"Version {name}. {{CANDIDATE_SOLUTION}} {{HOW_TO_ANSWER}}")
+        (folder / "reward.yaml").symlink_to(tmp_path / "shared.yaml")
+        made = TestedReward(str(folder / "reward.yaml"), judges={"local": ScriptedJudge("1")})
+        assert made.runner.graders["judge"].asking.template.text.startswith(f"Version {name}.")

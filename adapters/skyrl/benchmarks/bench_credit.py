@@ -52,7 +52,7 @@ from advantages import errors
 from judgekit import GradingRunner, Rollout, Turns, Weighted, grader
 from judgekit_skyrl import make_generator, register
 from stand_ins import ScriptedPolicy, generator, input_of, make_tokenizer
-from test_turns import REWARD, outcome, process, runs_of, talkative, trajectories
+from test_turns import REWARD, outcome, process, said_by_turn, talkative, trajectories
 from toy_training import train
 
 PROMPTS, EACH = 250, 4
@@ -73,12 +73,7 @@ def placed(way: str, settings: dict[str, Any], tokenizer: Any) -> tuple[int, flo
     wrong = found = observed = 0
     worst = 0.0
     for rows in trajectories(out):
-        spots, texts = [], []
-        for row in rows:
-            for start, end in runs_of(out["loss_masks"][row]):
-                said = out["response_ids"][row][start:end]
-                texts.append(tokenizer.decode([t for t in said if t != tokenizer.eos_token_id]))
-                spots.append((row, end - 1))
+        spots, texts = said_by_turn(out, rows, tokenizer)
         if not spots:  # left out: no turn has an opinion
             continue
         found += 1

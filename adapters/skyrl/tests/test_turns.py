@@ -51,6 +51,17 @@ def outcome(response: str) -> float:
     return float(len(response) % 3 == 0)
 
 
+def said_by_turn(out: Any, rows: Any, tokenizer: Any) -> tuple[list[tuple[int, int]], list[str]]:
+    """Where each turn's last token is, row and place, and each turn's text."""
+    spots, texts = [], []
+    for row in rows:
+        for start, end in runs_of(out["loss_masks"][row]):
+            said = out["response_ids"][row][start:end]
+            texts.append(tokenizer.decode([t for t in said if t != tokenizer.eos_token_id]))
+            spots.append((row, end - 1))
+    return spots, texts
+
+
 REWARD = Weighted({"process": (0.5, Turns("process")), "outcome": 1.0})
 
 
@@ -100,12 +111,7 @@ async def test_each_turns_part_lies_on_its_last_token(tokenizer: Any, way: str) 
     assert out["rollout_metrics"]["environment/judgekit/unplaced_mean"] == 0.0
     turns = ended_with_observation = 0
     for rows in trajectories(out):
-        spots, texts = [], []
-        for row in rows:
-            for start, end in runs_of(out["loss_masks"][row]):
-                said = out["response_ids"][row][start:end]
-                texts.append(tokenizer.decode([t for t in said if t != tokenizer.eos_token_id]))
-                spots.append((row, end - 1))
+        spots, texts = said_by_turn(out, rows, tokenizer)
         want = {row: [0.0] * len(out["rewards"][row]) for row in rows}
         for number, ((row, at), text) in enumerate(zip(spots, texts, strict=True)):
             want[row][at] += 0.5 * (process.function(text) or 0.0) + (0.25 if number % 2 else 0.0)

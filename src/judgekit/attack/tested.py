@@ -133,12 +133,12 @@ def _read(path: Path) -> RewardConfig:
         text = b""
     if not text or b"${" in text:  # the environment's, which a test may change
         return load_config(path)
-    return _kept(path.resolve(), text).model_copy(deep=True)
+    return _kept(path, os.getcwd(), text).model_copy(deep=True)
 
 
 @lru_cache(maxsize=8)
-def _kept(path: Path, text: bytes) -> RewardConfig:
-    return load_config(path)
+def _kept(path: Path, cwd: str, text: bytes) -> RewardConfig:
+    return load_config(path)  # not resolved: what a link's file names lies beside the link
 
 
 @total_ordering

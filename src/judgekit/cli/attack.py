@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from judgekit.cli.console import fail, prints_aside, run, say
+from judgekit.cli.console import fail, not_kept, prints_aside, run, say
 from judgekit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -98,12 +99,10 @@ def attack(
                 raise ConfigError(f"--ledger: {ledger} is there already: give another name")
         kept = None if ledger is None else Ledger(ledger, texts=True)
         skipped = {"no reference that an attack can be made from": without} if without else {}
-        with recorded(recording):
+        with recorded(recording), contextlib.closing(kept) if kept else contextlib.nullcontext():
             report = run(
                 lambda: find_holes(runner, rows, judges=judges, calls=calls, skipped=skipped, ledger=kept)
             )
-        if kept is not None:
-            kept.close()
     certain = [hole for hole in report.worst() if hole.certain]
     if json_summary:
         say(json.dumps(as_json(report), ensure_ascii=False))
@@ -118,6 +117,8 @@ def attack(
             else "no row could be used",
             code=2,
         )
+    if lost := not_kept(kept, "make room, and attack it again with another --ledger"):
+        fail(lost, code=1)
     if len(certain) > at_most:
         raise typer.Exit(1)
 
