@@ -18,6 +18,7 @@ from judgekit.errors import ConfigError
 if TYPE_CHECKING:
     from judgekit.attack import Hole, Report
     from judgekit.judges.layers.recording import Recording
+    from judgekit.ledger.writer import Ledger
     from judgekit.run.runner import GradingRunner
 
 _SHOWN = 3
@@ -72,8 +73,7 @@ def attack(
     from judgekit.cli.grade import columns_of, recorded
     from judgekit.cli.logs import diverted
     from judgekit.data import read_rollouts
-    from judgekit.ledger.output_files import check_ledger, check_targets
-    from judgekit.ledger.writer import Ledger
+    from judgekit.ledger.output_files import check_targets
 
     if record is not None:
         if not judges:
@@ -93,11 +93,7 @@ def attack(
                     f"{rollouts}: no prompt has a reference that an attack could be made from: a number, an option's letter, "
                     "LaTeX, a short text, calls, or a program in extra.solution with its entry_point"
                 )
-        if ledger is not None:
-            check_ledger(ledger, inputs=[Path(reward), *map(Path, [rollouts] if rollouts else [])])
-            if ledger.exists():
-                raise ConfigError(f"--ledger: {ledger} is there already: give another name")
-        kept = None if ledger is None else Ledger(ledger, texts=True)
+        kept = _new_ledger(ledger, [Path(reward), *map(Path, [rollouts] if rollouts else [])])
         skipped = {"no reference that an attack can be made from": without} if without else {}
         with recorded(recording), contextlib.closing(kept) if kept else contextlib.nullcontext():
             report = run(
@@ -121,6 +117,19 @@ def attack(
         fail(lost, code=1)
     if len(certain) > at_most:
         raise typer.Exit(1)
+
+
+def _new_ledger(path: Path | None, inputs: Sequence[Path]) -> Ledger | None:
+    """Make the ledger of `--ledger`; None without. Raises ConfigError if it is there already, or is read."""
+    from judgekit.ledger.output_files import check_ledger
+    from judgekit.ledger.writer import Ledger
+
+    if path is None:
+        return None
+    check_ledger(path, inputs=inputs)
+    if path.exists():
+        raise ConfigError(f"--ledger: {path} is there already: give another name")
+    return Ledger(path, texts=True)
 
 
 def _runner(reward: str, record: Path | None) -> tuple[GradingRunner, Recording | None]:
