@@ -36,7 +36,7 @@ def test_what_is_not_here_has_its_line(tmp_path: Path, monkeypatch: pytest.Monke
     )
     assert "vllm is not here (pip install 'judgekit-rl[vllm]')" in told
     assert (
-        "verl 0.9.1, tested with 0.9.1 (0.5.0 and 0.6.1 by its legacy manager), its adapter is not here: pip install ./adapters/verl"
+        "verl 0.9.1, tested with 0.9.1 (0.5.0 and 0.6.1 by its legacy manager, 0.7.1 and 0.8.0 by its reward manager), its adapter is not here: pip install ./adapters/verl"
         in told
     )
     assert "trl: not here, tested with 1.16.0" in told
