@@ -164,7 +164,7 @@ def columns(task: str) -> dict[str, Any]:
 def by_file(folder: Path, road: Road, texts: Sequence[str]) -> list[float | None]:
     (folder / "rollouts.jsonl").write_text("".join(json.dumps(row(road.task, text)) + "\n" for text in texts))
     done = call(folder, *["grade", "reward.yaml", "rollouts.jsonl", "--out", "graded.jsonl", "--force"])
-    if done.code not in (0, 1) or not (folder / "graded.jsonl").exists():
+    if done.returncode not in (0, 1) or not (folder / "graded.jsonl").exists():
         raise RuntimeError(done.stderr)
     return [json.loads(line)["reward"] for line in (folder / "graded.jsonl").read_text().splitlines()]
 
@@ -278,7 +278,7 @@ def walk(road: Road, judge: Judge) -> tuple[int, bool, int]:
         if road.judge == "http":
             options += ["--url", f"http://127.0.0.1:{judge.port}/v1", "--model", "judge"]
         wrote = call(folder, "init", *options)
-        if wrote.code:
+        if wrote.returncode:
             raise RuntimeError(wrote.stderr)
         linted = call(folder, "lint", "reward.yaml")
         bridge._bridges.clear()
@@ -287,7 +287,7 @@ def walk(road: Road, judge: Judge) -> tuple[int, bool, int]:
         missing = sum(reward is None for reward in rewards)
         right, wrong = rewards
         apart = right is not None and wrong is not None and right > wrong
-        return missing, apart, linted.stdout.count("warning: ") + (linted.code != 0)
+        return missing, apart, linted.stdout.count("warning: ") + (linted.returncode != 0)
 
 
 @contextlib.contextmanager
@@ -315,8 +315,8 @@ def refused(folder: Path, args: Sequence[str], says: str, stdin: bytes = b"") ->
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     problems = []
-    if done.code != 2:
-        problems.append(f"code {done.code}")
+    if done.returncode != 2:
+        problems.append(f"code {done.returncode}")
     if done.stderr.count("\n") != 1 or not done.stderr.startswith("judgekit: ") or done.stdout:
         problems.append(f"it says {(done.stdout + done.stderr)[:300]!r}")
     if says not in done.stderr:
@@ -450,7 +450,7 @@ def lint(folder: Path) -> tuple[dict[str, bool], dict[str, str]]:
     false = {}
     for path in sorted((ROOT / "examples").glob("*/reward*.yaml")):
         done = call(path.parent, "lint", path.name)
-        if done.code or "warning" in done.stdout:
+        if done.returncode or "warning" in done.stdout:
             false[str(path.relative_to(ROOT))] = done.stdout + done.stderr
     pages = [
         ROOT / "README.md",
@@ -464,7 +464,7 @@ def lint(folder: Path) -> tuple[dict[str, bool], dict[str, str]]:
             here = fresh(folder / "shown")
             (here / "reward.yaml").write_text(block)
             done = call(here, "lint", "reward.yaml")
-            if done.code or "warning" in done.stdout:
+            if done.returncode or "warning" in done.stdout:
                 false[f"{page.relative_to(ROOT)}, block {number}"] = done.stdout + done.stderr
     for task in TASKS:
         for judge in JUDGES:
@@ -476,7 +476,7 @@ def lint(folder: Path) -> tuple[dict[str, bool], dict[str, str]]:
                 here = fresh(folder / "init")
                 call(here, "init", "new.yaml", "--task", task, "--judge", judge, "--from", trainer)
                 done = call(here, "lint", "new.yaml")
-                if done.code or "warning" in done.stdout:
+                if done.returncode or "warning" in done.stdout:
                     false[f"init {task} {judge} {trainer}"] = done.stdout + done.stderr
     return told, false
 

@@ -74,7 +74,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def record(folder: Path) -> None:
     done = call(folder, *["grade", "reward.yaml", "rollouts.jsonl", "--record", "recorded.jsonl", "--force"])
-    assert done.code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def run_tests(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -173,11 +173,11 @@ def test_wrong_calls(folder: Path) -> None:
         ("--record rollouts.jsonl", "rollouts.jsonl"),
     ):
         done = call(folder, *f"grade reward.yaml rollouts.jsonl {options}".split())
-        assert done.code == 2, options
+        assert done.returncode == 2, options
         assert why in done.stderr, options
     (folder / "rules.yaml").write_text("graders: {correct: final_answer}\n")
     done = call(folder, *["grade", "rules.yaml", "rollouts.jsonl", "--record", "r.jsonl"])
-    assert done.code == 2
+    assert done.returncode == 2
     assert "there are no judges whose replies" in done.stderr
 
 
@@ -211,7 +211,7 @@ def test_numbers_that_are_none_are_not_recorded(folder: Path) -> None:
 
 def test_an_attack_is_recorded_and_replayed(folder: Path) -> None:
     args = ("attack", "reward.yaml", "rollouts.jsonl", "--judges", "--calls", "2000")
-    assert call(folder, *args, "--record", "attack.jsonl").code in (0, 1)
+    assert call(folder, *args, "--record", "attack.jsonl").returncode in (0, 1)
     both = {"local": "attack.jsonl", "scorer": "attack.jsonl"}
     found = TestedReward("reward.yaml", judges=both).attack(read_rollouts("rollouts.jsonl"), judges=True)
     assert {hole.term for hole in found} <= {"judge", "written", "liked", "correct"}
@@ -220,10 +220,10 @@ def test_an_attack_is_recorded_and_replayed(folder: Path) -> None:
         (("--judges",), "--record: attack.jsonl is there already: give another name"),
     ):
         done = call(folder, "attack", "reward.yaml", *more, "--record", "attack.jsonl")
-        assert done.code == 2
+        assert done.returncode == 2
         assert why in done.stderr
     done = call(folder, "attack", "json:dumps", "--judges", "--record", "other.jsonl")
-    assert done.code == 2
+    assert done.returncode == 2
     assert "a function has no judges" in done.stderr
 
 

@@ -52,7 +52,7 @@ def modules() -> Iterator[None]:
 
 def told(folder: Path, *more: str, code: int = 0) -> dict[str, Any]:
     done = call(folder, *AUDIT, "--json", *more)
-    assert done.code == code, done.stderr
+    assert done.returncode == code, done.stderr
     made: dict[str, Any] = json.loads(done.stdout)
     return made
 
@@ -64,7 +64,7 @@ def test_a_hacked_run_alarms_and_exits_with_1(tmp_path: Path) -> None:
     folder_of(tmp_path)
     write_run(tmp_path / "ledger.jsonl", 12, hacked_from=6)
     done = call(tmp_path, *AUDIT, "--out", "curve.md")
-    assert done.code == 1
+    assert done.returncode == 1
     assert "alarm at step 7: judge paid" in done.stdout
     assert "a probability of at most 0.05" in done.stdout
     assert done.stdout.count("judge 1, careful 0: certainly, says") == 6
@@ -286,7 +286,7 @@ def test_a_grade_that_the_reward_asked_for_is_reused(tmp_path: Path) -> None:
     rows = [{"prompt": r.prompt, "response": r.response, "group": r.group} for r in step(0, hacked=True)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = call(tmp_path, "grade", "reward.yaml", "rows.jsonl", "--ledger", "ledger.jsonl")
-    assert done.code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     assert len(asked(tmp_path)) == 32
     made = json.loads(call(tmp_path, *AUDIT, "--json").stdout)
     assert made["audits"] == {"asked": 0, "reused": 16, "failed": 0, "abstained": 0}
@@ -298,10 +298,10 @@ def test_two_commands_at_once_are_refused(tmp_path: Path) -> None:
     write_run(tmp_path / "ledger.jsonl", 2)
     with AuditFile(tmp_path / "ledger.jsonl"):
         done = call(tmp_path, *AUDIT)
-        assert done.code == 2
+        assert done.returncode == 2
         assert "another judgekit audit of this ledger is running" in done.stderr
         assert asked(tmp_path) == []
-    assert call(tmp_path, *AUDIT).code == 0
+    assert call(tmp_path, *AUDIT).returncode == 0
 
 
 def test_a_resumed_run_that_replaced_its_rollouts_is_drawn_again(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_marks_of_a_rollout_do_not_count_on_the_page(tmp_path: Path) -> None:
 
     folder_of(tmp_path)
     write_run(tmp_path / "ledger.jsonl", 2, graders={"judge": judge})
-    assert call(tmp_path, *AUDIT, "--out", "curve.md").code in (0, 1)
+    assert call(tmp_path, *AUDIT, "--out", "curve.md").returncode in (0, 1)
     text = (tmp_path / "curve.md").read_text()
     assert r"so says \[it\](http://x.y) \| &lt;b>boldly&lt;/b>" in text
 
@@ -355,7 +355,7 @@ def test_nothing_can_be_said_if_all_audits_fail(tmp_path: Path) -> None:
     folder_of(tmp_path)
     write_run(tmp_path / "ledger.jsonl", 3, audit="fails")
     done = call(tmp_path, *AUDIT, "--json")
-    assert done.code == 2
+    assert done.returncode == 2
     assert "none of 48 audits gave a verdict, the last one: JudgeUnavailable: it is down" in done.stderr
     assert json.loads(done.stdout)["alarm"] is None
 
@@ -393,7 +393,7 @@ def test_a_ledger_without_texts_is_refused_and_nothing_is_asked(tmp_path: Path) 
     folder_of(tmp_path)
     write_run(tmp_path / "ledger.jsonl", 2, texts=False)
     done = call(tmp_path, *AUDIT)
-    assert done.code == 2
+    assert done.returncode == 2
     assert "audits need the rollouts' texts" in done.stderr
     assert asked(tmp_path) == []
 
@@ -403,11 +403,11 @@ def test_audits_in_a_folder_are_no_ledger(tmp_path: Path) -> None:
     (tmp_path / "ledger").mkdir()
     write_run(tmp_path / "ledger" / "a.jsonl", 2)
     done = call(tmp_path, "audit", "ledger/a.jsonl", "--reward", "reward.yaml")
-    assert done.code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     assert ledger_files(tmp_path / "ledger") == [tmp_path / "ledger" / "a.jsonl"]
     assert len(read_ledger(tmp_path / "ledger").entries) == 64
     done = call(tmp_path, "audit", "ledger", "--reward", "reward.yaml")
-    assert done.code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     assert audits_path(tmp_path / "ledger") == tmp_path / "ledger.audits.jsonl"
     assert (tmp_path / "ledger.audits.jsonl").exists()
 
@@ -418,10 +418,10 @@ def test_lines_of_an_audit_file_that_are_none(tmp_path: Path) -> None:
     path = audits_path(tmp_path / "ledger.jsonl")
     path.write_text('{"type":"audit","grader":3}\n')
     done = call(tmp_path, *AUDIT)
-    assert done.code == 2
+    assert done.returncode == 2
     assert "ledger.audits.jsonl, line 1: not an audit" in done.stderr
     path.write_text('{"type":"aud\n\x00\n')  # torn
-    assert call(tmp_path, *AUDIT).code == 0
+    assert call(tmp_path, *AUDIT).returncode == 0
     assert path.read_text().splitlines()[0] == '{"type":"aud'
 
 
@@ -455,7 +455,7 @@ def test_a_wrong_section_is_one_sentence(tmp_path: Path, old: str, new: str, say
     write_run(tmp_path / "ledger.jsonl", 1)
     for args in (AUDIT, ("lint", "reward.yaml")):
         done = call(tmp_path, *args)
-        assert done.code == 2, done.stdout
+        assert done.returncode == 2, done.stdout
         assert says in done.stderr
         assert done.stderr.count("\n") == 1
 
@@ -483,7 +483,7 @@ def test_what_cannot_be_watched(tmp_path: Path, reward: str, says: str) -> None:
         "from judgekit import grader\n\n@grader(score_range=(float('-inf'), float('inf')))\ndef free(response):\n    return 1.0\n"
     )
     done = call(tmp_path, "lint", "reward.yaml")
-    assert done.code == 2
+    assert done.returncode == 2
     assert says in done.stderr
 
 
@@ -500,7 +500,7 @@ def test_audit_graders_that_cannot_judge_one_rollout(tmp_path: Path) -> None:
     ):
         (tmp_path / "reward.yaml").write_text(REWARD.replace("audit_graders:careful", f"own:{use}"))
         done = call(tmp_path, *AUDIT)
-        assert done.code == 2
+        assert done.returncode == 2
         assert says in done.stderr
 
 
@@ -525,16 +525,16 @@ def test_commands_that_cannot_work(tmp_path: Path) -> None:
         ((*AUDIT, *both, "--share", "2"), "share is above 0"),
     ):
         done = call(tmp_path, *args)
-        assert done.code == 2, args
+        assert done.returncode == 2, args
         assert says in done.stderr
         assert done.stderr.count("\n") == 1
-    assert call(tmp_path, *AUDIT, *both).code == 0
+    assert call(tmp_path, *AUDIT, *both).returncode == 0
     (tmp_path / "reward.yaml").write_text('graders: {careful: {use: "audit_graders:careful"}}\n')
-    assert call(tmp_path, *AUDIT, *both).code == 0  # the ledger knows who is watched
+    assert call(tmp_path, *AUDIT, *both).returncode == 0  # the ledger knows who is watched
     for more in ((), ("--follow",)):
         write_run(tmp_path / "ledger.jsonl", 2)
         done = call(tmp_path, *AUDIT, "--grader", "careful", "--watch", "jugde", *more)
-        assert done.code == 2
+        assert done.returncode == 2
         assert "the ledger has no grades of 'jugde': it has judge" in done.stderr
 
 

@@ -136,7 +136,7 @@ def test_it_is_recomputed_byte_for_byte(tmp_path: Path) -> None:
     path, said = labelled(tmp_path, 30, mistaken=3)
     for name in ("a.json", "b.json"):
         done = call(tmp_path, "certify", path.name, "--labels", said.name, "--grader", "judge", "--out", name)
-        assert done.code == 0, done.stderr
+        assert done.returncode == 0, done.stderr
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
     made = json.loads((tmp_path / "a.json").read_bytes())
     assert made["counts"] == {
@@ -153,7 +153,7 @@ def test_it_is_recomputed_byte_for_byte(tmp_path: Path) -> None:
 def test_a_page_of_markdown(tmp_path: Path) -> None:
     path, said = labelled(tmp_path, 120, mistaken=30)
     done = call(tmp_path, "certify", path.name, "--labels", said.name, "--grader", "judge", "--out", "c.md")
-    assert done.code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     text = (tmp_path / "c.md").read_text()
     assert "480 labelled scores on 120 prompts: 240 right, 240 wrong." in text
     assert "| wrong ones that it calls wrong | 87.5% |" in text
@@ -215,7 +215,7 @@ def test_few_labels_certify_nothing(tmp_path: Path, prompts: int, right: int, wh
     rows = [{"id": f"{i}-{j}", "label": int(i < right)} for i in range(prompts) for j in range(each)]
     said = labels(tmp_path / "labels.jsonl", rows)
     done = call(tmp_path, "certify", path.name, "--labels", said.name, "--grader", "judge", "--out", "c.json")
-    assert done.code == 1
+    assert done.returncode == 1
     assert f"not certified: {why}" in done.stdout or f"not certified: the labels are of {why}" in done.stdout
     made = json.loads((tmp_path / "c.json").read_bytes())
     assert why in made["refused"]
@@ -235,7 +235,7 @@ def test_labels_join_by_each_of_the_three_ways_and_marks_are_labels(tmp_path: Pa
         write_mark(path, Mark(entry.run, entry.index, "good" if int(entry.id.split("-")[1]) < 2 else "bad"))
     write_mark(path, Mark(entries[0].run, entries[0].index, "bad"))  # a person may change their mind
     done = call(tmp_path, "certify", path.name, "--grader", "judge")
-    assert done.code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     assert "48 labelled scores on 12 prompts, 23 right and 25 wrong" in done.stdout
     assert "95.7%" not in done.stdout.splitlines()[0]
     write_mark(path, Mark(entries[0].run, entries[0].index, ""))  # and take a mark back
@@ -269,7 +269,7 @@ def test_labels_that_do_not_fit_are_one_sentence(
     path, _ = labelled(tmp_path, 3)
     said = labels(tmp_path / "said.jsonl", rows)
     done = call(tmp_path, "certify", path.name, "--labels", said.name, "--grader", "judge")
-    assert done.code == 2
+    assert done.returncode == 2
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
 
@@ -306,6 +306,6 @@ def test_a_ledger_of_two_settings_and_wrong_names_are_refused(tmp_path: Path) ->
         ((path.name, "--grader", "judge", "--labels", said.name, "--out", path.name), "ledger.jsonl"),
     ):
         done = call(tmp_path, "certify", *args)
-        assert done.code == 2
+        assert done.returncode == 2
         assert says in done.stderr
         assert done.stderr.count("\n") == 1

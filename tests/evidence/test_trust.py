@@ -456,14 +456,14 @@ def test_the_ledger_says_what_was_trusted_and_replay_takes_the_raw_scores(tmp_pa
     house(tmp_path, name="raw.yaml")
     for name, first in (("raw.yaml", 0.5), ("reward.yaml", 0.0)):
         done = call(tmp_path, "replay", "ledger.jsonl", "--reward", name, "--out", "new.jsonl", "--force")
-        assert done.code == 0, done.stderr
+        assert done.returncode == 0, done.stderr
         rows = [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()]
         assert rows[1]["reward"] == first
     certificate(tmp_path, fingerprint="another")
     done = call(
         tmp_path, "replay", "ledger.jsonl", "--reward", "reward.yaml", "--out", "new.jsonl", "--force"
     )
-    assert done.code == 2
+    assert done.returncode == 2
     assert "graders.judge.trust: " in done.stderr
 
 
@@ -485,7 +485,7 @@ def test_a_ledger_with_trust_is_certified_by_its_raw_scores(tmp_path: Path) -> N
     )
     args = ("--labels", "labels.jsonl", "--grader", "judge", "--out", "again.json")
     done = call(tmp_path, "certify", "ledger.jsonl", *args)
-    assert done.code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     made = json.loads((tmp_path / "again.json").read_text())
     assert made["counts"]["scored"] == 240
     assert made["fingerprint"] == of(house(tmp_path, name="bare.yaml"))
