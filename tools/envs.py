@@ -124,7 +124,9 @@ def make_skyrl(env: Path) -> None:
     pip(env, f"torch=={TORCH}", f"ray=={RAY}", "transformers>=5.6.1,<=5.8.0", "matplotlib", *used, *by_old)
     pip(env, "-e", f"{ROOT}[dev]")
     pip(env, "--no-deps", "-e", str(ROOT / "adapters" / "skyrl"))
-    pip(env, "cloudpathlib", "orjson", "pybase64")  # by 0.4.0, which wants Python 3.12; what we use of it runs on 3.11
+    pip(
+        env, "cloudpathlib", "orjson", "pybase64"
+    )  # by 0.4.0, which wants Python 3.12; what we use of it runs on 3.11
     for version, gym in (("0.1.0", "0.2.0"), ("0.2.0", "0.3.0"), ("0.4.0", "0.4.0")):
         beside = ("--no-deps", "--ignore-requires-python", "--target", str(env / "beside" / version))
         pip(env, *beside, f"skyrl=={version}", f"skyrl-gym=={gym}")

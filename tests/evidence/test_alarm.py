@@ -151,6 +151,14 @@ def test_a_score_outside_its_range_is_refused_and_changes_nothing(score: float) 
     assert (alarm.steps, alarm.log_e) == (0, 0.0)
 
 
+@pytest.mark.parametrize("right", [0.5, 2, -1, math.nan])
+def test_a_verdict_in_between_is_refused_and_changes_nothing(right: float) -> None:
+    alarm = Alarm()
+    with pytest.raises(DataError, match="right or wrong"):
+        alarm.add([(1.0, False), (1.0, right)])  # type: ignore[list-item]
+    assert (alarm.steps, alarm.log_e) == (0, 0.0)
+
+
 def test_it_needs_neither_numpy_nor_scipy() -> None:
     code = "import sys; from judgekit.evidence import Alarm; Alarm().add([(1.0, False)]); print({'numpy', 'scipy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -115,6 +115,7 @@ def test_an_alarm_that_only_warns_is_told_once(
     finally:
         beside.close()
     assert sum(record.message.startswith("alarm at step") for record in caplog.records) == 1
+    assert "nobody audits them" not in caplog.text
 
 
 def test_audits_that_cannot_go_on_are_told_and_the_training_goes_on(

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mutation.operators import Mutant, mutants_of, sample
 from mutation.rooms import ROOMS, ROOT, Room
-from mutation.trials import SLOTS, map_of, try_all
+from mutation.trials import KEPT, SLOTS, map_of, try_all
 
 ACCEPTED = Path(__file__).with_name("survivors.toml")
 GOALS = {"killed": 0.85, "room": 0.80}
