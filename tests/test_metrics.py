@@ -96,6 +96,50 @@ def test_merged_parts_are_the_whole() -> None:
     assert halves[0].correlation == pytest.approx(statistics.correlation([x for x, _ in pairs], ys), abs=1e-6)
 
 
+def test_counts_of_two_halves_are_those_of_all() -> None:
+    """Every figure: groups without a reward, equal ones, missing grades by their settings, what judges were asked."""
+
+    def judged(response: str) -> Graded | Failed:
+        usage = Usage(calls=1, prompt_tokens=7, cached_tokens=3, completion_tokens=2)
+        if response.startswith("down"):
+            return Failed("JudgeTimeout", usage=usage)
+        return Graded(len(response) % 5 / 4, usage=usage)
+
+    runner = GradingRunner(
+        {
+            "judge": grader(name="judge")(judged),
+            "short": grader(name="short")(lambda response: 1 / len(response)),
+        },
+        {"judge": 0.8, "short": 0.2},
+        missing_reward="exclude",
+    )
+    words = ["down", "a", "**bold** text", "one two one two one two", "even longer than all others", "equal"]
+    given = [
+        Rollout(
+            response=f"{words[(i * i + i // 4) % 6] if i % 32 > 7 else 'down' if i % 32 < 4 else 'equal'} 1",
+            group=i // 4,
+        )
+        for i in range(160)
+    ]
+    results = runner.run_sync(given)
+    paid = [result.raw_reward for result in results if result.raw_reward is not None]
+    whole, *halves = (Counts(bounds=(min(paid), max(paid))) for _ in range(3))
+    for at in range(0, 160, 4):
+        for counts in (whole, halves[at % 3 == 0]):
+            for result, rollout in zip(results[at : at + 4], given[at : at + 4], strict=True):
+                counts.add(result, rollout, number=0)
+            counts.add_group(results[at : at + 4], given[at : at + 4])
+    halves[0].merge(halves[1])
+    figures = whole.figures()
+    assert figures["judgekit/judge_calls"] == 160
+    assert figures["judgekit/judge_cached_tokens"] == 3 * 160
+    empty = sum(all(r.raw_reward is None for r in results[at : at + 4]) for at in range(0, 160, 4))
+    assert figures["judgekit/empty_group_rate"] == empty / 40 > 0
+    assert figures["judgekit/flat_group_rate"] > 0
+    assert halves[0].figures() == pytest.approx(figures)
+    assert halves[0].line() == whole.line()
+
+
 def test_nothing_is_lost_between_two_resets() -> None:
     """Four threads count while a fifth resets: every count is in exactly one summary."""
     metrics = Metrics()

@@ -66,7 +66,13 @@ ROOMS = (
     _of("evidence"),
     _of("attack"),
     _of("testing", "tests/attack/test_plugin.py"),
-    _of("metrics", "tests/test_metrics.py", "tests/report/test_costs.py"),
+    _of(
+        "metrics",
+        "tests/test_metrics.py",
+        "tests/report/test_signals.py",
+        "tests/trainers/test_steps.py",
+        "tests/run/test_account.py",
+    ),
     _of("trackers"),
     Room(
         "ground",
