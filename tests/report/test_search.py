@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -120,3 +121,34 @@ def test_an_index_that_lags_or_has_no_room_misses_nothing(
         table.read()
         texts.follow(table)
         assert texts.rows(table, Wanted("needle")) == wanted
+
+
+def test_an_index_that_is_closed_while_a_thread_is_at_work_on_it_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that ends does not wait for its index, which is made in a thread."""
+    folders = tmp_path / "folders"
+    folders.mkdir()
+    monkeypatch.setattr(module.tempfile, "tempdir", str(folders))
+    path = tmp_path / "l.jsonl"
+    append(path, *(entry(i, response="Needle") for i in range(3)))
+    table = Table(path)
+    table.read()
+    begun, goes_on = threading.Event(), threading.Event()
+    room = module.shutil.disk_usage
+    monkeypatch.setattr(
+        module.shutil, "disk_usage", lambda folder: begun.set() or (goes_on.wait(20) and room(folder))
+    )
+    texts = Texts()
+    thread = threading.Thread(target=texts.follow, args=[table])
+    thread.start()
+    assert begun.wait(20)
+    texts.close()
+    goes_on.set()
+    thread.join()
+    assert texts.rows(table, Wanted("needle")) == [0, 1, 2]
+    late = Texts()
+    late.close()
+    late.follow(table)
+    assert late.rows(table, Wanted("needle")) == [0, 1, 2]
+    assert not list(folders.iterdir())

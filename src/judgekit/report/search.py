@@ -9,10 +9,12 @@ What was not copied yet, or has no room there, is read from the ledger.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import shutil
 import tempfile
+import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -55,20 +57,47 @@ class Wanted(NamedTuple):
 
 
 class Texts:
-    """The index of one ledger; not safe for threads."""
+    """The index of one ledger, for one thread at a time; another may close it."""
 
     def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._using = 0
+        self._closed = False
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._copied: dict[Path, int] = {}
         self._rows = 0
         """Rows of the table that are in the copies, or had no room there."""
 
     def close(self) -> None:
-        if self._folder is not None:
+        """Remove the index, at once or when the thread that is at work on it has ended; what is searched for later is read from the ledger."""
+        with self._guard:
+            self._closed = True
+            self._remove()
+
+    def _remove(self) -> None:
+        if self._folder is not None and not self._using:
+            self._copied = {}
             self._folder.cleanup()
+
+    @contextlib.contextmanager
+    def _used(self) -> Iterator[None]:
+        with self._guard:
+            self._using += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._using -= 1
+                if self._closed:
+                    self._remove()
 
     def follow(self, table: Table) -> None:
         """Copy what the table has read and the index has not."""
+        with self._used():
+            if not self._closed:
+                self._copy_more(table)
+
+    def _copy_more(self, table: Table) -> None:
         if self._folder is None:  # only its owner can read it
             self._folder = tempfile.TemporaryDirectory(prefix="judgekit-", ignore_cleanup_errors=True)
         first_row, self._rows = self._rows, table.rows
@@ -80,7 +109,7 @@ class Texts:
             with open(path, "rb") as file, open(self._copy(path), "r+b" if begin else "wb") as copy:
                 file.seek(begin)
                 copy.seek(begin)
-                while begin < end and (data := file.read(min(_PIECE, end - begin))):
+                while begin < end and not self._closed and (data := file.read(min(_PIECE, end - begin))):
                     copy.write(data.lower())
                     begin += len(data)
             self._copied[path] = begin
@@ -91,6 +120,10 @@ class Texts:
 
     def rows(self, table: Table, wanted: Wanted, first_row: int = 0) -> list[int]:
         """Return the rows from *first_row* in which it is found; for an expression, those in which it may be."""
+        with self._used():
+            return self._rows_with(table, wanted, first_row)
+
+    def _rows_with(self, table: Table, wanted: Wanted, first_row: int) -> list[int]:
         if wanted.regex:
             return self._candidates(table, literal_of(wanted.text), first_row)[0]
         found, unsure = self._candidates(table, wanted.text, first_row)

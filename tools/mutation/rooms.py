@@ -1,0 +1,87 @@
+"""The rooms of the source, the tests that claim each, and the environment in which they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Room(NamedTuple):
+    """Modules whose path under src/ begins with one of *begins*, and what is to notice a change of them."""
+
+    name: str
+    begins: tuple[str, ...]
+    tests: tuple[str, ...]
+    environment: str = "core"
+    root: str = "src"
+    """The folder that holds its package."""
+    but: tuple[str, ...] = ()
+    """Modules of *begins* that are another room's, or that no test of this environment can execute."""
+
+    def modules(self) -> list[str]:
+        """Return the paths of its modules under its root."""
+        root = ROOT / self.root
+        paths = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.py"))
+        return [
+            path
+            for path in paths
+            if path.startswith(self.begins) and not path.startswith(self.but or ("\\0",))
+        ]
+
+
+def _of(name: str, *tests: str, environment: str = "core", but: tuple[str, ...] = ()) -> Room:
+    """A package of the core, whose tests stand under tests/ by its name."""
+    return Room(
+        name,
+        (f"judgekit/{name}",),
+        tests or (f"tests/{name}",),
+        environment,
+        but=tuple(f"judgekit/{path}" for path in but),
+    )
+
+
+_ENGINES = ("judges/engines/vllm", "judges/engines/ray")
+_READERS = (
+    "tests/test_config.py",
+    "tests/cli/test_config.py",
+    "tests/cli/test_wrong_yaml.py",
+    "tests/cli/test_check.py",
+)
+
+ROOMS = (
+    _of("run"),
+    _of("replay"),
+    _of("execution"),
+    _of("reward"),
+    _of("ledger"),
+    _of("trainers"),
+    _of("graders"),
+    _of("judges", "tests/judges", "tests/graders/test_judged.py", but=_ENGINES),
+    _of("config", *_READERS),
+    _of("cli"),
+    _of("report"),
+    _of("service"),
+    _of("evidence"),
+    _of("attack"),
+    _of("testing", "tests/attack/test_plugin.py"),
+    _of("metrics", "tests/test_metrics.py", "tests/report/test_costs.py"),
+    _of("trackers"),
+    Room(
+        "ground",
+        (
+            "judgekit/types.py",
+            "judgekit/errors.py",
+            "judgekit/strict_yaml.py",
+            "judgekit/fork.py",
+            "judgekit/rollouts",
+        ),
+        ("tests/test_package.py", "tests/test_config.py", "tests/run", "tests/execution/test_fork.py"),
+    ),
+    _of("data", environment="verl"),
+    _of("bridges", environment="trl"),
+    Room("verl", ("judgekit_verl",), ("adapters/verl/tests",), "verl", "adapters/verl/src"),
+    Room("skyrl", ("judgekit_skyrl",), ("adapters/skyrl/tests",), "skyrl", "adapters/skyrl/src"),
+    Room("trl", ("judgekit_trl",), ("adapters/trl/tests",), "trl", "adapters/trl/src"),
+)
