@@ -165,8 +165,8 @@ class _Read(NamedTuple):
 
     row: _Row
     file: int
-    offset: int
-    length: int
+    begin: int
+    end: int
 
 
 class LedgerChanged(DataError):
@@ -214,6 +214,7 @@ class Table:
         self.texts: dict[str, list[str]] = {"id": [], "preview": []}
         self.graders: dict[str, GraderColumn] = {}
         self._places: tuple[array[int], array[int], array[int]] = (array("l"), array("q"), array("q"))
+        """For each row its file, and the offsets at which its line begins and ends."""
         self._files: dict[Path, _File] = {}
         self._paths: list[Path] = []
         self._pass: Iterator[_Read] | None = None
@@ -290,13 +291,13 @@ class Table:
                     if not (self._end or line.endswith(b"\n")):
                         break
                     row = None if line.isspace() else self._decoded(line, path, file)
-                    offset, length = file.offset, len(line)
-                    file.offset += length
+                    begin = file.offset
+                    file.offset += len(line)
                     file.lines += 1
-                    self.read_bytes += length
+                    self.read_bytes += len(line)
                     last = line
                     if row is not None:
-                        yield _Read(row, file.number, offset, length)
+                        yield _Read(row, file.number, begin, file.offset)
             finally:
                 if last:
                     file.last = len(last), _digest(last)
@@ -448,21 +449,25 @@ class Table:
         return (at for at in range(self.rows) if at not in hidden)
 
     def place(self, row: int) -> Place:
-        files, offsets, lengths = self._places
-        return Place(self._paths[files[row]], offsets[row], lengths[row])
+        files, starts, ends = self._places
+        return Place(self._paths[files[row]], starts[row], ends[row] - starts[row])
 
-    def lines(self, first: int = 0) -> Iterator[tuple[Path, list[int], list[int], list[int]]]:
+    def lines(self, first: int = 0) -> Iterator[tuple[Path, Sequence[int], Sequence[int], Sequence[int]]]:
         """For each file: its path, its rows from *first*, and the offsets at which their lines begin and end."""
-        files, offsets, lengths = self._places
-        by_file: dict[int, list[int]] = {}
-        for row in range(first, self.rows):
-            by_file.setdefault(files[row], []).append(row)
+        files, starts, ends = self._places
+        last = self.rows
+        if len(self._paths) == 1 and first < last:
+            yield self._paths[0], range(first, last), starts[first:last], ends[first:last]
+            return
+        by_file: dict[int, array[int]] = {}
+        for row in range(first, last):
+            by_file.setdefault(files[row], array("q")).append(row)
         for number, rows in by_file.items():
             yield (
                 self._paths[number],
                 rows,
-                [offsets[r] for r in rows],
-                [offsets[r] + lengths[r] for r in rows],
+                array("q", [starts[row] for row in rows]),
+                array("q", [ends[row] for row in rows]),
             )
 
     def rollout(self, row: int) -> dict[str, Any]:
