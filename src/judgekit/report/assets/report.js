@@ -78,7 +78,7 @@ const STATES = ["graded", "abstained", "skipped", "failed", "absent"];
 const store = {
   generation: null, rows: 0, facts: { hidden: [], specs: [], usage: {}, judges: [] },
   numbers: {}, codes: {}, id: [], preview: [], names: {}, graders: new Map(),
-  hidden: new Set(), marks: new Map(), marking: Promise.resolve(), signals: [], costs: { graders: {}, steps: [] }, comparison: null,
+  hidden: new Set(), marks: new Map(), marking: Promise.resolve(), signals: [], costs: { graders: {}, steps: [] }, comparison: null, audited: "0", audits: null,
 };
 // Another ledger stands where the page's was: no row number means what it meant.
 const forget = (generation) => {
@@ -233,7 +233,8 @@ const serverSource = {
   // Reads what the server has and the page has not; true where there was something.
   async refresh(most = Infinity) {
     await store.marking.catch(() => null);
-    const { marking } = store, now = await this.fetch("api/state");
+    // the first block comes with the first answer: there is no way to and fro before rows can be drawn
+    const { marking } = store, now = await this.fetch(store.generation === null ? "api/state?first" : "api/state");
     if (now.generation !== store.generation) {
       const first = store.generation === null;
       forget(now.generation);
@@ -247,7 +248,7 @@ const serverSource = {
     const blocks = now.caught_up || now.problem ? now.blocks : Math.max(before ? 0 : 1, Math.floor(now.facts.rows / 5000));
     for (let number = Math.floor(store.rows / 5000); number < Math.min(blocks, now.blocks, most); number++) {
       if (store.rows === now.facts.rows) break;
-      addBlock(await this.fetch(`api/block/${number}`));
+      addBlock(number === 0 && now.first ? now.first : await this.fetch(`api/block/${number}`));
       drawSoon();
     }
     const grown = store.rows > before || store.hidden !== hidden;
