@@ -36,11 +36,11 @@ def test_a_report_of_a_folder_of_ledgers_shows_them_as_runs(files: Path) -> None
     for name in "ab":
         (files / "runs" / name).mkdir(parents=True)
         write(files / "runs" / name / "l.jsonl", some(8))
-    done = run(files, "report", "runs", "--json")
+    done = call(files, "report", "runs", "--json")
     assert json.loads(done.stdout) == {"report": "runs.html", "ledgers": ["runs/a", "runs/b"]}
     assert '<script type="application/octet-stream" id="runs">' in (files / "runs.html").read_text()
-    refused(run(files, "report", "runs"), "runs.html", files)
-    done = run(files, "report", "runs", "--force")
+    refused(call(files, "report", "runs"), "runs.html", files)
+    done = call(files, "report", "runs", "--force")
     assert "runs.html  (2 runs; open it in a browser)" in done.stdout + done.stderr
 
 
