@@ -5,6 +5,7 @@
 # make check   formatting, lint, types
 # make bench   the benchmarks whose figures docs/benchmarks.md shows
 # make docs    the documentation as a site
+# make claims    what README and docs claim, and whether a test or a benchmark holds it
 # make mutation    small changes of the source: do the tests notice? 1,500 of them; also ROOMS="run reward" MUTANTS=100
 
 PY := python3
@@ -71,6 +72,10 @@ check: env-core
 	.venv/core/bin/ruff format --check .
 	.venv/core/bin/ruff check .
 	.venv/core/bin/mypy
+
+.PHONY: claims
+claims: env-core
+	$(CORE) tools/claims.py
 
 .PHONY: docs
 docs: env-core

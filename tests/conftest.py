@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib.util
 import logging
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+os.environ |= {"RAY_worker_niceness": "0"}  # else whatever else the machine does starves Ray's workers
 collect_ignore = [] if importlib.util.find_spec("vllm") else ["vllm"]
 
 

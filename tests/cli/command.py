@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from .in_process import Called
+
 CONFIG = "graders: {correct: final_answer, brief: {use: length, soft_max: 10, hard_max: 20}}\nreward: {weighted: {correct: 0.9, brief: 0.1}}\n"
 ROWS: list[Any] = [
     {"prompt": "2+2?", "response": "#### 4", "ground_truth": "4", "group": ["a", 1], "level": "easy"},
@@ -26,7 +28,7 @@ def run(cwd: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def refused(done: subprocess.CompletedProcess[str], says: str, folder: Path) -> None:
+def refused(done: subprocess.CompletedProcess[str] | Called, says: str, folder: Path) -> None:
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr

@@ -19,7 +19,7 @@ from judgekit.cli.console import out
 class Called(Struct):
     """What a call did."""
 
-    code: int
+    returncode: int
     stdout: str
     stderr: str
 
@@ -78,6 +78,6 @@ def refused(folder: Path, args: str, says: str, *, stdin: bytes = b"") -> None:
     called = call(folder, *args.split(" "), stdin=stdin)
     assert says in called.stderr
     assert called.stderr.startswith("judgekit: ")
-    assert (called.code, called.stderr.count("\n"), called.stdout) == (2, 1, "")
+    assert (called.returncode, called.stderr.count("\n"), called.stdout) == (2, 1, "")
     assert "Traceback" not in called.stderr
     assert contents(folder) == before

@@ -59,7 +59,7 @@ def grade(folder: Path, config: str, *more: str) -> None:
     (folder / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     (folder / "down").write_text("")
     graded = call(folder, "grade", "reward.yaml", "rollouts.jsonl", *(more or ("--ledger", "l.jsonl")))
-    assert graded.code == 0, graded.stderr
+    assert graded.returncode == 0, graded.stderr
     (folder / "down").unlink()
     (folder / "asked.txt").unlink()
 
@@ -75,7 +75,7 @@ def rewards(folder: Path) -> dict[int, float | None]:
 
 
 def succeeded(called: Called) -> Called:
-    assert called.code == 0, called.stderr
+    assert called.returncode == 0, called.stderr
     return called
 
 
@@ -121,7 +121,7 @@ def test_without_texts_it_says_what_is_missing(files: Path) -> None:
     grade(files, CONFIG + "ledger: {path: l.jsonl}\n", "--json")
     before = contents(files)
     done = call(files, *ONLY.split())
-    assert (done.code, asked(files)) == (2, [])
+    assert (done.returncode, asked(files)) == (2, [])
     assert "grading again needs the rollouts' texts, which this ledger does not hold" in done.stderr
     assert contents(files) == before
 
@@ -149,10 +149,10 @@ def test_too_many_failures_exit_with_1_and_keep_the_rewards(files: Path) -> None
     (files / "reward.yaml").write_text(CONFIG)
     (files / "rollouts.jsonl").write_text((json.dumps(ROWS[1]) + "\n") * 20 + json.dumps(ROWS[0]) + "\n")
     (files / "down").write_text("")
-    assert call(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl").code == 0
+    assert call(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl").returncode == 0
     (files / "reward.yaml").write_text(CONFIG + "runner: {max_failure_rate: 0.1}\n")
     done = call(files, *ONLY.split())
-    assert done.code == 1
+    assert done.returncode == 1
     assert "ConnectionError × 20" in done.stderr
     assert len((files / "n.jsonl").read_text().splitlines()) == 21
 
@@ -217,14 +217,14 @@ def test_settings_that_changed_since_are_said(files: Path, changed: bool) -> Non
     if changed:
         (files / "mine.py").write_text(MODULE.replace("0.5 + 0.25 *", "0.4 + 0.25 *"))
     done = call(files, *ONLY.split())
-    assert done.code == 0
+    assert done.returncode == 0
     assert ("judge, rule: the ledger's grades are of other settings" in done.stdout) is changed
 
 
 def test_resuming_after_a_grader_was_edited_asks_it_again(files: Path) -> None:
     grade(files, CONFIG)
     resume = ("grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl", "--resume")
-    assert call(files, *resume).code == 0
+    assert call(files, *resume).returncode == 0
     assert asked(files) == ["judge b1", "judge b2"]  # it was down for these
     (files / "mine.py").write_text(MODULE.replace("0.5 + 0.25 *", "0.4 + 0.25 *"))
     done = call(files, *resume)
@@ -235,11 +235,11 @@ def test_resuming_after_a_grader_was_edited_asks_it_again(files: Path) -> None:
 def test_resuming_after_a_rule_was_set_differently_asks_no_judge(files: Path) -> None:
     grade(files, CONFIG)
     resume = ("grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl", "--resume")
-    assert call(files, *resume).code == 0
+    assert call(files, *resume).returncode == 0
     before = asked(files)
     (files / "reward.yaml").write_text(
         CONFIG.replace("'mine:rule'", "{use: length, soft_max: 1, hard_max: 2}")
     )
     done = call(files, *resume)
-    assert (done.code, asked(files)) == (0, before)
+    assert (done.returncode, asked(files)) == (0, before)
     assert "rule: other settings than in the ledger, and so graded again" in done.stdout

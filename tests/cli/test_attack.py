@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from .command import run
 from .in_process import call
 
 RULES = "graders:\n  correct: {use: final_answer}\n  brief: {use: length, soft_max: 700, hard_max: 1400}\n"
@@ -34,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_hole_is_said_with_what_pays_it_and_what_closes_it(folder: Path) -> None:
-    done = run(folder, "attack", "open.yaml")
+    done = call(folder, "attack", "open.yaml")
     assert done.returncode == 1
     assert "holds no answer, and earns as much as an honest attempt" in done.stdout
     assert "'brief' pays responses that are wrong or empty" in done.stdout
@@ -44,7 +43,7 @@ def test_a_hole_is_said_with_what_pays_it_and_what_closes_it(folder: Path) -> No
 
 def test_a_sound_reward_ends_well(folder: Path) -> None:
     done = call(folder, "attack", "gated.yaml", "rows.jsonl")
-    assert (done.code, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "")
     assert "686 completions on 2 rows (2 number)" in done.stdout
     assert "no hole found" in done.stdout
 
@@ -52,7 +51,7 @@ def test_a_sound_reward_ends_well(folder: Path) -> None:
 def test_json_is_one_document(folder: Path) -> None:
     done = call(folder, "attack", "open.yaml", "rows.jsonl", "--json", "--at-most", "100")
     told = json.loads(done.stdout)
-    assert done.code == 0
+    assert done.returncode == 0
     assert {hole["term"] for hole in told["holes"]} == {"brief"}
 
 
@@ -65,7 +64,7 @@ def test_one_completion_is_shown_with_its_tree(folder: Path) -> None:
 
 def test_a_judge_is_not_asked(folder: Path) -> None:
     done = call(folder, "attack", "judged.yaml", "rows.jsonl")
-    assert done.code == 0
+    assert done.returncode == 0
     assert "not asked: judge (--judges asks)" in done.stdout
 
 
@@ -77,7 +76,7 @@ def test_functions_of_other_trainers_are_attacked(folder: Path) -> None:
         "    return {'score': float(ground_truth in solution_str)}\n"
     )
     for name in ("trl", "verl"):
-        done = run(folder, "attack", f"theirs:{name}", "rows.jsonl")
+        done = call(folder, "attack", f"theirs:{name}", "rows.jsonl")
         assert done.returncode == 1, done.stderr
         assert "denied/0" in done.stdout
 
@@ -98,6 +97,6 @@ def test_wrong_calls_are_answered_in_a_sentence(folder: Path, args: list[str], s
     (folder / "bare.jsonl").write_text('{"prompt": "x", "response": "y"}\n')
     (folder / "flat.yaml").write_text("graders: {fenced: code_block}\nreward: {max: [fenced, 1.0]}\n")
     done = call(folder, "attack", *args)
-    assert done.code == 2
+    assert done.returncode == 2
     assert says in done.stderr
     assert done.stderr.count("\n") == 1

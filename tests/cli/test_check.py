@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_it_tells_what_is_installed(tmp_path: Path) -> None:
     done = call(tmp_path, "check")
-    assert (done.code, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"judgekit   {__version__}, Python 3.")
     for word in ("extras", "engines", "isolation", "trainer"):
@@ -36,7 +36,7 @@ def test_what_is_not_here_has_its_line(tmp_path: Path, monkeypatch: pytest.Monke
     )
     assert "vllm is not here (pip install 'judgekit-rl[vllm]')" in told
     assert (
-        "verl 0.9.1, tested with 0.9.1 (0.5.0 and 0.6.1 by its legacy manager), its adapter is not here: pip install ./adapters/verl"
+        "verl 0.9.1, tested with 0.9.1 (0.5.0 and 0.6.1 by its legacy manager, 0.7.1 and 0.8.0 by its reward manager), its adapter is not here: pip install ./adapters/verl"
         in told
     )
     assert "trl: not here, tested with 1.16.0" in told
@@ -54,7 +54,7 @@ def test_the_tested_versions_are_those_of_the_environments() -> None:
 
 def test_a_server_that_is_down_says_what_to_start(tmp_path: Path) -> None:
     done = call(tmp_path, "check", "http://127.0.0.1:1/v1")
-    assert done.code == 1
+    assert done.returncode == 1
     assert done.stderr == (
         "judgekit: http://127.0.0.1:1/v1 cannot be reached: nothing listens there: start the server (judgekit serve, "
         "vllm serve, …), or correct the url\n"
@@ -72,6 +72,6 @@ def test_replay_says_a_warning_once(tmp_path: Path) -> None:
         runner.run_sync(rows, tags={"step": step})
     done = call(tmp_path, "replay", "ledger.jsonl")
     warnings = [line for line in done.stdout.splitlines() if line.startswith("warning")]
-    assert done.code == 0
+    assert done.returncode == 0
     assert len(warnings) <= 2
     assert "(and in 2 other steps, with other figures)" in done.stdout

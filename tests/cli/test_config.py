@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .command import CONFIG, run
+from .command import CONFIG
 from .in_process import call, refused
 
 
@@ -44,7 +44,7 @@ from .in_process import call, refused
 def test_lint(files: Path, text: str, code: int, says: list[str]) -> None:
     (files / "reward.yaml").write_text(text)
     before = sorted(files.iterdir())
-    done = run(files, "lint", "reward.yaml")
+    done = call(files, "lint", "reward.yaml")
     lines = (done.stdout if code == 0 else done.stderr).splitlines()
     assert done.returncode == code, done.stderr
     assert len(lines) == len(says)
@@ -54,7 +54,7 @@ def test_lint(files: Path, text: str, code: int, says: list[str]) -> None:
 
 
 def test_schema_is_printed(files: Path) -> None:
-    done = run(files, "schema")
+    done = call(files, "schema")
     assert (done.returncode, json.loads(done.stdout)["title"]) == (0, "reward.yaml")
 
 
@@ -62,7 +62,7 @@ def test_lint_says_that_vllm_is_needed(files: Path) -> None:
     (files / "reward.yaml").write_text(
         "graders: {j: {use: judge, judge: l}}\njudges: {l: {engine: vllm, model: embedded}}\n"
     )
-    said = run(files, "lint", "reward.yaml").stdout
+    said = call(files, "lint", "reward.yaml").stdout
     assert ("vLLM is not installed here" in said) is (find_spec("vllm") is None)
 
 
@@ -74,7 +74,7 @@ def test_lint_names_all_missing_extras_at_once(files: Path, monkeypatch: pytest.
         "judges: {l: {engine: vllm, model: embedded}}\n"
     )
     done = call(files, "lint", "reward.yaml")
-    assert (done.code, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (2, "")
     extras = "math,json" if find_spec("vllm") else "math,json,vllm"
     assert done.stderr.endswith(f": pip install 'judgekit-rl[{extras}]'\n")
     assert "graders.m: " in done.stderr
@@ -91,7 +91,7 @@ def test_lint_tells_what_a_policy_could_use(files: Path) -> None:
     brief, loops, last = done.stdout.splitlines()
     assert brief.startswith("warning: reward: brief: pays up to 0.2 for form alone")
     assert loops.startswith("warning: reward: loops: a rollout that calls no tool is not graded by it")
-    assert (done.code, last) == (0, "reward.yaml: 3 graders, rewards from 0 to 1")
+    assert (done.returncode, last) == (0, "reward.yaml: 3 graders, rewards from 0 to 1")
 
 
 def test_lint_looks_at_rollouts(files: Path) -> None:
@@ -123,5 +123,5 @@ def test_lint_has_nothing_against_what_we_show(files: Path, path: Path) -> None:
         (files / beside.name).write_bytes(beside.read_bytes())
     (files / "shown.yaml").write_text(text)
     done = call(files, "lint", "shown.yaml")
-    assert (done.code, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "")
     assert "warning" not in done.stdout

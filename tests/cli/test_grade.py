@@ -16,10 +16,11 @@ from judgekit.ledger.reader import read_ledger
 
 from ..report.pages import Page
 from .command import ROWS, refused, run
+from .in_process import call
 
 
 def test_grade_writes_results_ledger_and_report(files: Path) -> None:
-    done = run(
+    done = call(
         files,
         "grade",
         "reward.yaml",
@@ -61,7 +62,7 @@ def test_grade_writes_results_ledger_and_report(files: Path) -> None:
 def test_bad_rollouts_are_named_by_their_line(files: Path, line: str, says: str) -> None:
     (files / "rollouts.jsonl").write_bytes((json.dumps(ROWS[0]) + "\n" + line + "\n").encode("latin-1"))
     refused(
-        run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl", "--ledger", "l.jsonl"),
+        call(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl", "--ledger", "l.jsonl"),
         says,
         files,
     )
@@ -85,13 +86,13 @@ def test_bad_rollouts_are_named_by_their_line(files: Path, line: str, says: str)
 )
 def test_bad_arguments_are_one_sentence(files: Path, args: tuple[str, ...], says: str) -> None:
     (files / "empty.jsonl").write_text("")
-    refused(run(files, *args), says, files)
+    refused(call(files, *args), says, files)
 
 
 def test_bad_graders_are_one_sentence(files: Path) -> None:
     (files / "reward.yaml").write_text("graders: {a: {use: final_answr}}")
     refused(
-        run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl"),
+        call(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl"),
         "did you mean 'final_answer'",
         files,
     )
@@ -127,7 +128,7 @@ def failing(files: Path) -> Path:
 
 
 def test_where_nothing_is_scored_the_exit_code_is_1_and_the_cause_is_shown(failing: Path) -> None:
-    done = run(failing, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
+    done = call(failing, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
     assert done.returncode == 1
     assert done.stderr == "judgekit: no rollout could be scored\n"
     says = "b failed with ConnectionError on 3 rollouts, the first time with: quota exceeded [31m for #### 4"
@@ -142,7 +143,7 @@ def test_too_many_failures_exit_with_1_and_keep_the_results(failing: Path) -> No
         "graders: {b: 'mine:broken', a: final_answer}\nreward: {fallback: [b, a]}\nrunner: {max_failure_rate: 0.1}\n"
     )
     (failing / "rollouts.jsonl").write_text((json.dumps(ROWS[0]) + "\n") * 20)
-    done = run(failing, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
+    done = call(failing, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
     assert done.returncode == 1
     assert "b 100.0 % (ConnectionError × 20)" in done.stderr
     assert len((failing / "g.jsonl").read_text().splitlines()) == 20
@@ -152,7 +153,7 @@ def test_too_many_failures_exit_with_1_and_keep_the_results(failing: Path) -> No
 def test_a_grader_that_only_abstains_says_why(files: Path) -> None:
     (files / "rollouts.jsonl").write_text(json.dumps({"response": "x", "answer": "4"}) + "\n")
     (files / "reward.yaml").write_text("graders: {a: final_answer}\n")
-    done = run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
+    done = call(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
     assert done.returncode == 1
     assert "a abstained on 1 rollouts, the first time with: " in done.stdout
 
@@ -191,20 +192,20 @@ def test_the_form_of_the_first_row_s_tests_is_said(files: Path, rows: list[objec
         for row in rows
     ]
     (files / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
+    done = call(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
     assert says in done.stdout
     assert done.stdout.index("tests: ") < done.stdout.index("grader ")
 
 
 def test_filled_in_rewards_are_not_in_the_mean(failing: Path) -> None:
     (failing / "reward.yaml").write_text("graders: {b: 'mine:broken'}\nrunner: {missing_reward: 1}\n")
-    done = run(failing, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
+    done = call(failing, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
     assert (done.returncode, "mean 1.000" in done.stdout) == (1, False)
 
 
 def test_a_warning_about_the_batch_stands_once_below_the_table(files: Path) -> None:
     (files / "rollouts.jsonl").write_text((json.dumps(ROWS[0]) + "\n") * 64)
-    done = run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
+    done = call(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     (place,) = [i for i, line in enumerate(lines) if "rewards are the highest one" in line]
@@ -260,7 +261,7 @@ def test_ctrl_c_twice_stops_a_rule_that_blocks_the_loop(failing: Path) -> None:
 def test_a_csv_becomes_a_parquet_file(files: Path) -> None:
     pytest.importorskip("pyarrow")
     (files / "r.csv").write_text("question,completion,answer\n2+2?,#### 4,4\n2+2?,five,4\n")
-    done = run(
+    done = call(
         files,
         "grade",
         "reward.yaml",
@@ -280,7 +281,7 @@ def test_a_csv_becomes_a_parquet_file(files: Path) -> None:
 
 def test_without_out_there_is_the_table_only(files: Path) -> None:
     before = sorted(p.name for p in files.iterdir())
-    done = run(files, "grade", "reward.yaml", "rollouts.jsonl")
+    done = call(files, "grade", "reward.yaml", "rollouts.jsonl")
     assert done.returncode == 0
     assert "correct" in done.stdout
     assert sorted(p.name for p in files.iterdir()) == before
@@ -301,7 +302,7 @@ def test_rollouts_come_from_standard_input_and_go_to_standard_output(files: Path
 
 
 def test_the_summary_as_json(files: Path) -> None:
-    done = run(files, "grade", "reward.yaml", "rollouts.jsonl", "--json")
+    done = call(files, "grade", "reward.yaml", "rollouts.jsonl", "--json")
     assert done.returncode == 0
     told = json.loads(done.stdout)
     assert (told["rollouts"], told["groups"], told["statuses"]) == (3, 2, {"scored": 2, "excluded": 1})
@@ -385,7 +386,7 @@ def test_a_stopped_command_goes_on_with_resume(files: Path, how: signal.Signals)
 
 
 def test_resume_without_a_ledger_yet_begins(files: Path) -> None:
-    done = run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl", "--resume")
+    done = call(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl", "--resume")
     assert done.returncode == 0
     assert "there is no ledger at l.jsonl yet: nothing to resume" in done.stdout
 
@@ -403,7 +404,7 @@ def test_resume_without_a_ledger_yet_begins(files: Path) -> None:
     ],
 )
 def test_wrong_options_are_one_sentence(files: Path, args: tuple[str, ...], says: str) -> None:
-    refused(run(files, "grade", "reward.yaml", "rollouts.jsonl", *args), says, files)
+    refused(call(files, "grade", "reward.yaml", "rollouts.jsonl", *args), says, files)
 
 
 NOISY = """
@@ -435,13 +436,13 @@ def test_what_graders_print_stands_among_no_rows_and_no_summary(files: Path, opt
 
 def test_a_ledger_that_another_tool_has_written_again_is_one(files: Path) -> None:
     grade = ["grade", "reward.yaml", "rollouts.jsonl", "--ledger"]
-    assert run(files, *grade, "l.jsonl").returncode == 0
+    assert call(files, *grade, "l.jsonl").returncode == 0
     text = (files / "l.jsonl").read_text()
     (files / "bom.jsonl").write_text("\ufeff" + text)
     (files / "spaces.jsonl").write_text("".join(json.dumps(json.loads(x)) + "\n" for x in text.splitlines()))
     for name in ("bom.jsonl", "spaces.jsonl"):
-        assert "3 rewards recomputed, 0 changed" in run(files, "replay", name).stdout
-        assert "holds grades of 3 of the 3" in run(files, *grade, name, "--resume").stdout
+        assert "3 rewards recomputed, 0 changed" in call(files, "replay", name).stdout
+        assert "holds grades of 3 of the 3" in call(files, *grade, name, "--resume").stdout
 
 
 def test_each_reward_of_a_ledger_is_replayed_as_it_was(files: Path) -> None:
@@ -449,6 +450,6 @@ def test_each_reward_of_a_ledger_is_replayed_as_it_was(files: Path) -> None:
         "graders: {long: {use: length, soft_max: 2, hard_max: 90}}\nreward: long\n"
     )
     for reward in ("reward.yaml", "other.yaml"):
-        run(files, "grade", reward, "rollouts.jsonl", "--ledger", "l.jsonl")
-    said = run(files, "replay", "l.jsonl").stdout
+        call(files, "grade", reward, "rollouts.jsonl", "--ledger", "l.jsonl")
+    said = call(files, "replay", "l.jsonl").stdout
     assert "6 rewards recomputed, 0 changed" in said

@@ -18,17 +18,18 @@ from judgekit.cli.json_schema import reward_schema
 from judgekit.config import load_runner
 from judgekit.graders.registry import GRADERS
 
-from .command import run
+from .in_process import call
 
 JUDGES = {
     "local": {"engine": "openai", "url": "http://127.0.0.1:1", "model": "m"},
     "other": {"engine": "openai", "url": "http://127.0.0.1:1", "model": "n"},
 }
+SCHEMA = jsonschema.Draft202012Validator(reward_schema())
 RULES = sorted(name for name, target in GRADERS.items() if ".rules." in target)
 
 
 def test_the_list_has_every_grader(files: Path) -> None:
-    done = run(files, "graders")
+    done = call(files, "graders")
     assert done.returncode == 0
     named = [line.split()[0] for line in done.stdout.splitlines() if line]
     assert [name for name in named if name in GRADERS] == sorted(GRADERS)
@@ -37,7 +38,7 @@ def test_the_list_has_every_grader(files: Path) -> None:
 
 @pytest.mark.parametrize("name", ["math", "tool_calls", "judge", "soft_overlong"])
 def test_parameters_are_shown_with_an_example(files: Path, name: str) -> None:
-    done = run(files, "graders", name)
+    done = call(files, "graders", name)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split()[0] for line in done.stdout.split("\n\n")[0].splitlines()]
     assert rows == list(inspect.signature(resolve_name(GRADERS[name])).parameters)
@@ -49,10 +50,10 @@ def test_graders_of_one_s_own_and_wrong_names(files: Path) -> None:
     (files / "own.py").write_text(
         "class Own:\n    '''Scores it.'''\n    def __init__(self, a: int, b: str = 'x') -> None: ...\n"
     )
-    done = run(files, "graders", "judgekit.graders.rules.answers.maths:MathEquivalence")
+    done = call(files, "graders", "judgekit.graders.rules.answers.maths:MathEquivalence")
     assert "set_relations" in done.stdout
     for wrong, says in (("mth", "did you mean 'math'"), ("no.such:Thing", "cannot import the grader")):
-        done = run(files, "graders", wrong)
+        done = call(files, "graders", wrong)
         assert (done.returncode, done.stdout) == (2, "")
         assert says in done.stderr
 
@@ -72,7 +73,7 @@ def test_every_grader_has_an_example() -> None:
 def test_examples_fit_the_schema(name: str) -> None:
     config = {"graders": {"my_grader": yaml.safe_load(EXAMPLES[name])}, "judges": JUDGES}
     assert config["graders"]["my_grader"]["use"] == name
-    jsonschema.validate(config, reward_schema())
+    SCHEMA.validate(config)
 
 
 @pytest.mark.parametrize("name", RULES)

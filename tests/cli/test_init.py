@@ -31,7 +31,7 @@ from judgekit.judges.base import JudgeRequest
 from judgekit.run.findings import findings
 from judgekit.testing import ScriptedJudge, prompt_text
 
-from .command import refused, run
+from .command import refused
 from .in_process import call
 
 
@@ -52,7 +52,7 @@ def test_every_reward_loads_without_a_warning(
 
 @pytest.mark.parametrize("trainer", NEXT)
 def test_it_says_how_to_go_on(tmp_path: Path, trainer: str) -> None:
-    done = run(tmp_path, "init", "--from", trainer, "--judge", "ray", "--model", "org/model")
+    done = call(tmp_path, "init", "--from", trainer, "--judge", "ray", "--model", "org/model")
     assert done.returncode == 0, done.stderr
     assert "judgekit serve --engine ray --name judge --model org/model --gpus 1" in done.stdout
     readme = (Path(__file__).parents[2] / "README.md").read_text()
@@ -64,14 +64,14 @@ def test_it_says_how_to_go_on(tmp_path: Path, trainer: str) -> None:
     schema = json.loads((tmp_path / "reward.schema.json").read_text())
     first = (tmp_path / "reward.yaml").read_text().splitlines()[0]
     assert (schema["title"], first) == ("reward.yaml", "# yaml-language-server: $schema=reward.schema.json")
-    again = run(tmp_path, "init")
+    again = call(tmp_path, "init")
     refused(again, "reward.yaml exists: --force overwrites it", tmp_path)
 
 
 def test_it_writes_what_then_grades(files: Path) -> None:
-    done = run(files, "init", "new.yaml", "--task", "answer")
+    done = call(files, "init", "new.yaml", "--task", "answer")
     assert done.returncode == 0
-    done = run(files, "grade", "new.yaml", "rollouts.jsonl", "--out", "graded.jsonl")
+    done = call(files, "grade", "new.yaml", "rollouts.jsonl", "--out", "graded.jsonl")
     assert done.returncode == 0, done.stderr
     assert (files / "ledger.jsonl").exists()
 
@@ -135,9 +135,9 @@ def test_every_reward_scores_a_row_of_its_task(tmp_path: Path, task: str, judge:
 
 @pytest.mark.parametrize("name", SYNONYMS)
 def test_a_task_has_several_names(tmp_path: Path, name: str) -> None:
-    assert run(tmp_path, "init", "--task", name, "--judge", "http").returncode == 0
+    assert call(tmp_path, "init", "--task", name, "--judge", "http").returncode == 0
     (tmp_path / "mine").write_text((tmp_path / "reward.yaml").read_text())
-    assert run(tmp_path, "init", "--task", SYNONYMS[name], "--judge", "http", "--force").returncode == 0
+    assert call(tmp_path, "init", "--task", SYNONYMS[name], "--judge", "http", "--force").returncode == 0
     assert (tmp_path / "reward.yaml").read_text() == (tmp_path / "mine").read_text()
 
 
@@ -171,7 +171,7 @@ def test_it_looks_at_the_users_rows(tmp_path: Path, row: dict[str, Any], task: s
     """The file that is written has the task's graders, and the line that it shows reads the rows."""
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     done = call(tmp_path, "init", "--data", "rows.jsonl")
-    assert (done.code, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "")
     assert f"  task         {task}: " in done.stdout
     text = (tmp_path / "reward.yaml").read_text()
     assert TASKS[task].about in text
@@ -180,7 +180,7 @@ def test_it_looks_at_the_users_rows(tmp_path: Path, row: dict[str, Any], task: s
     words = shlex.split(line.removeprefix("# judgekit "))
     graders = load_runner(tmp_path / "reward.yaml").graders
     if "judge" not in graders and task != "code":
-        assert call(tmp_path, *words).code == 0
+        assert call(tmp_path, *words).returncode == 0
         (graded,) = map(json.loads, (tmp_path / "graded.jsonl").read_text().splitlines())
         assert graded["status"] == "scored"
 
@@ -188,7 +188,7 @@ def test_it_looks_at_the_users_rows(tmp_path: Path, row: dict[str, Any], task: s
 def test_rows_without_responses_are_prompts(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"question": "144 / 2?", "answer": "72"}\n')
     done = call(tmp_path, "init", "--data", "rows.jsonl", "--from", "trl", "--task", "maths")
-    assert done.code == 0
+    assert done.returncode == 0
     assert "there are no responses: these are prompts, for a trainer" in done.stdout
     assert "task  " not in done.stdout
     assert "# judgekit grade " not in (tmp_path / "reward.yaml").read_text()
@@ -214,7 +214,7 @@ def test_criteria_in_another_form_are_told(tmp_path: Path) -> None:
 def test_the_rows_own_criteria_are_asked_about(tmp_path: Path) -> None:
     rows = [{"prompt": "Write.", "response": "A line.", "rubric": ["It rhymes.", "It is short."]}]
     (tmp_path / "rows.jsonl").write_text(json.dumps(rows[0]) + "\n")
-    assert call(tmp_path, "init", "--data", "rows.jsonl").code == 0
+    assert call(tmp_path, "init", "--data", "rows.jsonl").returncode == 0
     assert "extra.rubric" in (tmp_path / RUBRIC_FILE).read_text().splitlines()[0]
     judge = ScriptedJudge({"It rhymes.": {"0": 1.0, "1": 0.0}, "It is short.": {"0": 0.0, "1": 1.0}})
     (result,) = load_runner(tmp_path / "reward.yaml", judges={"main": judge}).run_sync(
@@ -227,10 +227,10 @@ def test_the_rows_own_criteria_are_asked_about(tmp_path: Path) -> None:
 def test_what_compares_needs_a_trainer_with_whole_groups(tmp_path: Path, trainer: str) -> None:
     done = call(tmp_path, "init", "--task", "preference", "--from", trainer)
     if trainer in ONE_BY_ONE:
-        assert (done.code, done.stderr.count("\n")) == (2, 1)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert f"{trainer} hands them over one by one" in done.stderr
     else:
-        assert done.code == 0
+        assert done.returncode == 0
         assert ("--group" in done.stdout) == (trainer in ("nemo-gym", "slime"))
 
 
@@ -238,19 +238,19 @@ def test_a_columns_name_cannot_write_into_the_file(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"response": "72", "answer": "72", "uid": 1, "x\\nreward: 1": 3}\n')
     (tmp_path / "a\nreward: 1.jsonl").write_text('{"response": "72", "answer": "72"}\n')
     done = call(tmp_path, "init", "--data", "a\nreward: 1.jsonl")
-    assert done.code == 0
+    assert done.returncode == 0
     assert load_runner(tmp_path / "reward.yaml").graders.keys() == {"correct", "brief"}
     assert "\nreward: 1" not in (tmp_path / "reward.yaml").read_text()
 
 
 def test_an_editors_schema_of_the_users_stays(tmp_path: Path) -> None:
     (tmp_path / "reward.schema.json").write_text("mine")
-    assert call(tmp_path, "init").code == 0
+    assert call(tmp_path, "init").returncode == 0
     assert (tmp_path / "reward.schema.json").read_text() == "mine"
 
 
 def test_a_request_without_a_right_answer_goes_to_a_judge(tmp_path: Path) -> None:
-    assert run(tmp_path, "init", "--task", "open").returncode == 0
+    assert call(tmp_path, "init", "--task", "open").returncode == 0
     assert load_runner(tmp_path / "reward.yaml").graders.keys() == {"brief", "judge"}
 
 
@@ -284,7 +284,7 @@ def test_a_request_without_a_right_answer_goes_to_a_judge(tmp_path: Path) -> Non
 def test_wrong_answers_are_said_and_write_nothing(tmp_path: Path, args: tuple[str, ...], says: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty.jsonl").touch()
-    refused(run(tmp_path, "init", *args), says, tmp_path)
+    refused(call(tmp_path, "init", *args), says, tmp_path)
     assert not (tmp_path / "reward.yaml").exists()
 
 

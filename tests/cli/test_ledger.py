@@ -19,13 +19,13 @@ from judgekit.ledger.reader import read_ledger
 
 from ..report.ledgers import some, write
 from ..report.pages import Page
-from .command import CONFIG, refused, run
+from .command import CONFIG, refused
 from .in_process import call
 
 
 def test_report_alone(files: Path) -> None:
-    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl", "--ledger", "l.jsonl")
-    done = run(files, "report", "l.jsonl", "--rows", "1")
+    call(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl", "--ledger", "l.jsonl")
+    done = call(files, "report", "l.jsonl", "--rows", "1")
     assert done.returncode == 0
     page = Page((files / "l.html").read_text())
     assert page.facts["rows"] == 3
@@ -45,26 +45,26 @@ def test_a_report_of_a_folder_of_ledgers_shows_them_as_runs(files: Path) -> None
 
 
 def test_limits_of_signals_come_from_a_file(files: Path) -> None:
-    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl", "--ledger", "l.jsonl")
+    call(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl", "--ledger", "l.jsonl")
     (files / "limits.yaml").write_text("missing: 0.5\n")
-    done = run(files, "report", "l.jsonl", "--json", "--limits", "limits.yaml")
+    done = call(files, "report", "l.jsonl", "--json", "--limits", "limits.yaml")
     assert [s["limit"] for s in json.loads(done.stdout)["signals"]] == [0.5] * len(("correct", "brief"))
 
 
 def test_compare_says_what_changed(files: Path) -> None:
-    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
+    call(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
     (files / "other.yaml").write_text(CONFIG.replace("correct: 0.9, brief: 0.1", "correct: 0.5, brief: 0.5"))
-    run(files, "grade", "other.yaml", "rollouts.jsonl", "--ledger", "b.jsonl")
-    done = run(files, "compare", "a.jsonl", "b.jsonl", "--out", "c.html")
+    call(files, "grade", "other.yaml", "rollouts.jsonl", "--ledger", "b.jsonl")
+    done = call(files, "compare", "a.jsonl", "b.jsonl", "--out", "c.html")
     assert done.returncode == 0, done.stderr
     assert "3 rollouts are in both; 0 rewards changed" in done.stdout
-    told = json.loads(run(files, "compare", "a.jsonl", "b.jsonl", "--json").stdout)
+    told = json.loads(call(files, "compare", "a.jsonl", "b.jsonl", "--json").stdout)
     assert (told["pairs"], told["graders"]["brief"]["scores_moved"]) == (3, 0)
     assert Page((files / "c.html").read_text()).data["comparison"] == told
 
 
 def test_view_serves_until_it_is_ended(files: Path) -> None:
-    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl")
+    call(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl")
     process = subprocess.Popen(
         [sys.executable, "-m", "judgekit", "view", "l.jsonl", "--no-browser"],
         cwd=files,
@@ -84,7 +84,7 @@ def test_view_serves_until_it_is_ended(files: Path) -> None:
 
 
 def test_the_browser_s_arguments_hold_no_secret(files: Path) -> None:
-    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl")
+    call(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl")
     browser = files / "browser"
     browser.write_text('#!/bin/sh\necho "$1" > opened; cat "${1#file://}" >> opened\n')
     browser.chmod(0o755)
@@ -109,9 +109,9 @@ def test_the_browser_s_arguments_hold_no_secret(files: Path) -> None:
 
 
 def test_replay_with_other_weights(files: Path) -> None:
-    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl", "--ledger", "l.jsonl")
+    call(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl", "--ledger", "l.jsonl")
     (files / "other.yaml").write_text(CONFIG.replace("correct: 0.9, brief: 0.1", "correct: 0.5, brief: 0.5"))
-    done = run(files, "replay", "l.jsonl", "--reward", "other.yaml", "--out", "new.jsonl")
+    done = call(files, "replay", "l.jsonl", "--reward", "other.yaml", "--out", "new.jsonl")
     assert done.returncode == 0
     assert "3 rewards recomputed, 0 changed" in done.stdout
     rows = [json.loads(line) for line in (files / "new.jsonl").read_text().splitlines()]
@@ -123,13 +123,13 @@ def test_replay_with_other_weights(files: Path) -> None:
 
 def test_a_report_tells_costs_where_a_price_is_known(files: Path) -> None:
     write(files / "l.jsonl", some(4))
-    told = json.loads(run(files, "report", "l.jsonl", "--json").stdout)["costs"]
+    told = json.loads(call(files, "report", "l.jsonl", "--json").stdout)["costs"]
     assert (told["prompt_tokens"], told["usd"]) == (6000, None)
     options = ("--price-in", "1", "--price-out", "100", "--price-cached", "0.5", "--json", "--force")
-    told = json.loads(run(files, "report", "l.jsonl", *options).stdout)["costs"]
+    told = json.loads(call(files, "report", "l.jsonl", *options).stdout)["costs"]
     assert told["graders"]["judge"]["usd"] == told["usd"] == pytest.approx(0.003 + 0.0015 + 0.004)
     refused(
-        run(files, "report", "l.jsonl", "--price-in", "1", "--force"),
+        call(files, "report", "l.jsonl", "--price-in", "1", "--force"),
         "give --price-in and --price-out",
         files,
     )
@@ -137,31 +137,31 @@ def test_a_report_tells_costs_where_a_price_is_known(files: Path) -> None:
 
 def test_compare_shows_what_other_weights_change(files: Path) -> None:
     """README: `replay` with other weights, then `compare`."""
-    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
+    call(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
     (files / "other.yaml").write_text(CONFIG.replace("correct: 0.9, brief: 0.1", "correct: 0.1, brief: 0.1"))
-    done = run(files, "replay", "a.jsonl", "--reward", "other.yaml", "--ledger", "b.jsonl")
+    done = call(files, "replay", "a.jsonl", "--reward", "other.yaml", "--ledger", "b.jsonl")
     assert done.returncode == 0, done.stderr
-    told = json.loads(run(files, "compare", "a.jsonl", "b.jsonl", "--json").stdout)
+    told = json.loads(call(files, "compare", "a.jsonl", "b.jsonl", "--json").stdout)
     assert told["pairs"] == 3
     assert told["rewards_changed"] >= 1
     assert {g["scores_moved"] for g in told["graders"].values()} == {0}
-    assert run(files, "report", "b.jsonl").returncode == 0
+    assert call(files, "report", "b.jsonl").returncode == 0
 
 
 def test_compare_with_other_rewards_needs_no_second_ledger(files: Path) -> None:
-    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
+    call(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
     other = CONFIG.replace("correct: 0.9, brief: 0.1", "correct: 0.1, brief: 0.1")
     (files / "other.yaml").write_text(other)
-    run(files, "replay", "a.jsonl", "--reward", "other.yaml", "--ledger", "b.jsonl")
-    two = json.loads(run(files, "compare", "a.jsonl", "b.jsonl", "--json").stdout)
-    one = json.loads(run(files, "compare", "a.jsonl", "--reward", "other.yaml", "--json").stdout)
+    call(files, "replay", "a.jsonl", "--reward", "other.yaml", "--ledger", "b.jsonl")
+    two = json.loads(call(files, "compare", "a.jsonl", "b.jsonl", "--json").stdout)
+    one = json.loads(call(files, "compare", "a.jsonl", "--reward", "other.yaml", "--json").stdout)
     assert (one.pop("reward"), one["after"].pop("ledger")) == ("other.yaml", "other.jsonl")
     del two["after"]["ledger"]
     assert one == two
-    done = run(files, "compare", "a.jsonl", "--reward", "other.yaml", "--out", "c.html")
+    done = call(files, "compare", "a.jsonl", "--reward", "other.yaml", "--out", "c.html")
     assert "cosine of GRPO's advantages" in done.stdout
     assert done.returncode == 0, done.stderr
-    done = run(files, "compare", "a.jsonl", "--reward", "other.yaml", "--reward", "reward.yaml")
+    done = call(files, "compare", "a.jsonl", "--reward", "other.yaml", "--reward", "reward.yaml")
     assert "other.yaml" in done.stdout
     assert re.search(r"reward\.yaml +[\d.]+ +0 +1\.000", done.stdout)
 
@@ -171,33 +171,33 @@ def test_compare_does_not_guess_grades_that_were_not_asked(files: Path) -> None:
         CONFIG[: CONFIG.index("reward:")] + "reward: {gate: {if: correct >= 1, then: brief, otherwise: 0}}\n"
     )
     (files / "gated.yaml").write_text(gated)
-    run(files, "grade", "gated.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
-    done = run(files, "compare", "a.jsonl", "--reward", "reward.yaml")
+    call(files, "grade", "gated.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
+    done = call(files, "compare", "a.jsonl", "--reward", "reward.yaml")
     assert done.returncode == 2
     assert re.search(
         r"reward\.yaml: the ledger holds no grade of 'brief' for \d of 3 rollouts, whose gate there \(correct >= 1\) was not "
         r"passed, and this reward needs it: judgekit compare --grade asks for it",
         done.stderr,
     )
-    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "b.jsonl")
+    call(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "b.jsonl")
     asked = json.loads(
-        run(files, "compare", "a.jsonl", "--reward", "reward.yaml", "--grade", "--json").stdout
+        call(files, "compare", "a.jsonl", "--reward", "reward.yaml", "--grade", "--json").stdout
     )
-    both = json.loads(run(files, "compare", "a.jsonl", "b.jsonl", "--json").stdout)
+    both = json.loads(call(files, "compare", "a.jsonl", "b.jsonl", "--json").stdout)
     assert asked["gradient"]["cosine"] == both["gradient"]["cosine"]
     assert asked["after"]["reward_mean"] == both["after"]["reward_mean"]
 
 
 def test_compare_tells_of_damaged_lines(files: Path) -> None:
-    run(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
+    call(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "a.jsonl")
     (files / "b.jsonl").write_bytes((files / "a.jsonl").read_bytes()[:-20])
-    assert "warning: b.jsonl: skipped 1 line(s)" in run(files, "compare", "a.jsonl", "b.jsonl").stdout
+    assert "warning: b.jsonl: skipped 1 line(s)" in call(files, "compare", "a.jsonl", "b.jsonl").stdout
 
 
 def exported(folder: Path, name: str) -> list[dict[str, Any]]:
     """Export the folder's ledger to a file, and read that as a data set is read."""
     done = call(folder, "export", "l.jsonl", name)
-    assert (done.code, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "")
     assert "16 rollouts" in done.stdout
     if name.endswith("parquet"):
         rows: list[dict[str, Any]] = (

@@ -8,30 +8,30 @@ from pathlib import Path
 
 import pytest
 
-from .command import run
+from .in_process import call
 
 
 def test_version() -> None:
-    assert run(Path.cwd(), "--version").stdout.startswith("judgekit ")
+    assert call(Path.cwd(), "--version").stdout.startswith("judgekit ")
 
 
 @pytest.mark.parametrize(
     "command", [(), ("grade",), ("report",), ("replay",), ("lint",), ("serve",), ("check",)]
 )
 def test_help(command: tuple[str, ...]) -> None:
-    short, long = run(Path.cwd(), *command, "-h"), run(Path.cwd(), *command, "--help")
+    short, long = call(Path.cwd(), *command, "-h"), call(Path.cwd(), *command, "--help")
     assert (short.returncode, short.stdout) == (0, long.stdout)
     assert "Usage:" in short.stdout
 
 
 def test_a_wrong_call_exits_with_2() -> None:
     for args in ((), ("no-such-command",), ("grade",), ("grade", "--no-such-option")):
-        assert run(Path.cwd(), *args).returncode == 2
+        assert call(Path.cwd(), *args).returncode == 2
 
 
 def test_an_ascii_terminal_is_enough(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    done = run(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
+    done = call(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl")
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -88,11 +88,11 @@ def test_no_color_leaves_no_escape(files: Path) -> None:
 
 def test_without_arguments_there_is_help(files: Path) -> None:
     called = call(files)
-    assert called.code == 2
+    assert called.returncode == 2
     assert "Usage: judgekit" in called.stderr
     assert "Exit codes:" in called.stderr
     called = call(files, "-h")
-    assert (called.code, called.stderr) == (0, "")
+    assert (called.returncode, called.stderr) == (0, "")
 
 
 def test_the_shell_can_complete_commands(files: Path) -> None:
@@ -108,6 +108,6 @@ def test_json_is_alone_on_standard_output(files: Path) -> None:
         ("report", "l.jsonl", "--json"),
     ):
         called = call(files, *args)
-        assert called.code == 0, called.stderr
+        assert called.returncode == 0, called.stderr
         assert json.loads(called.stdout)["rollouts"] == 3
         assert called.stdout.count("\n") == 1

@@ -226,7 +226,7 @@ def crowded(files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def crowd(files: Path) -> Path:
     """Fill a folder with what stands in a command's way; `make bench-first-hour` calls there, too."""
-    assert call(files, *f"{G} --ledger l.jsonl".split()).code == 0
+    assert call(files, *f"{G} --ledger l.jsonl".split()).returncode == 0
     ledger = (files / "l.jsonl").read_text()
     texts = {
         "empty": "",
@@ -280,12 +280,12 @@ def test_outputs_that_would_destroy_something(crowded: Path, args: str, says: st
 def test_what_is_forced_is_overwritten(crowded: Path) -> None:
     (crowded / "g").write_text("old")
     called = call(crowded, *f"{G} --out g --force".split())
-    assert (called.code, called.stderr) == (0, "")
+    assert (called.returncode, called.stderr) == (0, "")
     assert len((crowded / "g").read_text().splitlines()) == 3
 
 
 def test_a_symbolic_link_is_written_through(crowded: Path) -> None:
-    assert call(crowded, *f"{G} --out dangling".split()).code == 0
+    assert call(crowded, *f"{G} --out dangling".split()).returncode == 0
     assert (crowded / "dangling").is_symlink()
     assert len((crowded / "not-there").read_text().splitlines()) == 3
 
@@ -294,7 +294,7 @@ def test_a_full_disk_is_one_sentence_and_code_1(crowded: Path) -> None:
     before = contents(crowded)
     for args in (f"{G} --out /dev/full", "replay l.jsonl --out /dev/full", "report l.jsonl --out /dev/full"):
         called = call(crowded, *args.split())
-        assert (called.code, called.stderr) == (
+        assert (called.returncode, called.stderr) == (
             1,
             "judgekit: cannot write /dev/full: No space left on device\n",
         )
@@ -326,18 +326,18 @@ def test_lines_that_a_full_disk_costs_are_no_success(
     monkeypatch.setattr(writer, "_EXIT_S", 0.2)
     monkeypatch.setattr(writer, "_RETRY_S", 0.02)
     called = call(crowded, *args.split())
-    assert called.code == 1
+    assert called.returncode == 1
     last = called.stderr.splitlines()[-1]
     assert last.startswith("judgekit: 4 lines are not in the ledger full.jsonl, whose disk took no more")
     assert advice in last
 
 
 def test_devices_and_pipes_stay_what_they_are(crowded: Path) -> None:
-    assert call(crowded, *f"{G} --out /dev/null".split()).code == 0
+    assert call(crowded, *f"{G} --out /dev/null".split()).returncode == 0
     assert Path("/dev/null").is_char_device()
     reader = os.open(crowded / "fifo", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        assert call(crowded, *f"{G} --out fifo".split()).code == 0
+        assert call(crowded, *f"{G} --out fifo".split()).returncode == 0
         lines = os.read(reader, 1 << 16).splitlines()
     finally:
         os.close(reader)
@@ -348,5 +348,5 @@ def test_devices_and_pipes_stay_what_they_are(crowded: Path) -> None:
 def test_a_message_cannot_steer_the_terminal(files: Path) -> None:
     """A file's name or a row's words are shown without their control characters."""
     called = call(files, "grade", "reward.yaml", "\x1b[31mred\nred.jsonl")
-    assert called.code == 2
+    assert called.returncode == 2
     assert called.stderr == "judgekit: cannot read [31mred red.jsonl: No such file or directory\n"

@@ -171,7 +171,7 @@ def test_a_damaged_row_at_the_end_leaves_nothing_behind(files: Path) -> None:
             "o/r.html",
         ],
     )
-    assert (called.code, called.stdout) == (2, "")
+    assert (called.returncode, called.stdout) == (2, "")
     left = contents(files)
     assert {name for name in left if name not in before} <= {"o"}
 
@@ -185,7 +185,7 @@ def test_bad_rows_are_left_out_only_on_request(tmp_path: Path, caplog: pytest.Lo
     refused(tmp_path, "grade reward.yaml r.jsonl --out o.jsonl", "r.jsonl, line 2: 'response' is null")
     args = ["grade", "reward.yaml", "r.jsonl", "--out", "o.jsonl", "--skip-bad-rows"]
     called = call(tmp_path, *args)
-    assert called.code == 0, called.stderr
+    assert called.returncode == 0, called.stderr
     said = caplog.text
     assert "r.jsonl: left out 6 rows that cannot be read: line 2: 'response' is null" in said
     for place in ("line 3: not JSON", "line 4: 'id' is text", "line 5: ", "line 6: the row is empty"):

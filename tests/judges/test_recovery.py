@@ -86,11 +86,11 @@ class Engine:
         return "weights"
 
 
-async def back_after(engine: Engine, seconds: float) -> None:
-    """Be up again after some time, but not before anybody has noticed that it was down."""
+async def back_after(engine: Engine, seconds: float, calls: int = 0) -> None:
+    """Be up again after some time, but not before anybody has noticed that it was down, and it has had so many *calls*."""
     missed = engine.missed
     await asyncio.sleep(seconds)
-    while engine.missed == missed:
+    while engine.missed == missed or engine.calls < calls:
         await asyncio.sleep(0.01)
     engine.up = True
 
@@ -108,7 +108,7 @@ async def test_a_restart_costs_no_verdict_with_the_default_settings() -> None:
     await judge.complete(ask())
     engine.up = False
     calls = [asyncio.create_task(judge.complete(ask(str(i)))) for i in range(512)]
-    await back_after(engine, 0.3)
+    await back_after(engine, 0.3, calls=1 + 512)
     assert [(await call).text for call in calls] == ["1"] * 512
     assert engine.most_probing == 1
     assert engine.calls == 1 + 2 * 512
@@ -569,6 +569,7 @@ async def test_an_engine_whose_callers_wait_for_their_rate_does_not_hang(limits:
     assert engine.hung == 0
 
 
+@pytest.mark.usefixtures("_impatient")
 async def test_an_engine_that_claims_to_be_well_and_does_nothing_hangs() -> None:
     engine = Claims(up=False)
     with pytest.raises(JudgeUnavailable, match="hangs"):

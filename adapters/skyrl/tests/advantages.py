@@ -84,7 +84,7 @@ def settings(prompts: int, estimator: str, step_wise: bool, **more: Any) -> Any:
         **more,
     }
     repopulate_all_registries()
-    return SkyRLTrainConfig.from_cli_overrides({key: str(value) for key, value in given.items()})
+    return SkyRLTrainConfig.from_cli_overrides([f"{key}={value}" for key, value in given.items()])
 
 
 def loss_weights(base: type, rows: list[Row], cfg: Any, *, fully_async: bool) -> list[Any]:

@@ -9,7 +9,12 @@ import warnings
 from importlib.metadata import version
 from pathlib import Path
 
-os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "RAY_USAGE_STATS_ENABLED": "0"}
+os.environ |= {
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # else whatever else the machine does starves Ray's workers
+}
 sys.path.insert(0, str(Path(__file__).parent))
 if sys.version_info < (3, 12):  # skyrl 0.3.0 gives pydantic a TypedDict that it takes from 3.12 on only
     import typing_extensions

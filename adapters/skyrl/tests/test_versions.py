@@ -1,4 +1,4 @@
-"""The older SkyRLs that the adapter is for: the tests of its environment, generator and entrypoint, with theirs."""
+"""The other SkyRLs that the adapter is for: its tests with theirs, of trainers too where a release has what ours needs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,34 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+GRADING = ("test_env.py", "test_groups.py", "test_main.py")
+TRAINING = (
+    "test_trainer.py",
+    "test_turns.py",
+    "test_training.py::test_it_learns",
+    "test_training.py::test_it_outlives_its_judge",
+)
 
 
-@pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
-def test_older_skyrl(version: str) -> None:
-    old = Path(sys.prefix) / "old" / version
+@pytest.mark.parametrize(
+    ("version", "tests"), [("0.1.0", GRADING), ("0.2.0", GRADING), ("0.4.0", GRADING + TRAINING)]
+)
+def test_another_skyrl(version: str, tests: tuple[str, ...]) -> None:
+    other = Path(sys.prefix) / "beside" / version
     program = f"import skyrl, sys, pytest; assert {version!r} in skyrl.__file__; sys.exit(pytest.main(sys.argv[1:]))"
-    tests = [HERE / "test_env.py", HERE / "test_groups.py", HERE / "test_main.py"]
     done = subprocess.run(
-        [sys.executable, "-c", program, "-q", "-p", "no:cacheprovider", *map(str, tests)],
-        env={**os.environ, "PYTHONPATH": str(old)},
+        [
+            sys.executable,
+            "-c",
+            program,
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *(str(HERE / test) for test in tests),
+        ],
+        env={**os.environ, "PYTHONPATH": str(other)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

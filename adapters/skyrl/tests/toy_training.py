@@ -91,7 +91,7 @@ def train(
             "trainer.fully_async.num_parallel_generation_workers": 2 * prompts,
             "trainer.algorithm.policy_loss_type": "rollout_is",
         }
-    cfg = SkyRLTrainConfig.from_cli_overrides({key: str(value) for key, value in settings.items()})
+    cfg = SkyRLTrainConfig.from_cli_overrides([f"{key}={value}" for key, value in settings.items()])
     repopulate_all_registries()
     register(**reward)
     tokenizer = make_tokenizer(folder / "tokenizer")

@@ -12,7 +12,7 @@ import pytest
 
 @pytest.mark.parametrize("version", ["1.5.1", "1.6.0"])
 def test_older_trl(version: str) -> None:
-    old = Path(sys.prefix) / "old" / version
+    old = Path(sys.prefix) / "beside" / version
     program = (
         f"import trl, sys, pytest; assert {version!r} in trl.__file__; sys.exit(pytest.main(sys.argv[1:]))"
     )

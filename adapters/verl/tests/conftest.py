@@ -13,6 +13,7 @@ os.environ |= {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # else whatever else the machine does starves Ray's workers
     "TRANSFER_QUEUE_ENABLE": "1",
     "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])),
 }  # before verl and Ray are imported, here and in Ray's workers

@@ -18,7 +18,7 @@ from batches import batch
 from judgekit import ConfigError
 from judgekit_verl import JudgeKitLegacyRewardManager, JudgeKitRewardManager
 
-OLD = Path(sys.prefix) / "old"
+OLD = Path(sys.prefix) / "beside"
 
 
 def manager(tokenizer: Any, runner: str, **more: Any) -> Any:

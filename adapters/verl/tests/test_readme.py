@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +47,36 @@ async def test_the_table_configures_the_manager_and_the_hook(
     manager = load_reward_manager(config, tokenizer)
     assert type(manager).__name__ == "JudgeKitRewardManager"
     assert manager.hook
+
+
+@pytest.mark.parametrize("version", ["0.7.1", "0.8.0"])
+def test_the_table_s_line_inside_earlier_verl(version: str, policy: Path, tmp_path: Path) -> None:
+    """Its own configuration, loader and reward loop's way of asking."""
+    file = tmp_path / "reward.yaml"
+    file.write_text(
+        "graders: {correct: {use: final_answer}}\nreward: correct\nrunner: {missing_reward: 0.25}\n"
+    )
+    lines = [*table_lines("0.8.0"), *launch_lines("Configuration by verl version")]
+    beside, here = Path(sys.prefix) / "beside" / version, Path(__file__).parent
+    ran = subprocess.run(
+        [
+            sys.executable,
+            here / "earlier_verl.py",
+            policy,
+            *(a.replace("/abs/reward.yaml", str(file)) for a in lines),
+        ],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(beside), str(here), os.environ.get("PYTHONPATH", "")]),
+        },
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found[0].startswith(version)
+    assert found[1:] == ["JudgeKitRewardManager", [1, 0], "JudgeKitAgentLoopManager"]
 
 
 async def test_the_projects_readme(

@@ -211,7 +211,7 @@ async def test_verls_loader_and_manager(
 @pytest.mark.parametrize("version", ["0.5.0", "0.6.1"])
 def test_inside_old_verl(version: str, policy: Path, elsewhere: Written) -> None:
     """Its own loader and naive manager, which need the score itself."""
-    old, here = Path(sys.prefix) / "old" / version, Path(__file__).parent
+    old, here = Path(sys.prefix) / "beside" / version, Path(__file__).parent
     if not old.is_dir():
         pytest.skip(f"verl {version} is not beside this environment")
     options = {"path": scores.__file__, "name": "compute_score", **OPTIONS}

@@ -21,8 +21,8 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Extras of judgekit that graders and files need, with their packages."""
 TESTED: Final[Mapping[str, tuple[str, str, str]]] = {
-    "verl": ("0.9.1", "judgekit-verl", "0.5.0 and 0.6.1 by its legacy manager"),
-    "skyrl": ("0.3.0", "judgekit-skyrl", "0.1.0 and 0.2.0"),
+    "verl": ("0.9.1", "judgekit-verl", "0.5.0 and 0.6.1 by its legacy manager, 0.7.1 and 0.8.0 by its reward manager"),
+    "skyrl": ("0.3.0", "judgekit-skyrl", "0.1.0, 0.2.0 and 0.4.0"),
     "trl": ("1.16.0", "judgekit-trl", "1.5.1 and 1.6.0"),
     "verifiers": ("0.4.0", "", ""),
     "openrlhf": ("0.11.2", "", ""),
@@ -30,7 +30,7 @@ TESTED: Final[Mapping[str, tuple[str, str, str]]] = {
     "openreward": ("0.1.167", "", ""),
     "tinker-cookbook": ("0.6.1", "", ""),
 }
-"""Trainers whose own code our tests run: the version, the adapter, and older ones in part."""
+"""Trainers whose own code our tests run: the version, the adapter, and others in part."""
 
 
 def report() -> Iterator[str]:
