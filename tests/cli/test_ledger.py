@@ -32,6 +32,18 @@ def test_report_alone(files: Path) -> None:
     assert len(page.rollouts) == 1
 
 
+def test_a_report_of_a_folder_of_ledgers_shows_them_as_runs(files: Path) -> None:
+    for name in "ab":
+        (files / "runs" / name).mkdir(parents=True)
+        write(files / "runs" / name / "l.jsonl", some(8))
+    done = call(files, "report", "runs", "--json")
+    assert json.loads(done.stdout) == {"report": "runs.html", "ledgers": ["runs/a", "runs/b"]}
+    assert '<script type="application/octet-stream" id="runs">' in (files / "runs.html").read_text()
+    refused(call(files, "report", "runs"), "runs.html", files)
+    done = call(files, "report", "runs", "--force")
+    assert "runs.html  (2 runs; open it in a browser)" in done.stdout + done.stderr
+
+
 def test_limits_of_signals_come_from_a_file(files: Path) -> None:
     call(files, "grade", "reward.yaml", "rollouts.jsonl", "--out", "g.jsonl", "--ledger", "l.jsonl")
     (files / "limits.yaml").write_text("missing: 0.5\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,37 @@ def test_the_main_actions(browser: Any, report: Path, width: int, scheme: str) -
         opened.tab("Overview")
         page.get_by_text("Graders against your marks").wait_for()
         assert [request.partition("#")[0] for request in opened.requests] == [report.as_uri()] * 2
+
+
+def test_charts_are_drawn_again_for_another_width(browser: Any, report: Path) -> None:
+    scales = """() => [...document.querySelectorAll("figure svg")].map(
+        (picture) => picture.getBoundingClientRect().width / picture.viewBox.baseVal.width)"""
+    with Opened(browser, report.as_uri()) as opened:
+        drawn = len(opened.page.evaluate(scales))
+        for width in (500, 1000, 1400):
+            opened.page.set_viewport_size({"width": width, "height": 800})
+            for _ in range(500):
+                found = opened.page.evaluate(scales)
+                if all(abs(scale - 1) < 0.1 for scale in found):
+                    break
+                opened.page.wait_for_timeout(20)
+            assert found == pytest.approx([1] * drawn, abs=0.1)
+
+
+def test_a_dot_of_a_picture_is_a_rollout(browser: Any, report: Path) -> None:
+    with Opened(browser, report.as_uri()) as opened:
+        picture = opened.page.locator('svg[aria-label="raw reward against length"]')
+        picture.scroll_into_view_if_needed()
+        box, drawn = picture.bounding_box(), picture.evaluate("picture => picture.viewBox.baseVal.width")
+        starts = re.findall(r"M([\d.]+) ([\d.]+)h0", picture.locator(".dots").first.get_attribute("d"))
+        x, y = (
+            box[side] + float(at) * box["width"] / drawn for side, at in zip("xy", starts[0], strict=True)
+        )
+        opened.page.mouse.move(x, y)
+        length, reward = picture.locator("title").text_content().split(", ")
+        opened.page.mouse.click(x, y)
+        opened.expect(".detail .big", re.escape(f"{float(reward):.4f}"))
+        assert f"{length} characters long" in opened.page.locator(".detail").inner_text()
 
 
 def test_no_mouse_is_needed(browser: Any, report: Path) -> None:

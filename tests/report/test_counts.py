@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from judgekit.ledger.schema import Entry
 from judgekit.report.page import write_report
+from judgekit.report.table import Table
 
 from .opened import Opened, Served, browser, sync_api
 from .test_table import append, entry, unfinished
@@ -72,6 +75,25 @@ def test_all_groups_of_a_finished_ledger_are_shown(
         expect_counts(opened, count)
         opened.page.reload()
         expect_counts(opened, count)
+
+
+def test_a_block_travels_once_however_long_the_ledger_is_read(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(self: Table, rows: int) -> int:
+        time.sleep(0.02)
+        return read(self, rows)
+
+    read = Table.read
+    monkeypatch.setattr(Table, "read", slowly)
+    ledger = tmp_path / "l.jsonl"
+    append(ledger, *lines(30_000))
+    with Served(ledger) as served, Opened(browser, served.url) as opened:
+        expect_counts(opened, 30_000)
+        blocks = Counter(url.rpartition("/")[2] for url in opened.requests if "/api/block/" in url)
+        first = blocks.pop("0", 0)  # comes with the first answer, and again when it is whole
+    assert first <= 1
+    assert set(blocks.values()) == {1}
 
 
 @pytest.mark.parametrize("tab", ["Overview", "Groups"])

@@ -67,6 +67,14 @@ def test_the_page_runs_and_loads_nothing_but_its_own(tmp_path: Path) -> None:
     assert "&lt;b&gt;.jsonl" in page
 
 
+def test_numbers_are_written_by_formatters_that_are_made_once(tmp_path: Path) -> None:
+    script = Scripts(page_of(write(tmp_path / "l.jsonl", some(4)))).inside["script"]
+    assert script.count("new Intl.NumberFormat(") == 2
+    assert not re.findall(
+        r"\.toLocale\w+\(", script
+    )  # makes one for each number: most of the time of 200,000 rows
+
+
 @pytest.mark.parametrize("name", ["{{data}}", "{{script}}", "{{policy}} {{none}}"])
 def test_a_name_that_looks_like_a_part_of_the_page_is_a_name(tmp_path: Path, name: str) -> None:
     page = page_of(write(tmp_path / f"{name}.jsonl", some(4)))

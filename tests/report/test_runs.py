@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from judgekit import DataError, Failed, Graded
-from judgekit.report.runs import Runs, ledgers_in, names_of, summary
+from judgekit.report.runs import Runs, ledgers_in, names_of, render_runs, summary
 from judgekit.report.table import Table
 
 from .opened import Opened, Served, browser, sync_api
@@ -138,6 +138,41 @@ def test_of_two_runs_the_comparison_leads_to_their_rollouts(browser: Any, tmp_pa
         page.wait_for_selector("html[data-ready]")
         sync_api.expect(page.locator("#title")).to_have_text("after.jsonl")
         page.locator(".detail .big", has_text="0.3").wait_for()
+
+
+def test_a_page_of_runs_needs_no_server(browser: Any, tmp_path: Path) -> None:
+    paths = [ledger(tmp_path / name / "l.jsonl", better=i / 10) for i, name in enumerate("abc")]
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "l.jsonl").write_text('{"type": "other"}\n')
+    out = tmp_path / "runs.html"
+    out.write_text(render_runs([*paths, tmp_path / "broken" / "l.jsonl"], "my runs"))
+    with Opened(browser, out.as_uri()) as opened:
+        page = opened.page
+        rows = page.locator("tbody tr")
+        sync_api.expect(rows).to_have_count(4)
+        row = rows.filter(has_text="a/l.jsonl")
+        assert row.locator("td").all_inner_texts()[1:4] == ["12", "6", "0.267"]
+        assert "a failed × 3" in row.inner_text()
+        assert "not a line of a judgekit ledger" in rows.filter(has_text="broken").inner_text()
+        assert page.locator("figure .curve").count() == 6
+        page.get_by_label("choose a/l.jsonl").check()
+        page.get_by_label("choose c/l.jsonl").check()
+        assert page.locator("figure .curve").count() == 4
+        page.get_by_text("Two of several are compared by judgekit view").wait_for()
+        assert opened.requests == [out.as_uri()]
+    out.write_text(render_runs(paths[:2], "two"))
+    with Opened(browser, out.as_uri()) as opened:
+        opened.page.get_by_text("12 rollouts are in both; the rewards of 6 changed").wait_for()
+        opened.page.locator("table", has_text="raw before").locator("tbody button").first.click()
+        opened.page.get_by_text("This page holds no rollouts: judgekit view shows them.").wait_for()
+        assert opened.requests == [out.as_uri()]
+
+
+def test_of_runs_without_rollouts_there_is_no_page(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").touch()
+    with pytest.raises(DataError, match="none of the 2 ledgers in it holds rollouts that can be read"):
+        render_runs([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], "it")
 
 
 def test_runs_that_grow_are_shown_as_they_do(browser: Any, tmp_path: Path) -> None:

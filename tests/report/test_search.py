@@ -82,6 +82,31 @@ def test_one_kind_of_text_is_searched_by_words_or_an_expression(
 
 
 @pytest.mark.parametrize(
+    ("wanted", "rows"),
+    [
+        (Wanted("42"), [0, 2, 3]), (Wanted("42", "response"), [0]), (Wanted("42", "reason"), [2]), (Wanted("42", "prompt"), []),
+        (Wanted("content"), [4]), (Wanted("content", "prompt"), []), (Wanted("user", "prompt"), [1]), (Wanted("a.5"), []),
+    ],
+)  # fmt: skip
+def test_numbers_and_words_of_the_format_are_told_from_texts_without_reading_lines_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Wanted, rows: list[int]
+) -> None:
+    path = tmp_path / "l.jsonl"
+    append(
+        path,
+        entry(0, response="it is 42", time=42.0),
+        entry(42, prompt=[{"role": "user", "content": "x"}], grades={"a": Graded(0.42)}, id="i"),
+        entry(2, grades={"a": Graded(0.5, reason='42 "is" it', metadata={"42": 1})}),
+        entry(3, extra={"B": "a 42", "b": "x", "status": "c 42"}),
+        entry(4, extra={"status": "a.5", "of": ["the content"]}),
+    )
+    table = Table(path)
+    table.read()
+    monkeypatch.delattr(Table, "rollout")
+    assert found(table, wanted) == rows
+
+
+@pytest.mark.parametrize(
     ("expression", "literal"),
     [("abc", "abc"), ("ab*c", "a"), ("a|bc", ""), ("(ab)?cd", "cd"), ("x[0-9]+long tail", "long tail"), ("\\d+", ""), ("größer als", "er als")],
 )  # fmt: skip

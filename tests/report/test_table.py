@@ -190,7 +190,7 @@ def test_a_folder_of_many_files_is_read_and_searched_in_one_pass(
     opened: list[Path] = []
     looked: list[Any] = []
 
-    def opens(path: Path, mode: str) -> Any:
+    def opens(path: Path, mode: str, *how: int) -> Any:
         opened.append(path)
         return path.open(mode)
 

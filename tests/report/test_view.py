@@ -62,6 +62,8 @@ async def test_it_serves_what_the_report_has(tmp_path: Path) -> None:
         block = await client.get("api/block/0")
         assert block["numbers"] == table.block(0)["numbers"]
         assert block["codes"] == table.block(0)["codes"]
+        assert (await client.get("api/state?first"))["first"] == block
+        assert state["first"] is None
         assert (await client.get("api/rollout/7"))["id"] == block["id"][7]
         assert state["facts"]["judges"] == ["judge"]
         assert {signal["name"] for signal in await client.get("api/signals")} >= {"missing", "flat_groups"}
@@ -71,6 +73,21 @@ async def test_it_serves_what_the_report_has(tmp_path: Path) -> None:
         page = await client.get("")
         assert "connect-src 'self'" in page
         assert "Some words" not in page
+
+
+async def test_while_a_page_opens_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first rows are there; reading more would hold them up."""
+    monkeypatch.setattr(module, "_SLICE", 10)
+    monkeypatch.setattr(module, "_OPENING_S", 1e9)
+    path = tmp_path / "l.jsonl"
+    append(path, *(entry(i) for i in range(10_000)))
+    async with opened(path) as client:
+        await client.get("")
+        rows = (await client.get("api/state"))["facts"]["rows"]
+        assert 10 <= rows < 10_000
+        await client.get("api/rollout/7")
+        assert (await client.get("api/state"))["facts"]["rows"] == rows
+        monkeypatch.setattr(module, "_OPENING_S", 0)
 
 
 async def test_it_follows_a_run_that_still_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,11 +61,12 @@ def report(
         typer.Option("--json", help="Print statuses, signals and costs as JSON, and all else to stderr."),
     ] = False,
 ) -> None:
-    """Write a self-contained HTML page about a ledger."""
+    """Write a self-contained HTML page about a ledger; about several, if it is a folder of such folders."""
     from judgekit.ledger.jsonl import json_line
     from judgekit.ledger.output_files import STDOUT, check_targets, whole_file
     from judgekit.report.costs import costs
     from judgekit.report.page import render, whole_table
+    from judgekit.report.runs import ledgers_in, render_runs
     from judgekit.report.warnings import signals, to_json
 
     name = f"{ledger.resolve().name}.html" if ledger.is_dir() else f"{ledger.stem}.html"
@@ -76,7 +77,17 @@ def report(
         raise ConfigError("--json and --out - both write to standard output: give --out a file")
     if json_summary or target == STDOUT:
         out.file = sys.stderr
-    table = whole_table(ledger)
+    several = ledgers_in([ledger])
+    if len(several) > 1:
+        page = render_runs(several, ledger.resolve().name, limits=read_limits(limits), price=price)
+        with whole_file(target) as file:
+            file.write(page)
+        if json_summary:
+            sys.stdout.write(json_line({"report": str(target), "ledgers": [str(path) for path in several]}))
+        elif target != STDOUT:
+            say(f"report  {target}  ({len(several)} runs; open it in a browser)")
+        return
+    table = whole_table(several[0])
     found = signals(table, read_limits(limits))
     with whole_file(target) as file:
         file.write(render(table, found, rows=rows, price=price))

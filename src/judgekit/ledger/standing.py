@@ -51,7 +51,7 @@ class Standing:
     def add(self, line: Any) -> int | None:
         """Take an `Entry` or something with its fields. Returns the line of its rollout and run that counted so far."""
         at = len(self.rollouts)
-        run, rollout = self._code(line.run), hash((line.id, encoded(line.group), line.rollout_digest))
+        run, rollout = self._code(line.run), hash((line.id, group_key(line.group), line.rollout_digest))
         finished = line.status != "unfinished"
         self.rollouts.append(rollout)
         self._orders.append(line.order)
@@ -66,14 +66,16 @@ class Standing:
                 self.repeated.add(other)
             else:
                 self.repeated.add(at)
-        for later in self._resuming.get((run, rollout), ()):
-            self._replace(at, later)
+        if self._resuming:
+            for later in self._resuming.get((run, rollout), ()):
+                self._replace(at, later)
         resumes = line.tags.get(RESUMES)
-        for earlier in {self._code(str(one)) for one in resumes} - {run} if isinstance(resumes, list) else ():
-            self._resuming.setdefault((earlier, rollout), []).append(at)
-            for one in self._lines_of(rollout):
-                if self._runs[one] == earlier:
-                    self._replace(one, at)
+        if isinstance(resumes, list):
+            for earlier in {self._code(str(one)) for one in resumes} - {run}:
+                self._resuming.setdefault((earlier, rollout), []).append(at)
+                for one in self._lines_of(rollout):
+                    if self._runs[one] == earlier:
+                        self._replace(one, at)
         return other if other != at else None
 
     def _rank(self, at: int) -> tuple[int, int, float]:
@@ -94,6 +96,11 @@ class Standing:
     def _replace(self, earlier: int, later: int) -> None:
         kept = self._finished[earlier] and not self._finished[later]
         self.replaced.add(later if kept else earlier)
+
+
+def group_key(group: Any) -> str | bytes:
+    """Return what tells a group's name from other names: 1, True and "1" are three."""
+    return group if type(group) is str else encoded(group)
 
 
 def latest(lines: Sequence[_T]) -> list[_T]:

@@ -91,11 +91,11 @@ def render(
         "audits": audits_of(table.path),
     }
     texts, chunks = [], []
-    room = _BYTES - len(_packed({**data, "blocks": blocks}))
+    room = _BYTES - len(packed({**data, "blocks": blocks}))
     for i in range(0, len(chosen), _CHUNK):
         chunk = chosen[i : i + _CHUNK]
         while chunk and room > 0:
-            text = _packed([told(table.rollout(row)) for row in chunk])
+            text = packed([told(table.rollout(row)) for row in chunk])
             if len(text) <= room:
                 room -= len(text)
                 texts.append(text)
@@ -105,7 +105,7 @@ def render(
     with_texts = {row for chunk in chunks for row in chunk}
     blocks = [_previewed(block, with_texts) for block in blocks]
     islands = [
-        ("data", _packed({**data, "blocks": blocks, "chunks": chunks})),
+        ("data", packed({**data, "blocks": blocks, "chunks": chunks})),
         *((f"chunk-{i}", text) for i, text in enumerate(texts)),
     ]
     return shell(table.path.name, connect=False, islands=islands)
@@ -225,7 +225,8 @@ def told(rollout: dict[str, Any], longest: int = _LONGEST) -> dict[str, Any]:
     return {**made, "turn_of": [turn_of.get(at) for at in range(len(messages))]}
 
 
-def _packed(value: Any) -> str:
+def packed(value: Any) -> str:
+    """Return what an island of the page holds."""
     return base64.b64encode(gzip.compress(encoded(value), 9, mtime=0)).decode()
 
 

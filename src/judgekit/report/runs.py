@@ -19,7 +19,7 @@ from judgekit.metrics.moments import is_flat
 from judgekit.report.access import Access, as_json
 from judgekit.report.comparison import comparison
 from judgekit.report.costs import costs
-from judgekit.report.page import shell
+from judgekit.report.page import packed, shell
 from judgekit.report.table import STATES, Table
 from judgekit.report.view import View
 from judgekit.report.warnings import signals
@@ -82,6 +82,31 @@ def summary(table: Table) -> dict[str, Any]:
             for step, rows in sorted(_by(table.numbers["step"], shown).items())
         ],
     }
+
+
+def render_runs(
+    ledgers: Sequence[Path], title: str, *, limits: SignalLimits | None = None, price: Price | None = None
+) -> str:
+    """Make a page of several ledgers that needs no server: their rows and curves, of two also the comparison, no rollouts.
+
+    A ledger that cannot be read says why in its row. Raises DataError if none of them holds rollouts.
+    """
+    told, tables = [], []
+    for path, name in zip(ledgers, names_of(ledgers), strict=True):
+        table, problem = Table(path), ""
+        try:
+            table.read(end=True)
+        except DataError as error:
+            problem = str(error)
+        raised = [one.text for one in signals(table, limits) if one.raised] if table.rows else []
+        known = {"name": name, "problem": problem, "caught_up": True, "signals": raised}
+        told.append({**known, **summary(table), "usd": costs(table, price)["usd"]})
+        if len(ledgers) == 2:
+            tables.append(table)
+    if not any(one["rollouts"] for one in told):
+        raise DataError(f"none of the {len(told)} ledgers in {title} holds rollouts that can be read")
+    compared = comparison(*tables) if tables else None
+    return shell(title, connect=False, islands=[("runs", packed({"runs": told, "compared": compared}))])
 
 
 def _by(column: Sequence[float], rows: Iterable[int]) -> dict[float, list[int]]:

@@ -25,7 +25,7 @@ import msgspec
 
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
-from judgekit.report.table import Place, Table
+from judgekit.report.table import LedgerChanged, Place, Table
 
 _PIECE = 4_000_000
 """Bytes that are searched at once."""
@@ -124,26 +124,25 @@ class Texts:
             return self._rows_with(table, wanted, first_row)
 
     def _rows_with(self, table: Table, wanted: Wanted, first_row: int) -> list[int]:
-        if wanted.regex:
-            return self._candidates(table, literal_of(wanted.text), first_row)[0]
-        found, unsure = self._candidates(table, wanted.text, first_row)
-        if unsure or wanted.field != "text":
-            pattern = re.compile(b"|".join(map(re.escape, _needles(wanted.text))), re.IGNORECASE)
-            found = [row for row in found if _holds(texts_of(table.rollout(row), wanted.field), pattern)]
-        return found
-
-    def _candidates(self, table: Table, text: str, first_row: int) -> tuple[list[int], bool]:
-        """Rows whose line holds *text*, and whether that may be in a word of the format itself."""
+        text = literal_of(wanted.text) if wanted.regex else wanted.text
         if not text:
-            return list(range(first_row, table.rows)), False
-        needles = _needles(text)
+            return list(range(first_row, table.rows))
+        needles, names = _needles(text), FIELDS[wanted.field]
         unsure = any(needle in _STRUCTURE or _NUMERIC.fullmatch(needle) for needle in needles)
+        exact = not wanted.regex and (names or unsure)  # else any place in the line will do
         found: set[int] = set()
         for path, rows, starts, ends in table.lines(first_row):
             for data, first in self._pieces(path, starts, ends):
-                for needle in needles:
-                    found.update(rows[place] for place in _matching(data, needle, starts, ends, first))
-        return sorted(found), unsure
+                places = {at for needle in needles for at in _matching(data, needle, starts, ends, first)}
+                if exact:
+                    base = starts[first]
+                    places = {
+                        at
+                        for at in places
+                        if _holds(data[starts[at] - base : ends[at] - base], names, needles, path)
+                    }
+                found.update(rows[at] for at in places)
+        return sorted(found)
 
     def _pieces(self, path: Path, starts: Sequence[int], ends: Sequence[int]) -> Iterator[tuple[bytes, int]]:
         """Yield a file's lines in lower case, some at once, with the place of the first."""
@@ -223,10 +222,32 @@ def _strings(value: Any) -> Iterator[str]:
                 yield from _strings(item)
 
 
-def _holds(value: Any, pattern: re.Pattern[bytes]) -> bool:
-    return any(pattern.search(encoded(text)) is not None for text in _strings(value))
+def _holds(line: bytes, names: Sequence[str], needles: Sequence[bytes], path: Path) -> bool:
+    """Whether a text of these fields of a line, which is in lower case, holds one of the needles."""
+    try:
+        fields = _fields.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise LedgerChanged(f"{path} has another line there") from None
+    values = [bytes(fields[name]) for name in names or fields.keys() - _OWN if name in fields]
+    hits = [value for needle in needles for value in values if needle in value]
+    return any(value.startswith(b'"') for value in hits) or any(_within(value, needles) for value in hits)
 
 
+def _within(value: bytes, needles: Sequence[bytes]) -> bool:
+    """Whether a text within JSON holds one of the needles: without decoding it, as two keys may be one in lower case."""
+    own = False
+    for match in _QUOTED.finditer(value):
+        if match["key"]:
+            own = match["text"].decode("utf-8", "replace") in _OWN
+        elif own:
+            own = False
+        elif any(needle in match["text"] for needle in needles):
+            return True
+    return False
+
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_QUOTED = re.compile(rb'"(?P<text>[^"\\]*(?:\\.[^"\\]*)*)"(?P<key>\s*:)?', re.DOTALL)
 _NUMERIC = re.compile(rb"[0-9a-f.+-]+")
 """What may stand in a time, a score or a digest."""
 _OWN = frozenset(("type", "kind", "status", "spec", "run", "rollout_digest"))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from array import array
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
@@ -22,17 +24,26 @@ from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.reader import ledger_files, warn_of_packed
 from judgekit.ledger.schema import FORMAT, STEP_TAGS, Spec, foreign
-from judgekit.ledger.standing import Standing
+from judgekit.ledger.standing import Standing, group_key
 from judgekit.ledger.writer import flush_ledgers
 from judgekit.types import Usage, content_text
 
 BLOCK = 5000
 """Rows of a block: the unit in which columns travel to the page."""
+_BATCH = 500
+"""Rows that are added to the columns at once: lists of values take half the time of one by one."""
+_BUFFER = 1 << 20
+"""Bytes that are read from a file at once."""
 STATES = ("graded", "abstained", "skipped", "failed", "absent")
 _ABSENT = STATES.index("absent")
 _PREVIEW = 90
 """Characters of a response and of a prompt that a row shows."""
 _NONE = -1
+_NO_SCORE, _NO_STATE, _NO_ERROR = array("d", [math.nan]), array("b", [_ABSENT]), array("l", [_NONE])
+_STATE_OF = {state: code for code, state in enumerate(STATES)}
+
+
+_NO_PROMPT = msgspec.Raw(b"null")
 
 
 class _Grade(Struct):
@@ -66,8 +77,19 @@ class _Row(Struct, tag_field="type", tag="rollout"):
     response_tokens: int | None = None
     response_chars: int = 0
     rollout_digest: str = ""
-    prompt: msgspec.Raw = msgspec.Raw(b"null")
+    prompt: msgspec.Raw = _NO_PROMPT
     response: str | None = None
+
+
+class _Codes(dict[Any, int]):
+    def __init__(self, values: list[Any]) -> None:
+        super().__init__()
+        self._values = values
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = code = len(self._values)
+        self._values.append(key)
+        return code
 
 
 class Names:
@@ -75,29 +97,49 @@ class Names:
 
     def __init__(self) -> None:
         self.values: list[Any] = []
-        self._codes: dict[Any, int] = {}
+        """What the page shows."""
+        self.codes: dict[Any, int] = _Codes(self.values)
+        """The number of each key; one that is asked for and not there gets the next number, and is what the page shows."""
 
-    def code(self, key: Any, value: Any = None) -> int:
-        """Return the number of *key*; *value*: what the page shows for it, by default itself."""
-        found = self._codes.get(key)
-        if found is None:
-            found = self._codes[key] = len(self.values)
-            self.values.append(key if value is None else value)
-        return found
-
-    def __contains__(self, key: Any) -> bool:
-        return key in self._codes
+    def add(self, key: Any, value: Any) -> int:
+        """Number a new key, for which the page shows *value*."""
+        code = self.codes[key]
+        self.values[code] = value
+        return code
 
 
 class GraderColumn:
     """One grader's grades: a score or NaN, what kind of grade, and for a failure the number of its error."""
 
     def __init__(self, rows: int) -> None:
-        self.score = array("d", [math.nan]) * rows
-        self.state = array("b", [_ABSENT]) * rows
-        self.error = array("l", [_NONE]) * rows
+        self.score = _NO_SCORE * rows
+        self.state = _NO_STATE * rows
+        self.error = _NO_ERROR * rows
         self.judged = False
         """Whether a judge was asked for a grade."""
+
+    def extend(self, rows: int) -> None:
+        """Add rows without a grade."""
+        self.score.extend(_NO_SCORE * rows)
+        self.state.extend(_NO_STATE * rows)
+        self.error.extend(_NO_ERROR * rows)
+
+
+class _Sum:
+    """A sum of usages."""
+
+    def __init__(self) -> None:
+        self.calls = self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
+
+    def add(self, used: Usage, times: int) -> None:
+        self.calls += times * used.calls
+        self.prompt_tokens += times * used.prompt_tokens
+        self.cached_tokens += times * used.cached_tokens
+        self.completion_tokens += times * used.completion_tokens
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.calls, self.prompt_tokens, self.cached_tokens, self.completion_tokens)
 
 
 class Place(NamedTuple):
@@ -116,6 +158,15 @@ class Spent(NamedTuple):
     spec: str
     told: bool
     """Whether the judge told how many tokens it used."""
+
+
+class _Read(NamedTuple):
+    """A line that was read, and where."""
+
+    row: _Row
+    file: int
+    begin: int
+    end: int
 
 
 class LedgerChanged(DataError):
@@ -162,18 +213,18 @@ class Table:
         self.names: dict[str, Names] = {key: Names() for key in (*self.codes, "error")}
         self.texts: dict[str, list[str]] = {"id": [], "preview": []}
         self.graders: dict[str, GraderColumn] = {}
-        self.usage = Usage()
         self._places: tuple[array[int], array[int], array[int]] = (array("l"), array("q"), array("q"))
+        """For each row its file, and the offsets at which its line begins and ends."""
         self._files: dict[Path, _File] = {}
         self._paths: list[Path] = []
-        self._pass: Iterator[None] | None = None
+        self._pass: Iterator[_Read] | None = None
         """The way through all files that is under way: each is opened once in it, however few rows are read at once."""
         self._end = False
         self._standing = Standing()
-        self.spent: dict[Spent, Usage] = {}
-        """What judges used."""
-        self._unfinished: dict[int, tuple[Usage, list[tuple[Spent, Usage]]]] = {}
-        """What was used for rows that a later line may take the place of, which has it as well."""
+        self._used = _Sum()
+        self._spent: dict[tuple[float | None, str, str, bool], _Sum] = defaultdict(_Sum)
+        self._unfinished: dict[int, tuple[float | None, _Row]] = {}
+        """Rows that a later line may take the place of, which has what was used for them as well: steps and rows."""
         self._starts: list[dict[str, int]] = []
         """Sizes of `names` and `graders` at each block's first row."""
 
@@ -192,16 +243,28 @@ class Table:
         if self._pass is None:
             flush_ledgers(self.path)
             self._pass = self._through()
-        added = -1
-        try:
-            added = sum(1 for _ in islice(self._pass, rows))
-        finally:
-            if added != rows:
-                self._pass = None
-        return added
+        begin, through = self.rows, self._pass
+        wanted = sys.maxsize if rows is None else begin + rows
+        self._pass = None  # over, unless all that was wanted is there
+        while self.rows < wanted:
+            size = min(_BATCH, wanted - self.rows, BLOCK - self.rows % BLOCK)  # no batch lies in two blocks
+            if self._take(through, size) < size:
+                return self.rows - begin
+        self._pass = through
+        return self.rows - begin
 
-    def _through(self) -> Iterator[None]:
-        """Add the rows that are new, file by file."""
+    def _take(self, through: Iterator[_Read], size: int) -> int:
+        """Add *size* rows, or as many as there are; also those before a line that is an error."""
+        batch: list[_Read] = []
+        try:
+            batch.extend(islice(through, size))
+        finally:
+            if batch:
+                self._add(batch)
+        return len(batch)
+
+    def _through(self) -> Iterator[_Read]:
+        """Read the rows that are new, file by file."""
         files = ledger_files(self.path)
         if gone := self._files.keys() - set(files):
             raise LedgerChanged(f"{min(gone)} is not there any more")
@@ -214,130 +277,152 @@ class Table:
             except OSError as error:
                 raise DataError(f"cannot read {path}: {error.strerror}") from None
 
-    def _follow(self, path: Path, file: _File) -> Iterator[None]:
-        """Add the rows of a file behind what was read of it."""
+    def _follow(self, path: Path, file: _File) -> Iterator[_Read]:
+        """Read the rows of a file behind what was read of it."""
         status = os.stat(path)
         seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, self._end)
         if seen == file.seen:
             return
         last = b""
-        with open(path, "rb") as opened:
+        with open(path, "rb", _BUFFER) as opened:
             _to_where_it_was(path, file, opened)
             try:
                 for line in opened:
                     if not (self._end or line.endswith(b"\n")):
                         break
-                    added = bool(line.strip()) and self._add(line, path, file)
+                    row = None if line.isspace() else self._decoded(line, path, file)
+                    begin = file.offset
                     file.offset += len(line)
                     file.lines += 1
                     self.read_bytes += len(line)
                     last = line
-                    if added:
-                        yield
+                    if row is not None:
+                        yield _Read(row, file.number, begin, file.offset)
             finally:
                 if last:
                     file.last = len(last), _digest(last)
         file.seen = seen
 
-    def _add(self, line: bytes, path: Path, file: _File) -> bool:
+    def _decoded(self, line: bytes, path: Path, file: _File) -> _Row | None:
+        """Return the row of a line; None for one of another kind, which is kept, and for a torn one."""
         try:
             row = _decoder.decode(line)
         except msgspec.ValidationError as error:
             raise foreign(path, file.lines + 1, error) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.torn.append(file.lines + 1)
-            return False
-        if isinstance(row, Spec):
-            if row.format > FORMAT:
-                raise DataError(
-                    f"{path}: the ledger has format {row.format}, of judgekit {row.judgekit}: this version reads up to {FORMAT}"
-                )
-            self.specs[row.digest] = row
-            return False
-        at = self.rows
+            return None
+        if not isinstance(row, Spec):
+            return row
+        if row.format > FORMAT:
+            raise DataError(
+                f"{path}: the ledger has format {row.format}, of judgekit {row.judgekit}: this version reads up to {FORMAT}"
+            )
+        self.specs[row.digest] = row
+        return None
+
+    def _add(self, batch: Sequence[_Read]) -> None:
+        """Add rows to the columns, and let them take their places among the lines of their rollouts."""
+        at, rows = self.rows, [read.row for read in batch]
         if at % BLOCK == 0:
             self._starts.append(
                 {key: len(names.values) for key, names in self.names.items()} | {"graders": len(self.graders)}
             )
-        step = next((row.tags[tag] for tag in STEP_TAGS if tag in row.tags), None)
-        if not isinstance(step, int | float) or abs(step) >= 1e15:
-            step = None
-        self._add_columns(row, step)
-        self._add_grades(row, at)
-        for numbers, number in zip(self._places, (file.number, file.offset, len(line)), strict=True):
-            numbers.append(number)
-        self._count(row, at, step)
-        self.rows += 1  # last: what reads the table meanwhile sees whole rows
-        return True
+        steps = [_step(row.tags) for row in rows]
+        self._add_numbers(rows, steps)
+        self._add_names(rows)
+        self.texts["id"].extend([row.id for row in rows])
+        self.texts["preview"].extend([_shortened(row.response or "") for row in rows])
+        self._add_grades(rows, at)
+        for numbers, found in zip(self._places, zip(*(read[1:] for read in batch), strict=True), strict=True):
+            numbers.extend(found)
+        for row, step in zip(rows, steps, strict=True):
+            self._count(row, step)
+        self.rows += len(rows)  # last: what reads the table meanwhile sees whole rows
 
-    def _add_columns(self, row: _Row, step: float | None) -> None:
-        group = row.run, row.group_first, encoded(row.group)  # two groups of a run may have one id
-        if group not in self.names["group"]:
-            self.names["group"].code(
-                group, {"id": _label(row.group), "prompt": _shortened(_prompt(row.prompt))}
-            )
-        for key, figure in (
-            ("index", row.index),
-            ("reward", row.reward),
-            ("raw", row.raw_reward),
-            ("time", row.time),
-            ("step", step),
-            ("response_tokens", row.response_tokens),
-            ("response_chars", row.response_chars),
-            ("seconds", row.wall_s),
-            ("tokens", row.usage.prompt_tokens + row.usage.completion_tokens),
-            ("calls", row.usage.calls),
+    def _add_numbers(self, rows: Sequence[_Row], steps: Sequence[float | None]) -> None:
+        for key, figures in (
+            ("index", [row.index for row in rows]),
+            ("reward", [row.reward for row in rows]),
+            ("raw", [row.raw_reward for row in rows]),
+            ("time", [row.time for row in rows]),
+            ("step", steps),
+            ("response_tokens", tokens := [row.response_tokens for row in rows]),
+            ("response_chars", [row.response_chars for row in rows]),
+            ("seconds", [row.wall_s for row in rows]),
+            ("tokens", [row.usage.prompt_tokens + row.usage.completion_tokens for row in rows]),
+            ("calls", [row.usage.calls for row in rows]),
         ):
-            self.numbers[key].append(math.nan if figure is None else figure)
-        if row.response_tokens is None:
+            self.numbers[key].extend([math.nan if figure is None else figure for figure in figures])
+        if None in tokens:
             self.length = "characters"
-        for key, value in (
-            ("group", group),
-            ("source", row.data_source),
-            ("status", row.status),
-            ("finish", row.finish_reason or ""),
-            ("run", row.run),
-            ("phase", str(row.tags.get("phase", ""))),
+
+    def _add_names(self, rows: Sequence[_Row]) -> None:
+        for key, values in (
+            ("source", [row.data_source for row in rows]),
+            ("status", [row.status for row in rows]),
+            ("finish", [row.finish_reason or "" for row in rows]),
+            ("run", [row.run for row in rows]),
+            ("phase", [str(row.tags.get("phase", "")) for row in rows]),
         ):
-            self.codes[key].append(self.names[key].code(value))
-        self.texts["id"].append(row.id)
-        self.texts["preview"].append(_shortened(row.response or ""))
+            codes = self.names[key].codes
+            self.codes[key].extend([codes[value] for value in values])
+        names, found = self.names["group"], self.codes["group"]
+        for row in rows:
+            group = row.run, row.group_first, group_key(row.group)  # two groups of a run may have one id
+            code = names.codes.get(group)
+            if code is None:
+                label = {"id": _label(row.group), "prompt": _shortened(_prompt(row.prompt))}
+                code = names.add(group, label)
+            found.append(code)
 
-    def _add_grades(self, row: _Row, at: int) -> None:
-        for column in self.graders.values():
-            column.score.append(math.nan)
-            column.state.append(_ABSENT)
-            column.error.append(_NONE)
-        for name, grade in row.grades.items():
-            if name not in self.graders:
-                self.graders[name] = GraderColumn(at + 1)
-            column = self.graders[name]
-            column.score[at] = grade.score
-            column.state[at] = STATES.index(grade.kind)
-            column.judged = column.judged or (grade.usage is not None and grade.usage.calls > 0)
-            if grade.kind == "failed":
-                column.error[at] = self.names["error"].code((grade.error, grade.cause))
+    def _add_grades(self, rows: Sequence[_Row], first: int) -> None:
+        graders, errors = self.graders, self.names["error"].codes
+        for known in graders.values():
+            known.extend(len(rows))
+        for at, row in enumerate(rows, first):
+            for name, grade in row.grades.items():
+                column = graders.get(name)
+                if column is None:
+                    column = graders[name] = GraderColumn(first + len(rows))
+                column.score[at] = grade.score
+                column.state[at] = _STATE_OF[grade.kind]
+                if grade.kind == "failed":
+                    column.error[at] = errors[grade.error, grade.cause]
+                if grade.usage is not None and grade.usage.calls > 0:
+                    column.judged = True
 
-    def _count(self, row: _Row, at: int, step: float | None) -> None:
-        """Let the row take its place among the lines of its rollout; what was used for them is counted once."""
-        other = self._standing.add(row)
+    def _count(self, row: _Row, step: float | None) -> None:
+        """Let the next row take its place among the lines of its rollout; what was used for them is counted once."""
+        standing = self._standing
+        at = len(standing.rollouts)
+        other = standing.add(row)
         if other is not None:
-            if at in self._standing.repeated or other not in self._unfinished:
+            if at in standing.repeated or other not in self._unfinished:
                 return
-            usage, spent = self._unfinished.pop(other)
-            self.usage = _less(self.usage, usage)
-            for key, part in spent:
-                self.spent[key] = _less(self.spent[key], part)
-        spent = [
-            (Spent(step, name, row.spec, (used.prompt_tokens or used.completion_tokens) > 0), used)
-            for name, grade in row.grades.items()
-            if (used := grade.usage) is not None and used.calls
-        ]
-        self.usage += row.usage
-        for key, part in spent:
-            self.spent[key] = self.spent.get(key, Usage()) + part
+            self._use(*self._unfinished.pop(other), -1)
+        self._use(step, row, 1)
         if row.status == "unfinished":
-            self._unfinished[at] = row.usage, spent
+            row.response, row.prompt = None, _NO_PROMPT  # long, and not needed any more
+            self._unfinished[at] = step, row
+
+    def _use(self, step: float | None, row: _Row, times: int) -> None:
+        self._used.add(row.usage, times)
+        for name, grade in row.grades.items():
+            used = grade.usage
+            if used is not None and used.calls:
+                told = (used.prompt_tokens or used.completion_tokens) > 0
+                self._spent[step, name, row.spec, told].add(used, times)
+
+    @property
+    def usage(self) -> Usage:
+        """What judges used in all."""
+        return self._used.usage
+
+    @property
+    def spent(self) -> dict[Spent, Usage]:
+        """What judges used, by what it is counted by."""
+        return {Spent(*key): used.usage for key, used in self._spent.items()}
 
     @property
     def identities(self) -> Sequence[int]:
@@ -364,21 +449,25 @@ class Table:
         return (at for at in range(self.rows) if at not in hidden)
 
     def place(self, row: int) -> Place:
-        files, offsets, lengths = self._places
-        return Place(self._paths[files[row]], offsets[row], lengths[row])
+        files, starts, ends = self._places
+        return Place(self._paths[files[row]], starts[row], ends[row] - starts[row])
 
-    def lines(self, first: int = 0) -> Iterator[tuple[Path, list[int], list[int], list[int]]]:
+    def lines(self, first: int = 0) -> Iterator[tuple[Path, Sequence[int], Sequence[int], Sequence[int]]]:
         """For each file: its path, its rows from *first*, and the offsets at which their lines begin and end."""
-        files, offsets, lengths = self._places
-        by_file: dict[int, list[int]] = {}
-        for row in range(first, self.rows):
-            by_file.setdefault(files[row], []).append(row)
+        files, starts, ends = self._places
+        last = self.rows
+        if len(self._paths) == 1 and first < last:
+            yield self._paths[0], range(first, last), starts[first:last], ends[first:last]
+            return
+        by_file: dict[int, array[int]] = {}
+        for row in range(first, last):
+            by_file.setdefault(files[row], array("q")).append(row)
         for number, rows in by_file.items():
             yield (
                 self._paths[number],
                 rows,
-                [offsets[r] for r in rows],
-                [offsets[r] + lengths[r] for r in rows],
+                array("q", [starts[row] for row in rows]),
+                array("q", [ends[row] for row in rows]),
             )
 
     def rollout(self, row: int) -> dict[str, Any]:
@@ -472,13 +561,9 @@ def _exact(column: array[float]) -> list[Any]:
     return [(int(x) if x.is_integer() else float(f"{x:.9g}")) if math.isfinite(x) else None for x in column]
 
 
-def _less(usage: Usage, part: Usage) -> Usage:
-    return Usage(
-        usage.calls - part.calls,
-        usage.prompt_tokens - part.prompt_tokens,
-        usage.cached_tokens - part.cached_tokens,
-        usage.completion_tokens - part.completion_tokens,
-    )
+def _step(tags: Mapping[str, Any]) -> float | None:
+    step = next((tags[tag] for tag in STEP_TAGS if tag in tags), None)
+    return step if isinstance(step, int | float) and abs(step) < 1e15 else None
 
 
 def _label(group: Any) -> str:
@@ -486,6 +571,9 @@ def _label(group: Any) -> str:
 
 
 def _shortened(text: str) -> str:
+    begin = text[:_PREVIEW]
+    if len(begin) == _PREVIEW and " ".join(begin.split()) == begin:  # which is most of them
+        return begin
     return " ".join(text[: 4 * _PREVIEW].split())[:_PREVIEW]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,10 +27,12 @@ from judgekit.report.table import LedgerChanged, Table
 from judgekit.report.warnings import signals, to_json
 from judgekit.types import Price
 
-_SLICE = 200
-"""Rows that are read between two looks at the requests: some 3 ms."""
+_SLICE = 100
+"""Rows that are read between two looks at the requests: some 2 ms."""
 _EXPRESSION_S = 30.0
 """A regular expression that takes longer is given up."""
+_OPENING_S = 0.5
+"""For so long after a page was asked for nothing is read: it would hold up the first rows, which are there."""
 _POLL_S = 1.0
 _LONGEST = 1_000_000
 """Longer texts are cut in the middle to this many characters."""
@@ -57,6 +61,8 @@ class View:
         self._searching = asyncio.Lock()
         self._texts = Texts()
         self._signals: tuple[int, list[dict[str, Any]]] = (-1, [])
+        self._opening = -math.inf
+        """When a page was last asked for."""
         self.generation = 0
         """How often the ledger was read from its beginning again: rows of one generation are not those of another."""
 
@@ -97,6 +103,8 @@ class View:
     async def follow(self) -> None:
         """Read what is in the ledger, and what comes."""
         while True:
+            while self.table.rows and (wait := self._opening + _OPENING_S - time.monotonic()) > 0:
+                await asyncio.sleep(wait)
             added = 0
             async with self._lock:
                 try:
@@ -147,6 +155,7 @@ class View:
         raise web.HTTPConflict(text="the ledger was replaced and is being read again")
 
     async def _page(self, request: web.Request) -> web.Response:
+        self._opening = time.monotonic()
         return web.Response(text=shell("ledger", connect=True), content_type="text/html")
 
     async def _state(self, request: web.Request) -> web.Response:
@@ -154,11 +163,13 @@ class View:
             marks, problem = marks_of(self.table), self.problem
         except DataError as error:
             marks, problem = [], str(error)
+        first = self.table.block(0) if "first" in request.query and self.table.blocks else None
         return as_json(
             {
                 "generation": self.generation,
                 "facts": self.table.facts(),
                 "blocks": self.table.blocks,
+                "first": first,
                 "caught_up": self.caught_up.is_set(),
                 "read": self.table.read_bytes,
                 "size": max(self.table.read_bytes, self._size()),

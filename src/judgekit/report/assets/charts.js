@@ -39,9 +39,21 @@ const frame = (label, width, xs, ys, { height = width < 420 ? 160 : 190, xname =
   return { picture, x, y };
 };
 const captioned = (picture, ...words) => el("figure", {}, el("figcaption", {}, ...words), picture);
-// Charts in rows that are all full: of seven, four and three.
+// Charts in rows that are all full: of seven, four and three. Drawn at *width*, and again when they get another one.
 const figures = (width, charts) => {
   charts = charts.filter(Boolean);
+  if (!charts.length) return [];
+  const block = el("div", { class: "charts" });
+  const draw = (now) => { width = now; block.replaceChildren(...inRows(width, charts)); };
+  draw(width);
+  const watching = new ResizeObserver(([{ contentRect }]) => {
+    if (!block.isConnected) watching.disconnect();
+    else if (contentRect.width && Math.abs(contentRect.width - width) > 24) requestAnimationFrame(() => draw(contentRect.width)); // less is only scaled
+  });
+  watching.observe(block);
+  return block;
+};
+const inRows = (width, charts) => {
   const rows = Math.ceil(charts.length / Math.max(1, Math.floor(width / 320))), found = [];
   for (let row = 0, at = 0; row < rows; row++) {
     const taken = Math.ceil((charts.length - at) / (rows - row)), each = Math.max(240, Math.floor((width - 24 * (taken - 1)) / taken));
@@ -121,12 +133,28 @@ const scatter = (label, rows, xs, ys, { onpick, xname, bounds }) => {
   rows = rows.filter((row) => known(xs[row]) && known(ys[row]));
   if (rows.length < 2) return null;
   const step = Math.ceil(rows.length / 2000);
+  const drawn = rows.filter((_, i) => i % step === 0);
   return (width) => {
     const { picture, x, y } = frame(label, width, domain(rows.map((r) => xs[r])), domain(rows.map((r) => ys[r]), bounds), { xname, height: 220 });
-    for (let i = 0; i < rows.length; i += step) {
-      const row = rows[i];
-      picture.append(el("circle", { class: "dot picked", cx: x(xs[row]), cy: y(ys[row]), r: 2.5, onclick: () => onpick(row) }, el("title", {}, `${short(xs[row])}, ${short(ys[row])}`)));
-    }
+    // a few paths of many dots instead of thousands of circles; several, so that a crowd is darker than one
+    const paths = Array.from({ length: 8 }, () => []), said = el("title", {});
+    drawn.forEach((row, i) => paths[i % 8].push(`M${x(xs[row]).toFixed(1)} ${y(ys[row]).toFixed(1)}h0`));
+    picture.append(...paths.map((path) => el("path", { class: "dots", d: path.join("") })), said);
+    const nearest = (e) => {
+      const box = picture.getBoundingClientRect(), scale = width / box.width, [at, up] = [(e.clientX - box.left) * scale, (e.clientY - box.top) * scale];
+      let best = 8, found = null;
+      for (const row of drawn) {
+        const away = Math.hypot(x(xs[row]) - at, y(ys[row]) - up);
+        if (away < best) { best = away; found = row; }
+      }
+      return found;
+    };
+    picture.addEventListener("mousemove", (e) => {
+      const row = nearest(e);
+      picture.classList.toggle("picked", row !== null);
+      said.textContent = row === null ? "" : `${short(xs[row])}, ${short(ys[row])}`;
+    });
+    picture.addEventListener("click", (e) => { const row = nearest(e); if (row !== null) onpick(row); });
     return captioned(picture, el("b", {}, label), step > 1 ? ` · every ${step}th of ${count(rows.length)} rollouts` : "");
   };
 };

@@ -62,8 +62,10 @@ const visible = (text, needle = "") => {
 };
 const known = (x) => x !== null && x !== undefined && !Number.isNaN(x);
 const fixed = (x, digits = 3) => (known(x) ? (Math.abs(x) >= 1e5 ? x.toExponential(2) : x.toFixed(digits)) : "–");
-const short = (x) => (known(x) ? (Math.abs(x) >= 1e6 ? String(+x.toPrecision(4)) : (+x.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 })) : "–");
-const count = (n) => n.toLocaleString("en");
+// Made once: toLocaleString makes them anew for each number, which takes a hundred times as long.
+const FOUR_DIGITS = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 }), THOUSANDS = new Intl.NumberFormat("en");
+const short = (x) => (known(x) ? (Math.abs(x) >= 1e6 ? String(+x.toPrecision(4)) : FOUR_DIGITS.format(+x.toPrecision(4))) : "–");
+const count = (n) => THOUSANDS.format(n);
 const percent = (x) => (known(x) ? `${+(100 * x).toPrecision(3)} %` : "–");
 const share = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)} %` : "–");
 const dollars = (x) => (known(x) ? `${x && x < 0.01 ? +x.toPrecision(2) : x.toFixed(2)} US dollars` : "–");
@@ -76,7 +78,7 @@ const STATES = ["graded", "abstained", "skipped", "failed", "absent"];
 const store = {
   generation: null, rows: 0, facts: { hidden: [], specs: [], usage: {}, judges: [] },
   numbers: {}, codes: {}, id: [], preview: [], names: {}, graders: new Map(),
-  hidden: new Set(), marks: new Map(), marking: Promise.resolve(), signals: [], costs: { graders: {}, steps: [] }, comparison: null,
+  hidden: new Set(), marks: new Map(), marking: Promise.resolve(), signals: [], costs: { graders: {}, steps: [] }, comparison: null, audited: "0", audits: null,
 };
 // Another ledger stands where the page's was: no row number means what it meant.
 const forget = (generation) => {
@@ -231,7 +233,8 @@ const serverSource = {
   // Reads what the server has and the page has not; true where there was something.
   async refresh(most = Infinity) {
     await store.marking.catch(() => null);
-    const { marking } = store, now = await this.fetch("api/state");
+    // the first block comes with the first answer: there is no way to and fro before rows can be drawn
+    const { marking } = store, now = await this.fetch(store.generation === null ? "api/state?first" : "api/state");
     if (now.generation !== store.generation) {
       const first = store.generation === null;
       forget(now.generation);
@@ -239,14 +242,16 @@ const serverSource = {
       setFacts(now.facts);
       if (!first) { heading(); show(tabs().includes(state.tab) ? state.tab : "Overview"); }
     }
-    const grown = now.facts.rows > store.rows || now.facts.hidden.length !== store.hidden.size;
-    for (let number = Math.floor(store.rows / 5000); number < Math.min(now.blocks, most); number++) {
-      if (store.rows === now.facts.rows) break;
-      addBlock(await this.fetch(`api/block/${number}`));
-      // drawn when there is twice as much, not each time
-      if (number && (number & (number - 1)) === 0 && number < now.blocks - 1) { setFacts(now.facts); refreshed(); }
-    }
+    const before = store.rows, hidden = store.hidden;
     setFacts(now.facts);
+    // while the server reads, a block is worth its way when it is whole; the first one is, at once
+    const blocks = now.caught_up || now.problem ? now.blocks : Math.max(before ? 0 : 1, Math.floor(now.facts.rows / 5000));
+    for (let number = Math.floor(store.rows / 5000); number < Math.min(blocks, now.blocks, most); number++) {
+      if (store.rows === now.facts.rows) break;
+      addBlock(number === 0 && now.first ? now.first : await this.fetch(`api/block/${number}`));
+      drawSoon();
+    }
+    const grown = store.rows > before || store.hidden !== hidden;
     if (marking === store.marking) setMarks(now.marks); // else these are the marks of before
     this.caughtUp = now.caught_up && store.rows >= now.facts.rows;
     say(now.problem || now.caught_up ? now.problem : `Reading the ledger: ${share(now.read, now.size)} of ${(now.size / 1e6).toFixed(0)} MB`);
@@ -286,13 +291,17 @@ const SUSPICIOUS = {
 const groupFacts = (key) => {
   const { facts } = counting();
   if (!facts.has(key)) {
-    const rows = groups().get(key) ?? [], raw = rows.map((row) => store.numbers.raw[row]).filter(known);
-    const long = rows.map((row) => lengths()[row]).filter(known).sort((a, b) => a - b);
-    facts.set(key, { mean: mean(raw), best: span(raw)[1], size: raw.length, middle: long[Math.floor(long.length / 2)], longest: long.at(-1) });
+    let size = 0, sum = 0, best = -Infinity;
+    for (const row of groups().get(key) ?? []) {
+      const raw = store.numbers.raw[row];
+      if (known(raw)) { size++; sum += raw; if (raw > best) best = raw; }
+    }
+    facts.set(key, { mean: sum / size, best, size });
   }
   return facts.get(key);
 };
 const groupMean = (key) => groupFacts(key).mean;
+const groupLengths = (key) => groups().get(key).map((row) => lengths()[row]).filter(known).sort((a, b) => a - b);
 // Where a score stands in its grader's range, from 0 to 1.
 const place = (grader, row) => {
   const { ranges } = counting();
@@ -300,33 +309,38 @@ const place = (grader, row) => {
   const [low, high] = ranges.get(grader), score = store.graders.get(grader).score[row];
   return known(score) && high > low ? (score - low) / (high - low) : NaN;
 };
-// Why a rollout deserves a look: {kind, words, points}, made when first asked for.
+// Why a rollout deserves a look: {kind, points, words()}, made when first asked for; words are for the few that are in view.
 const suspicions = (row) => {
   const { looks } = counting();
   return (looks[row] ??= lookAt(row));
 };
+const NOTHING = [];
 const lookAt = (row) => {
-  const found = [], raw = store.numbers.raw[row], status = name("status", row), long = lengths()[row];
-  const tell = (kind, points, words) => found.push({ kind, points, words });
+  let found = NOTHING;
+  const raw = store.numbers.raw[row], status = name("status", row), long = lengths()[row];
+  const tell = (kind, points, words) => { if (found === NOTHING) found = []; found.push({ kind, points, words }); };
   if (status === "unfinished") return found;
-  if (store.audits?.wrong?.has(keyOf(row))) tell("audited", 6, "the audit says wrong");
-  for (const [grader, column] of store.graders) if (column.state[row] === 3) tell("failed", 1.5, `${grader} failed`);
-  if (known(raw) && raw > 0 && long === 0) tell("empty", 5, "paid for nothing");
+  if (store.audits?.wrong?.has(keyOf(row))) tell("audited", 6, () => "the audit says wrong");
+  for (const [grader, column] of store.graders) if (column.state[row] === 3) tell("failed", 1.5, () => `${grader} failed`);
+  if (known(raw) && raw > 0 && long === 0) tell("empty", 5, () => "paid for nothing");
   const judges = store.facts.judges ?? [];
   for (const judge of judges) {
     for (const rule of store.graders.keys()) {
       const apart = judges.includes(rule) ? NaN : place(judge, row) - place(rule, row);
-      if (Math.abs(apart) >= 0.7) tell("disagree", 1 + Math.abs(apart) + (apart > 0 ? 1 : 0), `${judge} ${short(store.graders.get(judge).score[row])}, ${rule} ${short(store.graders.get(rule).score[row])}`);
+      if (Math.abs(apart) >= 0.7) tell("disagree", 1 + Math.abs(apart) + (apart > 0 ? 1 : 0), () => `${judge} ${short(store.graders.get(judge).score[row])}, ${rule} ${short(store.graders.get(rule).score[row])}`);
     }
   }
   if (known(raw)) {
     const group = groupFacts(groupKey(row));
-    if (name("finish", row) === "length" && raw > group.mean) tell("cut", 2, "cut off, yet paid");
-    if (group.size > 2 && raw === group.best && raw > group.mean && long === group.longest && long >= 2 * group.middle) tell("longest", 1, "best and longest");
-  } else if (status !== "scored" && !found.some((one) => one.kind === "failed")) tell("missing", 1, "no reward");
+    if (name("finish", row) === "length" && raw > group.mean) tell("cut", 2, () => "cut off, yet paid");
+    if (group.size > 2 && raw === group.best && raw > group.mean) {
+      const all = groupLengths(groupKey(row));
+      if (long === all.at(-1) && long >= 2 * all[Math.floor(all.length / 2)]) tell("longest", 1, () => "best and longest");
+    }
+  } else if (status !== "scored" && !found.some((one) => one.kind === "failed")) tell("missing", 1, () => "no reward");
   return found;
 };
-const suspicion = (row) => suspicions(row).reduce((sum, one) => sum + one.points, 0);
+const suspicion = (row) => { let sum = 0; for (const one of suspicions(row)) sum += one.points; return sum; };
 
 // ---------------------------------------------------------------- the search and its rows
 
@@ -402,7 +416,7 @@ const columns = () => {
     { key: "group", label: "group", width: "minmax(90px, .5fr)", optional: true, wide: true, value: (row) => name("group", row).id },
     { key: "mark", label: "mark", width: "70px", optional: true, wide: true, off: !store.marks.size, value: (row) => markOf(row)?.mark ?? "" },
     { key: "look", label: "look first", width: "minmax(150px, .9fr)", value: suspicion,
-      cell: (row) => suspicions(row).map((one) => el("span", { class: `chip ${one.kind === "failed" ? "failed" : "look"}`, title: SUSPICIOUS[one.kind] ?? "" }, plain(one.words))) },
+      cell: (row) => suspicions(row).map((one) => el("span", { class: `chip ${one.kind === "failed" ? "failed" : "look"}`, title: SUSPICIOUS[one.kind] ?? "" }, plain(one.words()))) },
     { key: "preview", label: "response", width: "minmax(120px, 1fr)", value: (row) => store.preview[row] ?? "", quiet: true },
   ];
 };
@@ -411,14 +425,13 @@ const chosen = (column) => state.columns[column.key] ?? !column.off;
 const sorted = (rows, all) => {
   const column = all.find((c) => c.key === state.sort.key);
   if (!column) return rows;
-  const sign = state.sort.down ? -1 : 1;
-  const values = new Map(rows.map((row) => [row, column.value(row)]));
-  // what has no value comes last, whichever way
-  return rows.sort((a, b) => {
-    const x = values.get(a), y = values.get(b);
-    if (!known(x) || !known(y)) return known(x) ? -1 : known(y) ? 1 : a - b;
-    return (x < y ? -1 : x > y ? 1 : 0) * sign || a - b;
-  });
+  const sign = state.sort.down ? -1 : 1, valued = [], without = [], values = new Array(store.rows);
+  for (const row of rows) {
+    const value = column.value(row);
+    if (known(value)) { values[row] = value; valued.push(row); } else without.push(row);
+  }
+  valued.sort((a, b) => (values[a] < values[b] ? -sign : values[a] > values[b] ? sign : a - b));
+  return valued.concat(without); // what has no value comes last, whichever way
 };
 
 // A table of any length: only the lines in view are in the document.
@@ -894,6 +907,14 @@ const refreshed = () => {
     $("main").scrollTop = top;
   }
 };
+// While much comes, most of the time is for reading it: after a drawing, five times as long nothing is drawn.
+const drawing = { owed: false, next: Infinity };
+const drawNow = () => {
+  const begin = performance.now();
+  refreshed();
+  Object.assign(drawing, { owed: false, next: performance.now() + 5 * (performance.now() - begin) });
+};
+const drawSoon = () => { drawing.owed = true; if (performance.now() >= drawing.next) drawNow(); };
 
 const theme = (value) => {
   document.documentElement.dataset.theme = value;
@@ -945,10 +966,14 @@ const start = async () => {
   restore();
   addEventListener("hashchange", restore);
   document.documentElement.dataset.ready = "true";
+  drawing.next = 0;
   while (source.live) {
     await new Promise((resolve) => setTimeout(resolve, source.caughtUp ? 2000 : 200));
     if (document.hidden) continue;
-    try { if (await source.refresh()) refreshed(); } catch (error) { say(error instanceof TypeError ? `The server does not answer: ${error.message}` : error.message); }
+    try {
+      const came = await source.refresh();
+      if (came && source.caughtUp) drawNow(); else if (came || drawing.owed) drawSoon();
+    } catch (error) { say(error instanceof TypeError ? `The server does not answer: ${error.message}` : error.message); }
   }
 };
 if ($("runs")) startRuns(); else start();

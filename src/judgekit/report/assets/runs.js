@@ -1,6 +1,6 @@
 // Several ledgers together: a row for each, their curves over each other, and two compared.
 
-const runs = { all: [], chosen: new Set(), sort: { key: "ended", down: true }, compared: null };
+const runs = { all: [], chosen: new Set(), sort: { key: "ended", down: true }, compared: null, still: null }; // still: what a page without a server holds
 const MOST_CURVES = 6; // that the eye keeps apart
 
 const runsChosen = () => {
@@ -11,7 +11,7 @@ const runsSorted = () => {
   const { key, down } = runs.sort, sign = down ? -1 : 1;
   return [...runs.all].sort((a, b) => (!known(a[key]) || !known(b[key]) ? (known(a[key]) ? -1 : known(b[key]) ? 1 : 0) : (a[key] < b[key] ? -1 : a[key] > b[key] ? 1 : 0) * sign) || a.number - b.number);
 };
-const openRun = (run, row = null) => location.assign(`${run.number}/#${token}${row === null ? "" : `&tab=Rollouts&row=${row}`}`);
+const openRun = (run, row = null) => (runs.still ? say("This page holds no rollouts: judgekit view shows them.") : location.assign(`${run.number}/#${token}${row === null ? "" : `&tab=Rollouts&row=${row}`}`));
 const sparkLine = (points) => {
   points = points.filter(([, v]) => known(v));
   if (points.length < 2) return "";
@@ -32,7 +32,7 @@ const runsTable = () => {
   return dataTable([...shown.map((column) => (column[0] === "steps" ? column[1] : head(column))), "what is wrong"], runsSorted().map((run) => [
     ...shown.map(([key, , text]) => (key !== "name" ? text(run) : [
       el("input", { type: "checkbox", "aria-label": plain(`choose ${run.name}`), checked: runs.chosen.has(run.number), onchange: () => { runs.chosen[runs.chosen.has(run.number) ? "delete" : "add"](run.number); drawRuns(); } }),
-      " ", el("button", { type: "button", class: "link", onclick: () => openRun(run) }, plain(run.name))])),
+      " ", runs.still ? plain(run.name) : el("button", { type: "button", class: "link", onclick: () => openRun(run) }, plain(run.name))])),
     [run.problem ? el("span", { class: "chip failed" }, plain(run.problem)) : null, run.caught_up ? null : el("span", { class: "chip look" }, "reading …"),
       ...Object.entries(run.failed).map(([grader, n]) => el("span", { class: "chip failed" }, plain(`${grader} failed × ${count(n)}`))),
       ...run.signals.map((text) => el("span", { class: "chip look" }, plain(text)))],
@@ -42,13 +42,18 @@ const drawRuns = () => {
   const main = $("main"), top = main.scrollTop, focused = main.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null, width = Math.max(280, main.clientWidth - 32), chosen = runsChosen(), pair = runs.all.filter((run) => runs.chosen.has(run.number));
   $("title").textContent = `${count(runs.all.length)} runs`;
   document.title = `${count(runs.all.length)} runs · judgekit`;
-  $("facts").textContent = `${count(runs.all.reduce((sum, run) => sum + run.rollouts, 0))} rollouts; choose two to compare them, more for their curves`;
+  $("facts").textContent = `${count(runs.all.reduce((sum, run) => sum + run.rollouts, 0))} rollouts; choose ${runs.still && !runs.still.compared ? "some" : "two to compare them, more"} for their curves`;
   const graders = [...new Set(chosen.flatMap((run) => run.steps.flatMap((one) => Object.keys(one.graders))))];
   const over = (label, value) => curves(plain(label), chosen.map((run) => ({ name: plain(run.name), points: run.steps.map((one) => [one.step, value(one)]) })));
   const drawn = [over("reward", (one) => one.reward), ...graders.map((grader) => over(grader, (one) => one.graders[grader]))].filter(Boolean);
   main.replaceChildren(el("h2", {}, "Runs"), runsTable());
   if (drawn.length) add(main, el("h2", {}, "Over training steps"), chosen.length < (runs.chosen.size || runs.all.length) ? el("p", { class: "note" }, `The first ${MOST_CURVES} of them are drawn: choose others.`) : null, figures(width, drawn));
-  if (pair.length === 2) {
+  if (runs.still) {
+    if (pair.length === 2) {
+      if (runs.still.compared) compare(main, runs.still.compared, (row) => openRun(pair[1], row));
+      else add(main, el("p", { class: "empty" }, "Two of several are compared by ", el("code", {}, "judgekit view"), "."));
+    }
+  } else if (pair.length === 2) {
     // asked at once, which the server answers when both are read; and again when one of them has grown
     const numbers = pair.map((run) => run.number), key = pair.map((run) => (run.caught_up ? run.rollouts : "…")).join();
     if (String(runs.compared?.numbers) === String(numbers)) compare(main, runs.compared.found, (row) => openRun(pair[1], row));
@@ -67,9 +72,10 @@ const drawRuns = () => {
 const startRuns = async () => {
   startTheme();
   $("help-open").remove();
+  if ($("runs").textContent) runs.still = await unpack("runs");
   for (let before = ""; ;) {
     try {
-      const found = await asked("api/runs"), now = JSON.stringify(found);
+      const found = runs.still?.runs ?? await asked("api/runs"), now = JSON.stringify(found);
       say("");
       if (now !== before) {
         if (!before && found.length === 2) runs.chosen = new Set([0, 1]); // in the order of the command: before, after
@@ -78,6 +84,7 @@ const startRuns = async () => {
         before = now;
         document.documentElement.dataset.ready = "true";
       }
+      if (runs.still) return;
     } catch (error) { say(error instanceof TypeError ? `The server does not answer: ${error.message}` : error.message); }
     await new Promise((resolve) => setTimeout(resolve, runs.all.every((run) => run.caught_up) && runs.all.length ? 2000 : 200));
   }
