@@ -21,7 +21,11 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Extras of judgekit that graders and files need, with their packages."""
 TESTED: Final[Mapping[str, tuple[str, str, str]]] = {
-    "verl": ("0.9.1", "judgekit-verl", "0.5.0 and 0.6.1 by its legacy manager, 0.7.1 and 0.8.0 by its reward manager"),
+    "verl": (
+        "0.9.1",
+        "judgekit-verl",
+        "0.5.0 and 0.6.1 by its legacy manager, 0.7.1 and 0.8.0 by its reward manager",
+    ),
     "skyrl": ("0.3.0", "judgekit-skyrl", "0.1.0, 0.2.0 and 0.4.0"),
     "trl": ("1.16.0", "judgekit-trl", "1.5.1 and 1.6.0"),
     "verifiers": ("0.4.0", "", ""),
