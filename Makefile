@@ -17,6 +17,8 @@ SKYRL := .venv/skyrl/bin/python
 TRL := .venv/trl/bin/python
 DATA ?= ../shared/data/gsm8k_solutions_dev.jsonl
 PYTEST := -m pytest -q -p no:cacheprovider
+# a checkout keeps its bytecode, as an installed package does: else each process compiles judgekit again
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo demo-training test unit check mutation bench format env-core env-vllm env-bench env-verl env-skyrl env-trl test-vllm test-verl test-skyrl test-trl bench-gsm8k bench-runner bench-faults bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-ledger bench-step bench-verl clean
 
