@@ -262,6 +262,8 @@ class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
     turns: tuple[float, ...] = ()
     """The part of `raw_reward` that each of the policy's turns earned; the rest is `outcome`. Empty if the reward is missing, or
     if the tree has no `{turns: …}`."""
+    group_numbers: Mapping[str, float | None] = {}
+    """Numbers of the whole group on which the reward depends, such as `spread(correct)`; None for one that is missing."""
     missing: tuple[str, ...] = ()
     """Names of the grades whose absence makes the reward missing."""
     policies: tuple[str, ...] = ()

@@ -140,6 +140,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     grades: Mapping[str, Grade]
     compared: Mapping[str, Comparison] = {}
     """By grader, the call that compared it with other members of its group."""
+    group_numbers: Mapping[str, float | None] = {}
     missing: Sequence[str] = ()
     policies: Sequence[str] = ()
     usage: Usage = Usage()
@@ -174,6 +175,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
             raw_reward=result.raw_reward,
             contributions=result.contributions,
             turns=result.turns,
+            group_numbers=result.group_numbers,
             missing=result.missing,
             policies=result.policies,
             grades=result.grades,

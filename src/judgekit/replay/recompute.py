@@ -44,8 +44,7 @@ class Replay(Struct, frozen=True):
         for number, (entry, result) in enumerate(zip(self.entries, self.results, strict=True)):
             if number % _LINES == 0:
                 ledger.flush()
-            names = ("reward", "status", "raw_reward", "contributions", "turns", "missing", "policies")
-            changes = {name: getattr(result, name) for name in names}
+            changes = {name: getattr(result, name) for name in _RECOMPUTED}
             kept = {k: g for k, g in entry.grades.items() if not isinstance(g, Skipped)}
             grades = {**entry.grades, **result.grades, **kept}
             digest = self.specs[entry.spec].digest
@@ -237,6 +236,16 @@ def _check_switches(root: Node, entries: Sequence[Entry]) -> None:
             )
 
 
+_RECOMPUTED = (
+    "reward",
+    "status",
+    "raw_reward",
+    "contributions",
+    "turns",
+    "group_numbers",
+    "missing",
+    "policies",
+)
 _LINES = 10_000
 """Lines that are handed to a ledger before they are waited for."""
 

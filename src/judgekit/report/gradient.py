@@ -163,4 +163,4 @@ def _explained(table: Table, row: int) -> str:
         tree = RewardTree(parse(spec.reward), {name: one.bounds() for name, one in spec.graders.items()})
     except ConfigError as error:  # of another version: the figures do not need it
         return f"its reward cannot be shown: {error}"
-    return explain(tree, entry.grades, rollout, reward=entry.raw_reward)
+    return explain(tree, entry.grades, rollout, reward=entry.raw_reward, numbers=entry.group_numbers)

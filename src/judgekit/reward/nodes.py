@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.reward.conditions import Compare, Condition, checked_number, condition, finite, is_number
+from judgekit.reward.conditions import Compare, Condition, checked_number, finite, is_number
 from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Skipped, field_text, first_match
 
 IfMissing = Literal["propagate", "renormalise"] | float
@@ -50,6 +50,9 @@ class Missing(NamedTuple):
         return cls(tuple(name for gap in ordered for name in gap.names))
 
 
+_NO_NUMBERS: Final[Mapping[str, float | None]] = {}
+
+
 class Evaluation:
     """The evaluation of the tree for one rollout. `value` None: the reward is missing."""
 
@@ -58,7 +61,9 @@ class Evaluation:
         "grades",
         "lows",
         "missing",
+        "numbers",
         "policies",
+        "read",
         "rollout",
         "terms",
         "turns",
@@ -66,11 +71,19 @@ class Evaluation:
     )
 
     def __init__(
-        self, grades: Mapping[str, Grade], lows: Mapping[str, float], rollout: Rollout | None = None
+        self,
+        grades: Mapping[str, Grade],
+        lows: Mapping[str, float],
+        rollout: Rollout | None = None,
+        numbers: Mapping[str, float | None] = _NO_NUMBERS,
     ) -> None:
         self.grades = grades
         self.lows = lows
         self.rollout = rollout
+        self.numbers = numbers
+        """What is decided of its group: numbers of the functions in conditions, None for one without a number."""
+        self.read: Mapping[str, float | None] = _NO_NUMBERS
+        """Those of them on which the value depends."""
         self.value: float | None = None
         self.missing: tuple[str, ...] = ()
         """Graders whose missing grades make it missing."""
@@ -87,6 +100,10 @@ class Evaluation:
         """Return a node's value, or None if it is missing."""
         value = node.compute(self)
         return None if isinstance(value, Missing) else value
+
+    def of_group(self, node: Node) -> float | None:
+        """Return the value of a function of the group, or None if it is missing or *node* is none."""
+        return self.of(node) if node.of_group else None
 
     def checked(self, value: float) -> float | Missing:
         """Return what finite scores add up or multiply to; Missing, noted, if that is no finite number."""
@@ -107,6 +124,13 @@ class Branch(NamedTuple):
 class Node:
     """Base of the tree's nodes."""
 
+    of_group: ClassVar[bool] = False
+    """Whether it is a number of the whole group, which only a condition may read; see `judgekit.reward.gates`."""
+
+    def group_key(self) -> str:
+        """Return what identifies a number of the group in its tree; "" for other nodes."""
+        return ""
+
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         """Return the node's value for a rollout. *top*: record terms and contributions."""
         raise NotImplementedError
@@ -116,17 +140,26 @@ class Node:
 
             tree.value(correct=1, judge=0.5, progress=(0.2, None, 0.9))
 
-        None is a grade that is missing; a tuple is what `Turns` reads, turn by turn. Names that are no Python names (`judge.clear`) go into a mapping. Grades behind a
-        gate that is not passed may be left out. Raises ConfigError for a name that the tree does not have, and for a grade
+        None is a grade that is missing; a tuple is what `Turns` reads, turn by turn. Names that are no Python names
+        (`judge.clear`) go into a mapping, and so do numbers of the group (`spread(correct)`, of which "flat(correct)" is made,
+        and `share(correct >= 1)`). Grades behind a gate that is not passed may be left out. Raises ConfigError for a name that the tree does not have, and for a grade
         that it needs.
         """
         given = {**scores, **named}
         names = score_names(self)
+        of_group = group_keys(self)
         for name in given:
-            if name not in names:
-                raise ConfigError(f"the reward has no grade {name!r}{did_you_mean(name, names)}")
-        grades = {name: _given(score, name) for name, score in given.items()}
-        ev = Evaluation(grades, {})
+            if name not in names and name not in of_group:
+                raise ConfigError(
+                    f"the reward has no grade {name!r}{did_you_mean(name, (*names, *of_group))}"
+                )
+        grades = {name: _given(score, name) for name, score in given.items() if name in names}
+        numbers = {
+            key: None if (number := given[key]) is None else finite(number, key)
+            for key in of_group
+            if key in given
+        }
+        ev = Evaluation(grades, {}, None, numbers)
         if wanted := self.wanted(ev):
             raise ConfigError(
                 f"the reward depends on {wanted[0]!r}, too: give its score, or None if it is missing"
@@ -153,7 +186,7 @@ class Node:
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
         """Return the lowest and highest possible value: by default, of any child."""
-        return _hull([branch.node for branch in self.branches()], ranges)
+        return hull([branch.node for branch in self.branches()], ranges)
 
     def spec(self) -> Any:
         """Return the node as YAML-ready data, which `parse` reads back."""
@@ -229,9 +262,9 @@ class Score(Node):
                     f"{self.name}: if_missing is 'propagate', 'renormalise' or a number, not {self.if_missing!r}"
                 )
         else:
-            _set(self, if_missing=checked_number(self.if_missing, f"{self.name}: if_missing"))
+            set_fields(self, if_missing=checked_number(self.if_missing, f"{self.name}: if_missing"))
         if self.if_broken is not None:
-            _set(self, if_broken=checked_number(self.if_broken, f"{self.name}: if_broken"))
+            set_fields(self, if_broken=checked_number(self.if_broken, f"{self.name}: if_broken"))
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         grade = ev.grades.get(self.name)
@@ -369,7 +402,7 @@ class Const(Node):
     number: float
 
     def __post_init__(self) -> None:
-        _set(self, number=checked_number(self.number, "const"))
+        set_fields(self, number=checked_number(self.number, "const"))
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         return float(self.number)
@@ -418,7 +451,7 @@ class Weighted(Node):
             raise ConfigError(f"weighted: two terms are called {twice[0]!r}, of which one is not text")
         if RESIDUAL in labels:
             raise ConfigError(RESERVED)
-        _set(self, terms=tuple(made), normalize=normalize)
+        set_fields(self, terms=tuple(made), normalize=normalize)
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         terms: dict[str, float] = {}
@@ -497,80 +530,6 @@ class Weighted(Node):
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class Gate(Node):
-    """`then` for rollouts that meet the condition, else `otherwise`. The other branch is not graded.
-
-    *if_*: `Score("correct") >= 1`, or the same as text, `"correct >= 1"`; see `judgekit.reward.conditions`.
-    If the condition is missing, the gate is missing.
-    """
-
-    if_: Condition
-    then: Node
-    otherwise: Node
-
-    def __init__(self, if_: Condition | str, then: Any, otherwise: Any) -> None:
-        _set(self, if_=condition(if_, Score), then=as_node(then), otherwise=as_node(otherwise))
-
-    def taken(self, ev: Evaluation) -> Node | Missing:
-        """Return the branch that counts, or why the condition is missing."""
-        names: list[str] = []
-
-        def of(node: Node) -> float | None:
-            value = node.compute(ev)
-            if isinstance(value, Missing):
-                names.extend(value.names)
-                return None
-            return value
-
-        holds = self.if_.holds(of)
-        if holds is None:
-            return Missing(tuple(names))
-        return self.then if holds else self.otherwise
-
-    def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
-        node = self.taken(ev)
-        return node if isinstance(node, Missing) else node.compute(ev, top)
-
-    def place(self, ev: Evaluation, scale: float, turns: list[float]) -> None:
-        node = self.taken(ev)
-        if not isinstance(node, Missing) and node.places():
-            node.place(ev, scale, turns)
-
-    def places(self) -> bool:
-        return self.then.places() or self.otherwise.places()
-
-    def wanted(self, ev: Evaluation) -> list[str]:
-        if wanted := self.if_.wanted(ev):
-            return wanted
-        node = self.taken(ev)
-        return [] if isinstance(node, Missing) else node.wanted(ev)
-
-    def branches(self) -> Sequence[Branch]:
-        first, *others = self.if_.nodes()
-        return [
-            Branch(first),
-            *(Branch(node, f"({self.if_}) depends on it") for node in others),
-            Branch(self.then, str(self.if_)),
-            Branch(self.otherwise, str(~self.if_)),
-        ]
-
-    def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        return _hull([self.then, self.otherwise], ranges)
-
-    def spec(self) -> Any:
-        return {
-            "gate": {
-                "if": self.if_.spec(),
-                "then": self.then.spec(),
-                "otherwise": self.otherwise.spec(),
-            }
-        }
-
-    def label(self) -> str:
-        return f"gate {self.if_}"
-
-
-@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Switch(Node):
     """The node of the first case whose pattern matches a field of the rollout.
 
@@ -593,7 +552,7 @@ class Switch(Node):
             known = did_you_mean(str(field), Rollout.__struct_fields__)
             raise ConfigError(f"switch: by is a field of the rollout, not {by!r}{known}")
         made = {pattern: as_node(node) for pattern, node in cases.items()}
-        _set(self, cases=made, by=by, otherwise=None if otherwise is None else as_node(otherwise))
+        set_fields(self, cases=made, by=by, otherwise=None if otherwise is None else as_node(otherwise))
 
     def taken(self, ev: Evaluation) -> list[Node]:
         """Return the branch that counts, if any. Without the rollout: the branches that fit its grades."""
@@ -602,7 +561,7 @@ class Switch(Node):
             node = None if field is None else first_match(self.cases, field) or self.otherwise
             return [] if node is None else [node]
         seen = {name: grade for name, grade in ev.grades.items() if type(grade) is not Skipped}
-        probe = Evaluation(seen, ev.lows)
+        probe = Evaluation(seen, ev.lows, None, ev.numbers)
         able = [b.node for b in self.branches() if not b.node.wanted(probe)]
         used = [len(seen.keys() & score_names(node)) for node in able]
         return [node for node, n in zip(able, used, strict=True) if n == max(used)]
@@ -655,7 +614,7 @@ class Several(Node):
     def __init__(self, *nodes: Any) -> None:
         if not nodes:
             raise ConfigError(f"{type(self).__name__.lower()}: give at least one node")
-        _set(self, nodes=tuple(map(as_node, nodes)))
+        set_fields(self, nodes=tuple(map(as_node, nodes)))
 
     def combine(self, values: Sequence[float]) -> float:
         raise NotImplementedError
@@ -752,7 +711,7 @@ class Clip(Node):
     def __init__(self, of: Any, low: float, high: float) -> None:
         if not finite(low, "clip: low") < finite(high, "clip: high"):
             raise ConfigError(f"clip: low {low:g} must be below high {high:g}")
-        _set(self, of=as_node(of), low=float(low), high=float(high))
+        set_fields(self, of=as_node(of), low=float(low), high=float(high))
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         value = self.of.compute(ev, top)
@@ -788,7 +747,7 @@ class Fallback(Node):
     other: Node
 
     def __init__(self, first: Any, other: Any) -> None:
-        _set(self, first=as_node(first), other=as_node(other))
+        set_fields(self, first=as_node(first), other=as_node(other))
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         policies = len(ev.policies)
@@ -874,7 +833,7 @@ def _sum_of(terms: Iterable[tuple[str, float, Node]]) -> Weighted:
         weight += made[name].weight if name in made else 0.0
         made[name] = Term(name, finite(weight, f"the weight of {name!r}"), node)
     found: Weighted = object.__new__(Weighted)  # all weights may be 0 until more is added
-    _set(found, terms=tuple(made.values()), normalize=False)
+    set_fields(found, terms=tuple(made.values()), normalize=False)
     return found
 
 
@@ -905,6 +864,11 @@ def score_names(root: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node.name for node in walk(root) if isinstance(node, Score)))
 
 
+def group_keys(root: Node) -> tuple[str, ...]:
+    """Return the keys of a tree's functions of the group, each once, in its order."""
+    return tuple(dict.fromkeys(node.group_key() for node in walk(root) if node.of_group))
+
+
 def _sum(values: Iterable[float], beyond: float) -> float:
     """Add values up, without rounding in between; *beyond* if they leave the floats."""
     try:
@@ -913,12 +877,12 @@ def _sum(values: Iterable[float], beyond: float) -> float:
         return beyond
 
 
-def _hull(nodes: Sequence[Node], ranges: Mapping[str, Range]) -> Range:
+def hull(nodes: Sequence[Node], ranges: Mapping[str, Range]) -> Range:
     lows, highs = zip(*(node.bounds(ranges) for node in nodes), strict=True)
     return min(lows), max(highs)
 
 
-def _set(node: Node, **fields: Any) -> None:
+def set_fields(node: Node, **fields: Any) -> None:
     """Set the fields of a frozen node."""
     for name, value in fields.items():
         object.__setattr__(node, name, value)

@@ -227,7 +227,9 @@ class Results:
             usage=usage,
             wall_s=max(state.ended - state.started, 0.0),
         )
-        return msgspec.structs.replace(made, turns=ev.turns) if ev.turns else made
+        if ev.turns or ev.read:
+            return msgspec.structs.replace(made, turns=ev.turns, group_numbers=ev.read)
+        return made
 
     def _record(self, state: RolloutState, result: RewardResult, *, texts: bool = True) -> None:
         """Write the result as it is now: whoever gets it, or handed the rollout in, may change both."""

@@ -315,12 +315,12 @@ class GradingRunner:
 
     @property
     def compares(self) -> bool:
-        """Whether any grade depends on the other rollouts of its prompt."""
-        return any(grader.compares for grader in self._plan.graders)
+        """Whether any grade, or what is graded, depends on the other rollouts of its prompt."""
+        return bool(self.reward.functions) or any(grader.compares for grader in self._plan.graders)
 
     @property
     def needs_group(self) -> bool:
-        """Whether any reward depends on the other rollouts of its prompt: by group graders, transforms or neutral fills.
+        """Whether any reward depends on the other rollouts of its prompt: by group graders, conditions, transforms or neutral fills.
 
         Hosts that hand over one rollout at a time then need their group hook.
         """

@@ -147,6 +147,11 @@ def _check_alone(runner: GradingRunner, grouping_hint: str, can_exclude: bool) -
             raise ConfigError(
                 f"{name!r} grades the rollouts of a prompt together, and here they come one at a time: {grouping_hint}"
             )
+    if runner.reward.functions:
+        raise ConfigError(
+            f"{next(iter(runner.reward.functions))} looks at the rollouts of a prompt together, and here they come one at a time: "
+            f"{grouping_hint}"
+        )
     if runner.settings.transform != "none":
         raise ConfigError(
             f"transform: {runner.settings.transform} needs the rollouts of a prompt together: {grouping_hint}"
