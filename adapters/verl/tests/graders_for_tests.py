@@ -68,6 +68,20 @@ def excluding() -> GradingRunner:
     return GradingRunner({"flaky": flaky, "letters": letters}, {"flaky": 0.5, "letters": 0.5})
 
 
+@grader
+def first_letter(response: str) -> float:
+    return 1.0 if response.startswith("a") else 0.0
+
+
+def dropping() -> GradingRunner:
+    """Groups of one first letter are dropped, whatever else they say."""
+    return GradingRunner(
+        {"first": first_letter, "letters": letters},
+        {"first": 1.0, "letters": 0.0},
+        drop_if="spread(reward) < 0.02",
+    )
+
+
 def brief() -> GradingRunner:
     return GradingRunner({"brief": SoftOverlong(max_length=24, cache=8)}, missing_reward="neutral")
 

@@ -46,6 +46,7 @@ class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
     """The reward tree, in its YAML form."""
     transform: str
     missing_reward: Any
+    drop_if: str | None = None
     judgekit: str
     """Version of judgekit."""
     format: int = 1
@@ -53,16 +54,24 @@ class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
 
     @classmethod
     def of(
-        cls, graders: Mapping[str, GraderSpec], *, reward: Any, transform: str, missing_reward: Any
+        cls,
+        graders: Mapping[str, GraderSpec],
+        *,
+        reward: Any,
+        transform: str,
+        missing_reward: Any,
+        drop_if: str | None = None,
     ) -> Spec:
         """Describe how rollouts are graded. The digest covers what their grades, rewards and costs depend on."""
-        body = msgspec.json.encode([graders, reward, transform, missing_reward], order="deterministic")
+        what = [graders, reward, transform, missing_reward, *([] if drop_if is None else [drop_if])]
+        body = msgspec.json.encode(what, order="deterministic")
         return cls(
             digest=blake2b(body, digest_size=6).hexdigest(),
             graders=graders,
             reward=reward,
             transform=transform,
             missing_reward=missing_reward,
+            drop_if=drop_if,
             judgekit=__version__,
         )
 

@@ -67,6 +67,9 @@ def explain_result(tree: RewardTree, result: RewardResult, transform: str) -> st
     if result.status == "scored":
         if transform != "none" and raw is not None and reward is not None:
             lines.append(f"{transform} over its group: {raw:.6g} → {reward:.6g}")
+    elif result.status == "dropped":
+        numbers = (f"{key} = {n:.6g}" for key, n in result.group_numbers.items() if n is not None)
+        lines.append(f"dropped with its group: {', '.join(key for key in numbers if '(reward' in key)}")
     elif reward is None:
         lines.append(f"{'missing' if raw is None else 'no other valid reward in its group'}: {why}")
     else:
@@ -83,6 +86,8 @@ def why_missing(ev: Evaluation) -> str:
 
 NO_TURNS: Final = "its grade has an opinion on no turn"
 """Why a leaf `Turns` is missing although its grader has given a grade."""
+DROPPED: Final = "dropped by drop_if: "
+"""Begins the note of results whose group is dropped; the condition follows."""
 FILLED_BY_RUN: Final = "no member of its group has a reward, so it gets the mean of the run"
 """The note of results whose neutral fill is not the mean of their group."""
 

@@ -12,7 +12,8 @@ import msgspec
 from judgekit.errors import FailureRateError, MissingRewardError
 from judgekit.ledger.schema import Comparison, Entry, rollout_digest
 from judgekit.metrics import Counts
-from judgekit.reward.explain import FILLED_BY_RUN, why_missing
+from judgekit.reward.dropping import DropIf
+from judgekit.reward.explain import DROPPED, FILLED_BY_RUN, why_missing
 from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import NEUTRAL, TRANSFORMS, gdpo, mean
 from judgekit.run.bound_grader import BoundGrader
@@ -33,8 +34,12 @@ class Results:
         self.tags = tags
         self.emit: Callable[[RewardResult], None]
         self.relative = self.transform != "none"
-        """Whether every result waits for its group."""
-        self.fills = self.relative or self.missing_reward == "neutral"
+        """Whether rewards become relative to their group."""
+        drop_if = plan.settings.drop_if
+        self.drop_if = None if drop_if is None else DropIf(drop_if)
+        self.waits = self.relative or self.drop_if is not None
+        """Whether a result with a reward waits for its group."""
+        self.fills = self.waits or self.missing_reward == "neutral"
         """Whether a result without a reward waits for its group."""
         self.emitted = 0
         self.deferred: list[RolloutState] = []
@@ -77,7 +82,7 @@ class Results:
         if value is None:
             if not self.fills:
                 self._emit_missing(state, None)
-        elif not self.relative:
+        elif not self.waits:
             self._emit(state, value, "scored")
         if group.finished == group.size:
             self.settle(group)
@@ -93,6 +98,9 @@ class Results:
         group.members = []  # breaks a reference cycle
 
     def _settle(self, group: Group, valid: list[RolloutState], raw: list[float]) -> None:
+        if self.drop_if is not None and (numbers := self.drop_if.of(raw)):
+            self._drop(group, raw, numbers)
+            return
         values = self._transformed(valid, raw)
         fill = NEUTRAL.get(self.transform)
         if fill is None and self.missing_reward == "neutral":
@@ -106,9 +114,9 @@ class Results:
                         self.finish()
                     return
                 fill = mean(values)
-        if self.relative:
+        if self.waits:
             for state, value in zip(valid, values, strict=True):
-                if len(valid) > 1:
+                if len(valid) > 1 or not self.relative:
                     self._emit(state, value, "scored")
                 elif self.missing_reward in ("mask", "exclude"):  # one member has no rank and no deviation
                     self._emit_missing(state, None)
@@ -117,6 +125,20 @@ class Results:
         for state in group.members:
             if state.ev.value is None:
                 self._emit_missing(state, fill)
+
+    def _drop(self, group: Group, raw: list[float], numbers: Mapping[str, float | None]) -> None:
+        """Leave a group out. Hosts that need a number for each rollout get one that gives no advantage: the neutral fill."""
+        neutral = self.missing_reward == "neutral"
+        fill = NEUTRAL.get(self.transform, mean(raw)) if neutral else None
+        for state in group.members:
+            if state.ev.value is not None:
+                state.ev.read = {**state.ev.read, **numbers}
+                state.ev.policies.append(f"{DROPPED}{self.drop_if}")
+                self._emit(state, fill, "dropped")
+            elif self.missing_reward in ("raise", "mask", "neutral"):
+                self._emit_missing(state, fill)
+            else:  # a number would be the only reward of its group
+                self._emit(state, None, "excluded")
 
     def _transformed(self, valid: list[RolloutState], raw: list[float]) -> list[float]:
         if not raw:

@@ -24,6 +24,7 @@ from judgekit.graders.protocol import AnyGrader, check_grader
 from judgekit.ledger.schema import GraderSpec, Spec
 from judgekit.ledger.writer import Ledger
 from judgekit.metrics import SIGNAL_LIMITS, Metrics, SignalLimits
+from judgekit.reward.conditions import Condition
 from judgekit.reward.explain import explain_result
 from judgekit.reward.nodes import Node, as_node, equal_weights
 from judgekit.reward.transforms import TransformName
@@ -67,6 +68,7 @@ class GradingRunner:
         start_timeout_s: float = 900.0,
         transform: TransformName = "none",
         missing_reward: MissingReward = "exclude",
+        drop_if: Condition | str | None = None,
         max_failure_rate: float | None = None,
         retry: Retry = NO_RETRY,
         signals: SignalLimits = SIGNAL_LIMITS,
@@ -83,6 +85,7 @@ class GradingRunner:
             start_timeout_s=start_timeout_s,
             transform=transform,
             missing_reward=missing_reward,
+            drop_if=str(drop_if) if isinstance(drop_if, Condition) else drop_if,
             max_failure_rate=max_failure_rate,
             retry=retry,
             signals=signals,
@@ -169,7 +172,7 @@ class GradingRunner:
     ) -> AsyncGenerator[RewardResult, None]:
         """Grade *rollouts* and yield each result once it is final; its `index` is the rollout's place.
 
-        A result waits for its group only if the transform or a neutral fill needs it. Grading stays only slightly
+        A result waits for its group only if the transform, a neutral fill or `drop_if` needs it. Grading stays only slightly
         ahead of the consumer. Iterators, synchronous and asynchronous, are read as it goes and closed at the end; the
         members of a group must be adjacent in them, and `deadline_s` ends the reading. Leaving the iteration early
         cancels the rest (use `contextlib.aclosing` to do so at once).
@@ -258,6 +261,7 @@ class GradingRunner:
                 reward=plan.spec.reward,
                 transform=settings.transform,
                 missing_reward=settings.missing_reward,
+                drop_if=settings.drop_if,
             ),
         )
 
@@ -320,11 +324,13 @@ class GradingRunner:
 
     @property
     def needs_group(self) -> bool:
-        """Whether any reward depends on the other rollouts of its prompt: by group graders, conditions, transforms or neutral fills.
+        """Whether any reward depends on the other rollouts of its prompt: by group graders, conditions, `drop_if`, transforms or neutral fills.
 
         Hosts that hand over one rollout at a time then need their group hook.
         """
-        return self.compares or self.settings.transform != "none" or self.settings.missing_reward == "neutral"
+        settings = self.settings
+        relative = settings.transform != "none" or settings.missing_reward == "neutral"
+        return self.compares or relative or settings.drop_if is not None
 
     def __repr__(self) -> str:
         graders = ", ".join(f"{name}: {type(grader).__name__}" for name, grader in self.graders.items())
@@ -415,6 +421,7 @@ def _spec(
         reward=tree.root.spec(),
         transform=settings.transform,
         missing_reward=settings.missing_reward,
+        drop_if=settings.drop_if,
     )
 
 

@@ -255,7 +255,8 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             await self._step_counts().add.remote(counts, training)  # before the rewards are used
         answers = [self._answer(result) for result in results]
         if self._filter_metric is not None:
-            add_metric(answers, self._filter_metric)
+            dropped = any(result.status == "dropped" for result in results)
+            add_metric(answers, self._filter_metric, dropped=dropped)
         if grouped and training:
             treatment = estimators.treatment(self.config.algorithm, self._hosted, v1=v1)
             if treatment is not None:
