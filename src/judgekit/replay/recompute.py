@@ -85,7 +85,11 @@ def replay(
     if trust := _changed(reading, trust):
         reading = _trusted(reading, trust)
         entries = reading.entries
-    settings = {"transform": transform, "missing_reward": missing_reward, "drop_if": drop_if}
+    settings: dict[str, Any] = {
+        "transform": transform,
+        "missing_reward": missing_reward,
+        "drop_if": drop_if,
+    }
     ways: dict[str, _Ways] = {}
     for digest in dict.fromkeys(entry.spec for entry in entries):
         own = reading.specs.get(digest, last)
