@@ -265,6 +265,8 @@ class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
     if the tree has no `{turns: …}`."""
     group_numbers: Mapping[str, float | None] = {}
     """Numbers of the whole group on which the reward depends, such as `spread(correct)`; None for one that is missing."""
+    step: float | None = None
+    """The training step, if the reward has weights that depend on it."""
     missing: tuple[str, ...] = ()
     """Names of the grades whose absence makes the reward missing."""
     policies: tuple[str, ...] = ()

@@ -231,6 +231,11 @@ TEXTS = ("prompt", "messages", "response", "ground_truth", "extra")
 _graded = attrgetter(*(field for field in Rollout.__struct_fields__ if field not in ("id", "group")))
 
 
+def tagged_step(tags: Mapping[str, Any]) -> Any:
+    """Return the training step that a run is tagged with; None if there is none."""
+    return next((tags[tag] for tag in STEP_TAGS if tag in tags), None)
+
+
 def rollout_digest(rollout: Rollout) -> str:
     """Return a digest of everything that a grader can read of a rollout, except its id and group."""
     return blake2b(stable(_graded(rollout)), digest_size=8).hexdigest()

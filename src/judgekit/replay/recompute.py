@@ -148,9 +148,8 @@ def _recomputed(
         groups = recorded_groups(entries, [i for i in run if i not in results])
         way = ways[entries[run[0]].spec]
         runner = way.runner(entries[run[0]].spec)
-        made = run_blocking(
-            runner.run_groups([[_with_grades(entries[i]) for i in group] for group in groups])
-        )
+        members = [[_with_grades(entries[i]) for i in group] for group in groups]
+        made = run_blocking(runner.run_groups(members, tags=entries[run[0]].tags))
         for group, found in zip(groups, made, strict=True):
             results.update((i, way.as_filled(entries[i], one)) for i, one in zip(group, found, strict=True))
     return results

@@ -21,7 +21,7 @@ from msgspec import Struct
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.reader import ledger_files, warn_of_packed
-from judgekit.ledger.schema import FORMAT, STEP_TAGS, Spec, foreign
+from judgekit.ledger.schema import FORMAT, Spec, foreign, tagged_step
 from judgekit.ledger.standing import Standing
 from judgekit.ledger.writer import flush_ledgers
 from judgekit.types import Usage, content_text
@@ -259,7 +259,7 @@ class Table:
             self._starts.append(
                 {key: len(names.values) for key, names in self.names.items()} | {"graders": len(self.graders)}
             )
-        step = next((row.tags[tag] for tag in STEP_TAGS if tag in row.tags), None)
+        step = tagged_step(row.tags)
         if not isinstance(step, int | float) or abs(step) >= 1e15:
             step = None
         self._add_columns(row, step)

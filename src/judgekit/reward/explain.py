@@ -59,6 +59,8 @@ def explain(
 
 def explain_result(tree: RewardTree, result: RewardResult, transform: str) -> str:
     """Explain a result, including its group transform and the setting for missing rewards."""
+    if result.step is not None:
+        tree = tree.at(result.step)
     lines = [explain(tree, result.grades, reward=result.raw_reward, numbers=result.group_numbers)]
     if result.turns:
         lines.append(f"turns earned {_listed(result.turns)}; the outcome {result.outcome:.6g}")
@@ -103,7 +105,7 @@ def _below(node: Node, ev: Evaluation) -> list[tuple[Node, str]]:
     """Return the nodes to show below a node, each with its prefix."""
     match node:
         case Weighted():
-            return [(term.node, f"{term.weight:g} × ") for term in node.terms]
+            return [(term.node, f"{term.weight:g} × ") for term in node.at(ev.step)]
         case Gate():
             taken = node.taken(ev)
             how = "then " if taken is node.then else "otherwise "

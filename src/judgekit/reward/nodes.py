@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.reward.conditions import Compare, Condition, checked_number, finite, is_number
+from judgekit.reward.schedules import Schedule, checked_step
 from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Skipped, field_text, first_match
 
 IfMissing = Literal["propagate", "renormalise"] | float
@@ -65,6 +66,7 @@ class Evaluation:
         "policies",
         "read",
         "rollout",
+        "step",
         "terms",
         "turns",
         "value",
@@ -76,10 +78,13 @@ class Evaluation:
         lows: Mapping[str, float],
         rollout: Rollout | None = None,
         numbers: Mapping[str, float | None] = _NO_NUMBERS,
+        step: float | None = None,
     ) -> None:
         self.grades = grades
         self.lows = lows
         self.rollout = rollout
+        self.step = step
+        """The training step, for weights that depend on it."""
         self.numbers = numbers
         """What is decided of its group: numbers of the functions in conditions, None for one without a number."""
         self.read: Mapping[str, float | None] = _NO_NUMBERS
@@ -421,21 +426,31 @@ class Const(Node):
 class Term:
     label: str
     weight: float
+    """Of a schedule without its step: that which is farthest from 0."""
     node: Node
+    schedule: Schedule | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether a missing grade matters: not of what is only observed, but also of a weight that has faded to 0."""
+        return bool(self.weight) or self.schedule is not None
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Weighted(Node):
     """The weighted sum of its terms; with *normalize*, divided by the sum of the weights' absolute values.
 
-    Terms map a name to a weight (the name is a grader's), or to `(weight, node)`. A weight may be negative.
+    Terms map a name to a weight (the name is a grader's), or to `(weight, node)`. A weight may be negative. A list of
+    [step, weight] is a weight that moves with the training step, see `judgekit.reward.schedules`.
     A weight of 0 only observes: its grader runs and is reported, and cannot make the reward missing.
     """
 
     terms: tuple[Term, ...]
     normalize: bool
+    fades: bool
+    """Whether a weight depends on the training step."""
 
-    def __init__(self, terms: Mapping[str, float | tuple[float, Any]], normalize: bool = False) -> None:
+    def __init__(self, terms: Mapping[str, Any], normalize: bool = False) -> None:
         if not isinstance(terms, Mapping):
             raise ConfigError(
                 f"weighted: give a mapping of names to weights, such as {{'correct': 0.9}}, not {terms!r:.80}"
@@ -443,7 +458,10 @@ class Weighted(Node):
         made = []
         for label, given in terms.items():
             weight, node = given if isinstance(given, tuple) else (given, label)
-            made.append(Term(str(label), finite(weight, f"the weight of {label!r}"), as_node(node)))
+            what = f"the weight of {label!r}"
+            schedule = Schedule(weight, what) if isinstance(weight, list) else None
+            number = finite(weight, what) if schedule is None else schedule.largest
+            made.append(Term(str(label), number, as_node(node), schedule))
         if not any(term.weight for term in made):
             raise ConfigError(NO_WEIGHT)
         labels = [term.label for term in made]
@@ -451,16 +469,37 @@ class Weighted(Node):
             raise ConfigError(f"weighted: two terms are called {twice[0]!r}, of which one is not text")
         if RESIDUAL in labels:
             raise ConfigError(RESERVED)
-        set_fields(self, terms=tuple(made), normalize=normalize)
+        fades = any(term.schedule is not None for term in made)
+        set_fields(self, terms=tuple(made), normalize=normalize, fades=fades)
+        for step in self._steps():
+            if not any(term.weight for term in self.at(step)):
+                raise ConfigError(
+                    f"weighted: at step {step:g} all weights are 0, so that there is nothing to learn from"
+                )
+
+    def at(self, step: float | None) -> tuple[Term, ...]:
+        """Return the terms with their weights at a training step. Raises ConfigError if they need one and it is None."""
+        if not self.fades:
+            return self.terms
+        number = checked_step(step)
+        return tuple(
+            t if t.schedule is None else Term(t.label, t.schedule.at(number), t.node, t.schedule)
+            for t in self.terms
+        )
+
+    def _steps(self) -> list[float]:
+        """Return the steps at which a weight changes its direction."""
+        return sorted({step for t in self.terms if t.schedule is not None for step in t.schedule.steps})
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         terms: dict[str, float] = {}
         present = 0.0
         dropped: list[Term] = []
         gaps: list[Missing] = []
-        for term in self.terms:
+        weighted = self.terms if not self.fades else self.at(ev.step)
+        for term in weighted:
             weight = term.weight
-            if not weight:
+            if not weight and term.schedule is None:
                 continue
             value = term.node.compute(ev)
             if not isinstance(value, Missing):
@@ -469,13 +508,13 @@ class Weighted(Node):
             else:
                 dropped.append(term)
                 gaps.append(value)
-        if not (present and all(gap.drops_out for gap in gaps)):
+        if not terms or (gaps and not (present and all(gap.drops_out for gap in gaps))):
             return Missing.all_of(gaps)
-        total = present if self.normalize else 1.0
+        total = (present or 1.0) if self.normalize else 1.0  # at one step, weights that cross 0 may all be 0
         if dropped:
             ev.policies += [f"{term.label}: missing, its weight goes to the others" for term in dropped]
             total = self._total(present, dropped)
-        contributions = {t.label: t.weight / total * terms[t.label] for t in self.terms if t.label in terms}
+        contributions = {t.label: t.weight / total * terms[t.label] for t in weighted if t.label in terms}
         value = _sum(contributions.values(), math.inf)
         if top and math.isfinite(value):
             ev.terms, ev.contributions = terms, contributions
@@ -484,14 +523,14 @@ class Weighted(Node):
     def _total(self, present: float, dropped: Sequence[Term]) -> float:
         """Return what the weights are divided by. *present*: the sum of those that count."""
         if self.normalize:
-            return present
+            return present or 1.0
         return present / (present + sum(abs(term.weight) for term in dropped)) if dropped else 1.0
 
     def place(self, ev: Evaluation, scale: float, turns: list[float]) -> None:
         there: list[Term] = []
         dropped: list[Term] = []
-        for term in self.terms:
-            if term.weight:
+        for term in self.at(ev.step):
+            if term.counts:
                 (dropped if ev.of(term.node) is None else there).append(term)
         total = self._total(sum(abs(term.weight) for term in there), dropped)
         for term in there:
@@ -502,8 +541,14 @@ class Weighted(Node):
         return [Branch(term.node) for term in self.terms]
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
+        # between two steps that are written, every end lies between those there
+        steps: Sequence[float | None] = self._steps() or [None]
+        ends = [self._bounds(self.at(step), ranges) for step in steps]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+
+    def _bounds(self, weighted: Sequence[Term], ranges: Mapping[str, Range]) -> Range:
         # computed as `value` does, so that the best grades give the highest value to the last bit
-        terms = [term for term in self.terms if term.weight]
+        terms = [term for term in weighted if term.weight]
         present = 0.0
         for term in terms:
             present += abs(term.weight)
@@ -521,7 +566,8 @@ class Weighted(Node):
     def spec(self) -> Any:
         def term(t: Term) -> Any:
             plain = isinstance(t.node, Score) and t.node.spec() == t.label
-            return t.weight if plain else {"weight": t.weight, "of": t.node.spec()}
+            weight: Any = t.weight if t.schedule is None else t.schedule.spec()
+            return weight if plain else {"weight": weight, "of": t.node.spec()}
 
         spec: dict[str, Any] = {"weighted": {t.label: term(t) for t in self.terms}}
         if self.normalize:
@@ -561,7 +607,7 @@ class Switch(Node):
             node = None if field is None else first_match(self.cases, field) or self.otherwise
             return [] if node is None else [node]
         seen = {name: grade for name, grade in ev.grades.items() if type(grade) is not Skipped}
-        probe = Evaluation(seen, ev.lows, None, ev.numbers)
+        probe = Evaluation(seen, ev.lows, None, ev.numbers, ev.step)
         able = [b.node for b in self.branches() if not b.node.wanted(probe)]
         used = [len(seen.keys() & score_names(node)) for node in able]
         return [node for node, n in zip(able, used, strict=True) if n == max(used)]
@@ -815,7 +861,7 @@ def plus(a: Any, b: Any) -> Node:
 
 
 def _terms(node: Node) -> list[tuple[str, float, Node]]:
-    if isinstance(node, Weighted) and not node.normalize:
+    if isinstance(node, Weighted) and not (node.normalize or node.fades):
         return [(term.label, term.weight, term.node) for term in node.terms]
     return [("constant" if isinstance(node, Const) else node.label(), 1.0, node)]
 
@@ -833,7 +879,7 @@ def _sum_of(terms: Iterable[tuple[str, float, Node]]) -> Weighted:
         weight += made[name].weight if name in made else 0.0
         made[name] = Term(name, finite(weight, f"the weight of {name!r}"), node)
     found: Weighted = object.__new__(Weighted)  # all weights may be 0 until more is added
-    set_fields(found, terms=tuple(made.values()), normalize=False)
+    set_fields(found, terms=tuple(made.values()), normalize=False, fades=False)
     return found
 
 

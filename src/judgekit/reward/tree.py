@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -67,6 +68,10 @@ class RewardTree:
         if errors := [problem.text for problem in problems if problem.error]:
             raise ConfigError("; ".join(errors))
         self.warnings = tuple(problem.text for problem in problems)
+        self.fades = any(isinstance(node, Weighted) and node.fades for node in walk(root))
+        """Whether a weight depends on the training step, see `at`."""
+        self.step: float | None = None
+        """The step for which it computes rewards."""
         self.lazy = any(branch.when for node in walk(root) for branch in node.branches())
         """Whether what is graded depends on grades or on the rollout."""
         self.has_turns = any(isinstance(node, Turns) for node in walk(root))
@@ -79,6 +84,12 @@ class RewardTree:
         """For each function's key, the grades and keys on which it depends whom it counts, and with what."""
         self.gate_of = _gates(root)
         """For each grade that may be skipped, when it is asked for, in words."""
+
+    def at(self, step: float) -> RewardTree:
+        """Return the tree as it is at a training step."""
+        made = copy.copy(self)
+        made.step = step
+        return made
 
     def evaluate(
         self,
@@ -139,7 +150,7 @@ class RewardTree:
         numbers: Mapping[str, float | None] = {},
     ) -> Evaluation:
         """Return an evaluation of these grades in which nothing is computed yet."""
-        return Evaluation(grades, self._lows, rollout, numbers)
+        return Evaluation(grades, self._lows, rollout, numbers, self.step)
 
     def number(self, key: str, members: Iterable[Evaluation]) -> float | None:
         """Return a group's number of a function, of the members that get to its gate; None if it is missing."""

@@ -16,6 +16,7 @@ from judgekit.reward.dropping import DropIf
 from judgekit.reward.explain import DROPPED, FILLED_BY_RUN, why_missing
 from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import NEUTRAL, TRANSFORMS, gdpo, mean
+from judgekit.reward.tree import RewardTree
 from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.groups import Group, RolloutState
 from judgekit.run.progress import Progress
@@ -26,8 +27,9 @@ from judgekit.types import Grade, RewardResult, Status, Usage, html_table, shown
 class Results:
     """Emits each result of a run once it is final. *run* and *tags* go into the ledger."""
 
-    def __init__(self, plan: Plan, *, run: str, tags: Mapping[str, Any]) -> None:
+    def __init__(self, plan: Plan, tree: RewardTree, *, run: str, tags: Mapping[str, Any]) -> None:
         self.plan = plan
+        self.tree = tree
         self.transform = plan.settings.transform
         self.missing_reward = plan.settings.missing_reward
         self.run = run
@@ -145,10 +147,11 @@ class Results:
             return []
         if self.transform != "gdpo":
             return TRANSFORMS[self.transform](raw)
-        root = self.plan.tree.root
+        root = self.tree.root
         assert isinstance(root, Weighted)
-        scale = 1.0 / sum(abs(t.weight) for t in root.terms) if root.normalize else 1.0
-        weights = {t.label: t.weight * scale for t in root.terms if t.weight}
+        terms = root.at(self.tree.step)
+        scale = 1.0 / (sum(abs(t.weight) for t in terms) or 1.0) if root.normalize else 1.0
+        weights = {t.label: t.weight * scale for t in terms if t.weight}
         return gdpo([state.ev.terms for state in valid], weights)
 
     def finish(self) -> None:
@@ -249,8 +252,8 @@ class Results:
             usage=usage,
             wall_s=max(state.ended - state.started, 0.0),
         )
-        if ev.turns or ev.read:
-            return msgspec.structs.replace(made, turns=ev.turns, group_numbers=ev.read)
+        if ev.turns or ev.read or ev.step is not None:
+            return msgspec.structs.replace(made, turns=ev.turns, group_numbers=ev.read, step=ev.step)
         return made
 
     def _record(self, state: RolloutState, result: RewardResult, *, texts: bool = True) -> None:

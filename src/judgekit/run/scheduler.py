@@ -37,6 +37,8 @@ from judgekit.execution.threads import in_own_thread
 from judgekit.execution.turns import give_way
 from judgekit.fork import in_child
 from judgekit.graders.protocol import as_grade, failure, output, per_member
+from judgekit.ledger.schema import tagged_step
+from judgekit.reward.schedules import checked_step
 from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.evaluations import SLICE_S, Evaluations, Job
 from judgekit.run.grouping import group_by_prompt, group_id, group_key, not_a_rollout
@@ -82,11 +84,11 @@ class Run:
 
     def __init__(self, plan: Plan, tags: Mapping[str, Any]) -> None:
         self.plan = plan
-        self.tree = plan.tree
+        self.tree = plan.tree.at(checked_step(tagged_step(tags))) if plan.tree.fades else plan.tree
         self.id = f"{_process}-{next(_numbers):x}"
         self.taken_in = 0
         """Rollouts that the feed has brought in so far."""
-        self.results = Results(plan, run=self.id, tags=tags)
+        self.results = Results(plan, self.tree, run=self.id, tags=tags)
         self.evaluations: Evaluations
         self.unread: Sized = ()
         """Results of a stream that its consumer has not taken yet."""
