@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
-from statistics import correlation
+from statistics import correlation, fmean
 
 from judgekit import Failed, Grade, Graded
-from judgekit.graders.judged.strengths import Game, Place, chance, strengths
+from judgekit.graders.judged.strengths import Game, chance, strengths
 
 
 class Referee:
@@ -52,9 +52,6 @@ class Referee:
         return Graded(self.share(*players) if len(players) == 2 else 0.5)
 
 
-Ask = Callable[[Sequence[int]], Awaitable[Grade]]
-
-
 def circle(size: int, opponents: int) -> list[tuple[int, int]]:
     """The pairs of the schedule without rounds: all, or each member with its neighbours on a shuffled circle."""
     if size - 1 <= opponents:
@@ -88,9 +85,13 @@ def strengths_of_same(referee: Referee, opponents: int) -> list[float]:
     return strengths(games, [0.0] * len(referee.quality))[0]
 
 
+def chances(found: Sequence[float]) -> list[float]:
+    """Scores by strengths: the mean chance against the others."""
+    return [
+        fmean(chance(own - other) for j, other in enumerate(found) if j != i) for i, own in enumerate(found)
+    ]
+
+
 def closeness(scores: Sequence[float], quality: Sequence[float]) -> float:
     """Correlation of advantages with those of the truth; 0 for scores that are all equal."""
     return correlation(scores, quality) if max(scores) > min(scores) else 0.0
-
-
-__all__ = ["Place", "Referee", "circle", "closeness", "strengths_of_same", "win_rates"]

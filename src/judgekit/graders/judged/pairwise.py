@@ -116,8 +116,8 @@ class Pairwise:
             return Graded(verdict.score, verdict.reason, {"model": reply.model}, usage)
 
         place = self._places.get(id(judge), UNKNOWN)  # what the groups before it have taught
-        rounds = self.rounds or max(7, 2 * math.ceil(math.log2(max(len(texts), 2))))
-        match = _Tournament(len(texts), rounds, self.seed, place, ask)
+        rounds = self.rounds or usual_rounds(len(texts))
+        match = Tournament(len(texts), rounds, self.seed, place, ask)
         await match.play()
         self._places[id(judge)] = self._places.get(id(judge), UNKNOWN).learnt(place, match.place)
         if match.games and all(game.share in _LABELS for game in match.games):
@@ -144,7 +144,12 @@ class Pairwise:
             )
 
 
-class _Tournament:
+def usual_rounds(size: int) -> int:
+    """Return how many rounds are played if nobody says: 2 log2 of the members, at least 7."""
+    return max(7, 2 * math.ceil(math.log2(max(size, 2))))
+
+
+class Tournament:
     """The comparisons of one group. *ask*: see `judgekit.graders.judged.voting`."""
 
     def __init__(self, size: int, rounds: int, seed: int, place: Place, ask: Ask) -> None:
