@@ -153,6 +153,7 @@ def test_without_a_step_it_is_refused_in_one_sentence() -> None:
     assert runner({"weighted": {"a": 1.0, "b": 0.5}}).run_sync(rollouts((1, 1)))[0].step is None
     with pytest.raises(ConfigError, match="has no step"):
         RewardTree(parse(FADING), RANGES).value(a=1, b=1)
+    assert RewardTree(parse(FADING), RANGES).at(100).value(a=1, b=1) == 1.25
 
 
 def test_a_group_that_spans_steps_has_its_first_members() -> None:

@@ -25,10 +25,11 @@ from judgekit import (
     Skipped,
     Weighted,
     flat,
+    read_ledger,
     share,
     spread,
 )
-from judgekit.replay import replay
+from judgekit.replay import FailedOnce, known_grades, replay
 from judgekit.reward.spec import parse
 
 RANGES = {"a": (0.0, 1.0), "b": (-1.0, 1.0), "c": (0.0, 1.0), "d": (0.0, 2.0)}
@@ -543,6 +544,62 @@ def test_one_condition_in_two_places_counts_at_each_those_who_get_there(tmp_path
     again = replay(path)
     replayed = {entry.id: result.reward for entry, result in zip(again.entries, again.results, strict=True)}
     assert rewards == [1, 1, 0.25, 0.25] == [replayed[str(i)] for i in range(4)]
+
+
+def test_grades_of_several_parts_are_named_by_their_part() -> None:
+    class Parts(Told):
+        outputs = ("clear", "short")
+
+        async def grade(self, rollout: Rollout, /) -> Any:
+            await asyncio.sleep(0)
+            return {"clear": rollout.extra["a"], "short": Graded(0.5)}
+
+    reward = Gate(flat("judge.clear"), {"judge.short": 1, "best": 1}, "judge.short")
+    runner = GradingRunner({"judge": Parts("judge"), "best": ToldTogether("best")}, reward)
+    assert [r.reward for r in runner.run_sync(of_group([1, 1], best=[0.25, 0.5]))] == [0.75, 1]
+    assert [r.reward for r in runner.run_sync(of_group([1, 0], best=[0.25, 0.5]))] == [0.5, 0.5]
+
+
+def test_failed_grades_that_are_asked_again_decide_the_group_again(tmp_path: Path) -> None:
+    """A member had no grade; now that it has one, the group is not flat, or still is and what stands behind the gate is there."""
+    for late in (1.0, 0.0):
+        down = True
+
+        class Flaky(Told):
+            async def grade(self, rollout: Rollout, /) -> Grade:
+                if rollout.id == "2":
+                    return Failed("Down") if down else Graded(late)  # noqa: B023
+                return Graded(1.0)
+
+        path = tmp_path / f"{late}.jsonl"
+        graders: dict[str, Any] = {"a": Flaky("a"), "best": ToldTogether("best")}
+        reward = Gate(flat("a"), {"a": 1, "best": 0.2}, "a")
+        rollouts = of_group([0, 0, 0], best=[0.5, 0.5, 0.5])
+        runner = GradingRunner(graders, reward, ledger=Ledger(path, texts=True))
+        assert [r.reward for r in runner.run_sync(rollouts)] == [1.1, 1.1, None]
+        asyncio.run(runner.close())
+        down = False
+        again = asyncio.run(FailedOnce(read_ledger(path), GradingRunner(graders, reward)).ask())
+        found = {entry.id: result.reward for entry, result in zip(again.entries, again.results, strict=True)}
+        assert found == ({"0": 1.1, "1": 1.1, "2": 1.1} if late else {"0": 1, "1": 1, "2": 0})
+
+
+def test_a_resumed_run_decides_as_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    graders: dict[str, Any] = {"a": Told("a", random.Random(0)), "b": Told("b"), "best": ToldTogether("best")}
+    reward = Weighted({"b": 0.5, "g": (1, Gate(flat("a"), {"a": 1, "best": 0.2}, "a"))})
+    rollouts = of_group([1, 1, 1], b=[1, 0, 1], best=[0.5, 0.25, 0.5])
+    runner = GradingRunner(graders, reward, ledger=Ledger(path, texts=True))
+    before = [r.reward for r in runner.run_sync(rollouts)]
+    asyncio.run(runner.close())
+    lines = path.read_text().splitlines()
+    rng = random.Random(1)
+    for keep in range(1, len(lines) + 1):
+        cut = tmp_path / f"{keep}.jsonl"
+        cut.write_text("\n".join([lines[0], *rng.sample(lines[1:], keep - 1)]) + "\n")
+        resumed = GradingRunner(graders, reward)
+        known = known_grades(read_ledger(cut), resumed, rollouts)
+        assert [r.reward for r in asyncio.run(resumed.run(rollouts, known=known.grades))] == before
 
 
 def test_a_runner_says_that_it_needs_groups() -> None:

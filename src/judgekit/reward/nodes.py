@@ -150,7 +150,10 @@ class Node:
         and `share(correct >= 1)`). Grades behind a gate that is not passed may be left out. Raises ConfigError for a name that the tree does not have, and for a grade
         that it needs.
         """
-        given = {**scores, **named}
+        return self.value_at({**scores, **named}, None)
+
+    def value_at(self, given: Mapping[str, Given], step: float | None) -> float | None:
+        """Return what `value` does, at a training step."""
         names = score_names(self)
         of_group = group_keys(self)
         for name in given:
@@ -164,7 +167,7 @@ class Node:
             for key in of_group
             if key in given
         }
-        ev = Evaluation(grades, {}, None, numbers)
+        ev = Evaluation(grades, {}, None, numbers, step)
         if wanted := self.wanted(ev):
             raise ConfigError(
                 f"the reward depends on {wanted[0]!r}, too: give its score, or None if it is missing"

@@ -160,7 +160,7 @@ class RewardTree:
 
     def value(self, scores: Mapping[str, Given] = {}, /, **named: Given) -> float | None:
         """Return the reward for *scores* by graders' names; see `Node.value`."""
-        return self.root.value(scores, **named)
+        return self.root.value_at({**scores, **named}, self.step)
 
     def __repr__(self) -> str:
         return repr(self.root)
