@@ -15,14 +15,15 @@ from judgekit import (
     Turns,
     Weighted,
     flat,
-    grader,
     share,
     spread,
 )
-from judgekit.reward.gates import OfGroup, Share, Spread
+from judgekit.graders import FinalAnswer, Length
+from judgekit.reward.gates import Share, Spread
 from judgekit.reward.nodes import Evaluation
 from judgekit.reward.spec import parse
 from judgekit.reward.tree import RewardTree
+from judgekit.run.findings import findings
 
 RANGES = {"a": (0.0, 1.0), "b": (-1.0, 1.0)}
 
@@ -140,21 +141,22 @@ def test_what_depends_on_them() -> None:
     assert two.function_deciders == {"spread(a)": {"a", "b"}}
 
 
-def test_a_wrong_rollout_passes_a_gate_of_its_group() -> None:
+@pytest.mark.parametrize(
+    ("condition", "warns"),
+    [
+        ("share(correct >= 1) > 0.5", True),
+        ("share(correct >= 1) >= 1", False),
+        ("share(correct >= 0) >= 1", True),
+        ("flat(correct)", True),
+        ("spread(correct) > 0.5", True),
+    ],
+)
+def test_a_wrong_rollout_passes_a_gate_of_its_group(condition: str, warns: bool) -> None:
     """What a gate on the group lets through need not be right: lint still warns of a form behind it."""
-
-    @grader
-    def correct(response: str, ground_truth: str) -> float:
-        return float(response == ground_truth)
-
-    reward = Gate("share(correct >= 1) > 0.5", {"correct": 1, "length": 0.5}, 0)
-    assert (
-        OfGroup
-        is type(
-            next(iter(RewardTree(reward, {"correct": (0, 1), "length": (0, 1)}).functions.values()))
-        ).__mro__[1]
-    )
-    assert GradingRunner({"correct": correct, "length": correct}, reward).needs_group
+    graders = {"correct": FinalAnswer(), "brief": Length(soft_max=5, hard_max=9)}
+    runner = GradingRunner(graders, Gate(condition, {"correct": 1, "brief": 0.5}, 0))
+    told = [text for text in findings(runner) if "form alone" in text]
+    assert bool(told) is warns
 
 
 def test_unknown_numbers_are_missing() -> None:
