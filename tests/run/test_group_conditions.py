@@ -509,6 +509,18 @@ def test_cancelling_leaves_nothing_behind() -> None:
     assert asyncio.run(cancelled()) == 0
 
 
+def test_the_numbers_of_a_result_do_not_depend_on_what_else_was_graded(tmp_path: Path) -> None:
+    """The condition is decided by b alone; where c is asked first, as in the run, it is decided before the group's number is looked at."""
+    reward = Gate("c >= 0.5 or flat(a) or b <= 1", "a", 0)
+    path = tmp_path / "ledger.jsonl"
+    graders: dict[str, Any] = {"a": Told("a"), "c": Told("c"), "b": ToldTogether("b")}
+    runner = GradingRunner(graders, reward, ledger=Ledger(path))
+    before = runner.run_sync(of_group([0, 1], b=[0, 0], c=[1, 0]))
+    asyncio.run(runner.close())
+    assert {str(r.group_numbers) for r in before} == {"{'spread(a)': 1.0}"}
+    assert {str(r.group_numbers) for r in replay(path).results} == {"{'spread(a)': 1.0}"}
+
+
 def test_explain_prints_the_groups_number() -> None:
     runner = GradingRunner({"a": ToldRule("a"), "b": ToldRule("b")}, Gate(spread("a") < 0.5, "b", 0))
     results = runner.run_sync(of_group([0.5, 0.75], b=[1, 0.5]))

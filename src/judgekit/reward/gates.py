@@ -42,8 +42,6 @@ class OfGroup(Node):
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         number = ev.numbers.get(self.key)
-        if self.key in ev.numbers:
-            ev.read = {**ev.read, self.key: number}
         return Missing() if number is None else number
 
     def wanted(self, ev: Evaluation) -> list[str]:
@@ -194,6 +192,10 @@ class Gate(Node):
     def taken(self, ev: Evaluation) -> Node | Missing:
         """Return the branch that counts, or why the condition is missing."""
         names: list[str] = []
+        # all that were asked for, whichever of the member's own grades decides, too: a replay may know others
+        for function in self.functions:
+            if function.key in ev.numbers:
+                ev.read = {**ev.read, function.key: ev.numbers[function.key]}
 
         def of(node: Node) -> float | None:
             value = node.compute(ev)
