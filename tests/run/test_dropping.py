@@ -163,6 +163,14 @@ def test_it_is_counted_and_gives_nothing_to_any_mean() -> None:
     assert not list(counts.trouble())
 
 
+def test_a_validation_drops_nothing(tmp_path: Path) -> None:
+    made = runner(ledger=Ledger(tmp_path / "ledger.jsonl"))
+    results = made.run_sync(rollouts(FLAT), tags={"phase": "eval"})
+    asyncio.run(made.close())
+    assert {status for _, status in told(results)} == {"scored"}
+    assert {status for _, status in told(replay(tmp_path / "ledger.jsonl").results)} == {"scored"}
+
+
 def test_streams_wait_for_the_group() -> None:
     async def streamed() -> list[RewardResult]:
         return [result async for result in runner().stream(rollouts(FLAT, MIXED))]

@@ -82,6 +82,14 @@ def dropping() -> GradingRunner:
     )
 
 
+def fading() -> GradingRunner:
+    """The letters' weight falls from 1 to 0 over 200 steps."""
+    return GradingRunner(
+        {"first": first_letter, "letters": letters},
+        Weighted({"first": 1.0, "letters": [[0, 1.0], [200, 0.0]]}),
+    )
+
+
 def brief() -> GradingRunner:
     return GradingRunner({"brief": SoftOverlong(max_length=24, cache=8)}, missing_reward="neutral")
 

@@ -80,6 +80,17 @@ async def test_a_dropped_group_is_left_out_as_missing_rewards_are(
         assert (len({one["reward_score"] for one in group}) == 1) is left
 
 
+async def test_the_trainers_step_moves_weights(trainer_config: Callable[..., Any], tokenizer: Any) -> None:
+    manager = load_reward_manager(
+        trainer_config(MANAGER, RUNNER.replace("down_at_times", "fading"), HOOK), tokenizer
+    )
+    manager._step_counts = lambda: Nowhere()
+    for step, paid in ((0, [2.0, 0.0]), (100, [1.5, 0.0]), (400, [1.0, 0.0])):
+        data = batch(tokenizer, ["aaaa", "zzzz"], uids=["a"] * 2)
+        data.meta_info |= {GROUP: True, "global_steps": step}
+        assert [one["reward_score"] for one in (await manager.run_single(data))["group"]] == paid
+
+
 async def test_an_unknown_metric_is_told(trainer_config: Callable[..., Any], tokenizer: Any) -> None:
     with pytest.raises(ConfigError, match="no 'judgekit/leters'; did you mean 'judgekit/letters'"):
         load_reward_manager(trainer_config(*filtered_by("judgekit/leters")), tokenizer)

@@ -37,7 +37,9 @@ class Results:
         self.emit: Callable[[RewardResult], None]
         self.relative = self.transform != "none"
         """Whether rewards become relative to their group."""
-        drop_if = plan.settings.drop_if
+        drop_if = (
+            plan.settings.drop_if if tags.get("phase") != "eval" else None
+        )  # a validation trains on nobody
         self.drop_if = None if drop_if is None else DropIf(drop_if)
         self.waits = self.relative or self.drop_if is not None
         """Whether a result with a reward waits for its group."""

@@ -45,7 +45,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     missing_reward: MissingReward = "exclude"
     drop_if: str | None = None
     """A condition on the rewards of a group, before transforms and fills, such as "spread(reward) < 0.02": groups that meet it
-    are left out, and counted. See `judgekit.reward.dropping`."""
+    are left out, and counted; none in a validation (tag `phase`: "eval"). See `judgekit.reward.dropping`."""
     max_failure_rate: float | None = None
     """Share (0..1) of one grader's evaluations that may fail for infrastructure causes before a run raises
     FailureRateError; at least 16 evaluations are assumed, unless all of several failed."""

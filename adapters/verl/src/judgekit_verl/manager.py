@@ -172,7 +172,8 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         if self._given is not None:
             answers = await self._by_function(rollouts, training=training)
             return {"group": answers} if grouped else answers[0]
-        grading = self._run(rollouts, tags_of(rows[0].non_tensor_batch, training=training))
+        columns = {"global_steps": data.meta_info.get("global_steps"), **rows[0].non_tensor_batch}
+        grading = self._run(rollouts, tags_of(columns, training=training))
         answers = await self._answers(grading, len(rows), grouped=grouped, training=training)
         return {"group": answers} if grouped else answers[0]
 
