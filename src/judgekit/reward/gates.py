@@ -64,7 +64,8 @@ class Spread(OfGroup):
     of: Score
 
     def __init__(self, of: Any) -> None:
-        set_fields(self, of=_leaf("spread", of), key=f"spread({of if isinstance(of, str) else of.label()})")
+        leaf = _leaf("spread", of)
+        set_fields(self, of=leaf, key=f"spread({leaf.name})")
 
     def member(self, ev: Evaluation) -> float | None:
         return ev.of(self.of)
@@ -142,7 +143,7 @@ def spread(of: Score | str) -> Node:
 
     Missing if fewer than two members have a score. Raises ConfigError for what is no grader's name.
     """
-    return Spread(_leaf("spread", of))
+    return Spread(of)
 
 
 def share(if_: Condition | str) -> Node:
