@@ -88,7 +88,7 @@ format: env-core
 	.venv/core/bin/ruff format .
 	.venv/core/bin/ruff check --fix .
 
-bench: bench-runner bench-faults bench-threads bench-gsm8k bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-graders bench-code bench-advantages bench-ledger bench-resume bench-scale bench-service bench-everywhere bench-first-hour bench-attack bench-evidence bench-credit bench-report
+bench: bench-runner bench-faults bench-threads bench-gsm8k bench-judge bench-determinism bench-fleet bench-injection bench-crash bench-graders bench-code bench-advantages bench-ledger bench-resume bench-scale bench-service bench-everywhere bench-first-hour bench-attack bench-evidence bench-credit bench-groups bench-report
 
 bench-runner: env-bench
 	$(BENCH) benchmarks/bench_runner.py
@@ -140,6 +140,10 @@ bench-attack: env-core env-vllm env-verl env-skyrl env-trl
 .PHONY: bench-evidence
 bench-evidence: env-core env-vllm env-trl env-skyrl
 	$(CORE) benchmarks/bench_evidence.py
+
+.PHONY: bench-groups
+bench-groups: env-core
+	$(CORE) benchmarks/bench_groups.py
 
 .PHONY: bench-credit
 bench-credit: env-core env-skyrl env-verl env-vllm

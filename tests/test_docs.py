@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from judgekit import JudgeUnavailable
+from judgekit import JudgeUnavailable, Rollout
 from judgekit.config import load_runner
 from judgekit.data import read_rollouts
 from judgekit.run.findings import findings
@@ -149,3 +149,42 @@ def test_the_site_builds(tmp_path: Path) -> None:
     assert set(public_names()) - shown == {"__version__"}
     settings = (tmp_path / "reference" / "reward-yaml" / "index.html").read_text()
     assert "max_failure_rate" in settings
+
+
+def _rewards_of_groups() -> list[str]:
+    return re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "groups.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_the_rewards_of_the_page_on_groups_do_what_it_says(number: int, tmp_path: Path) -> None:
+    """What is paid to a group in which one is right and one wrong, and to one in which both are right, of different lengths."""
+    blocks = _rewards_of_groups()
+    assert len(blocks) == 4
+    (tmp_path / "reward.yaml").write_text(blocks[number])
+    judge = ScriptedJudge({"A": 0.5, "C": 0.0, "B": 0.5})
+    judges = {"local": judge} if "judges" in blocks[number] else {}
+    runner = load_runner(tmp_path / "reward.yaml", judges=judges)
+    right, wrong = "<answer> #### 4", "<answer> #### 5"
+    texts = [(right, wrong), (right, f"so {right}"), (wrong, f"so {wrong}"), ("#### 4", "4")]
+    rollouts = [
+        Rollout(response=text, prompt="2+2?", ground_truth="4", group=number)
+        for number, group in enumerate(texts)
+        for text in group
+    ]
+    results = runner.run_sync(rollouts, step=100)
+    paid = [(r.reward, r.status) for r in results]
+    mixed, both_right, both_wrong, formless = (paid[i : i + 2] for i in (0, 2, 4, 6))
+    scored = [(1.0, "scored"), (0.0, "scored")]
+    if number == 0:  # the judge says that they are equal
+        assert mixed == scored
+        assert both_right == both_wrong == [(None, "dropped")] * 2
+        assert len(judge.requests) == 6
+    elif number == 1:
+        assert [reward for reward, _ in mixed + formless] == [1.25, 0.25, 1.0, 1.0]
+    elif number == 2:
+        assert mixed == scored
+        assert [reward for reward, _ in both_right] == [1.2, 1.2]
+        assert both_wrong == [(None, "dropped")] * 2
+    else:
+        assert mixed == scored
+        assert formless == [(0.0, "scored")] * 2

@@ -24,11 +24,11 @@ from judgekit.graders.protocol import Grader, GroupGrader
 from judgekit.graders.reward_functions import from_function
 from judgekit.ledger.reader import read_ledger
 from judgekit.ledger.writer import Ledger
+from judgekit.reward.gates import Gate, flat, share, spread
 from judgekit.reward.nodes import (
     Clip,
     Const,
     Fallback,
-    Gate,
     Max,
     Min,
     Product,
@@ -82,9 +82,12 @@ __all__ = [
     "VerdictError",
     "Weighted",
     "__version__",
+    "flat",
     "from_function",
     "grader",
     "group_by_prompt",
     "group_grader",
     "read_ledger",
+    "share",
+    "spread",
 ]

@@ -20,7 +20,7 @@ from judgekit.errors import ConfigError, DataError
 Message = Mapping[str, Any]
 """A chat message in OpenAI form: role, content, and tool_calls or tool_call_id where it has them."""
 
-Status = Literal["scored", "neutral", "excluded", "masked", "constant"]
+Status = Literal["scored", "neutral", "excluded", "masked", "constant", "dropped"]
 Cause = Literal["infrastructure", "rollout"]
 
 
@@ -252,7 +252,8 @@ class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
     status: Status
     """"scored": computed from the grades. If the reward is missing: "excluded", no number and no part in its
     group's statistics; "masked", no number; "neutral", the mean of its group's valid rewards; "constant",
-    the number given as `missing_reward`."""
+    the number given as `missing_reward`. "dropped": the runner's `drop_if` leaves its whole group out, as if its rewards were
+    missing."""
     raw_reward: float | None
     """The tree's value before the group transform; None if it is missing."""
     contributions: Mapping[str, float]
@@ -262,6 +263,10 @@ class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
     turns: tuple[float, ...] = ()
     """The part of `raw_reward` that each of the policy's turns earned; the rest is `outcome`. Empty if the reward is missing, or
     if the tree has no `{turns: …}`."""
+    group_numbers: Mapping[str, float | None] = {}
+    """Numbers of the whole group on which the reward depends, such as `spread(correct)`; None for one that is missing."""
+    step: float | None = None
+    """The training step, if the reward has weights that depend on it."""
     missing: tuple[str, ...] = ()
     """Names of the grades whose absence makes the reward missing."""
     policies: tuple[str, ...] = ()

@@ -128,9 +128,14 @@ def test_every_reward_scores_a_row_of_its_task(tmp_path: Path, task: str, judge:
         rows.append(Rollout(prompt=rows[0].prompt, response="Nothing."))
     result, *others = runner.run_sync(rows)
     assert result.missing == ()
+    if task == "preference":  # by strengths, which one comparison does not make sure of
+        assert result.reward is not None
+        assert 0.75 < result.reward < 0.9
+        assert [other.reward for other in others] == pytest.approx([1 - result.reward])
+        return
     alone = judge == "http" and needs_judge(task)
     assert result.reward == pytest.approx(0.9 if alone else 0.96 if judge == "http" else 1.0)
-    assert [other.reward for other in others] == pytest.approx([0.1] * len(others))
+    assert not others
 
 
 @pytest.mark.parametrize("name", SYNONYMS)

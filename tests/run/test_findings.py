@@ -12,7 +12,8 @@ from judgekit.cli.graders import EXAMPLES
 from judgekit.config import load_runner
 from judgekit.graders import FinalAnswer, Length, ToolCallFormat
 from judgekit.graders.protocol import as_grade
-from judgekit.reward.nodes import Gate, Score
+from judgekit.reward.gates import Gate
+from judgekit.reward.nodes import Score
 from judgekit.run.findings import findings
 from judgekit.run.runner import GradingRunner
 

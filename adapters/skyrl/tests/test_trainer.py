@@ -78,6 +78,23 @@ async def test_the_generator_marks_them(tokenizer: Any, step_wise: bool) -> None
     assert EXCLUDED not in out["stop_reasons"]
 
 
+@pytest.mark.parametrize("step_wise", [False, True])
+async def test_a_dropped_group_is_left_out_as_missing_rewards_are(tokenizer: Any, step_wise: bool) -> None:
+    @grader
+    def short(response: str) -> float:
+        return 1 / (1 + len(response))
+
+    register(runner=GradingRunner({"short": short}, drop_if="spread(reward) < 0.02"))
+    script = ScriptedPolicy(tokenizer, lambda prompt, call: "no" if call % 4 == 2 and call > 3 else "good")
+    made = generator(make_generator(), tokenizer, script, step_wise_trajectories=step_wise)
+    out = await made.generate(input_of(2, 4), disable_tqdm=True)
+    left = out["stop_reasons"].count(EXCLUDED)
+    assert left == 4  # of two groups, the one that is flat
+    for reason, mask in zip(out["stop_reasons"], out["loss_masks"], strict=True):
+        assert any(mask) == (reason != EXCLUDED)
+    register(runner=GradingRunner({"flaky": flaky}))
+
+
 @pytest.mark.parametrize("fully_async", [False, True], ids=["sync", "fully_async"])
 def test_training_goes_on_with_one_of_four_missing(tmp_path: Path, fully_async: bool) -> None:
     """One prompt's share is no step's: max_failure_rate is of the step, though a call may be one prompt."""

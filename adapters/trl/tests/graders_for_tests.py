@@ -20,6 +20,12 @@ async def down(response: str) -> float:
     raise JudgeUnavailable("the judge is down")
 
 
+@grader
+def odd(response: str) -> float:
+    """1 for an odd length, else 0."""
+    return float(len(response) % 2)
+
+
 @group_grader
 def longest(rollouts: Sequence[Rollout]) -> list[float]:
     """Rank by length among the group's members, 0 to 1."""

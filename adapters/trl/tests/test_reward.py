@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import spawned
-from graders_for_tests import down, fussy, longest
+from graders_for_tests import down, fussy, longest, odd
 from judgekit import ConfigError, GradingRunner, Ledger, MissingRewardError, grader, read_ledger
 from judgekit_trl import judgekit_reward
 from toy_training import GROUP, Steps, check_advantages, rows, trainer
@@ -238,6 +238,27 @@ def test_a_missing_reward_moves_no_siblings_advantage(tmp_path: Path, rloo: bool
     for start in range(0, 64, GROUP):
         rewards, advantages = kept["rewards"][start:][:GROUP], kept["advantages"][start:][:GROUP]
         check_advantages(rewards, advantages, rloo=rloo)
+
+
+@needs_1_6
+def test_a_dropped_group_gives_no_gradient_and_moves_no_other(tmp_path: Path) -> None:
+    steps = Steps()
+    reward = GradingRunner({"odd": odd}, drop_if="share(reward >= 1) >= 0.5")
+    made = trainer(tmp_path, judgekit_reward(reward), callbacks=[steps], max_completion_length=3)
+    steps.trainer = made
+    made.train()
+    (kept,) = steps.kept
+    odds = [float(len(completion) % 2) for completion in kept["completions"]]
+    dropped = 0
+    for start in range(0, 64, GROUP):
+        own, rewards = odds[start:][:GROUP], kept["rewards"][start:][:GROUP]
+        drops = sum(own) >= GROUP / 2
+        dropped += drops
+        assert all(map(math.isnan, rewards)) if drops else rewards == own
+        check_advantages(rewards, kept["advantages"][start:][:GROUP])
+    assert 0 < dropped < 64 / GROUP
+    (row,) = [row for row in made.state.log_history if "judgekit/rollouts" in row]
+    assert row["judgekit/dropped_rate"] == dropped * GROUP / 64
 
 
 @needs_1_6

@@ -68,6 +68,28 @@ def excluding() -> GradingRunner:
     return GradingRunner({"flaky": flaky, "letters": letters}, {"flaky": 0.5, "letters": 0.5})
 
 
+@grader
+def first_letter(response: str) -> float:
+    return 1.0 if response.startswith("a") else 0.0
+
+
+def dropping() -> GradingRunner:
+    """Groups of one first letter are dropped, whatever else they say."""
+    return GradingRunner(
+        {"first": first_letter, "letters": letters},
+        {"first": 1.0, "letters": 0.0},
+        drop_if="spread(reward) < 0.02",
+    )
+
+
+def fading() -> GradingRunner:
+    """The letters' weight falls from 1 to 0 over 200 steps."""
+    return GradingRunner(
+        {"first": first_letter, "letters": letters},
+        Weighted({"first": 1.0, "letters": [[0, 1.0], [200, 0.0]]}),
+    )
+
+
 def brief() -> GradingRunner:
     return GradingRunner({"brief": SoftOverlong(max_length=24, cache=8)}, missing_reward="neutral")
 

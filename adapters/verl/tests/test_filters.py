@@ -55,6 +55,42 @@ async def test_it_is_a_float_for_every_rollout(
     assert np.std(nobody) == 0
 
 
+@pytest.mark.parametrize("metric", ["acc", "seq_final_reward", "judgekit/letters"])
+async def test_a_dropped_group_is_alike_to_the_filter(
+    metric: str, trainer_config: Callable[..., Any], tokenizer: Any
+) -> None:
+    """verl discards it and samples another; a group that stays keeps its difference."""
+    config = trainer_config(*(line.replace("down_at_times", "dropping") for line in filtered_by(metric)))
+    assert np.std(await values(config, tokenizer, metric, "aaaa", "azaz", "aaac")) == 0
+    assert np.std(await values(config, tokenizer, metric, "aaaa", "zzzz", "aaab")) > 0
+
+
+async def test_a_dropped_group_is_left_out_as_missing_rewards_are(
+    trainer_config: Callable[..., Any], tokenizer: Any
+) -> None:
+    manager = load_reward_manager(
+        trainer_config(MANAGER, RUNNER.replace("down_at_times", "dropping"), HOOK), tokenizer
+    )
+    manager._step_counts = lambda: Nowhere()
+    for responses, left in (("aaaa", "azaz", "aaac"), True), (("aaaa", "zzzz", "aaab"), False):
+        data = batch(tokenizer, responses, uids=["a"] * 3)
+        data.meta_info[GROUP] = True
+        group = (await manager.run_single(data))["group"]
+        assert [one.get("left_out") is not None for one in group] == [left] * 3
+        assert (len({one["reward_score"] for one in group}) == 1) is left
+
+
+async def test_the_trainers_step_moves_weights(trainer_config: Callable[..., Any], tokenizer: Any) -> None:
+    manager = load_reward_manager(
+        trainer_config(MANAGER, RUNNER.replace("down_at_times", "fading"), HOOK), tokenizer
+    )
+    manager._step_counts = lambda: Nowhere()
+    for step, paid in ((0, [2.0, 0.0]), (100, [1.5, 0.0]), (400, [1.0, 0.0])):
+        data = batch(tokenizer, ["aaaa", "zzzz"], uids=["a"] * 2)
+        data.meta_info |= {GROUP: True, "global_steps": step}
+        assert [one["reward_score"] for one in (await manager.run_single(data))["group"]] == paid
+
+
 async def test_an_unknown_metric_is_told(trainer_config: Callable[..., Any], tokenizer: Any) -> None:
     with pytest.raises(ConfigError, match="no 'judgekit/leters'; did you mean 'judgekit/letters'"):
         load_reward_manager(trainer_config(*filtered_by("judgekit/leters")), tokenizer)

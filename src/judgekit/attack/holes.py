@@ -436,7 +436,7 @@ def _hole(
         term=term,
         reason=getattr(grade, "reason", "") or getattr(grade, "detail", ""),
         why=one.why,
-        explained=explain(tree, result.grades, reward=result.raw_reward),
+        explained=explain(tree, result.grades, reward=result.raw_reward, numbers=result.group_numbers),
     )
 
 

@@ -147,7 +147,7 @@ TASKS = {
         _BRIEF,
         {},
         judge="{use: pairwise, judge: main}",
-        judge_says="each pair is asked about in both orders; the score is the share of comparisons that a response wins",
+        judge_says="responses meet over a few rounds, places alternate; the score is the chance of beating an average member",
         compares=True,
     ),
 }

@@ -74,11 +74,13 @@ def _nodes() -> Mapping[str, Schema]:
     """The reward tree's nodes and conditions, as read by `judgekit.reward.spec`."""
     node, nodes = _ref("node"), {"type": "array", "items": _ref("node"), "minItems": 1}
     number = _or_variable({"type": "number"})
-    term = _object({"weight": number, "of": node}, required=["weight"])
+    point = {"type": "array", "items": number, "minItems": 2, "maxItems": 2}
+    weight = {"anyOf": [number, {"type": "array", "items": point, "minItems": 1}]}
+    term = _object({"weight": weight, "of": node}, required=["weight"])
     missing: Schema = {"anyOf": [{"enum": ["propagate", "renormalise"]}, number]}
     kinds = [
         _object(
-            {"weighted": _map({"anyOf": [number, term]}), "normalize": _or_variable({"type": "boolean"})},
+            {"weighted": _map({"anyOf": [weight, term]}), "normalize": _or_variable({"type": "boolean"})},
             required=["weighted"],
         ),
         _only("gate", _object({"if": _ref("condition"), "then": node, "otherwise": node})),

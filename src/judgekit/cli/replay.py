@@ -133,7 +133,8 @@ def recomputed(
         except ConfigError as error:
             raise ConfigError(f"{config}: {error}") from None
         # what the file leaves out stays as the ledger has it
-        options |= {key: settings[key] for key in ("transform", "missing_reward") if key in settings}
+        kept_settings = ("transform", "missing_reward", "drop_if")
+        options |= {key: settings[key] for key in kept_settings if key in settings}
     with diverted() as warnings:
         found = recompute(reading, **options)
     if kept is not None:

@@ -46,6 +46,7 @@ class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
     """The reward tree, in its YAML form."""
     transform: str
     missing_reward: Any
+    drop_if: str | None = None
     judgekit: str
     """Version of judgekit."""
     format: int = 1
@@ -53,16 +54,24 @@ class Spec(Struct, frozen=True, kw_only=True, tag_field="type", tag="spec"):
 
     @classmethod
     def of(
-        cls, graders: Mapping[str, GraderSpec], *, reward: Any, transform: str, missing_reward: Any
+        cls,
+        graders: Mapping[str, GraderSpec],
+        *,
+        reward: Any,
+        transform: str,
+        missing_reward: Any,
+        drop_if: str | None = None,
     ) -> Spec:
         """Describe how rollouts are graded. The digest covers what their grades, rewards and costs depend on."""
-        body = msgspec.json.encode([graders, reward, transform, missing_reward], order="deterministic")
+        what = [graders, reward, transform, missing_reward, *([] if drop_if is None else [drop_if])]
+        body = msgspec.json.encode(what, order="deterministic")
         return cls(
             digest=blake2b(body, digest_size=6).hexdigest(),
             graders=graders,
             reward=reward,
             transform=transform,
             missing_reward=missing_reward,
+            drop_if=drop_if,
             judgekit=__version__,
         )
 
@@ -140,6 +149,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     grades: Mapping[str, Grade]
     compared: Mapping[str, Comparison] = {}
     """By grader, the call that compared it with other members of its group."""
+    group_numbers: Mapping[str, float | None] = {}
     missing: Sequence[str] = ()
     policies: Sequence[str] = ()
     usage: Usage = Usage()
@@ -174,6 +184,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
             raw_reward=result.raw_reward,
             contributions=result.contributions,
             turns=result.turns,
+            group_numbers=result.group_numbers,
             missing=result.missing,
             policies=result.policies,
             grades=result.grades,
@@ -218,6 +229,11 @@ Line = Spec | Entry
 TEXTS = ("prompt", "messages", "response", "ground_truth", "extra")
 """What is only kept with `Ledger(texts=True)`."""
 _graded = attrgetter(*(field for field in Rollout.__struct_fields__ if field not in ("id", "group")))
+
+
+def tagged_step(tags: Mapping[str, Any]) -> Any:
+    """Return the training step that a run is tagged with; None if there is none."""
+    return next((tags[tag] for tag in STEP_TAGS if tag in tags), None)
 
 
 def rollout_digest(rollout: Rollout) -> str:

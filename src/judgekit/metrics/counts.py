@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from judgekit.metrics.moments import FLAT, Moments, is_flat
 from judgekit.metrics.signals import (
@@ -21,11 +21,13 @@ from judgekit.metrics.signals import (
     missing,
     saturated,
 )
-from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped, Usage
+from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped, Status, Usage
 
 _NAMES = 10_000
 """Names of groups, errors and settings that are counted separately; all further names are counted together."""
 OTHERS = "(others)"
+_PAID = ("scored", "dropped")
+"""Statuses of rollouts whose reward is not missing."""
 
 
 def _count(counts: Counter[Any], name: Any, times: int = 1) -> None:
@@ -156,7 +158,7 @@ class Counts:
         if result.usage.calls:
             self.usage += result.usage
         raw = result.raw_reward
-        if raw is not None:
+        if raw is not None and result.status != "dropped":
             self.rewards.add(0 if rollout is None else length_of(rollout), raw)
             if raw <= self.low:
                 self.at_low += 1
@@ -214,7 +216,7 @@ class Counts:
     @property
     def missing(self) -> int:
         """Rollouts whose reward was not computed from grades."""
-        return self.rollouts - self.statuses["scored"]
+        return self.rollouts - self.statuses["scored"] - self.statuses["dropped"]
 
     @property
     def unusual(self) -> bool:
@@ -265,7 +267,7 @@ class Counts:
                 )
         if total := self.rollouts:
             out["rollouts"] = total
-            for status in ("scored", "neutral", "excluded", "masked", "constant"):
+            for status in get_args(Status):
                 out[f"{status}_rate"] = self.statuses[status] / total
             out["flat_group_rate"] = self.flat_groups / max(1, self.compared_groups)
             out["empty_group_rate"] = self.empty_groups / max(1, self.groups)
@@ -319,7 +321,7 @@ class Counts:
             if counts.errors:
                 yield f"grader {name!r} failed on {counts.failed} of {counts.asked} rollouts ({counts.top_errors()})"
         if self.missing:
-            shown = ", ".join(f"{n} {status}" for status, n in self.statuses.items() if status != "scored")
+            shown = ", ".join(f"{n} {status}" for status, n in self.statuses.items() if status not in _PAID)
             yield f"{self.missing} of {self.rollouts} rewards are missing ({shown})"
 
 

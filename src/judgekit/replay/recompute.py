@@ -44,8 +44,7 @@ class Replay(Struct, frozen=True):
         for number, (entry, result) in enumerate(zip(self.entries, self.results, strict=True)):
             if number % _LINES == 0:
                 ledger.flush()
-            names = ("reward", "status", "raw_reward", "contributions", "turns", "missing", "policies")
-            changes = {name: getattr(result, name) for name in names}
+            changes = {name: getattr(result, name) for name in _RECOMPUTED}
             kept = {k: g for k, g in entry.grades.items() if not isinstance(g, Skipped)}
             grades = {**entry.grades, **result.grades, **kept}
             digest = self.specs[entry.spec].digest
@@ -58,11 +57,13 @@ def replay(
     *,
     transform: TransformName | None = None,
     missing_reward: MissingReward | None = None,
+    drop_if: str | None = None,
     trust: Mapping[str, tuple[float, float] | None] = {},
 ) -> Replay:
     """Recompute the rewards of a ledger's rollouts from its grades.
 
-    *reward*, *transform*, *missing_reward*: as in GradingRunner; None keeps what each rollout was graded with. *trust*: for
+    *reward*, *transform*, *missing_reward*, *drop_if*: as in GradingRunner; None keeps what each rollout was graded with, and an
+    empty *drop_if* drops no group. *trust*: for
     graders, the scores up to which and from which on they are trusted now; None takes every score. A grade that the
     new reward needs and a rollout lacks (its gate was not passed) has failed with "NotRecorded"; `FailedOnce` asks for
     failed grades. An unfinished rollout stays unfinished, without a reward.
@@ -84,14 +85,18 @@ def replay(
     if trust := _changed(reading, trust):
         reading = _trusted(reading, trust)
         entries = reading.entries
+    settings: dict[str, Any] = {
+        "transform": transform,
+        "missing_reward": missing_reward,
+        "drop_if": drop_if,
+    }
     ways: dict[str, _Ways] = {}
     for digest in dict.fromkeys(entry.spec for entry in entries):
         own = reading.specs.get(digest, last)
         ways[digest] = _Ways(
             reading.specs,
             parse(own.reward) if given is None else given,
-            transform=own.transform if transform is None else transform,
-            missing_reward=own.missing_reward if missing_reward is None else missing_reward,
+            **{name: getattr(own, name) if value is None else value for name, value in settings.items()},
             trust=trust,
         )
         _check_switches(ways[digest].root, [entries[i] for i in kept if entries[i].spec == digest])
@@ -143,9 +148,8 @@ def _recomputed(
         groups = recorded_groups(entries, [i for i in run if i not in results])
         way = ways[entries[run[0]].spec]
         runner = way.runner(entries[run[0]].spec)
-        made = run_blocking(
-            runner.run_groups([[_with_grades(entries[i]) for i in group] for group in groups])
-        )
+        members = [[_with_grades(entries[i]) for i in group] for group in groups]
+        made = run_blocking(runner.run_groups(members, tags=entries[run[0]].tags))
         for group, found in zip(groups, made, strict=True):
             results.update((i, way.as_filled(entries[i], one)) for i, one in zip(group, found, strict=True))
     return results
@@ -161,13 +165,18 @@ class _Ways:
         *,
         transform: Any,
         missing_reward: Any,
+        drop_if: str | None,
         trust: Mapping[str, Thresholds | None],
     ) -> None:
         self._specs = specs
         self._trust = trust
         self._all = {name: grader for spec in specs.values() for name, grader in spec.graders.items()}
         self.root = root
-        self._settings = {"transform": transform, "missing_reward": missing_reward}
+        self._settings = {
+            "transform": transform,
+            "missing_reward": missing_reward,
+            "drop_if": drop_if or None,
+        }
         self._names = score_names(root)
         for name in self._names:
             if name not in self._all:
@@ -210,7 +219,7 @@ class _Ways:
         own = self._specs.get(entry.spec)
         if own is None or FILLED_BY_RUN not in entry.policies or FILLED_BY_RUN not in result.policies:
             return result
-        settings = {"transform": own.transform, "missing_reward": own.missing_reward}
+        settings = {name: getattr(own, name) for name in self._settings}
         same = settings == self._settings and parse(own.reward).spec() == self.root.spec() and not self._trust
         return msgspec.structs.replace(result, reward=entry.reward) if same else result
 
@@ -237,6 +246,16 @@ def _check_switches(root: Node, entries: Sequence[Entry]) -> None:
             )
 
 
+_RECOMPUTED = (
+    "reward",
+    "status",
+    "raw_reward",
+    "contributions",
+    "turns",
+    "group_numbers",
+    "missing",
+    "policies",
+)
 _LINES = 10_000
 """Lines that are handed to a ledger before they are waited for."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import ConfigError
-from judgekit.ledger.schema import Entry
+from judgekit.ledger.schema import Entry, tagged_step
 from judgekit.metrics.moments import is_flat
 from judgekit.report.table import Table
 from judgekit.reward.explain import explain
@@ -163,4 +163,6 @@ def _explained(table: Table, row: int) -> str:
         tree = RewardTree(parse(spec.reward), {name: one.bounds() for name, one in spec.graders.items()})
     except ConfigError as error:  # of another version: the figures do not need it
         return f"its reward cannot be shown: {error}"
-    return explain(tree, entry.grades, rollout, reward=entry.raw_reward)
+    if tree.fades and (step := tagged_step(entry.tags)) is not None:
+        tree = tree.at(step)
+    return explain(tree, entry.grades, rollout, reward=entry.raw_reward, numbers=entry.group_numbers)

@@ -254,7 +254,7 @@ _OWN = frozenset(("type", "kind", "status", "spec", "run", "rollout_digest"))
 """Fields whose texts are the ledger's own."""
 _STRUCTURE = encoded(
     {
-        "type rollout kind graded abstained skipped failed infrastructure scored neutral excluded masked constant": 0,
+        "type rollout kind graded abstained skipped failed infrastructure scored neutral excluded masked constant dropped": 0,
         "spec time run index group id tags reward status raw_reward contributions residual grades missing policies": 0,
         "usage calls prompt_tokens cached_tokens completion_tokens wall_s data_source finish_reason response_tokens": 0,
         "response_chars rollout_digest prompt messages response ground_truth extra role content": 0,

@@ -23,7 +23,7 @@ from msgspec import Struct
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.reader import ledger_files, warn_of_packed
-from judgekit.ledger.schema import FORMAT, STEP_TAGS, Spec, foreign
+from judgekit.ledger.schema import FORMAT, Spec, foreign, tagged_step
 from judgekit.ledger.standing import Standing, group_key
 from judgekit.ledger.writer import flush_ledgers
 from judgekit.types import Usage, content_text
@@ -562,7 +562,7 @@ def _exact(column: array[float]) -> list[Any]:
 
 
 def _step(tags: Mapping[str, Any]) -> float | None:
-    step = next((tags[tag] for tag in STEP_TAGS if tag in tags), None)
+    step = tagged_step(tags)
     return step if isinstance(step, int | float) and abs(step) < 1e15 else None
 
 

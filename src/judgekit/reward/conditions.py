@@ -6,6 +6,11 @@
 
 A comparison with a missing grade is neither true nor false. `and` is false if any part is false, and `or` is true
 if any part is true; otherwise a missing part makes the condition missing.
+
+Functions of a group are numbers that its members share, see `judgekit.reward.gates`:
+
+    flat("correct")                                                  as text: "flat(correct)"
+    (spread("judge") < 0.1) | (share(Score("correct") >= 1) > 0.9)   "spread(judge) < 0.1 or share(correct >= 1) > 0.9"
 """
 
 from __future__ import annotations
@@ -41,6 +46,8 @@ _OPPOSITE: Final = {
     "or": "and",
 }
 _MIRRORED: Final = {">=": "<=", ">": "<", "<=": ">=", "<": ">", "==": "==", "!=": "!="}
+FLAT_SPREAD: Final = 1e-9
+"""A group is flat in what differs by at most this much."""
 
 Values = Callable[[Any], float | None]
 """Gives a node's value, or None if it is missing."""
@@ -53,8 +60,11 @@ class Condition:
         """Whether the condition holds; None if that depends on a missing value."""
         raise NotImplementedError
 
-    def wanted(self, ev: Any) -> list[str]:
-        """Return the names of the grades to get next; empty once it is decided, or cannot be."""
+    def wanted(self, ev: Any, *, group: bool = False) -> list[str]:
+        """Return the names of the grades to get next; empty once it is decided, or cannot be.
+
+        *group*: look at functions of the group alone, as if nothing else were known.
+        """
         raise NotImplementedError
 
     def comparisons(self) -> Iterator[Compare]:
@@ -65,8 +75,9 @@ class Condition:
         raise NotImplementedError
 
     def nodes(self) -> list[Any]:
-        """Return the nodes that it compares, each once."""
-        return list({_key(c.node): c.node for c in self.comparisons()}.values())
+        """Return the nodes that it compares, each once: functions of the group first, as they are asked for."""
+        found = list({_key(c.node): c.node for c in self.comparisons()}.values())
+        return sorted(found, key=lambda node: not node.of_group)
 
     def __repr__(self) -> str:
         return str(self)
@@ -105,8 +116,8 @@ class Compare(Condition):
         found = value(self.node)
         return None if found is None else OPERATORS[self.op](found, self.threshold)
 
-    def wanted(self, ev: Any) -> list[str]:
-        found: list[str] = self.node.wanted(ev)
+    def wanted(self, ev: Any, *, group: bool = False) -> list[str]:
+        found: list[str] = [] if group and not self.node.of_group else self.node.wanted(ev)
         return found
 
     def comparisons(self) -> Iterator[Compare]:
@@ -114,7 +125,7 @@ class Compare(Condition):
 
     def spec(self) -> Any:
         of = self.node.spec()
-        if isinstance(of, str) and _WORD.fullmatch(of) and isinstance(_operand(of), str):
+        if self.node.of_group or is_word(of):
             return str(self)
         return {"of": of, "op": self.op, "than": self.threshold}
 
@@ -122,6 +133,9 @@ class Compare(Condition):
         return Compare(self.node, _OPPOSITE[self.op], self.threshold)
 
     def __str__(self) -> str:
+        flat: str | None = getattr(self.node, "flat_label", None)
+        if flat is not None and self.threshold == FLAT_SPREAD and self.op in ("<=", ">"):
+            return flat if self.op == "<=" else f"not {flat}"
         short = f"{self.threshold:g}"
         return f"{self.node.label()} {self.op} {short if float(short) == self.threshold else self.threshold}"
 
@@ -143,13 +157,14 @@ class Joined(Condition):
             missing |= held is None
         return None if missing else not decides
 
-    def wanted(self, ev: Any) -> list[str]:
+    def wanted(self, ev: Any, *, group: bool = False) -> list[str]:
         """Return those of the first undecided part, unless another part decides without them."""
         first: list[str] = []
+        value = ev.of_group if group else ev.of
         for part in self.parts:
-            if asked := part.wanted(ev):
+            if asked := part.wanted(ev, group=group):
                 first = first or asked
-            elif part.holds(ev.of) is (self.op == "or"):
+            elif part.holds(value) is (self.op == "or"):
                 return []
         return first
 
@@ -181,13 +196,20 @@ def joined(op: str, parts: Sequence[Condition]) -> Condition:
     return flat[0] if len(flat) == 1 else Joined(op, tuple(flat))
 
 
-def condition(given: Any, leaf: Callable[[str], Any]) -> Condition:
-    """Return a condition unchanged, or parse one from text. *leaf* makes nodes of its names."""
+def condition(
+    given: Any, leaf: Callable[[str], Any], functions: Mapping[str, Callable[[Any], Any]] = {}
+) -> Condition:
+    """Return a condition unchanged, or parse one from text.
+
+    *leaf* makes nodes of its names; *functions* make nodes, or conditions, of a name or a condition in brackets.
+    """
     if isinstance(given, Condition):
         return given
     if isinstance(given, str):
         try:
-            return _read(given, leaf)
+            return _read(given, leaf, functions)
+        except ConfigError:
+            raise
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
             pass
     hint = "; write == and != as text" if isinstance(given, bool) else ""
@@ -260,7 +282,12 @@ def _operand(word: str) -> str | float | None:
     return float(word) if _NUMBER.fullmatch(word) else word
 
 
-def _read(text: str, leaf: Callable[[str], Any]) -> Condition:
+def is_word(of: Any) -> bool:
+    """Whether a text is a name that stands for itself in the text of a condition."""
+    return isinstance(of, str) and bool(_WORD.fullmatch(of)) and isinstance(_operand(of), str)
+
+
+def _read(text: str, leaf: Callable[[str], Any], functions: Mapping[str, Callable[[Any], Any]]) -> Condition:
     """Parse a condition by Python's grammar, except that names may contain anything but brackets and operators.
 
     Raises SyntaxError or ValueError.
@@ -281,17 +308,43 @@ def _read(text: str, leaf: Callable[[str], Any]) -> Condition:
             case ast.UnaryOp(op=ast.Not(), operand=part):
                 return ~build(part)
             case ast.Compare(left=left, ops=ops, comparators=others):
-                sides = [operands[s.id] if isinstance(s, ast.Name) else None for s in (left, *others)]
+                sides = [side(part) for part in (left, *others)]
                 return joined("and", list(map(compare, sides, ops, sides[1:])))
+            case ast.Call():
+                made = call(node)
+                if isinstance(made, Condition):
+                    return made
+                raise ConfigError(
+                    f"gate: {made.label()} is a number: compare it, as in '{made.label()} > 0.5'"
+                )
         raise ValueError
 
-    def compare(left: str | float | None, op: ast.cmpop, right: str | float | None) -> Condition:
+    def side(node: ast.AST) -> Any:
+        """Return a number, a name or what a function makes."""
+        return (
+            call(node)
+            if isinstance(node, ast.Call)
+            else operands[node.id]
+            if isinstance(node, ast.Name)
+            else None
+        )
+
+    def call(node: ast.Call) -> Any:
+        name = side(node.func)
+        if name not in functions or len(node.args) != 1 or node.keywords:
+            raise ValueError
+        given = side(node.args[0]) if isinstance(node.args[0], ast.Name | ast.Call) else build(node.args[0])
+        return functions[name](given)
+
+    def compare(left: Any, op: ast.cmpop, right: Any) -> Condition:
         sign = _OPERATORS[type(op)]
-        if isinstance(left, str) and isinstance(right, float):
-            return Compare(leaf(left), sign, right)
-        if isinstance(left, float) and isinstance(right, str):
-            return Compare(leaf(right), _MIRRORED[sign], left)
-        raise ValueError  # two numbers, two names, or neither
+        if isinstance(left, float) and right is not None and not isinstance(right, float):
+            left, right, sign = right, left, _MIRRORED[sign]
+        if not isinstance(right, float) or left is None or isinstance(left, float) or math.isinf(right):
+            raise ValueError  # two numbers, two names, or neither
+        if isinstance(left, Condition):
+            raise ConfigError(f"gate: {left} is true or false, and not compared with {right:g}")
+        return Compare(leaf(left) if isinstance(left, str) else left, sign, right)
 
     return build(ast.parse(_WORD.sub(hide, text.strip()), mode="eval").body)
 

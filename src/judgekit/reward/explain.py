@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import islice, product
 from typing import Any, Final
 
+from judgekit.reward.gates import UNDECIDED, Gate
 from judgekit.reward.nodes import (
     Evaluation,
     Fallback,
-    Gate,
     Missing,
     Node,
     Score,
@@ -29,21 +29,24 @@ def explain(
     rollout: Rollout | None = None,
     *,
     reward: float | None = None,
+    numbers: Mapping[str, float | None] = {},
 ) -> str:
     """Show the tree with its numbers, one line per node; gates and switches show the branch that was taken.
 
-    Without the rollout, a switch shows the cases that fit these grades and *reward*, the tree's value, if it is known.
+    *numbers*: of the group, see `RewardResult.group_numbers`. Without the rollout, a switch shows the cases that fit these grades and *reward*, the tree's value, if it is known.
     """
     lines: list[str] = []
     if rollout is None and reward is not None:
-        rollout = _stand_in(tree, grades, reward)
+        rollout = _stand_in(tree, grades, reward, numbers)
 
     def show(node: Node, prefix: str, depth: int) -> None:
-        ev = tree.probe(grades, rollout)
+        ev = tree.probe(grades, rollout, numbers)
         value = ev.of(node) if depth or reward is None else reward
         shown = f"{value:.6g}" if value is not None else "missing"
         if isinstance(node, Score) and value is None:
             shown = _missing(grades.get(node.name))
+        elif node.of_group:
+            shown += " over the group" if value is not None else f" ({UNDECIDED})"
         elif isinstance(node, Turns):
             shown += _turns(grades.get(node.name))
         lines.append(f"{'  ' * depth}{prefix}{node.label()} = {shown}")
@@ -56,7 +59,9 @@ def explain(
 
 def explain_result(tree: RewardTree, result: RewardResult, transform: str) -> str:
     """Explain a result, including its group transform and the setting for missing rewards."""
-    lines = [explain(tree, result.grades, reward=result.raw_reward)]
+    if result.step is not None:
+        tree = tree.at(result.step)
+    lines = [explain(tree, result.grades, reward=result.raw_reward, numbers=result.group_numbers)]
     if result.turns:
         lines.append(f"turns earned {_listed(result.turns)}; the outcome {result.outcome:.6g}")
     raw, reward = result.raw_reward, result.reward
@@ -64,6 +69,9 @@ def explain_result(tree: RewardTree, result: RewardResult, transform: str) -> st
     if result.status == "scored":
         if transform != "none" and raw is not None and reward is not None:
             lines.append(f"{transform} over its group: {raw:.6g} → {reward:.6g}")
+    elif result.status == "dropped":
+        numbers = (f"{key} = {n:.6g}" for key, n in result.group_numbers.items() if n is not None)
+        lines.append(f"dropped with its group: {', '.join(key for key in numbers if '(reward' in key)}")
     elif reward is None:
         lines.append(f"{'missing' if raw is None else 'no other valid reward in its group'}: {why}")
     else:
@@ -80,6 +88,8 @@ def why_missing(ev: Evaluation) -> str:
 
 NO_TURNS: Final = "its grade has an opinion on no turn"
 """Why a leaf `Turns` is missing although its grader has given a grade."""
+DROPPED: Final = "dropped by drop_if: "
+"""Begins the note of results whose group is dropped; the condition follows."""
 FILLED_BY_RUN: Final = "no member of its group has a reward, so it gets the mean of the run"
 """The note of results whose neutral fill is not the mean of their group."""
 
@@ -95,7 +105,7 @@ def _below(node: Node, ev: Evaluation) -> list[tuple[Node, str]]:
     """Return the nodes to show below a node, each with its prefix."""
     match node:
         case Weighted():
-            return [(term.node, f"{term.weight:g} × ") for term in node.terms]
+            return [(term.node, f"{term.weight:g} × ") for term in node.at(ev.step)]
         case Gate():
             taken = node.taken(ev)
             how = "then " if taken is node.then else "otherwise "
@@ -109,7 +119,9 @@ def _below(node: Node, ev: Evaluation) -> list[tuple[Node, str]]:
     return [(branch.node, "") for branch in node.branches()]
 
 
-def _stand_in(tree: RewardTree, grades: Mapping[str, Grade], reward: float) -> Any:
+def _stand_in(
+    tree: RewardTree, grades: Mapping[str, Grade], reward: float, numbers: Mapping[str, float | None]
+) -> Any:
     """Return fields for which the tree's switches take the cases that give *reward*; None unless there is one such way."""
     switches = [node for node in walk(tree.root) if isinstance(node, Switch)]
     texts: dict[str, dict[str, None]] = {}
@@ -128,7 +140,7 @@ def _stand_in(tree: RewardTree, grades: Mapping[str, Grade], reward: float) -> A
             for part in path:
                 within = within.setdefault(part, {})
             within[last] = value
-        ev = tree.probe(asked, fields)
+        ev = tree.probe(asked, fields, numbers)
         if not tree.root.wanted(ev) and tree.root.compute(ev) == reward:
             found[tuple(id(node) for switch in switches for node in switch.taken(ev))] = fields
     return found.popitem()[1] if len(found) == 1 else None

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from judgekit.errors import ConfigError, did_you_mean
-from judgekit.reward.conditions import Compare, Condition, checked_number, condition, finite, is_number
+from judgekit.reward.conditions import Compare, Condition, checked_number, finite, is_number
+from judgekit.reward.schedules import Schedule, checked_step
 from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Skipped, field_text, first_match
 
 IfMissing = Literal["propagate", "renormalise"] | float
@@ -50,6 +51,9 @@ class Missing(NamedTuple):
         return cls(tuple(name for gap in ordered for name in gap.names))
 
 
+_NO_NUMBERS: Final[Mapping[str, float | None]] = {}
+
+
 class Evaluation:
     """The evaluation of the tree for one rollout. `value` None: the reward is missing."""
 
@@ -58,19 +62,33 @@ class Evaluation:
         "grades",
         "lows",
         "missing",
+        "numbers",
         "policies",
+        "read",
         "rollout",
+        "step",
         "terms",
         "turns",
         "value",
     )
 
     def __init__(
-        self, grades: Mapping[str, Grade], lows: Mapping[str, float], rollout: Rollout | None = None
+        self,
+        grades: Mapping[str, Grade],
+        lows: Mapping[str, float],
+        rollout: Rollout | None = None,
+        numbers: Mapping[str, float | None] = _NO_NUMBERS,
+        step: float | None = None,
     ) -> None:
         self.grades = grades
         self.lows = lows
         self.rollout = rollout
+        self.step = step
+        """The training step, for weights that depend on it."""
+        self.numbers = numbers
+        """What is decided of its group: numbers of the functions in conditions, None for one without a number."""
+        self.read: Mapping[str, float | None] = _NO_NUMBERS
+        """Those of them on which the value depends."""
         self.value: float | None = None
         self.missing: tuple[str, ...] = ()
         """Graders whose missing grades make it missing."""
@@ -87,6 +105,10 @@ class Evaluation:
         """Return a node's value, or None if it is missing."""
         value = node.compute(self)
         return None if isinstance(value, Missing) else value
+
+    def of_group(self, node: Node) -> float | None:
+        """Return the value of a function of the group, or None if it is missing or *node* is none."""
+        return self.of(node) if node.of_group else None
 
     def checked(self, value: float) -> float | Missing:
         """Return what finite scores add up or multiply to; Missing, noted, if that is no finite number."""
@@ -107,6 +129,13 @@ class Branch(NamedTuple):
 class Node:
     """Base of the tree's nodes."""
 
+    of_group: ClassVar[bool] = False
+    """Whether it is a number of the whole group, which only a condition may read; see `judgekit.reward.gates`."""
+
+    def group_key(self) -> str:
+        """Return what identifies a number of the group in its tree; "" for other nodes."""
+        return ""
+
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         """Return the node's value for a rollout. *top*: record terms and contributions."""
         raise NotImplementedError
@@ -116,17 +145,29 @@ class Node:
 
             tree.value(correct=1, judge=0.5, progress=(0.2, None, 0.9))
 
-        None is a grade that is missing; a tuple is what `Turns` reads, turn by turn. Names that are no Python names (`judge.clear`) go into a mapping. Grades behind a
-        gate that is not passed may be left out. Raises ConfigError for a name that the tree does not have, and for a grade
+        None is a grade that is missing; a tuple is what `Turns` reads, turn by turn. Names that are no Python names
+        (`judge.clear`) go into a mapping, and so do numbers of the group (`spread(correct)`, of which "flat(correct)" is made,
+        and `share(correct >= 1)`). Grades behind a gate that is not passed may be left out. Raises ConfigError for a name that the tree does not have, and for a grade
         that it needs.
         """
-        given = {**scores, **named}
+        return self.value_at({**scores, **named}, None)
+
+    def value_at(self, given: Mapping[str, Given], step: float | None) -> float | None:
+        """Return what `value` does, at a training step."""
         names = score_names(self)
+        of_group = group_keys(self)
         for name in given:
-            if name not in names:
-                raise ConfigError(f"the reward has no grade {name!r}{did_you_mean(name, names)}")
-        grades = {name: _given(score, name) for name, score in given.items()}
-        ev = Evaluation(grades, {})
+            if name not in names and name not in of_group:
+                raise ConfigError(
+                    f"the reward has no grade {name!r}{did_you_mean(name, (*names, *of_group))}"
+                )
+        grades = {name: _given(score, name) for name, score in given.items() if name in names}
+        numbers = {
+            key: None if (number := given[key]) is None else finite(number, key)
+            for key in of_group
+            if key in given
+        }
+        ev = Evaluation(grades, {}, None, numbers, step)
         if wanted := self.wanted(ev):
             raise ConfigError(
                 f"the reward depends on {wanted[0]!r}, too: give its score, or None if it is missing"
@@ -153,7 +194,7 @@ class Node:
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
         """Return the lowest and highest possible value: by default, of any child."""
-        return _hull([branch.node for branch in self.branches()], ranges)
+        return hull([branch.node for branch in self.branches()], ranges)
 
     def spec(self) -> Any:
         """Return the node as YAML-ready data, which `parse` reads back."""
@@ -229,9 +270,9 @@ class Score(Node):
                     f"{self.name}: if_missing is 'propagate', 'renormalise' or a number, not {self.if_missing!r}"
                 )
         else:
-            _set(self, if_missing=checked_number(self.if_missing, f"{self.name}: if_missing"))
+            set_fields(self, if_missing=checked_number(self.if_missing, f"{self.name}: if_missing"))
         if self.if_broken is not None:
-            _set(self, if_broken=checked_number(self.if_broken, f"{self.name}: if_broken"))
+            set_fields(self, if_broken=checked_number(self.if_broken, f"{self.name}: if_broken"))
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         grade = ev.grades.get(self.name)
@@ -369,7 +410,7 @@ class Const(Node):
     number: float
 
     def __post_init__(self) -> None:
-        _set(self, number=checked_number(self.number, "const"))
+        set_fields(self, number=checked_number(self.number, "const"))
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         return float(self.number)
@@ -388,21 +429,31 @@ class Const(Node):
 class Term:
     label: str
     weight: float
+    """Of a schedule without its step: that which is farthest from 0."""
     node: Node
+    schedule: Schedule | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether a missing grade matters: not of what is only observed, but also of a weight that has faded to 0."""
+        return bool(self.weight) or self.schedule is not None
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Weighted(Node):
     """The weighted sum of its terms; with *normalize*, divided by the sum of the weights' absolute values.
 
-    Terms map a name to a weight (the name is a grader's), or to `(weight, node)`. A weight may be negative.
+    Terms map a name to a weight (the name is a grader's), or to `(weight, node)`. A weight may be negative. A list of
+    [step, weight] is a weight that moves with the training step, see `judgekit.reward.schedules`.
     A weight of 0 only observes: its grader runs and is reported, and cannot make the reward missing.
     """
 
     terms: tuple[Term, ...]
     normalize: bool
+    fades: bool
+    """Whether a weight depends on the training step."""
 
-    def __init__(self, terms: Mapping[str, float | tuple[float, Any]], normalize: bool = False) -> None:
+    def __init__(self, terms: Mapping[str, Any], normalize: bool = False) -> None:
         if not isinstance(terms, Mapping):
             raise ConfigError(
                 f"weighted: give a mapping of names to weights, such as {{'correct': 0.9}}, not {terms!r:.80}"
@@ -410,7 +461,10 @@ class Weighted(Node):
         made = []
         for label, given in terms.items():
             weight, node = given if isinstance(given, tuple) else (given, label)
-            made.append(Term(str(label), finite(weight, f"the weight of {label!r}"), as_node(node)))
+            what = f"the weight of {label!r}"
+            schedule = Schedule(weight, what) if isinstance(weight, list) else None
+            number = finite(weight, what) if schedule is None else schedule.largest
+            made.append(Term(str(label), number, as_node(node), schedule))
         if not any(term.weight for term in made):
             raise ConfigError(NO_WEIGHT)
         labels = [term.label for term in made]
@@ -418,16 +472,37 @@ class Weighted(Node):
             raise ConfigError(f"weighted: two terms are called {twice[0]!r}, of which one is not text")
         if RESIDUAL in labels:
             raise ConfigError(RESERVED)
-        _set(self, terms=tuple(made), normalize=normalize)
+        fades = any(term.schedule is not None for term in made)
+        set_fields(self, terms=tuple(made), normalize=normalize, fades=fades)
+        for step in self._steps():
+            if not any(term.weight for term in self.at(step)):
+                raise ConfigError(
+                    f"weighted: at step {step:g} all weights are 0, so that there is nothing to learn from"
+                )
+
+    def at(self, step: float | None) -> tuple[Term, ...]:
+        """Return the terms with their weights at a training step. Raises ConfigError if they need one and it is None."""
+        if not self.fades:
+            return self.terms
+        number = checked_step(step)
+        return tuple(
+            t if t.schedule is None else Term(t.label, t.schedule.at(number), t.node, t.schedule)
+            for t in self.terms
+        )
+
+    def _steps(self) -> list[float]:
+        """Return the steps at which a weight changes its direction."""
+        return sorted({step for t in self.terms if t.schedule is not None for step in t.schedule.steps})
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         terms: dict[str, float] = {}
         present = 0.0
         dropped: list[Term] = []
         gaps: list[Missing] = []
-        for term in self.terms:
+        weighted = self.terms if not self.fades else self.at(ev.step)
+        for term in weighted:
             weight = term.weight
-            if not weight:
+            if not weight and term.schedule is None:
                 continue
             value = term.node.compute(ev)
             if not isinstance(value, Missing):
@@ -436,13 +511,13 @@ class Weighted(Node):
             else:
                 dropped.append(term)
                 gaps.append(value)
-        if not (present and all(gap.drops_out for gap in gaps)):
+        if not terms or (gaps and not (present and all(gap.drops_out for gap in gaps))):
             return Missing.all_of(gaps)
-        total = present if self.normalize else 1.0
+        total = (present or 1.0) if self.normalize else 1.0  # at one step, weights that cross 0 may all be 0
         if dropped:
             ev.policies += [f"{term.label}: missing, its weight goes to the others" for term in dropped]
             total = self._total(present, dropped)
-        contributions = {t.label: t.weight / total * terms[t.label] for t in self.terms if t.label in terms}
+        contributions = {t.label: t.weight / total * terms[t.label] for t in weighted if t.label in terms}
         value = _sum(contributions.values(), math.inf)
         if top and math.isfinite(value):
             ev.terms, ev.contributions = terms, contributions
@@ -451,14 +526,14 @@ class Weighted(Node):
     def _total(self, present: float, dropped: Sequence[Term]) -> float:
         """Return what the weights are divided by. *present*: the sum of those that count."""
         if self.normalize:
-            return present
+            return present or 1.0
         return present / (present + sum(abs(term.weight) for term in dropped)) if dropped else 1.0
 
     def place(self, ev: Evaluation, scale: float, turns: list[float]) -> None:
         there: list[Term] = []
         dropped: list[Term] = []
-        for term in self.terms:
-            if term.weight:
+        for term in self.at(ev.step):
+            if term.counts:
                 (dropped if ev.of(term.node) is None else there).append(term)
         total = self._total(sum(abs(term.weight) for term in there), dropped)
         for term in there:
@@ -469,8 +544,14 @@ class Weighted(Node):
         return [Branch(term.node) for term in self.terms]
 
     def bounds(self, ranges: Mapping[str, Range]) -> Range:
+        # between two steps that are written, every end lies between those there
+        steps: Sequence[float | None] = self._steps() or [None]
+        ends = [self._bounds(self.at(step), ranges) for step in steps]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+
+    def _bounds(self, weighted: Sequence[Term], ranges: Mapping[str, Range]) -> Range:
         # computed as `value` does, so that the best grades give the highest value to the last bit
-        terms = [term for term in self.terms if term.weight]
+        terms = [term for term in weighted if term.weight]
         present = 0.0
         for term in terms:
             present += abs(term.weight)
@@ -488,86 +569,13 @@ class Weighted(Node):
     def spec(self) -> Any:
         def term(t: Term) -> Any:
             plain = isinstance(t.node, Score) and t.node.spec() == t.label
-            return t.weight if plain else {"weight": t.weight, "of": t.node.spec()}
+            weight: Any = t.weight if t.schedule is None else t.schedule.spec()
+            return weight if plain else {"weight": weight, "of": t.node.spec()}
 
         spec: dict[str, Any] = {"weighted": {t.label: term(t) for t in self.terms}}
         if self.normalize:
             spec["normalize"] = True
         return spec
-
-
-@dataclass(frozen=True, eq=False, repr=False, init=False)
-class Gate(Node):
-    """`then` for rollouts that meet the condition, else `otherwise`. The other branch is not graded.
-
-    *if_*: `Score("correct") >= 1`, or the same as text, `"correct >= 1"`; see `judgekit.reward.conditions`.
-    If the condition is missing, the gate is missing.
-    """
-
-    if_: Condition
-    then: Node
-    otherwise: Node
-
-    def __init__(self, if_: Condition | str, then: Any, otherwise: Any) -> None:
-        _set(self, if_=condition(if_, Score), then=as_node(then), otherwise=as_node(otherwise))
-
-    def taken(self, ev: Evaluation) -> Node | Missing:
-        """Return the branch that counts, or why the condition is missing."""
-        names: list[str] = []
-
-        def of(node: Node) -> float | None:
-            value = node.compute(ev)
-            if isinstance(value, Missing):
-                names.extend(value.names)
-                return None
-            return value
-
-        holds = self.if_.holds(of)
-        if holds is None:
-            return Missing(tuple(names))
-        return self.then if holds else self.otherwise
-
-    def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
-        node = self.taken(ev)
-        return node if isinstance(node, Missing) else node.compute(ev, top)
-
-    def place(self, ev: Evaluation, scale: float, turns: list[float]) -> None:
-        node = self.taken(ev)
-        if not isinstance(node, Missing) and node.places():
-            node.place(ev, scale, turns)
-
-    def places(self) -> bool:
-        return self.then.places() or self.otherwise.places()
-
-    def wanted(self, ev: Evaluation) -> list[str]:
-        if wanted := self.if_.wanted(ev):
-            return wanted
-        node = self.taken(ev)
-        return [] if isinstance(node, Missing) else node.wanted(ev)
-
-    def branches(self) -> Sequence[Branch]:
-        first, *others = self.if_.nodes()
-        return [
-            Branch(first),
-            *(Branch(node, f"({self.if_}) depends on it") for node in others),
-            Branch(self.then, str(self.if_)),
-            Branch(self.otherwise, str(~self.if_)),
-        ]
-
-    def bounds(self, ranges: Mapping[str, Range]) -> Range:
-        return _hull([self.then, self.otherwise], ranges)
-
-    def spec(self) -> Any:
-        return {
-            "gate": {
-                "if": self.if_.spec(),
-                "then": self.then.spec(),
-                "otherwise": self.otherwise.spec(),
-            }
-        }
-
-    def label(self) -> str:
-        return f"gate {self.if_}"
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -593,7 +601,7 @@ class Switch(Node):
             known = did_you_mean(str(field), Rollout.__struct_fields__)
             raise ConfigError(f"switch: by is a field of the rollout, not {by!r}{known}")
         made = {pattern: as_node(node) for pattern, node in cases.items()}
-        _set(self, cases=made, by=by, otherwise=None if otherwise is None else as_node(otherwise))
+        set_fields(self, cases=made, by=by, otherwise=None if otherwise is None else as_node(otherwise))
 
     def taken(self, ev: Evaluation) -> list[Node]:
         """Return the branch that counts, if any. Without the rollout: the branches that fit its grades."""
@@ -602,7 +610,7 @@ class Switch(Node):
             node = None if field is None else first_match(self.cases, field) or self.otherwise
             return [] if node is None else [node]
         seen = {name: grade for name, grade in ev.grades.items() if type(grade) is not Skipped}
-        probe = Evaluation(seen, ev.lows)
+        probe = Evaluation(seen, ev.lows, None, ev.numbers, ev.step)
         able = [b.node for b in self.branches() if not b.node.wanted(probe)]
         used = [len(seen.keys() & score_names(node)) for node in able]
         return [node for node, n in zip(able, used, strict=True) if n == max(used)]
@@ -655,7 +663,7 @@ class Several(Node):
     def __init__(self, *nodes: Any) -> None:
         if not nodes:
             raise ConfigError(f"{type(self).__name__.lower()}: give at least one node")
-        _set(self, nodes=tuple(map(as_node, nodes)))
+        set_fields(self, nodes=tuple(map(as_node, nodes)))
 
     def combine(self, values: Sequence[float]) -> float:
         raise NotImplementedError
@@ -752,7 +760,7 @@ class Clip(Node):
     def __init__(self, of: Any, low: float, high: float) -> None:
         if not finite(low, "clip: low") < finite(high, "clip: high"):
             raise ConfigError(f"clip: low {low:g} must be below high {high:g}")
-        _set(self, of=as_node(of), low=float(low), high=float(high))
+        set_fields(self, of=as_node(of), low=float(low), high=float(high))
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         value = self.of.compute(ev, top)
@@ -788,7 +796,7 @@ class Fallback(Node):
     other: Node
 
     def __init__(self, first: Any, other: Any) -> None:
-        _set(self, first=as_node(first), other=as_node(other))
+        set_fields(self, first=as_node(first), other=as_node(other))
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:
         policies = len(ev.policies)
@@ -856,7 +864,7 @@ def plus(a: Any, b: Any) -> Node:
 
 
 def _terms(node: Node) -> list[tuple[str, float, Node]]:
-    if isinstance(node, Weighted) and not node.normalize:
+    if isinstance(node, Weighted) and not (node.normalize or node.fades):
         return [(term.label, term.weight, term.node) for term in node.terms]
     return [("constant" if isinstance(node, Const) else node.label(), 1.0, node)]
 
@@ -874,7 +882,7 @@ def _sum_of(terms: Iterable[tuple[str, float, Node]]) -> Weighted:
         weight += made[name].weight if name in made else 0.0
         made[name] = Term(name, finite(weight, f"the weight of {name!r}"), node)
     found: Weighted = object.__new__(Weighted)  # all weights may be 0 until more is added
-    _set(found, terms=tuple(made.values()), normalize=False)
+    set_fields(found, terms=tuple(made.values()), normalize=False, fades=False)
     return found
 
 
@@ -905,6 +913,11 @@ def score_names(root: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node.name for node in walk(root) if isinstance(node, Score)))
 
 
+def group_keys(root: Node) -> tuple[str, ...]:
+    """Return the keys of a tree's functions of the group, each once, in its order."""
+    return tuple(dict.fromkeys(node.group_key() for node in walk(root) if node.of_group))
+
+
 def _sum(values: Iterable[float], beyond: float) -> float:
     """Add values up, without rounding in between; *beyond* if they leave the floats."""
     try:
@@ -913,12 +926,12 @@ def _sum(values: Iterable[float], beyond: float) -> float:
         return beyond
 
 
-def _hull(nodes: Sequence[Node], ranges: Mapping[str, Range]) -> Range:
+def hull(nodes: Sequence[Node], ranges: Mapping[str, Range]) -> Range:
     lows, highs = zip(*(node.bounds(ranges) for node in nodes), strict=True)
     return min(lows), max(highs)
 
 
-def _set(node: Node, **fields: Any) -> None:
+def set_fields(node: Node, **fields: Any) -> None:
     """Set the fields of a frozen node."""
     for name, value in fields.items():
         object.__setattr__(node, name, value)

@@ -2,6 +2,7 @@
 
 reward: {weighted: {correct: 0.8, style: {weight: 0.2, of: {clip: {of: length, low: 0, high: 1}}}}}
 reward: {gate: {if: "correct >= 1", then: {weighted: {correct: 0.5, judge: 0.5}}, otherwise: 0}}
+reward: {gate: {if: "flat(correct)", then: {weighted: {correct: 1, best: 0.2}}, otherwise: correct}}
 reward: {switch: {by: data_source, cases: {"math*": correct, code: tests}, otherwise: judge}}
 reward: {weighted: {correct: 1, progress: {weight: 0.3, of: {turns: progress, how: change}}}}
 reward: {fallback: [{score: judge, if_missing: propagate}, lexical]}
@@ -14,11 +15,11 @@ from typing import Any, Final
 
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.reward.conditions import Compare, Condition, condition, finite, joined
+from judgekit.reward.gates import FUNCTIONS, Gate
 from judgekit.reward.nodes import (
     Clip,
     Const,
     Fallback,
-    Gate,
     Max,
     Min,
     Node,
@@ -87,7 +88,7 @@ def _condition(given: Any) -> Condition:
                 "reward: a gate's condition is a text such as 'correct >= 1', {of: …, op: '>=', than: 1}, "
                 "{and: [conditions]} or {or: [conditions]}"
             )
-    return condition(given, Score)
+    return condition(given, Score, FUNCTIONS)
 
 
 def _parse_switch(spec: Mapping[str, Any]) -> Node:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain, count
 from typing import NamedTuple
 
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.reward.conditions import Condition, outcomes
+from judgekit.reward.gates import Gate, OfGroup
 from judgekit.reward.nodes import (
     NO_WEIGHT,
     RESIDUAL,
     Clip,
     Evaluation,
     Fallback,
-    Gate,
     Given,
     Missing,
     Node,
@@ -26,9 +28,12 @@ from judgekit.reward.nodes import (
     Switch,
     Turns,
     Weighted,
+    group_keys,
     score_names,
+    set_fields,
     walk,
 )
+from judgekit.reward.spec import parse
 from judgekit.types import Grade, Graded, Rollout, policy_turns
 
 
@@ -53,7 +58,7 @@ class RewardTree:
         unbreakable: Collection[str] = frozenset(),
         turnless: Collection[str] = frozenset(),
     ) -> None:
-        self.root = root
+        self.root = root = _with_own_functions(root)
         self._unbreakable = unbreakable
         self._turnless = turnless
         self.ranges = dict(ranges)
@@ -63,21 +68,41 @@ class RewardTree:
         if errors := [problem.text for problem in problems if problem.error]:
             raise ConfigError("; ".join(errors))
         self.warnings = tuple(problem.text for problem in problems)
+        self.fades = any(isinstance(node, Weighted) and node.fades for node in walk(root))
+        """Whether a weight depends on the training step, see `at`."""
+        self.step: float | None = None
+        """The step for which it computes rewards."""
         self.lazy = any(branch.when for node in walk(root) for branch in node.branches())
         """Whether what is graded depends on grades or on the rollout."""
         self.has_turns = any(isinstance(node, Turns) for node in walk(root))
         """Whether it has leaves `Turns`, so that parts of a reward belong to turns."""
+        self.functions = {node.key: node for node in walk(root) if isinstance(node, OfGroup)}
+        """The functions of the group that its conditions read, by their keys."""
         self.deciders = _deciders(root)
-        """For each grade, those on which it depends whether it is asked for."""
+        """For each grade, the grades and keys of functions on which it depends whether it is asked for."""
+        self.function_deciders = _function_deciders(root)
+        """For each function's key, the grades and keys on which it depends whom it counts, and with what."""
         self.gate_of = _gates(root)
         """For each grade that may be skipped, when it is asked for, in words."""
 
-    def evaluate(self, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> Evaluation:
+    def at(self, step: float) -> RewardTree:
+        """Return the tree as it is at a training step."""
+        made = copy.copy(self)
+        made.step = step
+        return made
+
+    def evaluate(
+        self,
+        grades: Mapping[str, Grade],
+        rollout: Rollout | None = None,
+        numbers: Mapping[str, float | None] = {},
+    ) -> Evaluation:
         """Compute the reward of one rollout from its *grades*.
 
-        *rollout*: what a `Switch` looks at. Without it, the case is inferred from the grades.
+        *rollout*: what a `Switch` looks at. Without it, the case is inferred from the grades. *numbers*: of its group, by the
+        keys of `functions`; one that is not there is missing.
         """
-        ev = self.probe(grades, rollout)
+        ev = self.probe(grades, rollout, numbers)
         value = self.root.compute(ev, True)
         if len(ev.policies) > 1:  # a grade may be read in several places
             ev.policies = list(dict.fromkeys(ev.policies))
@@ -104,19 +129,38 @@ class RewardTree:
             ev.value, ev.terms, ev.contributions = None, {}, {}
             ev.policies.append("what a turn earned is too large for a float")
 
-    def wanted(self, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> list[str]:
-        """Return the names of the grades to get next, in the tree's order; empty once the reward is known."""
+    def wanted(
+        self,
+        grades: Mapping[str, Grade],
+        rollout: Rollout | None = None,
+        numbers: Mapping[str, float | None] = {},
+    ) -> list[str]:
+        """Return the names of the grades to get next, in the tree's order; empty once the reward is known.
+
+        The key of a function is among them once only its group's number is to come.
+        """
         if not self.lazy:
             return [name for name in self.names if name not in grades]
-        return list(dict.fromkeys(self.root.wanted(self.probe(grades, rollout))))
+        return list(dict.fromkeys(self.root.wanted(self.probe(grades, rollout, numbers))))
 
-    def probe(self, grades: Mapping[str, Grade], rollout: Rollout | None = None) -> Evaluation:
+    def probe(
+        self,
+        grades: Mapping[str, Grade],
+        rollout: Rollout | None = None,
+        numbers: Mapping[str, float | None] = {},
+    ) -> Evaluation:
         """Return an evaluation of these grades in which nothing is computed yet."""
-        return Evaluation(grades, self._lows, rollout)
+        return Evaluation(grades, self._lows, rollout, numbers, self.step)
+
+    def number(self, key: str, members: Iterable[Evaluation]) -> float | None:
+        """Return a group's number of a function, of the members that get to its gate; None if it is missing."""
+        function = self.functions[key]
+        found = [function.member(ev) for ev in members]
+        return function.number([value for value in found if value is not None])
 
     def value(self, scores: Mapping[str, Given] = {}, /, **named: Given) -> float | None:
         """Return the reward for *scores* by graders' names; see `Node.value`."""
-        return self.root.value(scores, **named)
+        return self.root.value_at({**scores, **named}, self.step)
 
     def __repr__(self) -> str:
         return repr(self.root)
@@ -176,6 +220,35 @@ def _turn_count(ev: Evaluation) -> int:
     return max(known, default=1) if ev.rollout is None else max([len(policy_turns(ev.rollout)), *known])
 
 
+def _with_own_functions(root: Node) -> Node:
+    """Return a tree in which every gate has functions of its own, each with a key: two gates may count other members.
+
+    Raises ConfigError for a function elsewhere.
+    """
+    of_group = [node for node in walk(root) if node.of_group]
+    if not of_group:
+        return root
+    of_gates = {function for node in walk(root) if isinstance(node, Gate) for function in node.functions}
+    for function in of_group:
+        if function not in of_gates:
+            raise ConfigError(
+                f"{function.label()} is a number of the whole group, which only the condition of a gate may read"
+            )
+    made = parse(root.spec())
+    names, used = set(score_names(made)), set[str]()
+    for node in walk(made):
+        if isinstance(node, Gate):
+            keys: dict[str, str] = {}
+            for function in node.functions:
+                label = function.label()
+                if label not in keys:
+                    numbered = chain([label], (f"{label} #{number}" for number in count(2)))
+                    keys[label] = next(key for key in numbered if key not in used and key not in names)
+                set_fields(function, key=keys[label])
+            used.update(keys.values())
+    return made
+
+
 def _gates(root: Node) -> dict[str, str]:
     ways: dict[str, list[str]] = {}
 
@@ -194,20 +267,52 @@ def _deciders(root: Node) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {name: set() for name in score_names(root)}
     for node in walk(root):
         if isinstance(node, Gate):
-            parts = [set(score_names(part)) for part in node.if_.nodes()]
-            for at, part in enumerate(parts):
-                for name in part:
-                    found[name].update(*parts[:at], *parts[at + 1 :])
+            nodes = (
+                node.if_.nodes()
+            )  # functions of the group first: nothing else of the condition decides them
+            parts = [_decisive(part) for part in nodes]
+            for at, part in enumerate(nodes):
+                for name in score_names(part):
+                    found[name].update(*parts[:at], *(() if part.of_group else parts[at + 1 :]))
             for name in (*score_names(node.then), *score_names(node.otherwise)):
                 found[name].update(*parts)
         elif isinstance(node, Fallback):
             for name in score_names(node.other):
-                found[name].update(score_names(node.first))
+                found[name].update(_decisive(node.first))
     for through in found:  # what decides a decider decides, too
         for deciders in found.values():
             if through in deciders:
                 deciders |= found[through]
     return {name: frozenset(deciders - {name}) for name, deciders in found.items()}
+
+
+def _decisive(node: Node) -> set[str]:
+    """Return the grades and keys of functions on which a node's value depends."""
+    return {*score_names(node), *group_keys(node)}
+
+
+def _function_deciders(root: Node) -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+
+    def visit(node: Node, path: frozenset[str]) -> None:
+        parts: Sequence[Node] = ()
+        if isinstance(node, Gate):
+            earlier: set[str] = set()
+            for function in node.functions:
+                # all its members come from the functions before it at once: only their numbers are waited for
+                found.setdefault(function.key, path | earlier | {*score_names(function)})
+                earlier.add(function.key)
+            parts = node.if_.nodes()
+        elif isinstance(node, Fallback):
+            parts = (node.first,)
+        below = path.union(*map(_decisive, parts))
+        for branch in node.branches():
+            first = isinstance(node, Fallback) and branch.node is node.first
+            if not branch.node.of_group:
+                visit(branch.node, path if first else below)
+
+    visit(root, frozenset())
+    return {key: names - {key} for key, names in found.items()}
 
 
 def _lint_gate(gate: Condition, ranges: Mapping[str, Range]) -> Iterator[Problem]:

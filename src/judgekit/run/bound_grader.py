@@ -7,7 +7,7 @@ import inspect
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -157,26 +157,35 @@ class BoundGrader:
 
 
 class Deciders(NamedTuple):
-    """On which graders it depends whom a group grader compares."""
+    """On which graders, and numbers of the group, it depends whom a group grader compares, or whom such a number counts."""
 
     names: frozenset[str]
-    yielding: frozenset[str]
+    yielding: frozenset[str] = frozenset()
     """Those of them that wait while it waits, too: they depend on it, and come later in the user's order."""
 
 
 def deciders(graders: Sequence[BoundGrader], tree: RewardTree) -> dict[str, Deciders]:
-    """Return the deciders of each group grader, by its name. *graders*: in the user's order."""
+    """Return the deciders of each group grader, by its name, and of the group's numbers, by their keys.
+
+    *graders*: in the user's order.
+    """
     by_key = {key: grader for grader in graders for key in grader.keys}
-    found: dict[str, Deciders] = {}
+
+    def named(keys: Iterable[str]) -> frozenset[str]:
+        return frozenset(by_key[key].name if key in by_key else key for key in keys)
+
+    found = {key: Deciders(named(names)) for key, names in tree.function_deciders.items()}
     for at, grader in enumerate(graders):
         if grader.compares:
-            names = {by_key[name].name for key in grader.keys for name in tree.deciders[key]} - {grader.name}
+            names = named(name for key in grader.keys for name in tree.deciders[key]) - {grader.name}
             later = {
                 g.name
                 for g in graders[at + 1 :]
                 if any(tree.deciders[key] & {*grader.keys} for key in g.keys)
             }
-            found[grader.name] = Deciders(frozenset(names), frozenset(later))
+            waiting = later | {grader.name}  # a number that names one of them is decided no sooner than it
+            later |= {key for key, names in tree.function_deciders.items() if named(names) & waiting}
+            found[grader.name] = Deciders(names, frozenset(later))
     return found
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from judgekit.graders.function import Mapped, Wrapper
 from judgekit.reward.conditions import Compare
-from judgekit.reward.nodes import Clip, Const, Fallback, Gate, Min, Node, Product, Score, Weighted
+from judgekit.reward.gates import Gate, Share
+from judgekit.reward.nodes import Clip, Const, Fallback, Min, Node, Product, Score, Weighted
 from judgekit.reward.tree import RewardTree
 from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.runner import GradingRunner
@@ -105,6 +106,11 @@ class _Look:
 
     def _demands_content(self, part: Compare) -> bool:
         """Whether a comparison holds only for a rollout whose content was found good, to some part."""
+        if isinstance(part.node, Share):  # below 1, a wrong rollout among right ones passes, too
+            everyone = part.op in (">=", "==") and part.threshold >= 1
+            return everyone and any(map(self._demands_content, part.node.if_.comparisons()))
+        if part.node.of_group:
+            return False
         low, _ = part.node.bounds(self._ranges)
         demands = part.threshold >= low if part.op == ">" else part.threshold > low
         return part.op in (">", ">=", "==") and demands and self._reads_content(part.node)

@@ -39,9 +39,9 @@ class RolloutState:
         self.group = group
         self.grades: dict[str, Grade] = {}
         self.pending: set[str] = set()
-        """Graders that have not answered yet."""
+        """Graders that have not answered yet, and keys of the group's numbers that are not decided yet."""
         self.blocked = _NOBODY
-        """Those of them that are group graders and wait for other members."""
+        """Those of them that are group graders, or numbers of the group, and wait for other members."""
         self.known: Mapping[str, Grade] = {}
         """Grades that it came with, in the order in which they were given: they answer when the tree asks for them."""
         self.compared: Mapping[str, Comparison] = {}
@@ -76,7 +76,7 @@ class Group:
     by their grades alone, whichever judge is quicker.
     """
 
-    __slots__ = ("finished", "first", "id", "members", "size", "waiting")
+    __slots__ = ("asked", "finished", "first", "id", "members", "numbers", "size", "waiting")
 
     def __init__(self, id_: Hashable, first: int, size: float = math.inf) -> None:
         self.id = id_
@@ -90,6 +90,10 @@ class Group:
         """Members whose grades are complete."""
         self.waiting: dict[BoundGrader, list[RolloutState]] = {}
         """For each group grader that has not started yet, the members that need it."""
+        self.asked: dict[str, list[RolloutState]] = {}
+        """For the key of each number of the group that is not decided yet, the members that got to its gate."""
+        self.numbers: dict[str, float | None] = {}
+        """Those that are decided; None for one that is missing."""
 
     def close(self) -> None:
         """Note that no further member will arrive."""
@@ -105,6 +109,23 @@ class Group:
         state.pending.add(grader.name)
         state.blocked |= {grader.name}
         self.waiting.setdefault(grader, []).append(state)
+
+    def ask_number(self, state: RolloutState, key: str) -> None:
+        """Have *state* wait for a number of the group."""
+        state.pending.add(key)
+        state.blocked |= {key}
+        self.asked.setdefault(key, []).append(state)
+
+    def take_decided(self, deciders: Mapping[str, Deciders]) -> tuple[str, list[RolloutState]] | None:
+        """Take the key of a number for which all members that get to its gate are there, with these members."""
+        if len(self.members) < self.size:
+            return None
+        for key in self.asked:
+            if not self._undecided(deciders[key]):
+                asking = self.asked.pop(key)
+                asking.sort(key=lambda state: state.index)
+                return key, asking
+        return None
 
     def take_ready(self, deciders: Mapping[str, Deciders]) -> tuple[BoundGrader, list[RolloutState]] | None:
         """Take a group grader for which it is decided whom it compares, with the members that wait for it."""

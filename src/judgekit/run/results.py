@@ -12,9 +12,11 @@ import msgspec
 from judgekit.errors import FailureRateError, MissingRewardError
 from judgekit.ledger.schema import Comparison, Entry, rollout_digest
 from judgekit.metrics import Counts
-from judgekit.reward.explain import FILLED_BY_RUN, why_missing
+from judgekit.reward.dropping import DropIf
+from judgekit.reward.explain import DROPPED, FILLED_BY_RUN, why_missing
 from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import NEUTRAL, TRANSFORMS, gdpo, mean
+from judgekit.reward.tree import RewardTree
 from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.groups import Group, RolloutState
 from judgekit.run.progress import Progress
@@ -25,16 +27,23 @@ from judgekit.types import Grade, RewardResult, Status, Usage, html_table, shown
 class Results:
     """Emits each result of a run once it is final. *run* and *tags* go into the ledger."""
 
-    def __init__(self, plan: Plan, *, run: str, tags: Mapping[str, Any]) -> None:
+    def __init__(self, plan: Plan, tree: RewardTree, *, run: str, tags: Mapping[str, Any]) -> None:
         self.plan = plan
+        self.tree = tree
         self.transform = plan.settings.transform
         self.missing_reward = plan.settings.missing_reward
         self.run = run
         self.tags = tags
         self.emit: Callable[[RewardResult], None]
         self.relative = self.transform != "none"
-        """Whether every result waits for its group."""
-        self.fills = self.relative or self.missing_reward == "neutral"
+        """Whether rewards become relative to their group."""
+        drop_if = (
+            plan.settings.drop_if if tags.get("phase") != "eval" else None
+        )  # a validation trains on nobody
+        self.drop_if = None if drop_if is None else DropIf(drop_if)
+        self.waits = self.relative or self.drop_if is not None
+        """Whether a result with a reward waits for its group."""
+        self.fills = self.waits or self.missing_reward == "neutral"
         """Whether a result without a reward waits for its group."""
         self.emitted = 0
         self.deferred: list[RolloutState] = []
@@ -77,7 +86,7 @@ class Results:
         if value is None:
             if not self.fills:
                 self._emit_missing(state, None)
-        elif not self.relative:
+        elif not self.waits:
             self._emit(state, value, "scored")
         if group.finished == group.size:
             self.settle(group)
@@ -93,6 +102,9 @@ class Results:
         group.members = []  # breaks a reference cycle
 
     def _settle(self, group: Group, valid: list[RolloutState], raw: list[float]) -> None:
+        if self.drop_if is not None and (numbers := self.drop_if.of(raw)):
+            self._drop(group, raw, numbers)
+            return
         values = self._transformed(valid, raw)
         fill = NEUTRAL.get(self.transform)
         if fill is None and self.missing_reward == "neutral":
@@ -106,9 +118,9 @@ class Results:
                         self.finish()
                     return
                 fill = mean(values)
-        if self.relative:
+        if self.waits:
             for state, value in zip(valid, values, strict=True):
-                if len(valid) > 1:
+                if len(valid) > 1 or not self.relative:
                     self._emit(state, value, "scored")
                 elif self.missing_reward in ("mask", "exclude"):  # one member has no rank and no deviation
                     self._emit_missing(state, None)
@@ -118,15 +130,30 @@ class Results:
             if state.ev.value is None:
                 self._emit_missing(state, fill)
 
+    def _drop(self, group: Group, raw: list[float], numbers: Mapping[str, float | None]) -> None:
+        """Leave a group out. Hosts that need a number for each rollout get one that gives no advantage: the neutral fill."""
+        neutral = self.missing_reward == "neutral"
+        fill = NEUTRAL.get(self.transform, mean(raw)) if neutral else None
+        for state in group.members:
+            if state.ev.value is not None:
+                state.ev.read = {**state.ev.read, **numbers}
+                state.ev.policies.append(f"{DROPPED}{self.drop_if}")
+                self._emit(state, fill, "dropped")
+            elif self.missing_reward in ("raise", "mask", "neutral"):
+                self._emit_missing(state, fill)
+            else:  # a number would be the only reward of its group
+                self._emit(state, None, "excluded")
+
     def _transformed(self, valid: list[RolloutState], raw: list[float]) -> list[float]:
         if not raw:
             return []
         if self.transform != "gdpo":
             return TRANSFORMS[self.transform](raw)
-        root = self.plan.tree.root
+        root = self.tree.root
         assert isinstance(root, Weighted)
-        scale = 1.0 / sum(abs(t.weight) for t in root.terms) if root.normalize else 1.0
-        weights = {t.label: t.weight * scale for t in root.terms if t.weight}
+        terms = root.at(self.tree.step)
+        scale = 1.0 / (sum(abs(t.weight) for t in terms) or 1.0) if root.normalize else 1.0
+        weights = {t.label: t.weight * scale for t in terms if t.weight}
         return gdpo([state.ev.terms for state in valid], weights)
 
     def finish(self) -> None:
@@ -227,7 +254,9 @@ class Results:
             usage=usage,
             wall_s=max(state.ended - state.started, 0.0),
         )
-        return msgspec.structs.replace(made, turns=ev.turns) if ev.turns else made
+        if ev.turns or ev.read or ev.step is not None:
+            return msgspec.structs.replace(made, turns=ev.turns, group_numbers=ev.read, step=ev.step)
+        return made
 
     def _record(self, state: RolloutState, result: RewardResult, *, texts: bool = True) -> None:
         """Write the result as it is now: whoever gets it, or handed the rollout in, may change both."""

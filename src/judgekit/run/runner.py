@@ -24,6 +24,7 @@ from judgekit.graders.protocol import AnyGrader, check_grader
 from judgekit.ledger.schema import GraderSpec, Spec
 from judgekit.ledger.writer import Ledger
 from judgekit.metrics import SIGNAL_LIMITS, Metrics, SignalLimits
+from judgekit.reward.conditions import Condition, finite
 from judgekit.reward.explain import explain_result
 from judgekit.reward.nodes import Node, as_node, equal_weights
 from judgekit.reward.transforms import TransformName
@@ -67,6 +68,7 @@ class GradingRunner:
         start_timeout_s: float = 900.0,
         transform: TransformName = "none",
         missing_reward: MissingReward = "exclude",
+        drop_if: Condition | str | None = None,
         max_failure_rate: float | None = None,
         retry: Retry = NO_RETRY,
         signals: SignalLimits = SIGNAL_LIMITS,
@@ -83,6 +85,7 @@ class GradingRunner:
             start_timeout_s=start_timeout_s,
             transform=transform,
             missing_reward=missing_reward,
+            drop_if=str(drop_if) if isinstance(drop_if, Condition) else drop_if,
             max_failure_rate=max_failure_rate,
             retry=retry,
             signals=signals,
@@ -126,12 +129,14 @@ class GradingRunner:
         rollouts: Iterable[Rollout],
         *,
         tags: Mapping[str, Any] | None = None,
+        step: float | None = None,
         known: Sequence[Mapping[str, Grade]] = (),
         groups: Sequence[list[int]] | None = None,
     ) -> list[RewardResult]:
         """Grade *rollouts* and return one result each, in input order.
 
-        *tags*: what the host knows (training step, policy version), for the ledger. *known*: for each rollout, grades
+        *tags*: what the host knows (training step, policy version), for the ledger. *step*: the training step, which weights may
+        depend on; None: that of the tags. *known*: for each rollout, grades
         that it already has (see `judgekit.replay.known_grades`) and no grader is asked for. *groups*: the places of
         each group's members; if None, rollouts with one `group`, or else one prompt, are a group. A grader that fails
         costs its own grades only, unless it raises ConfigError, which ends the run. Raises MissingRewardError under
@@ -142,15 +147,16 @@ class GradingRunner:
         if known and len(known) != len(batch):
             raise DataError(f"{len(known)} mappings of known grades for {len(batch)} rollouts")
         groups = group_by_prompt(batch) if groups is None else check_groups(groups, len(batch))
-        return await (await self._new_run(tags)).collect(batch, groups, known)
+        return await (await self._new_run(tags, step)).collect(batch, groups, known)
 
     async def run_groups(
         self,
         groups: Iterable[Iterable[Rollout]],
         *,
         tags: Mapping[str, Any] | None = None,
+        step: float | None = None,
     ) -> list[list[RewardResult]]:
-        """Grade rollouts that are already grouped: `results[p][g]` belongs to `groups[p][g]`."""
+        """Grade rollouts that are already grouped: `results[p][g]` belongs to `groups[p][g]`. Otherwise as `run`."""
         batch: list[Rollout] = []
         members: list[range] = []
         for group in groups:
@@ -158,7 +164,7 @@ class GradingRunner:
             batch += group
             members.append(range(start, len(batch)))
         _check(batch)
-        results = await (await self._new_run(tags)).collect(batch, [m for m in members if m])
+        results = await (await self._new_run(tags, step)).collect(batch, [m for m in members if m])
         return [results[m.start : m.stop] for m in members]
 
     async def stream(
@@ -166,16 +172,17 @@ class GradingRunner:
         rollouts: Iterable[Rollout] | AsyncIterable[Rollout],
         *,
         tags: Mapping[str, Any] | None = None,
+        step: float | None = None,
     ) -> AsyncGenerator[RewardResult, None]:
         """Grade *rollouts* and yield each result once it is final; its `index` is the rollout's place.
 
-        A result waits for its group only if the transform or a neutral fill needs it. Grading stays only slightly
+        A result waits for its group only if the transform, a neutral fill or `drop_if` needs it. Grading stays only slightly
         ahead of the consumer. Iterators, synchronous and asynchronous, are read as it goes and closed at the end; the
         members of a group must be adjacent in them, and `deadline_s` ends the reading. Leaving the iteration early
         cancels the rest (use `contextlib.aclosing` to do so at once).
         """
         source = _checked(rollouts) if isinstance(rollouts, Rollout | Sequence) else rollouts
-        run = await self._new_run(tags)
+        run = await self._new_run(tags, step)
         async with aclosing(run.stream(source)) as results:
             async for result in results:
                 yield result
@@ -195,10 +202,14 @@ class GradingRunner:
         await (await self._new_run(tags)).follow(members, emit)
 
     def run_sync(
-        self, rollouts: Iterable[Rollout], *, tags: Mapping[str, Any] | None = None
+        self,
+        rollouts: Iterable[Rollout],
+        *,
+        tags: Mapping[str, Any] | None = None,
+        step: float | None = None,
     ) -> list[RewardResult]:
         """Call `run` synchronously, from any thread, even while an event loop is running in it."""
-        return run_blocking(self.run(rollouts, tags=tags))
+        return run_blocking(self.run(rollouts, tags=tags, step=step))
 
     async def start(self) -> None:
         """Start the runner's resources and warm up its graders.
@@ -258,6 +269,7 @@ class GradingRunner:
                 reward=plan.spec.reward,
                 transform=settings.transform,
                 missing_reward=settings.missing_reward,
+                drop_if=settings.drop_if,
             ),
         )
 
@@ -315,16 +327,18 @@ class GradingRunner:
 
     @property
     def compares(self) -> bool:
-        """Whether any grade depends on the other rollouts of its prompt."""
-        return any(grader.compares for grader in self._plan.graders)
+        """Whether any grade, or what is graded, depends on the other rollouts of its prompt."""
+        return bool(self.reward.functions) or any(grader.compares for grader in self._plan.graders)
 
     @property
     def needs_group(self) -> bool:
-        """Whether any reward depends on the other rollouts of its prompt: by group graders, transforms or neutral fills.
+        """Whether any reward depends on the other rollouts of its prompt: by group graders, conditions, `drop_if`, transforms or neutral fills.
 
         Hosts that hand over one rollout at a time then need their group hook.
         """
-        return self.compares or self.settings.transform != "none" or self.settings.missing_reward == "neutral"
+        settings = self.settings
+        relative = settings.transform != "none" or settings.missing_reward == "neutral"
+        return self.compares or relative or settings.drop_if is not None
 
     def __repr__(self) -> str:
         graders = ", ".join(f"{name}: {type(grader).__name__}" for name, grader in self.graders.items())
@@ -347,10 +361,11 @@ class GradingRunner:
         options["pool"] = None if plan.pool is default_pool() else plan.pool
         return _runner, (self.graders, plan.tree.root, options, bool(plan.limits))
 
-    async def _new_run(self, tags: Mapping[str, Any] | None) -> Run:
+    async def _new_run(self, tags: Mapping[str, Any] | None, step: float | None = None) -> Run:
         if not self._starter.done:
             await self._starter.start_for_run(self, self.settings.start_timeout_s)
-        return Run(self._plan, dict(tags or {}))
+        given = {} if step is None else {"step": finite(step, "step")}
+        return Run(self._plan, {**(tags or {}), **given})
 
 
 def _runner(graders: Any, root: Node, options: dict[str, Any], shared: bool) -> GradingRunner:
@@ -415,6 +430,7 @@ def _spec(
         reward=tree.root.spec(),
         transform=settings.transform,
         missing_reward=settings.missing_reward,
+        drop_if=settings.drop_if,
     )
 
 

@@ -37,6 +37,8 @@ from judgekit.execution.threads import in_own_thread
 from judgekit.execution.turns import give_way
 from judgekit.fork import in_child
 from judgekit.graders.protocol import as_grade, failure, output, per_member
+from judgekit.ledger.schema import tagged_step
+from judgekit.reward.schedules import checked_step
 from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.evaluations import SLICE_S, Evaluations, Job
 from judgekit.run.grouping import group_by_prompt, group_id, group_key, not_a_rollout
@@ -82,11 +84,11 @@ class Run:
 
     def __init__(self, plan: Plan, tags: Mapping[str, Any]) -> None:
         self.plan = plan
-        self.tree = plan.tree
+        self.tree = plan.tree.at(checked_step(tagged_step(tags))) if plan.tree.fades else plan.tree
         self.id = f"{_process}-{next(_numbers):x}"
         self.taken_in = 0
         """Rollouts that the feed has brought in so far."""
-        self.results = Results(plan, run=self.id, tags=tags)
+        self.results = Results(plan, self.tree, run=self.id, tags=tags)
         self.evaluations: Evaluations
         self.unread: Sized = ()
         """Results of a stream that its consumer has not taken yet."""
@@ -288,7 +290,8 @@ class Run:
             self._start_deadline()
             self.evaluations.watch()
         key: Hashable = None
-        compares = self.results.fills or any(grader.compares for grader in self.plan.graders)
+        compares = self.results.fills or bool(self.tree.functions)
+        compares = compares or any(grader.compares for grader in self.plan.graders)
         ended: dict[Hashable, None] = {}  # keys of the last groups, to notice interleaved members
         async with _closed_at_the_end(rollouts) as members:
             async for rollout in members:
@@ -330,6 +333,7 @@ class Run:
         if group.graded:
             self.results.settle(group)
         else:
+            self._decide_numbers(group)
             self._start_group_graders(group)
 
     def _has_room(self) -> bool:
@@ -389,18 +393,42 @@ class Run:
                 break
         if not state.pending:
             self._finish(state)
-        if state.group.waiting:
-            self._start_group_graders(state.group)
+        group = state.group
+        if group.asked:
+            self._decide_numbers(group)
+        if group.waiting:
+            self._start_group_graders(group)
 
     def _needed(self, state: RolloutState) -> Sequence[BoundGrader]:
         """Return the graders that the rollout needs now and that have not been asked."""
         if self.tree.lazy:
-            wanted = {self.plan.by_key[key] for key in self.tree.wanted(state.grades, state.rollout)}
+            keys = self.tree.wanted(state.grades, state.rollout, state.group.numbers)
+            if self.tree.functions:
+                keys = self._without_numbers(state, keys)
+            wanted = {self.plan.by_key[key] for key in keys}
             return [g for g in self.plan.graders if g in wanted and g.name not in state.pending]
         if not state.grades:
             return self.plan.graders
         # all were asked, or some grades were known before
         return [g for g in self.plan.graders if state.known and _lacks(state, g)]
+
+    def _without_numbers(self, state: RolloutState, keys: Sequence[str]) -> list[str]:
+        """Have the rollout wait for the group's numbers among *keys*, and return the others."""
+        for key in keys:
+            if key in self.tree.functions and key not in state.pending:
+                state.group.ask_number(state, key)
+        return [key for key in keys if key not in self.tree.functions]
+
+    def _decide_numbers(self, group: Group) -> None:
+        """Decide the group's numbers whose members are all there, and have these go on."""
+        while (taken := group.take_decided(self.plan.deciders)) is not None:
+            key, asking = taken
+            found = (self.tree.probe(state.grades, state.rollout, group.numbers) for state in asking)
+            group.numbers[key] = self.tree.number(key, found)
+            for state in asking:  # the others keep waiting until their turn, for what they may need, too
+                state.blocked -= {key}
+                state.pending.discard(key)
+                self._advance(state)
 
     def _ask(self, state: RolloutState, graders: Sequence[BoundGrader]) -> bool:
         """Ask the graders, rules first. Returns whether one of them has answered at once."""
@@ -463,7 +491,8 @@ class Run:
                 self._advance(state)
 
     def _wants(self, state: RolloutState, grader: BoundGrader) -> bool:
-        return not set(grader.keys).isdisjoint(self.tree.wanted(state.grades, state.rollout))
+        wanted = self.tree.wanted(state.grades, state.rollout, state.group.numbers)
+        return not set(grader.keys).isdisjoint(wanted)
 
     # ---- from grades to results
 
@@ -508,7 +537,7 @@ class Run:
             for key in self.plan.by_key:
                 if key not in grades:
                     grades[key] = Skipped(self.tree.gate_of.get(key, ""))
-        state.ev = self.tree.evaluate(grades, state.rollout)
+        state.ev = self.tree.evaluate(grades, state.rollout, state.group.numbers)
         state.ended = time.perf_counter()
         state.done = True
         self.results.graded(state)

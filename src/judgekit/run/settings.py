@@ -14,6 +14,7 @@ from judgekit.ledger.schema import Spec
 from judgekit.ledger.writer import Ledger
 from judgekit.metrics import SIGNAL_LIMITS, Metrics, SignalLimits
 from judgekit.reward.conditions import is_finite
+from judgekit.reward.dropping import DropIf
 from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
@@ -42,6 +43,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     transform: TransformName = "none"
     """See `judgekit.reward.transforms`."""
     missing_reward: MissingReward = "exclude"
+    drop_if: str | None = None
+    """A condition on the rewards of a group, before transforms and fills, such as "spread(reward) < 0.02": groups that meet it
+    are left out, and counted; none in a validation (tag `phase`: "eval"). See `judgekit.reward.dropping`."""
     max_failure_rate: float | None = None
     """Share (0..1) of one grader's evaluations that may fail for infrastructure causes before a run raises
     FailureRateError; at least 16 evaluations are assumed, unless all of several failed."""
@@ -66,6 +70,8 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"missing_reward is {', '.join(map(repr, words))} or a finite number, not {self.missing_reward!r}"
             )
+        if self.drop_if is not None:
+            DropIf(self.drop_if)
         rate = self.max_failure_rate
         if rate is not None and not (is_finite(rate) and 0 <= rate < 1):
             raise ConfigError(f"max_failure_rate is a share from 0 to below 1, not {rate!r}")

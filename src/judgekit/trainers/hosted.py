@@ -85,6 +85,7 @@ def hosted_runner(
             f"missing_reward: mask needs loss masking, which this trainer does not support; {way}"
         )
     exclude = setting == "exclude" and can_exclude
+    _check_drops(made, exclude=exclude, grouped=grouped, grouping_hint=grouping_hint)
     if not grouped:
         _check_alone(made, grouping_hint, can_exclude)
     hosted = made.with_settings(
@@ -116,7 +117,7 @@ def share_limits(judge: dict[str, Any], processes: int) -> None:
 
 def without_fill(result: RewardResult) -> RewardResult:
     """Remove the fill of a rollout that is alone in its group: it would be the mean of unrelated rollouts."""
-    if result.status != "neutral":
+    if result.status not in ("neutral", "dropped"):
         return result
     return msgspec.structs.replace(result, reward=None, status="masked")
 
@@ -140,6 +141,20 @@ def _from_object(target: GradingRunner | str | None) -> GradingRunner:
     return found
 
 
+def _check_drops(runner: GradingRunner, *, exclude: bool, grouped: bool, grouping_hint: str) -> None:
+    """Raise ConfigError if the runner drops groups, and the trainer cannot leave them out."""
+    setting = runner.settings.missing_reward
+    if runner.settings.drop_if is None or (exclude and grouped):
+        return
+    if setting != "exclude":
+        way = f"write missing_reward: exclude, not {setting}"
+    elif grouped:
+        way = "this trainer cannot leave one out: take it out"
+    else:
+        way = f"this trainer hands over rollouts one at a time: {grouping_hint}"
+    raise ConfigError(f"drop_if leaves whole groups out of the training; {way}")
+
+
 def _check_alone(runner: GradingRunner, grouping_hint: str, can_exclude: bool) -> None:
     """Raise ConfigError if the runner needs groups, since rollouts come one at a time."""
     for name, grader in runner.graders.items():
@@ -147,6 +162,11 @@ def _check_alone(runner: GradingRunner, grouping_hint: str, can_exclude: bool) -
             raise ConfigError(
                 f"{name!r} grades the rollouts of a prompt together, and here they come one at a time: {grouping_hint}"
             )
+    if runner.reward.functions:
+        raise ConfigError(
+            f"{next(iter(runner.reward.functions))} looks at the rollouts of a prompt together, and here they come one at a time: "
+            f"{grouping_hint}"
+        )
     if runner.settings.transform != "none":
         raise ConfigError(
             f"transform: {runner.settings.transform} needs the rollouts of a prompt together: {grouping_hint}"

@@ -36,10 +36,11 @@ def filter_metric(config: Any, ours: Sequence[str]) -> str | None:
     return str(name)
 
 
-def add_metric(answers: Sequence[dict[str, Any]], name: str) -> None:
+def add_metric(answers: Sequence[dict[str, Any]], name: str, *, dropped: bool = False) -> None:
     """Make it a float in each of a group's answers: where a grader gave no score, the mean of its siblings'.
 
-    That makes no group look as if its members differed. NaN for a rollout that came alone.
+    That makes no group look as if its members differed. NaN for a rollout that came alone. *dropped*: the group is one that
+    `drop_if` leaves out: all get that mean, so that verl samples another in its place.
     """
     infos = [answer["reward_extra_info"] for answer in answers]
     if name in REWARD_NAMES:
@@ -49,5 +50,5 @@ def add_metric(answers: Sequence[dict[str, Any]], name: str) -> None:
     known = [info[name] for info in infos if info[name] is not None and not math.isnan(info[name])]
     fill = sum(known) / len(known) if known else (0.0 if len(infos) > 1 else math.nan)
     for info in infos:
-        if info[name] is None or math.isnan(info[name]):
+        if dropped or info[name] is None or math.isnan(info[name]):
             info[name] = fill

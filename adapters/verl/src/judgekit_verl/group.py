@@ -212,6 +212,8 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
         workers = self.reward_loop_worker_handles
         calls = []
         meta = {GROUP: True, "validate": bool(prompts.meta_info.get("validate"))}
+        if "global_steps" in prompts.meta_info:
+            meta["global_steps"] = prompts.meta_info["global_steps"]
         for number, rows in enumerate(found.rows.values()):
             columns = {k: v[rows] for k, v in prompts.non_tensor_batch.items()}
             part = DataProto(batch=out.batch.select(*keys)[rows], non_tensor_batch=columns, meta_info=meta)

@@ -172,7 +172,8 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         if self._given is not None:
             answers = await self._by_function(rollouts, training=training)
             return {"group": answers} if grouped else answers[0]
-        grading = self._run(rollouts, tags_of(rows[0].non_tensor_batch, training=training))
+        columns = {"global_steps": data.meta_info.get("global_steps"), **rows[0].non_tensor_batch}
+        grading = self._run(rollouts, tags_of(columns, training=training))
         answers = await self._answers(grading, len(rows), grouped=grouped, training=training)
         return {"group": answers} if grouped else answers[0]
 
@@ -255,7 +256,8 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             await self._step_counts().add.remote(counts, training)  # before the rewards are used
         answers = [self._answer(result) for result in results]
         if self._filter_metric is not None:
-            add_metric(answers, self._filter_metric)
+            dropped = any(result.status == "dropped" for result in results)
+            add_metric(answers, self._filter_metric, dropped=dropped)
         if grouped and training:
             treatment = estimators.treatment(self.config.algorithm, self._hosted, v1=v1)
             if treatment is not None:

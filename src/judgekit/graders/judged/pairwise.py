@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import math
-import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import combinations
-from typing import Any
 
 import msgspec
 
 from judgekit.errors import ConfigError
 from judgekit.graders.judged.asking import Asking, Prepared, Unreadable
 from judgekit.graders.judged.pointwise import JudgeGrader
-from judgekit.graders.judged.voting import ask_about, failing_alone
+from judgekit.graders.judged.strengths import UNKNOWN, Game, Pairings, Place, chance, strengths
+from judgekit.graders.judged.voting import Ask, ask_about, failing_alone
 from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
 from judgekit.judges.prompts.images import images_of
 from judgekit.judges.prompts.template import Template
 from judgekit.judges.verdicts.formats import ChoiceVerdict, VerdictFormat
 from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
+
+logger = logging.getLogger("judgekit")
 
 LABELS = {"A": 1.0, "C": 0.5, "B": 0.0}
 """A's share if A wins, in a tie, and if B wins."""
@@ -28,16 +30,20 @@ LABELS = {"A": 1.0, "C": 0.5, "B": 0.0}
 class Pairwise:
     """Compares the rollouts of a group in pairs.
 
-    The score is the win rate, 0 to 1. Each pair is judged in both orders and the two verdicts are averaged, so that a judge's preference for one
-    position cancels out. Its measured size is in the metadata (`position_bias`: how much more than half the first
-    position gets, −0.5 to 0.5). *both_orders*: off saves half the calls, but keeps that bias. A tie is a verdict;
-    equal texts tie without a call.
+    The score is the probability of beating an average member of the group, 0 to 1, by the strengths that explain all verdicts
+    best (Bradley-Terry, see `judgekit.graders.judged.strengths`). Members meet over a few rounds, as in a Swiss tournament: those
+    of about equal strength who have not met yet, each pair once, in places that alternate. What the first place is worth to
+    the judge is learnt over the groups, and taken off. A tie is a verdict. Equal texts share one strength and cost no call.
 
-    *rubric*: text for the template's {RUBRIC}, if it has one. *opponents*: in a larger group, the number of others that each member meets, by a seeded round-robin; None: all.
-    A failed comparison is left out: a member is scored over its other comparisons, and fails if fewer than half
-    are left. A member whose text the judge refuses or gives no verdict on, also alone, fails by itself (a refusal with
-    cause "rollout"), and the others are compared without it. *unreadable* as in `JudgeGrader`. Preferences as group rewards: Pref-GRPO (Wang et al. 2025,
-    arXiv:2508.20751).
+    *rubric*: text for the template's {RUBRIC}, if it has one. *rounds*: how many comparisons each member takes part in, about as
+    many calls as half the members each; None: 2 log2 of the members, at least 7. With more rounds than others, pairs meet
+    again in the other places, until all have. The metadata has each member's `strength` in logits, its `games`, in how many it
+    stood `first`, and the `place` term, in logits, too.
+
+    A failed comparison is left out: a member is scored by its others, and fails if none is left. A member whose text the judge
+    refuses or gives no verdict on, also alone, fails by itself (a refusal with cause "rollout"), and the others are compared
+    without it. *unreadable* as in `JudgeGrader`. A judge that gives labels without probabilities says less in a call: its labels
+    are counted, and a warning says so once. Preferences as group rewards: Pref-GRPO (Wang et al. 2025, arXiv:2508.20751).
     """
 
     inputs = ("prompt", "response of all members")
@@ -54,24 +60,23 @@ class Pairwise:
         verdict: VerdictFormat | str | None = None,
         sampling: Sampling | None = None,
         rubric: str = "",
-        both_orders: bool = True,
-        opponents: int | None = 8,
+        rounds: int | None = None,
         max_tokens: int | None = 4096,
         unreadable: Unreadable = "failure",
         seed: int = 0,
         name: str = "pairwise",
-        version: str = "1",
+        version: str = "2",
     ) -> None:
-        if opponents is not None and (opponents < 2 or opponents % 2):
-            raise ConfigError(
-                f"{name}: opponents is an even number, at least 2, or None for all, not {opponents!r}"
-            )
+        if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1):
+            raise ConfigError(f"{name}: rounds is a whole number, at least 1, or None, not {rounds!r}")
         self.judge = JudgeGrader(judge, name=name).judge
         self.name = name
         self.version = version
-        self.both_orders = both_orders
-        self.opponents = opponents
+        self.rounds = rounds
         self.seed = seed
+        self._places: dict[int, Place] = {}
+        """What the first place is worth, by the identity of the judge."""
+        self._told_of_labels = False
         loaded = Template.load(template) if isinstance(template, str) else template
         if verdict is None and loaded.verdict is None:
             verdict = _ThreeWay()
@@ -102,27 +107,129 @@ class Pairwise:
         base = self._asking.prepare(rollouts[0], images_of(judge))
         if isinstance(base, Abstained):
             return [base] * len(rollouts)
-        pairs = schedule(len(rollouts), self.opponents, self.seed)
-        games = [(i, j) for i, j in pairs if rollouts[i].response != rollouts[j].response]
-        orders = [(i, j) for a, b in games for i, j in (((a, b), (b, a)) if self.both_orders else ((a, b),))]
+        texts = list(dict.fromkeys(rollout.response for rollout in rollouts))
 
-        async def ask(members: Sequence[int]) -> Grade:
-            first, second = [rollouts[member].response for member in members] + [""] * (2 - len(members))
+        async def ask(players: Sequence[int]) -> Grade:
+            first, second = [texts[player] for player in players] + [""] * (2 - len(players))
             prepared = Prepared({**base.data, "RESPONSE_A": first, "RESPONSE_B": second})
             verdict, reply, usage = await self._asking.ask(judge, prepared)
             return Graded(verdict.score, verdict.reason, {"model": reply.model}, usage)
 
-        usage = [Usage()] * len(rollouts)
-        found = await ask_about(orders, ask, usage)
-        alone = await failing_alone(orders, found, ask, usage)
-        pairs = [pair for pair in pairs if alone.keys().isdisjoint(pair)]
-        standings = _standings(len(rollouts), pairs, dict(zip(orders, found, strict=True)), self.both_orders)
-        standings = [alone.get(member, grade) for member, grade in enumerate(standings)]
+        place = self._places.get(id(judge), UNKNOWN)  # what the groups before it have taught
+        rounds = self.rounds or usual_rounds(len(texts))
+        match = Tournament(len(texts), rounds, self.seed, place, ask)
+        await match.play()
+        self._places[id(judge)] = self._places.get(id(judge), UNKNOWN).learnt(place, match.place)
+        if match.games and all(game.share in _LABELS for game in match.games):
+            self._tell_of_labels()
+        who = {text: player for player, text in enumerate(texts)}
+        players = [who[rollout.response] for rollout in rollouts]
+        grades = match.grades(players)
         if self._asking.unreadable == "low":
-            standings = _own(standings)
-        return [
-            msgspec.structs.replace(grade, usage=spent) for grade, spent in zip(standings, usage, strict=True)
+            grades = _own(grades)
+        spent = list(match.usage)
+        found = []
+        for player, grade in zip(players, grades, strict=True):
+            found.append(msgspec.structs.replace(grade, usage=spent[player]))
+            spent[player] = Usage()  # equal texts cost once
+        return found
+
+    def _tell_of_labels(self) -> None:
+        if not self._told_of_labels:
+            self._told_of_labels = True
+            logger.warning(
+                "%s: the judge gives labels without probabilities, so that each comparison counts as won, lost or tied: take one that "
+                "gives them, or more rounds",
+                self.name,
+            )
+
+
+def usual_rounds(size: int) -> int:
+    """Return how many rounds are played if nobody says: 2 log2 of the members, at least 7."""
+    return max(7, 2 * math.ceil(math.log2(max(size, 2))))
+
+
+class Tournament:
+    """The comparisons of one group. *ask*: see `judgekit.graders.judged.voting`."""
+
+    def __init__(self, size: int, rounds: int, seed: int, place: Place, ask: Ask) -> None:
+        self.pairings = Pairings(size, rounds, seed)
+        self.place = self._before = place
+        self.ask = ask
+        self.games: list[Game] = []
+        self.strengths = [0.0] * size
+        self.usage = [Usage()] * size
+        self.lost: dict[int, Failed] = {}
+        """Players whose text the judge fails on, alone, too."""
+        self.failures: list[list[Failed]] = [[] for _ in range(size)]
+        """Of each player's comparisons."""
+
+    async def play(self) -> None:
+        """Play all rounds, all games of one at once."""
+        while orders := self.pairings.next(self.strengths, tuple(self.lost)):
+            found = await ask_about(orders, self.ask, self.usage)
+            self.lost |= await failing_alone(orders, found, self.ask, self.usage)
+            for (first, second), grade in zip(orders, found, strict=True):
+                if isinstance(grade, Graded):
+                    self.games.append(Game(first, second, grade.score))
+                elif isinstance(grade, Failed):
+                    self.failures[first].append(grade)
+                    self.failures[second].append(grade)
+            if not any(
+                isinstance(grade, Graded) for grade in found
+            ):  # the judge is at fault, or nobody is left
+                break
+            # until the last round, no more than their order counts
+            self.strengths, _ = strengths(self.games, self.strengths, self._before, precise=0.1)
+        self.strengths, self.place = strengths(self.games, self.strengths, self._before)
+
+    def grades(self, players: Sequence[int]) -> list[Grade]:
+        """Return the grade of each member. *players*: who plays for it; members of one text have one player."""
+        played, first = [0] * len(self.strengths), [0] * len(self.strengths)
+        for game in self.games:
+            first[game.first] += 1
+            for player in game[:2]:
+                played[player] += 1
+        members = Counter(player for player in players if player not in self.lost)
+        known = {player: times for player, times in members.items() if played[player]}
+        alike = {player: times for player, times in members.items() if times > 1 and not played[player]}
+        grades: dict[int, Grade] = {}
+        for player in dict.fromkeys(players):
+            if player in self.lost:
+                grades[player] = self.lost[player]
+            elif played[player]:
+                metadata = {
+                    "strength": self.strengths[player],
+                    "games": played[player],
+                    "first": first[player],
+                    "place": self.place.worth,
+                }
+                grades[player] = Graded(self._score(player, known), "", metadata)
+            elif failures := self._counted(player):
+                detail = f"0 of {len(failures)} comparisons: {failures[0].detail}"
+                grades[player] = Failed(failures[0].error, detail, failures[0].retryable)
+            elif player in alike:
+                grades[player] = Graded(0.5, "equal to all that it could be compared with", {"games": 0})
+            else:
+                grades[player] = Abstained("there is no other response to compare with")
+        return [grades[player] for player in players]
+
+    def _counted(self, player: int) -> list[Failed]:
+        """Return the failures of a player's comparisons with those who have not failed alone."""
+        return self.failures[player] if len(self.lost) < len(self.strengths) - 1 else []
+
+    def _score(self, player: int, members: Mapping[int, int]) -> float:
+        """Return the mean chance against the other members; *members*: how many there are of each player."""
+        own = self.strengths[player]
+        chances = [
+            (times - (other == player)) * chance(own - self.strengths[other])
+            for other, times in members.items()
         ]
+        return min(max(math.fsum(chances) / (sum(members.values()) - 1), 0.0), 1.0)
+
+
+_LABELS = frozenset(LABELS.values())
+"""Shares that a label gives."""
 
 
 class _ThreeWay(ChoiceVerdict):
@@ -143,32 +250,6 @@ class _ThreeWay(ChoiceVerdict):
         }
 
 
-def schedule(size: int, opponents: int | None, seed: int) -> list[tuple[int, int]]:
-    """Return the pairs to compare: all, or enough that each member meets *opponents* others."""
-    if opponents is None or size - 1 <= opponents:
-        return list(combinations(range(size), 2))
-    circle = list(range(size))
-    random.Random(f"{seed} {size}").shuffle(circle)
-    pairs = {
-        (min(a, b), max(a, b))
-        for distance in range(1, opponents // 2 + 1)
-        for place in range(size)
-        if (a := circle[place]) != (b := circle[(place + distance) % size])
-    }
-    return sorted(pairs)
-
-
-def _shares(there: Grade | None, back: Grade | None, both_orders: bool) -> list[float]:
-    """Return the first member's share of a comparison, in each order that was decided; none if it does not count."""
-    if there is None:  # equal texts
-        return [0.5]
-    shares = [there.score] if isinstance(there, Graded) else []
-    if isinstance(back, Graded):
-        shares.append(1.0 - back.score)
-    # one order alone would bring the position bias back
-    return [] if both_orders and len(shares) < 2 else shares
-
-
 def _own(standings: Sequence[Grade]) -> list[Grade]:
     """Blame the few members on whom a judge has no verdict that compares the others."""
     lost = [g for g in standings if isinstance(g, Failed) and g.error == "VerdictError"]
@@ -177,42 +258,3 @@ def _own(standings: Sequence[Grade]) -> list[Grade]:
     return [
         msgspec.structs.replace(g, cause="rollout") if any(g is one for one in lost) else g for g in standings
     ]
-
-
-def _standings(
-    size: int, pairs: Sequence[tuple[int, int]], found: dict[tuple[int, int], Grade], both_orders: bool
-) -> list[Grade]:
-    """Compute win rates from the comparisons, with metadata."""
-    taken: list[list[float]] = [[] for _ in range(size)]
-    planned = [0] * size
-    lost: list[list[Failed]] = [[] for _ in range(size)]
-    bias: list[float] = []
-    for i, j in pairs:
-        there, back = found.get((i, j)), found.get((j, i)) if both_orders else None
-        failed = [grade for grade in (there, back) if isinstance(grade, Failed)]
-        for member in (i, j):
-            planned[member] += 1
-            lost[member] += failed
-        shares = _shares(there, back, both_orders)
-        if shares:
-            share = math.fsum(shares) / len(shares)
-            taken[i].append(share)
-            taken[j].append(1.0 - share)
-        if isinstance(there, Graded) and isinstance(back, Graded):
-            bias.append((there.score + back.score - 1.0) / 2)
-    metadata: dict[str, Any] = {"comparisons": len(found)}
-    if bias:
-        metadata["position_bias"] = math.fsum(bias) / len(bias)
-    grades: list[Grade] = []
-    for member in range(size):
-        if not planned[member]:
-            grades.append(Abstained("there is no other response to compare with"))
-        elif 2 * len(taken[member]) < planned[member] or not taken[member]:
-            first = lost[member][0]
-            detail = f"{len(taken[member])} of {planned[member]} comparisons: {first.detail}"
-            grades.append(Failed(first.error, detail, first.retryable))
-        else:
-            rate = math.fsum(taken[member]) / len(taken[member])
-            extra = {**metadata, "played": len(taken[member])}
-            grades.append(Graded(min(max(rate, 0.0), 1.0), "", extra))
-    return grades
