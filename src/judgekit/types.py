@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from html import escape
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct, StructMeta
@@ -21,6 +21,8 @@ Message = Mapping[str, Any]
 """A chat message in OpenAI form: role, content, and tool_calls or tool_call_id where it has them."""
 
 Status = Literal["scored", "neutral", "excluded", "masked", "constant", "dropped"]
+GRADED: Final = ("scored", "dropped")
+"""Statuses of rollouts whose grades make a reward: it is not missing."""
 Cause = Literal["infrastructure", "rollout"]
 
 

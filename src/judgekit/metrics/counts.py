@@ -21,13 +21,22 @@ from judgekit.metrics.signals import (
     missing,
     saturated,
 )
-from judgekit.types import Abstained, Failed, Grade, Graded, RewardResult, Rollout, Skipped, Status, Usage
+from judgekit.types import (
+    GRADED,
+    Abstained,
+    Failed,
+    Grade,
+    Graded,
+    RewardResult,
+    Rollout,
+    Skipped,
+    Status,
+    Usage,
+)
 
 _NAMES = 10_000
 """Names of groups, errors and settings that are counted separately; all further names are counted together."""
 OTHERS = "(others)"
-_PAID = ("scored", "dropped")
-"""Statuses of rollouts whose reward is not missing."""
 
 
 def _count(counts: Counter[Any], name: Any, times: int = 1) -> None:
@@ -216,7 +225,7 @@ class Counts:
     @property
     def missing(self) -> int:
         """Rollouts whose reward was not computed from grades."""
-        return self.rollouts - self.statuses["scored"] - self.statuses["dropped"]
+        return self.rollouts - sum(self.statuses[status] for status in GRADED)
 
     @property
     def unusual(self) -> bool:
@@ -321,7 +330,7 @@ class Counts:
             if counts.errors:
                 yield f"grader {name!r} failed on {counts.failed} of {counts.asked} rollouts ({counts.top_errors()})"
         if self.missing:
-            shown = ", ".join(f"{n} {status}" for status, n in self.statuses.items() if status not in _PAID)
+            shown = ", ".join(f"{n} {status}" for status, n in self.statuses.items() if status not in GRADED)
             yield f"{self.missing} of {self.rollouts} rewards are missing ({shown})"
 
 

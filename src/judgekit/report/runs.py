@@ -23,7 +23,7 @@ from judgekit.report.page import packed, shell
 from judgekit.report.table import STATES, Table
 from judgekit.report.view import View
 from judgekit.report.warnings import signals
-from judgekit.types import Price
+from judgekit.types import GRADED, Price
 
 
 def ledgers_in(paths: Iterable[Path]) -> list[Path]:
@@ -62,7 +62,9 @@ def summary(table: Table) -> dict[str, Any]:
         "rollouts": len(shown),
         "groups": len(groups),
         "reward": _mean(table.numbers["reward"][row] for row in scored),
-        "missing": 1 - len(scored) / len(finished) if finished else None,
+        "missing": sum(table.status(row) not in GRADED for row in finished) / len(finished)
+        if finished
+        else None,
         "flat": _flat([table.numbers["raw"][row] for row in rows] for rows in groups.values()),
         "length": _mean(table.lengths[row] for row in shown),
         "unit": table.length,

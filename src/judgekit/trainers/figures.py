@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from judgekit.types import Failed, RewardResult
+from judgekit.types import GRADED, Failed, RewardResult
 
 RESERVED = frozenset(("masked", "missing", "raw"))
 """Figures that adapters log beside the graders' scores: no names for graders."""
@@ -13,7 +13,7 @@ def figures_of(result: RewardResult) -> dict[str, float]:
     found = {name: score for name in result.grades if (score := result.score(name)) is not None}
     if result.raw_reward is not None:
         found["raw"] = result.raw_reward
-    return {**found, "missing": float(result.status != "scored")}
+    return {**found, "missing": float(result.status not in GRADED)}
 
 
 def why_missing(result: RewardResult) -> str:

@@ -48,7 +48,7 @@ const tiles = (rows, scored) => {
   return el("div", { class: "tiles" },
     tile(count(rows.length), "rollouts", `${count(groups().size)} groups`),
     tile(fixed(mean(scored)), "mean reward", `std ${fixed(deviation(scored))}`),
-    tile(share(ended.length - ended.filter((row) => name("status", row) === "scored").length, ended.length), "of rewards missing", rows.length > ended.length ? `${count(rows.length - ended.length)} unfinished` : ""),
+    tile(share(ended.filter(missing).length, ended.length), "of rewards missing", rows.length > ended.length ? `${count(rows.length - ended.length)} unfinished` : ""),
     tile(known(flat) ? percent(flat) : "–", "of groups have equal rewards", "no gradient from these"),
     tile(short(mean(rows.map((row) => lengths()[row]).filter(known))), `${store.facts.length} a response`),
     usage.calls ? tile(count(usage.calls), "judge calls", known(store.costs.usd) ? `they cost ${dollars(store.costs.usd)}` : `${short(((usage.prompt_tokens ?? 0) + (usage.completion_tokens ?? 0)) / rows.length)} tokens a rollout`) : null);
@@ -142,7 +142,7 @@ const overSteps = (rows) => {
   return [
     per("reward", (members) => interval(members, scoredReward), { bounds: rewardBounds() }),
     ...[...store.graders].map(([grader, column]) => per(plain(grader), (members) => interval(members, (row) => column.score[row]), { bounds: boundsOf(grader) })),
-    per("share of rewards missing", (members) => { const ended = members.filter(finished); return ended.filter((row) => name("status", row) !== "scored").length / ended.length; }, parts),
+    per("share of rewards missing", (members) => { const ended = members.filter(finished); return ended.filter(missing).length / ended.length; }, parts),
     ...failing.map(([grader, column]) => per(`${plain(grader)}: share failed`, (members) => members.filter((row) => column.state[row] === 3).length / members.length, parts)),
     per("share of groups with equal rewards", flatShare, parts),
     per(`response length in ${store.facts.length}`, (members) => interval(members, (row) => lengths()[row])),

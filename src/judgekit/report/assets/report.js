@@ -139,6 +139,7 @@ const shownRows = () => counting().shown;
 const groups = () => counting().groups;
 const lengths = () => store.numbers[store.facts.length === "tokens" ? "response_tokens" : "response_chars"] ?? [];
 const finished = (row) => name("status", row) !== "unfinished";
+const missing = (row) => !["scored", "dropped"].includes(name("status", row));
 const scoredReward = (row) => (name("status", row) === "scored" ? store.numbers.reward[row] : null);
 
 // ---------------------------------------------------------------- where rollouts come from: this file, or a server
@@ -337,7 +338,7 @@ const lookAt = (row) => {
       const all = groupLengths(groupKey(row));
       if (long === all.at(-1) && long >= 2 * all[Math.floor(all.length / 2)]) tell("longest", 1, () => "best and longest");
     }
-  } else if (status !== "scored" && !found.some((one) => one.kind === "failed")) tell("missing", 1, () => "no reward");
+  } else if (missing(row) && !found.some((one) => one.kind === "failed")) tell("missing", 1, () => "no reward");
   return found;
 };
 const suspicion = (row) => { let sum = 0; for (const one of suspicions(row)) sum += one.points; return sum; };
