@@ -13,9 +13,9 @@ from judgekit.execution.background import background_loop
 from judgekit.graders import RewardModelGrader
 from judgekit.judges import HTTPRewardModel, Piece, Turn, VLLMRewardModel
 from judgekit.judges.launch.supervise import http_replicas, supervise
+from tests.judges.servers import free_port
 
 from .test_engine import _signal_engine, words
-from .test_servers import free_port
 
 PROMPT = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "how many?"}]
 ROLLOUTS = [Rollout(prompt=PROMPT, response=words(6, i), group=0) for i in range(5)]

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import re
 import signal
-import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,12 @@ from judgekit.judges import ChoiceVerdict, JudgeReply, OpenAIJudge, VLLMJudge
 from judgekit.judges.engines.vllm.judge import weights_identity
 from judgekit.judges.launch.supervise import Replica, http_replicas, supervise
 from judgekit.judges.layers.stack import CacheOptions, LayerOptions, stacked
+from tests.judges.servers import free_port
 
 from .processes import engine_below, send, stopped
 from .test_engine import LABELS, ask, words
 
 KEY = "k-for-tests"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,10 @@ import pytest
 from judgekit.errors import JudgeLoading
 from judgekit.judges import OpenAIJudge, VLLMJudge, awake, stacked
 from judgekit.judges.launch.supervise import http_replicas, supervise
+from tests.judges.servers import free_port
 
 from .test_engine import LABELS, ask, words
-from .test_servers import KEY, free_port
+from .test_servers import KEY
 
 
 def make_adapter(folder: Path, base: Path, *, seed: int = 0) -> Path:

@@ -21,8 +21,9 @@ from judgekit.judges.launch.supervise import Replica, http_replicas, supervise
 from judgekit.judges.layers.stack import stacked
 from judgekit.judges.prompts.tokens import PromptEncoder
 from judgekit.types import Usage
+from tests.judges.servers import free_port
 
-from .test_servers import KEY, free_port, judge_for
+from .test_servers import KEY, judge_for
 
 THINKS = Sampling(thinking=True, thinking_tokens=40)
 TURNS = (Turn("user", (Piece("Is it right?\n"), Piece("4 apples", trusted=False))),)
