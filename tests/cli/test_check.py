@@ -44,7 +44,8 @@ def test_what_is_not_here_has_its_line(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(installed, "installed", {"skyrl-train": "0.3.1"}.get)
     told = call(tmp_path, "check").stdout
     assert (
-        "skyrl-train 0.3.1, tested with 0.3.1, its adapter is not here: pip install ./adapters/skyrl\n" in told
+        "skyrl-train 0.3.1, tested with 0.3.1, its adapter is not here: pip install ./adapters/skyrl\n"
+        in told
     )
 
 

@@ -223,9 +223,10 @@ def test_without_skyrl_the_bases_are_said_to_be_missing(monkeypatch: pytest.Monk
 
 
 def test_an_entrypoint_names_its_package() -> None:
-    with pytest.raises(
-        ConfigError, match="skyrl is not installed here: python -m judgekit_skyrl.main is for"
-    ), needs("skyrl"):
+    with (
+        pytest.raises(ConfigError, match="skyrl is not installed here: python -m judgekit_skyrl.main is for"),
+        needs("skyrl"),
+    ):
         raise ModuleNotFoundError("No module named 'skyrl.train'", name="skyrl.train")
     with pytest.raises(ModuleNotFoundError, match="vllm"), needs("skyrl"):
         raise ModuleNotFoundError("No module named 'vllm'", name="vllm")
