@@ -53,7 +53,8 @@ def test_other_estimators(estimator: str, kl: bool) -> None:
 def test_nor_do_the_counts_that_the_loss_is_divided_by(more: dict[str, Any]) -> None:
     if TRAIN and "trainer.algorithm.loss_reduction" in more:
         pytest.skip("skyrl_train's workers divide by micro-batches")
-    assert errors("grpo", [0, 5, 8, 2], 2, **more)[0] <= 1e-6
+    for missing in ([0, 5, 8, 2], [6, 6]):  # of the second, the longest rows are missing
+        assert errors("grpo", missing, 2, **more)[0] <= 1e-6
 
 
 @pytest.mark.skipif(not TRAIN, reason="skyrl_train's, which clones rows until shards are even")

@@ -133,11 +133,12 @@ class JudgeKitTrainerMixin:
         if theirs is None or absent.all() or not self.cfg.trainer.algorithm.advantage_batch_normalize:
             return
         data["response_mask"] = data["response_mask"].masked_fill(absent[:, None], 0)
-        width = int(data["response_mask"].any(0).nonzero().max()) + 1
-        keys = ("advantages", "response_mask")
-        part = theirs.normalize_advantages_dict({key: data[key][~absent][:, :width] for key in keys})
+        live = _live(data, absent)
+        part = theirs.normalize_advantages_dict(
+            {key: data[key][live] for key in ("advantages", "response_mask")}
+        )
         advantages = data["advantages"].new_zeros(data["advantages"].shape)
-        advantages[~absent, :width] = part["advantages"]
+        advantages[live] = part["advantages"]
         data["advantages"] = advantages
 
     def _compare_turns(self, data: Any, absent: Any) -> Any:
@@ -178,14 +179,14 @@ class JudgeKitTrainerMixin:
         absent = _absent_rows(data)
         if absent is None or self.cfg.trainer.algorithm.loss_reduction == "token_mean_legacy":
             return super()._normalize_advantages(data, mini_batches, *prompts)  # type: ignore[misc]
-        live = (~absent).nonzero().squeeze(-1)
+        live = _live(data, absent)
         before = [0, *(~absent).cumsum(0).tolist()]
 
         def moved(bounds: Bounds | None) -> Bounds | None:
             return bounds and [(before[a], before[b]) for a, b in bounds if before[a] < before[b]]
 
         advantages = data["advantages"].new_zeros(data["advantages"].shape)
-        if len(live):
+        if len(live[0]):
             part = type(data)({key: data[key][live] for key in ("advantages", "response_mask", "loss_mask")})
             part.metadata = {}
             part = super()._normalize_advantages(part, moved(mini_batches), *map(moved, prompts))  # type: ignore[misc]
@@ -262,6 +263,12 @@ def _absent_rows(data: Any) -> Any:
     if absent is None:
         return None
     return _tensor(absent + [True] * (len(data["response_mask"]) - len(absent)))
+
+
+def _live(data: Any, absent: Any) -> tuple[Any, Any]:
+    """Index the rows that are there, at the width that a batch of them has: means over padding count it."""
+    rows = (~absent).nonzero()
+    return rows, data["response_mask"][rows[:, 0]].any(0).nonzero().squeeze(-1)
 
 
 def _tensor(flags: Sequence[bool]) -> Any:
