@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import shutil
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -12,11 +16,11 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError
+from judgekit.config import load_runner
 from judgekit_skyrl.entrypoints import JudgeKitSection
 from judgekit_skyrl.generator import JudgeKitGeneratorMixin
 from judgekit_skyrl.trainer import JudgeKitTrainerMixin
 from stand_ins import Rows, TinyPolicy, make_tokenizer, tiny_model
-from toy_training import prepared
 from under_test import TRAIN, part
 
 if not TRAIN:
@@ -25,6 +29,7 @@ if not TRAIN:
 from judgekit_skyrl import main_train
 from stand_ins_train import in_process
 
+EXAMPLES = Path(__file__).parents[3] / "examples" / "skyrl"
 KEY = "environment.skyrl_gym.judgekit"
 ESTIMATOR = "trainer.algorithm.advantage_estimator=judgekit_turn_grpo"
 
@@ -49,7 +54,7 @@ class Started:
 
     def by(self, *arguments: str, **settings: Any) -> Any:
         given = [f"{key}={value}" for key, value in (self.small | settings).items()]
-        self.monkeypatch.setattr(sys, "argv", ["main_train", *given, *arguments])
+        self.monkeypatch.setattr(sys, "argv", ["main_train", *arguments, *given])
         main_train.main()
         return self.cfgs.pop()
 
@@ -128,17 +133,19 @@ def test_one_by_one_with_its_own_generator(started: Started, tokenizer: Any) -> 
         assert isinstance(found, JudgeKitGeneratorMixin) == grouped
 
 
-@pytest.mark.parametrize("fully_async", [False, True], ids=["sync", "fully_async"])
-def test_it_trains(
-    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fully_async: bool
-) -> None:
-    rows = Rows()
+def on_cpu(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> type:
+    """The experiment without workers and vLLM: a tiny model in this process."""
 
     class OnCPU(main_train.JudgeKitExp):  # type: ignore[misc]
+        def get_colocate_pg(self) -> None: ...
         def get_train_dataset(self) -> Any:
-            return part("dataset").PromptDataset(
-                list(self.cfg.data.train_data), self.tokenizer, 128, num_workers=1
-            )
+            return self._dataset(self.cfg.data.train_data)
+
+        def get_eval_dataset(self) -> Any:
+            return self._dataset(self.cfg.data.val_data)
+
+        def _dataset(self, files: Any) -> Any:
+            return part("dataset").PromptDataset(list(files), self.tokenizer, 512, num_workers=1)
 
         def _setup_trainer(self) -> Any:
             lock, model = threading.Lock(), tiny_model(self.tokenizer, 0)
@@ -152,7 +159,7 @@ def test_it_trains(
                 tracker=rows,
                 tokenizer=self.tokenizer,
                 train_dataset=self.train_dataset,
-                eval_dataset=None,
+                eval_dataset=self.eval_dataset,
                 inference_engine_client=engine,
                 generator=self.get_generator(self.cfg, self.tokenizer, engine),
                 colocate_pg=self.colocate_pg,
@@ -160,11 +167,55 @@ def test_it_trains(
             assert isinstance(trainer, JudgeKitTrainerMixin)
             return trainer
 
-    make_tokenizer(tmp_path / "tokenizer")
-    settings = prepared(tmp_path, steps=3, fully_async=fully_async)
-    (tmp_path / "reward.yaml").write_text('graders: {digits: {use: "envs_for_tests:digits"}}')
-    section = {f"{KEY}.config": tmp_path / "reward.yaml", f"{KEY}.fully_async": fully_async}
-    cfg = started.by(**{f"++{key}": value for key, value in settings.items()}, **section)
-    main_train.run(cfg, OnCPU)
-    assert len(rows.series("policy/raw_grad_norm")) == 3
-    assert rows.series("judgekit/rollouts")[0] >= 32
+    return OnCPU
+
+
+@pytest.mark.parametrize("kind", ["rules", "rules-async"])
+def test_the_launch_script_trains(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """bash, the data, the reward, the trainer: with nothing changed but sizes and GPUs."""
+    prompts = [{"question": f"How many is {i}?", "answer": f"It is {i}.\n#### {i}"} for i in range(32)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+    files = ["--train", tmp_path / "rows.jsonl", "--validation", tmp_path / "rows.jsonl"]
+    subprocess.run(
+        [sys.executable, EXAMPLES / "make_data.py", "--out", tmp_path / "data", *files], check=True
+    )
+    make_tokenizer(tmp_path / "model")
+    paths = {f"trainer.{key}": tmp_path for key in ("export_path", "ckpt_path")}
+    small = {"trainer.placement.colocate_all": False, "generator.enable_http_endpoint": True}
+    monkeypatch.setattr(started, "small", paths | small)
+    monkeypatch.setenv("MODEL", str(tmp_path / "model"))
+    monkeypatch.setenv("DATA", str(tmp_path / "data"))
+    cfg = started.by(*arguments_of(kind, tmp_path))
+    rows = Rows()
+    main_train.run(cfg, on_cpu(rows, monkeypatch))
+    assert len(rows.series("policy/raw_grad_norm")) == 2
+    assert set(rows.series("judgekit/correct/mean")) == {0.0}  # no policy of bytes writes a right answer
+
+
+def arguments_of(kind: str, folder: Path) -> list[str]:
+    """What the script hands to `python -m judgekit_skyrl.main_train`, with its reward.yaml in a folder of ours."""
+    examples = shutil.copytree(EXAMPLES, folder / "examples")  # ledgers lie beside reward.yaml
+    fake = folder / "python"
+    fake.write_text(
+        '#!/bin/sh\n[ "$1 $2" = "-m judgekit_skyrl.main_train" ] || exit 9\nshift 2\nprintf "%s\\n" "$@"\n'
+    )
+    fake.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "JUDGE_PYTHON": "/judge/bin/python",
+    }
+    script = ["bash", str(examples / "skyrl_train.sh"), kind]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("kind", ["judge", "judge-async"])
+def test_the_launch_script_serves_a_judge(started: Started, tmp_path: Path, kind: str) -> None:
+    cfg = started.by(*arguments_of(kind, tmp_path))
+    section = cfg.environment.skyrl_gym.judgekit
+    load_runner(section.config)
+    assert section.fully_async == ("async" in kind)
+    assert (section.serve, section.serve_python) == ("Qwen/Qwen2.5-1.5B-Instruct", "/judge/bin/python")

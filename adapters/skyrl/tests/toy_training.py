@@ -35,67 +35,6 @@ OF_SKYRL_TRAIN = {
 }
 
 
-def prepared(
-    folder: Path,
-    *,
-    steps: int,
-    fully_async: bool,
-    prompts: int = 8,
-    per_prompt: int = 4,
-    truth: Callable[[int], str] = str,
-    tokens: int = 8,
-) -> dict[str, Any]:
-    """Write the data, and return the settings of a training on it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    data = folder / "train.jsonl"
-    with data.open("w") as file:
-        for i in range(prompts * steps if TRAIN else 64):  # skyrl_train counts no steps
-            row = {
-                "data_source": "toy",
-                "prompt": [{"role": "user", "content": f"q{i}"}],
-                "env_class": "judgekit",
-                "reward_spec": {"method": "judgekit", "ground_truth": truth(i)},
-                "extra_info": {"index": i},
-            }
-            file.write(json.dumps(row) + "\n")
-    settings = {
-        "data.train_data": f"['{data}']",
-        "data.dataloader.num_workers": 0,
-        "trainer.policy.model.path": folder / "tokenizer",
-        "trainer.train_batch_size": prompts,
-        "trainer.policy_mini_batch_size": prompts,
-        "trainer.epochs": 1000,
-        "trainer.max_training_steps": steps,
-        "trainer.eval_interval": -1,
-        "trainer.eval_before_train": "false",
-        "trainer.eval_batch_size": 16,
-        "trainer.ckpt_interval": -1,
-        "trainer.resume_mode": "none",
-        "trainer.logger": "console",
-        "trainer.algorithm.advantage_estimator": "grpo",
-        "trainer.algorithm.use_kl_loss": "false",
-        "trainer.placement.colocate_all": "false",
-        "trainer.enable_ray_gpu_monitor": "false",
-        "trainer.export_path": folder,
-        "trainer.ckpt_path": folder,
-        "trainer.print_example_interval": 0,
-        "generator.n_samples_per_prompt": per_prompt,
-        "generator.batched": "false",
-        "generator.inference_engine.enable_ray_prometheus_stats": "false",
-        "generator.sampling_params.max_generate_length": tokens,
-        "environment.env_class": "judgekit",
-        "environment.skyrl_gym.max_env_workers": 8,
-    }
-    if fully_async:
-        settings |= {
-            "trainer.fully_async.enabled": "true",
-            "trainer.fully_async.max_staleness_steps": 1,
-            "trainer.fully_async.num_parallel_generation_workers": 2 * prompts,
-            "trainer.algorithm.policy_loss_type": "rollout_is",
-        }
-    return settings | (OF_SKYRL_TRAIN if TRAIN else {})
-
-
 def train(
     folder: Path,
     *,
@@ -114,22 +53,58 @@ def train(
     **reward: Any,
 ) -> Rows:
     """Train and return what the trainer logged. *turns*: of a conversation at most, each of up to *tokens*. *reward*: `config` or `runner`, as `register` takes them."""
-    given = prepared(
-        folder,
-        steps=steps,
-        fully_async=fully_async,
-        prompts=prompts,
-        per_prompt=per_prompt,
-        truth=truth,
-        tokens=tokens,
-    )
-    given |= {
+    folder.mkdir(parents=True, exist_ok=True)
+    data = folder / "train.jsonl"
+    with data.open("w") as file:
+        for i in range(prompts * steps if TRAIN else 64):  # skyrl_train counts no steps
+            row = {
+                "data_source": "toy",
+                "prompt": [{"role": "user", "content": f"q{i}"}],
+                "env_class": "judgekit",
+                "reward_spec": {"method": "judgekit", "ground_truth": truth(i)},
+                "extra_info": {"index": i},
+            }
+            file.write(json.dumps(row) + "\n")
+    settings = {
+        "data.train_data": f"['{data}']",
+        "data.dataloader.num_workers": 0,
+        "trainer.policy.model.path": "tiny",
         "trainer.seed": seed,
+        "trainer.train_batch_size": prompts,
+        "trainer.policy_mini_batch_size": prompts,
+        "trainer.epochs": 1000,
+        "trainer.max_training_steps": steps,
         "trainer.eval_interval": evaluate_every,
+        "trainer.eval_before_train": "false",
+        "trainer.eval_batch_size": 16,
+        "trainer.ckpt_interval": -1,
+        "trainer.resume_mode": "none",
+        "trainer.logger": "console",
         "trainer.algorithm.advantage_estimator": estimator,
+        "trainer.algorithm.use_kl_loss": "false",
+        "trainer.placement.colocate_all": "false",
+        "trainer.enable_ray_gpu_monitor": "false",
+        "trainer.export_path": folder,
+        "trainer.ckpt_path": folder,
+        "trainer.print_example_interval": 0,
+        "generator.n_samples_per_prompt": per_prompt,
         "generator.max_turns": turns,
+        "generator.batched": "false",
+        "generator.inference_engine.enable_ray_prometheus_stats": "false",
+        "generator.sampling_params.max_generate_length": tokens,
+        "environment.env_class": "judgekit",
+        "environment.skyrl_gym.max_env_workers": 8,
     }
-    cfg = configuration(**given)
+    if fully_async:
+        settings |= {
+            "trainer.fully_async.enabled": "true",
+            "trainer.fully_async.max_staleness_steps": 1,
+            "trainer.fully_async.num_parallel_generation_workers": 2 * prompts,
+            "trainer.algorithm.policy_loss_type": "rollout_is",
+        }
+    if TRAIN:
+        settings |= OF_SKYRL_TRAIN
+    cfg = configuration(**settings)
     base = (
         part("fully_async_trainer").FullyAsyncRayPPOTrainer if fully_async else part("trainer").RayPPOTrainer
     )
