@@ -87,7 +87,7 @@ def run(section: JudgeKitSection, gym: Any, train: Callable[[], None]) -> None:
 
 @contextmanager
 def _served(section: JudgeKitSection) -> Iterator[None]:
-    """The judge that the section asks for: it has its GPUs before the trainer creates its placement groups."""
+    """Serve the judge that is asked for, before the trainer takes its GPUs."""
     if section.serve is None:
         yield
         return
@@ -125,7 +125,10 @@ def needs(package: str) -> Iterator[None]:
 
 
 def class_of(module: str, name: str) -> type:
-    """Return a class of skyrl's, or of skyrl_train's where skyrl is not installed. Raises ConfigError."""
+    """Return a class of skyrl's, or, where that is not installed, of skyrl_train's.
+
+    Raises ConfigError where neither is.
+    """
     for package in ("skyrl.train", "skyrl_train"):
         try:
             found: type = getattr(importlib.import_module(f"{package}.{module}"), name)

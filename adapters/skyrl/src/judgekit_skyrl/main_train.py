@@ -1,8 +1,8 @@
-"""The entrypoint of the package skyrl-train 0.3.1, with judgekit's environment, generator and trainer.
+"""skyrl-train's entrypoint, with judgekit's environment, generator and trainer.
 
     python -m judgekit_skyrl.main_train environment.skyrl_gym.judgekit.config=/abs/reward.yaml data.train_data=… …
 
-Takes all of skyrl_train's arguments, by Hydra.
+Takes all arguments of skyrl-train 0.3.1, by Hydra.
 """
 
 import asyncio

@@ -26,6 +26,7 @@ _ALONE = frozenset({"gae", "reinforce++"})
 _BLIND = frozenset({"grpo", "rloo", "maxrl"})
 """Estimators that add up a trajectory's rewards."""
 _SKYRL_TRAIN = "skyrl_train.utils.ppo_utils"
+"""Its estimators, and what its loops normalise by; imported where its trainers are."""
 
 Bounds = Sequence[tuple[int, int]]
 
@@ -266,7 +267,7 @@ def _absent_rows(data: Any) -> Any:
 
 
 def _live(data: Any, absent: Any) -> tuple[Any, Any]:
-    """Index the rows that are there, at the width that a batch of them has: means over padding count it."""
+    """Index what is there: rows, at their own width, which means over padding count."""
     rows = (~absent).nonzero()
     return rows, data["response_mask"][rows[:, 0]].any(0).nonzero().squeeze(-1)
 
