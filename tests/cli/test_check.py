@@ -41,6 +41,12 @@ def test_what_is_not_here_has_its_line(tmp_path: Path, monkeypatch: pytest.Monke
     )
     assert "trl: not here, tested with 1.16.0" in told
     assert "openrlhf" not in told
+    monkeypatch.setattr(installed, "installed", {"skyrl-train": "0.3.1"}.get)
+    told = call(tmp_path, "check").stdout
+    assert (
+        "skyrl-train 0.3.1, tested with 0.3.1, its adapter is not here: pip install ./adapters/skyrl\n"
+        in told
+    )
 
 
 def test_the_tested_versions_are_those_of_the_environments() -> None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
-from skyrl.backends.skyrl_train.utils.ppo_utils import repopulate_all_registries
-from skyrl.train.config import SkyRLTrainConfig
-from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer, GeneratedOutputGroup
-from skyrl.train.generators.base import TrajectoryID
-from skyrl.train.trainer import RayPPOTrainer
 
 from judgekit_skyrl import make_trainer
 from judgekit_skyrl.generator import EXCLUDED
+from under_test import TRAIN, configuration, part, ppo_utils
 
+RayPPOTrainer = part("trainer").RayPPOTrainer
+FullyAsyncRayPPOTrainer = part("fully_async_trainer").FullyAsyncRayPPOTrainer
+TrajectoryID = part("generators.base").TrajectoryID
 GROUP = 8
 Row = dict[str, Any]
 
@@ -83,26 +83,32 @@ def settings(prompts: int, estimator: str, step_wise: bool, **more: Any) -> Any:
         "trainer.policy.model.path": "tiny",
         **more,
     }
-    repopulate_all_registries()
-    return SkyRLTrainConfig.from_cli_overrides([f"{key}={value}" for key, value in given.items()])
+    ppo_utils().repopulate_all_registries()
+    return configuration(**given)
 
 
-def loss_weights(base: type, rows: list[Row], cfg: Any, *, fully_async: bool) -> list[Any]:
-    """What the loss of each row's tokens is multiplied by: normalised advantages × loss mask."""
+def loss_weights(base: type, rows: list[Row], cfg: Any, *, fully_async: bool, shards: int = 1) -> list[Any]:
+    """What the loss of each row's tokens is multiplied by: normalised advantages × loss mask.
+
+    *shards*: what skyrl_train pads the number of rows to a multiple of.
+    """
     trainer = base.__new__(base)
     trainer.cfg, trainer.all_metrics, trainer.all_timings = cfg, {}, {}
     trainer.tokenizer = SimpleNamespace(pad_token_id=0, decode=lambda ids: "")
     trainer.trajectory_logger, trainer.reward_kl_controller = None, None
     trainer.global_step = trainer.max_staleness_steps = 1
     trainer.dispatch = SimpleNamespace(get_lcm_dp_size=lambda: 1)
+    trainer.critic_model = trainer.ref_model = None
+    shard = SimpleNamespace(rank=SimpleNamespace(dp_size=shards))
+    trainer.policy_model = SimpleNamespace(actor_infos=[shard])
     if fully_async:
+        more = {} if TRAIN else {"group_completion_time_s": None, "prompts": None}
         groups = [
-            GeneratedOutputGroup(
+            part("fully_async_trainer").GeneratedOutputGroup(
                 generator_output=_output([row for row in rows if row["prompt"] == prompt], cfg),
                 uid=str(prompt),
                 global_step_when_scheduled=1,
-                group_completion_time_s=None,
-                prompts=None,
+                **more,
             )
             for prompt in dict.fromkeys(row["prompt"] for row in rows)
         ]
@@ -110,19 +116,26 @@ def loss_weights(base: type, rows: list[Row], cfg: Any, *, fully_async: bool) ->
     else:
         data = trainer.convert_to_training_input(_output(rows, cfg), [str(row["prompt"]) for row in rows])
     width = data["rewards"].shape[1]
+    starts = [0 if TRAIN else width - len(row["ids"]) for row in rows]
     for at, key in enumerate(("values", "action_log_probs", "base_action_log_probs")):
-        found = torch.zeros(len(rows), width)
+        found = torch.zeros(len(data["rewards"]), width)
         for i, row in enumerate(rows):
-            found[i, width - len(row["ids"]) :] = torch.tensor(row["noise"][at])
+            found[i, starts[i] : starts[i] + len(row["ids"])] = torch.tensor(row["noise"][at])
         data[key] = found
     if cfg.trainer.algorithm.use_kl_in_reward:
         data = trainer.apply_reward_kl_penalty(data)
     data = trainer.compute_advantages_and_returns(data)
-    data = trainer._normalize_advantages(
-        data, data.metadata["policy_mini_batch_boundaries"], data.metadata["policy_prompt_boundaries"]
-    )
+    if not TRAIN:
+        data = trainer._normalize_advantages(
+            data, data.metadata["policy_mini_batch_boundaries"], data.metadata["policy_prompt_boundaries"]
+        )
+    elif cfg.trainer.algorithm.advantage_batch_normalize:  # as its loops do
+        data = ppo_utils().normalize_advantages_dict(data)
     used = data["advantages"] * data["loss_mask"]
-    return [used[i, width - len(row["ids"]) :].clone() for i, row in enumerate(rows)]
+    return [
+        used[i, start : start + len(row["ids"])].clone()
+        for i, (row, start) in enumerate(zip(rows, starts, strict=True))
+    ]
 
 
 def errors(
@@ -133,6 +146,7 @@ def errors(
     step_wise: bool = False,
     fully_async: bool = False,
     mixin: bool = True,
+    shards: int = 1,
     **more: Any,
 ) -> tuple[float, int]:
     """(largest error of what multiplies the loss of the valid rows, relative to the largest of these numbers where
@@ -141,7 +155,11 @@ def errors(
     rows = rows_of(missing, seed, step_wise=step_wise)
     base = FullyAsyncRayPPOTrainer if fully_async else RayPPOTrainer
     found = loss_weights(
-        make_trainer(base) if mixin else base, as_generated(rows), cfg, fully_async=fully_async
+        make_trainer(base) if mixin else base,
+        as_generated(rows),
+        cfg,
+        fully_async=fully_async,
+        shards=shards,
     )
     got = dict(zip((row["key"] for row in rows), found, strict=True))
     relative = estimator not in ("gae", "reinforce++")
@@ -158,15 +176,15 @@ def errors(
 
 def _alone(rows: list[Row], cfg: Any) -> list[Any]:
     """A batch that never had the others: one mini-batch, as the whole of the other is."""
-    import skyrl.train.trainer as module
-
-    boundaries = module.compute_prompt_mini_batch_boundaries
-    module.compute_prompt_mini_batch_boundaries = lambda uids, *_: [(0, len(uids))]
-    try:
+    one = patch.object(
+        part("trainer"),
+        "compute_prompt_mini_batch_boundaries",
+        lambda uids, *_: [(0, len(uids))],
+        create=TRAIN,
+    )
+    with one:
         ours = cfg.trainer.algorithm.advantage_estimator == "judgekit_turn_grpo"  # SkyRL has none such
         return loss_weights(make_trainer() if ours else RayPPOTrainer, rows, cfg, fully_async=False)
-    finally:
-        module.compute_prompt_mini_batch_boundaries = boundaries
 
 
 def _output(rows: list[Row], cfg: Any) -> dict[str, Any]:

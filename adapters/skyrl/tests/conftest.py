@@ -6,7 +6,6 @@ import os
 import sys
 import typing
 import warnings
-from importlib.metadata import version
 from pathlib import Path
 
 os.environ |= {
@@ -22,15 +21,23 @@ if sys.version_info < (3, 12):  # skyrl 0.3.0 gives pydantic a TypedDict that it
     typing.TypedDict = typing_extensions.TypedDict  # type: ignore[misc, assignment]
 
 import pytest
+import transformers
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-# skyrl before 0.3 was written for a Ray whose module had this name too
+from under_test import TRAIN, VERSION, part
+
+# skyrl before 0.3, and skyrl_train, were written for a Ray whose module had this name too
 sys.modules["ray.util.placement_group"].PlacementGroupSchedulingStrategy = PlacementGroupSchedulingStrategy  # type: ignore[attr-defined]
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    import skyrl.train.config
-    import skyrl.train.generators.skyrl_gym_generator  # noqa: F401
+    part("generators.skyrl_gym_generator")
+
+if TRAIN or VERSION == "0.1.0":  # for transformers 4, where a chat template gave a list of ids
+    template = transformers.PreTrainedTokenizerBase.apply_chat_template
+    transformers.PreTrainedTokenizerBase.apply_chat_template = lambda *args, **kw: template(  # type: ignore[method-assign]
+        *args, **{"return_dict": False, **kw}
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,8 +55,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> typing.Any:
     from stand_ins import make_tokenizer
 
-    tokenizer = make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
-    if version("skyrl") == "0.1.0":  # for transformers 4, where a chat template gave a list of ids
-        template = tokenizer.apply_chat_template
-        tokenizer.apply_chat_template = lambda *args, **kw: template(*args, **{"return_dict": False, **kw})
-    return tokenizer
+    return make_tokenizer(tmp_path_factory.mktemp("tokenizer"))

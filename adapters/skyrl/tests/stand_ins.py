@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from skyrl.train.config import GeneratorConfig, SkyRLGymConfig
+
+from under_test import MODEL, configuration, part
 
 try:
     from skyrl.backends.skyrl_train.inference_servers.base import InferenceEngineInterface
-except ImportError:  # before 0.3: an interface of Ray actors, which nothing of ours meets
+except ImportError:  # before 0.3, and in skyrl_train: an interface of Ray actors, which nothing of ours meets
     InferenceEngineInterface = object
 
 CHAT = (
@@ -116,16 +117,16 @@ class ScriptedPolicy(_Engine):
 
 
 def generator(cls: type, tokenizer: Any, policy: Any, *, workers: int = 32, **settings: Any) -> Any:
-    """A generator with SkyRL's own configuration classes."""
-    config = GeneratorConfig()
+    """A generator with SkyRL's own configuration."""
+    cfg = configuration()
+    config, gym = cfg.generator, cfg.environment.skyrl_gym
     config.batched = False
     config.max_input_length = 512
     config.sampling_params.max_generate_length = 64
     for key, value in settings.items():
         setattr(config, key, value)
-    gym = SkyRLGymConfig()
     gym.max_env_workers = workers
-    return cls(config, gym, policy, tokenizer)
+    return cls(config, gym, policy, tokenizer, *MODEL)
 
 
 def input_of(
@@ -139,8 +140,6 @@ def input_of(
     step: int = 7,
 ) -> Any:
     """A batch as SkyRL's trainers prepare it."""
-    from skyrl.train.generators.utils import prepare_generator_input
-
     rows = [
         {
             "prompt": [{"role": "user", "content": f"q{i}?"}],
@@ -155,7 +154,7 @@ def input_of(
         }
         for i in range(prompts)
     ]
-    made, _ = prepare_generator_input(rows, per_prompt, None, env, phase, step)
+    made, _ = part("generators.utils").prepare_generator_input(rows, per_prompt, None, env, phase, step)
     return made
 
 
@@ -195,13 +194,14 @@ class TinyPolicy(_Engine):
         self.new_tokens = new_tokens
         self._queue: asyncio.Queue[Any] | None = None
         self._open: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def generate(self, input_batch: dict[str, Any], model: Any = None) -> dict[str, Any]:
-        if self._queue is None:
-            self._queue = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        if self._queue is None or self._loop is not loop:  # skyrl_train has one for each call
+            self._loop, self._queue = loop, asyncio.Queue()
             self._task = asyncio.create_task(self._serve(self._queue))
         temperature = (input_batch.get("sampling_params") or {}).get("temperature", 1.0)
-        loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in input_batch["prompt_token_ids"]]
         for ids, future in zip(input_batch["prompt_token_ids"], futures, strict=True):
             self._queue.put_nowait((list(ids), temperature, future))
@@ -343,6 +343,19 @@ class CPUDispatch:
             self.optimizer.step()
             self.optimizer.zero_grad()
         return float(norm)
+
+
+def in_process(
+    trainer: type, cfg: Any, model: Any, engine: TinyPolicy, lock: threading.Lock, lr: float = 3e-3
+) -> type:
+    """The trainer with its model in this process."""
+
+    class OnCPU(trainer):  # type: ignore[misc, valid-type]
+        def init_weight_sync_state(self) -> None:
+            self.dispatch = CPUDispatch(cfg, model, engine, lock, lr=lr)
+            self.ref_model = None
+
+    return OnCPU
 
 
 class Rows:

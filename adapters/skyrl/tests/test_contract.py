@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import sys
 from collections import namedtuple
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -12,8 +14,10 @@ import pytest
 import skyrl_gym
 
 from envs_for_tests import longest, right
-from judgekit import ConfigError, GradingRunner
-from judgekit_skyrl import make_generator, register
+from judgekit import ConfigError, FailureRateError, GradingRunner
+from judgekit_skyrl import make_generator, make_trainer, register
+from judgekit_skyrl.entrypoints import needs
+from judgekit_skyrl.trainer import AuditBeside
 
 Trajectory = namedtuple("Trajectory", "instance_id repetition_id")
 
@@ -145,3 +149,84 @@ def test_the_entrypoint_serves_before_it_trains_and_stops_after(monkeypatch: pyt
     with pytest.raises(RuntimeError, match="out of memory"):
         main.run(cfg, Experiment)
     assert done == ["serves some/judge as judge × 2", "started", "trains", "stopped"]
+
+
+class Blocking:
+    """skyrl_train's synchronous trainer: it has trained when `train` returns."""
+
+    def __init__(self, done: list[str], error: Exception | None) -> None:
+        self.done, self.error = done, error
+        algorithm = SimpleNamespace(advantage_estimator="grpo")
+        self.cfg = SimpleNamespace(
+            trainer=SimpleNamespace(algorithm=algorithm), environment=SimpleNamespace(env_class="judgekit")
+        )
+        self.generator = make_generator(LegacyGenerator)()
+
+    def train(self) -> str:
+        self.done.append("trained")
+        if self.error is not None:
+            raise self.error
+        return "result"
+
+
+class Awaited(Blocking):
+    """All others of SkyRL's."""
+
+    async def train(self) -> str:  # type: ignore[override]
+        await asyncio.sleep(0)
+        return super().train()
+
+
+class Wrapped(Awaited):
+    """A trainer of one's own, around one of these."""
+
+    def train(self) -> Any:  # type: ignore[override]
+        return super().train()
+
+
+@pytest.mark.parametrize("base", [Blocking, Awaited, Wrapped])
+@pytest.mark.parametrize("error", [None, FailureRateError("too many", [])], ids=["ends", "fails"])
+def test_audits_end_with_the_training(
+    base: type, error: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer's `train` stays what it is, a coroutine or not."""
+    done: list[str] = []
+
+    def of(config: Any) -> Any:
+        done.append("audits")
+        return SimpleNamespace(close=lambda: done.append("closed"))
+
+    monkeypatch.setattr(AuditBeside, "of", of)
+    made = make_trainer(base)(done, error)
+
+    def train() -> Any:
+        found = made.train()
+        assert inspect.isawaitable(found) == (base is not Blocking)
+        return asyncio.run(found) if base is not Blocking else found
+
+    if error is None:
+        assert train() == "result"
+    else:
+        with pytest.raises(FailureRateError, match="too many"):
+            train()
+    assert made.generator.trainer_ends_steps
+    assert done == ["audits", "trained", "closed"]
+
+
+def test_without_skyrl_the_bases_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [*sys.modules, "skyrl", "skyrl_train"]:
+        if name.partition(".")[0] in ("skyrl", "skyrl_train"):
+            monkeypatch.setitem(sys.modules, name, None)
+    for make in (make_generator, make_trainer):
+        with pytest.raises(ConfigError, match="neither skyrl nor skyrl-train is installed here"):
+            make()
+
+
+def test_an_entrypoint_names_its_package() -> None:
+    with (
+        pytest.raises(ConfigError, match="skyrl is not installed here: python -m judgekit_skyrl.main is for"),
+        needs("skyrl"),
+    ):
+        raise ModuleNotFoundError("No module named 'skyrl.train'", name="skyrl.train")
+    with pytest.raises(ModuleNotFoundError, match="vllm"), needs("skyrl"):
+        raise ModuleNotFoundError("No module named 'vllm'", name="vllm")

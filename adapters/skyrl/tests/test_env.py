@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import copy
 import json
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 import skyrl_gym
-from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
-from skyrl.train.utils.trainer_utils import validate_generator_output
 
 from envs_for_tests import flaky, longest, right
 from judgekit import ConfigError, GradingRunner, MissingRewardError, grader
 from judgekit.graders import FinalAnswer
 from judgekit_skyrl import make_generator, register
 from stand_ins import ScriptedPolicy, generator, input_of, totals
+from under_test import VERSION, configuration, part
+
+SkyRLGymGenerator = part("generators.skyrl_gym_generator").SkyRLGymGenerator
+validate_generator_output = part("utils.trainer_utils").validate_generator_output
 
 
 async def test_it_grades_in_step(tokenizer: Any) -> None:
@@ -153,14 +154,13 @@ async def test_around_skyrls_multi_turn_gsm8k(tokenizer: Any, grouped: bool) -> 
     made = generator(make_generator() if grouped else SkyRLGymGenerator, tokenizer, policy, max_turns=4)
     out = await made.generate(input_of(1, 2), disable_tqdm=True)
     assert totals(out) == [2.0, 2.0]  # right in the second turn, and judged 1
-    if version("skyrl") >= "0.2":
+    if VERSION >= "0.2":
         assert out["rollout_metrics"]["environment/avg_steps"] == 2
         assert out["rollout_metrics"]["environment/judgekit/flaky_mean"] == 1.0
 
 
 async def test_around_skyrls_search(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its own section of SkyRL's configuration; what it finds is a tool's text."""
-    from skyrl.train.config import SkyRLGymConfig
     from skyrl_gym.tools import search
 
     asked: list[Any] = []
@@ -170,7 +170,7 @@ async def test_around_skyrls_search(tokenizer: Any, monkeypatch: pytest.MonkeyPa
         return {"result": [[{"document": {"contents": "tower\n7 floors"}}]]}, None
 
     monkeypatch.setattr(search, "call_search_api", call)
-    section = SkyRLGymConfig().search
+    section = configuration().environment.skyrl_gym.search
     section.search_url = "http://retriever:8000"
     seen: list[Any] = []
 
@@ -196,14 +196,12 @@ async def test_around_skyrls_search(tokenizer: Any, monkeypatch: pytest.MonkeyPa
 async def test_around_skyrls_sql(tokenizer: Any, tmp_path: Path) -> None:
     import sqlite3
 
-    from skyrl.train.config import SkyRLGymConfig
-
     folder = tmp_path / "spider" / "database" / "shop"
     folder.mkdir(parents=True)
     with sqlite3.connect(folder / "shop.sqlite") as base:
         base.execute("create table t (n integer)")
         base.execute("insert into t values (7)")
-    section = SkyRLGymConfig().text2sql
+    section = configuration().environment.skyrl_gym.text2sql
     section.db_path = str(tmp_path)
     register(
         runner=GradingRunner({"flaky": flaky}, missing_reward="neutral"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from judgekit_skyrl.env import section_of
 from judgekit_skyrl.generator import JudgeKitGeneratorMixin
 from judgekit_skyrl.main import JudgeKitExp, parse
 from judgekit_skyrl.trainer import JudgeKitTrainerMixin
+from under_test import VERSION
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "skyrl"
 
@@ -31,7 +31,7 @@ def arguments_of(script: Path, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.skipif(version("skyrl") < "0.3", reason="its configuration has fewer keys")
+@pytest.mark.skipif(VERSION < "0.3", reason="its configuration has fewer keys")
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("run_*.sh")), ids=lambda path: path.stem)
 def test_launch_scripts(script: Path, tmp_path: Path) -> None:
     cfg = parse(arguments_of(script, tmp_path))

@@ -12,18 +12,23 @@ import pytest
 from envs_for_tests import digits, longest, set_judge
 from judgekit import AuditAlarm, FailureRateError, GradingRunner, Ledger, read_ledger
 from toy_training import train
+from under_test import TRAIN
 
-REWARD = "reward/avg_raw_reward"
+
+def figure(fully_async: bool, theirs: str, ours: str) -> str:
+    """SkyRL's own curve; skyrl_train's fully asynchronous trainer drops what environments give it."""
+    return ours if TRAIN and fully_async else f"environment/judgekit/{theirs}"
 
 
 @pytest.mark.parametrize("fully_async", [False, True], ids=["sync", "fully_async"])
 def test_it_learns(tmp_path: Path, fully_async: bool) -> None:
     runner = GradingRunner({"digits": digits, "longest": longest}, {"digits": 0.9, "longest": 0.1})
     rows = train(tmp_path, steps=30, seed=0, fully_async=fully_async, runner=runner)
-    share = rows.series("environment/judgekit/digits_mean")
-    assert len(share) == 30
+    share = rows.series(figure(fully_async, "digits_mean", "judgekit/digits/mean"))
+    # of a generator that runs ahead, a step may have nothing new
+    assert 20 < len(share) <= 30 if TRAIN and fully_async else len(share) == 30
     assert fmean(share[-10:]) > fmean(share[:10]) + 0.05, share
-    assert set(rows.series("environment/judgekit/missing_mean")) == {0.0}
+    assert set(rows.series(figure(fully_async, "missing_mean", "judgekit/neutral_rate"))) == {0.0}
 
 
 @pytest.mark.parametrize("fully_async", [False, True], ids=["sync", "fully_async"])
@@ -42,7 +47,7 @@ def test_it_outlives_its_judge(tmp_path: Path, fully_async: bool) -> None:
         )
     finally:
         set_judge(False)
-    missing = rows.series("environment/judgekit/missing_mean")
+    missing = rows.series(figure(fully_async, "missing_mean", "judgekit/neutral_rate"))
     assert missing[0] == 0
     assert max(missing) > 0
     assert missing[-1] == 0

@@ -15,7 +15,24 @@ from typing import Any
 import torch
 
 from judgekit_skyrl import make_generator, make_trainer, register
-from stand_ins import CPUDispatch, Rows, TinyPolicy, make_tokenizer, tiny_model
+from stand_ins import Rows, TinyPolicy, in_process, make_tokenizer, tiny_model
+from under_test import MODEL, TRAIN, configuration, part, ppo_utils
+
+if TRAIN:
+    from stand_ins_train import in_process
+
+OF_SKYRL_TRAIN = {
+    "trainer.epochs": 1,
+    "trainer.algorithm.policy_loss_type": "regular",
+    "trainer.hf_save_interval": -1,
+    "trainer.max_prompt_length": 128,
+    "trainer.micro_train_batch_size_per_gpu": 8,
+    "trainer.micro_forward_batch_size_per_gpu": 8,
+    **{f"trainer.placement.{of}_num_gpus_per_node": 1 for of in ("policy", "ref", "critic")},
+    "generator.inference_engine_tensor_parallel_size": 1,
+    "generator.enable_http_endpoint": "true",  # else its dataloader takes eight processes
+    "generator.sampling_params.logprobs": 0,
+}
 
 
 def train(
@@ -36,16 +53,10 @@ def train(
     **reward: Any,
 ) -> Rows:
     """Train and return what the trainer logged. *turns*: of a conversation at most, each of up to *tokens*. *reward*: `config` or `runner`, as `register` takes them."""
-    from skyrl.backends.skyrl_train.utils.ppo_utils import repopulate_all_registries
-    from skyrl.train.config import SkyRLTrainConfig
-    from skyrl.train.dataset import PromptDataset
-    from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
-    from skyrl.train.trainer import RayPPOTrainer
-
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "train.jsonl"
     with data.open("w") as file:
-        for i in range(64):
+        for i in range(prompts * steps if TRAIN else 64):  # skyrl_train counts no steps
             row = {
                 "data_source": "toy",
                 "prompt": [{"role": "user", "content": f"q{i}"}],
@@ -91,8 +102,16 @@ def train(
             "trainer.fully_async.num_parallel_generation_workers": 2 * prompts,
             "trainer.algorithm.policy_loss_type": "rollout_is",
         }
-    cfg = SkyRLTrainConfig.from_cli_overrides([f"{key}={value}" for key, value in settings.items()])
-    repopulate_all_registries()
+    if TRAIN:
+        settings |= OF_SKYRL_TRAIN
+    cfg = configuration(**settings)
+    base = (
+        part("fully_async_trainer").FullyAsyncRayPPOTrainer if fully_async else part("trainer").RayPPOTrainer
+    )
+    trainer = make_trainer(base)
+    ppo_utils().repopulate_all_registries()
+    if TRAIN:
+        part("utils").validate_cfg(cfg)
     register(**reward)
     tokenizer = make_tokenizer(folder / "tokenizer")
     lock = threading.Lock()
@@ -106,27 +125,22 @@ def train(
         on_step(step)
 
     rows.log = logged  # type: ignore[method-assign]
-    dataset = PromptDataset(cfg.data.train_data, tokenizer, 128, num_workers=1)
-    trainer = make_trainer(FullyAsyncRayPPOTrainer if fully_async else RayPPOTrainer)
-
-    class OnCPU(trainer):  # type: ignore[misc, valid-type]
-        def init_weight_sync_state(self) -> None:
-            self.dispatch = CPUDispatch(self.cfg, model, engine, lock, lr=lr)
-            self.ref_model = None
-
-    made = OnCPU(
+    dataset = part("dataset").PromptDataset(cfg.data.train_data, tokenizer, 128, num_workers=1)
+    made = in_process(trainer, cfg, model, engine, lock, lr)(
         cfg=cfg,
         tracker=rows,
         tokenizer=tokenizer,
         train_dataset=dataset,
         eval_dataset=None if fully_async else dataset,
         inference_engine_client=engine,
-        generator=make_generator()(cfg.generator, cfg.environment.skyrl_gym, engine, tokenizer),
+        generator=make_generator()(cfg.generator, cfg.environment.skyrl_gym, engine, tokenizer, *MODEL),
     )
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        asyncio.run(made.train())
+        done = made.train()
+        if not TRAIN or fully_async:
+            asyncio.run(done)
     finally:
         torch.set_num_threads(threads)
     return rows

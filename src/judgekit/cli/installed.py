@@ -27,6 +27,7 @@ TESTED: Final[Mapping[str, tuple[str, str, str]]] = {
         "0.5.0 and 0.6.1 by its legacy manager, 0.7.1 and 0.8.0 by its reward manager",
     ),
     "skyrl": ("0.3.0", "judgekit-skyrl", "0.1.0, 0.2.0 and 0.4.0"),
+    "skyrl-train": ("0.3.1", "judgekit-skyrl", ""),
     "trl": ("1.16.0", "judgekit-trl", "1.5.1 and 1.6.0"),
     "verifiers": ("0.4.0", "", ""),
     "openrlhf": ("0.11.2", "", ""),
@@ -56,9 +57,8 @@ def report() -> Iterator[str]:
         ]
         if here and adapter:
             own = installed(adapter)
-            parts.append(
-                f"{adapter} {own}" if own else f"its adapter is not here: pip install ./adapters/{name}"
-            )
+            where = f"./adapters/{adapter.removeprefix('judgekit-')}"
+            parts.append(f"{adapter} {own}" if own else f"its adapter is not here: pip install {where}")
         yield f"trainer    {', '.join(parts)}"
 
 

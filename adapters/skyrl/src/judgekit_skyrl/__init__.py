@@ -6,7 +6,8 @@
     generator = make_generator()(...)           # replaces SkyRLGymGenerator
     trainer = make_trainer()(...)               # replaces RayPPOTrainer
 
-Or, without writing code: `python -m judgekit_skyrl.main environment.skyrl_gym.judgekit.config=reward.yaml …`.
+Or, without writing code: `python -m judgekit_skyrl.main environment.skyrl_gym.judgekit.config=reward.yaml …`
+(with the package skyrl-train: `judgekit_skyrl.main_train`).
 Imports only skyrl_gym; SkyRL itself is imported when a generator or the entrypoint is made.
 """
 

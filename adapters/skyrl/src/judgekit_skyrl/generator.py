@@ -13,6 +13,7 @@ from typing import Any
 
 from judgekit import ConfigError, RewardResult, Rollout
 from judgekit.trainers import Counts, GroupCollector, StepCounts, background_loop, placed
+from judgekit_skyrl.entrypoints import class_of
 from judgekit_skyrl.env import PREFIX, SLOT, Transcript, hosted, metrics_of, reward_of
 
 logger = logging.getLogger("judgekit")
@@ -277,9 +278,7 @@ def _pay(steps: Sequence[Any], reward: float, turns: Sequence[float]) -> bool:
 
 
 def make_generator(base: type | None = None) -> type:
-    """Return *base* (default: SkyRLGymGenerator) with the mixin; construct it like *base*."""
+    """Return *base* (default: SkyRLGymGenerator) with the mixin; construct it like *base*. Raises ConfigError."""
     if base is None:
-        from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
-
-        base = SkyRLGymGenerator
+        base = class_of("generators.skyrl_gym_generator", "SkyRLGymGenerator")
     return type(f"JudgeKit{base.__name__}", (JudgeKitGeneratorMixin, base), {})

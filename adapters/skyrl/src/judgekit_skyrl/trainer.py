@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from judgekit import ConfigError
 from judgekit.trainers import TURN_ESTIMATOR, AuditBeside, turn_advantages, turn_runs
+from judgekit_skyrl.entrypoints import class_of
 from judgekit_skyrl.env import hosted, pays_turns
 from judgekit_skyrl.generator import EXCLUDED, JudgeKitGeneratorMixin
 
@@ -21,6 +25,8 @@ _ALONE = frozenset({"gae", "reinforce++"})
 """Estimators that do not compare a prompt's rollouts with each other."""
 _BLIND = frozenset({"grpo", "rloo", "maxrl"})
 """Estimators that add up a trajectory's rewards."""
+_SKYRL_TRAIN = "skyrl_train.utils.ppo_utils"
+"""Its estimators, and what its loops normalise by; imported where its trainers are."""
 
 Bounds = Sequence[tuple[int, int]]
 
@@ -41,8 +47,18 @@ class JudgeKitTrainerMixin:
     cfg: Any
     _audits: AuditBeside | None = None
 
-    async def train(self) -> None:
-        """SkyRL's, with the audits that the reward.yaml asks for beside it. Raises FailureRateError, AuditAlarm, ConfigError."""
+    def train(self) -> Any:
+        """SkyRL's, with the audits that the reward.yaml asks for beside it. Raises FailureRateError, AuditAlarm, ConfigError.
+
+        To be awaited, but for skyrl_train's synchronous trainer, which has trained when this returns.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(self._beside())
+            done = super().train()  # type: ignore[misc]
+            return _until(done, stack.pop_all()) if inspect.isawaitable(done) else done
+
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
         used = self.cfg.trainer.algorithm.advantage_estimator
         if used in _BLIND and pays_turns():
             raise ConfigError(
@@ -54,7 +70,7 @@ class JudgeKitTrainerMixin:
         found = hosted(str(self.cfg.environment.env_class))
         self._audits = AuditBeside.of(None if found is None else found.config)
         try:
-            await super().train()  # type: ignore[misc]
+            yield
         finally:
             if self._audits is not None:
                 self._audits.close()
@@ -85,9 +101,17 @@ class JudgeKitTrainerMixin:
     def compute_advantages_and_returns(self, data: Any) -> Any:
         absent = _absent_rows(data)
         if self.cfg.trainer.algorithm.advantage_estimator == TURN_ESTIMATOR:
-            return self._compare_turns(data, absent)
-        if absent is None:
-            return super().compute_advantages_and_returns(data)  # type: ignore[misc]
+            data = self._compare_turns(data, absent)
+        elif absent is None:
+            data = super().compute_advantages_and_returns(data)  # type: ignore[misc]
+        else:
+            data = self._compare_rollouts(data, absent)
+        if absent is not None and not hasattr(super(), "_normalize_advantages"):
+            self._normalize_here(data, absent)
+        return data
+
+    def _compare_rollouts(self, data: Any, absent: Any) -> Any:
+        """SkyRL's advantages, without what is left out."""
         mask, left = data["response_mask"], not bool(absent.all())
         if left:  # without a row, estimators that whiten would divide by nothing
             data["response_mask"] = mask.masked_fill(absent[:, None], 0)
@@ -99,6 +123,24 @@ class JudgeKitTrainerMixin:
             logger.warning(_NOTHING)
             self.all_metrics.update({"loss/avg_raw_advantages": 0.0, "loss/avg_raw_advantages_abs": 0.0})
         return data
+
+    def _normalize_here(self, data: Any, absent: Any) -> None:
+        """Normalise what is there as skyrl_train's loop would, whose mean counts padding.
+
+        It does so next, which then changes nothing: the mean is 0, and the deviation 1, of what the response mask has,
+        which nothing reads afterwards.
+        """
+        theirs = sys.modules.get(_SKYRL_TRAIN)
+        if theirs is None or absent.all() or not self.cfg.trainer.algorithm.advantage_batch_normalize:
+            return
+        data["response_mask"] = data["response_mask"].masked_fill(absent[:, None], 0)
+        live = _live(data, absent)
+        part = theirs.normalize_advantages_dict(
+            {key: data[key][live] for key in ("advantages", "response_mask")}
+        )
+        advantages = data["advantages"].new_zeros(data["advantages"].shape)
+        advantages[live] = part["advantages"]
+        data["advantages"] = advantages
 
     def _compare_turns(self, data: Any, absent: Any) -> Any:
         """Give each turn its advantage: its return against that of the same turn in the prompt's other rollouts."""
@@ -138,14 +180,14 @@ class JudgeKitTrainerMixin:
         absent = _absent_rows(data)
         if absent is None or self.cfg.trainer.algorithm.loss_reduction == "token_mean_legacy":
             return super()._normalize_advantages(data, mini_batches, *prompts)  # type: ignore[misc]
-        live = (~absent).nonzero().squeeze(-1)
+        live = _live(data, absent)
         before = [0, *(~absent).cumsum(0).tolist()]
 
         def moved(bounds: Bounds | None) -> Bounds | None:
             return bounds and [(before[a], before[b]) for a, b in bounds if before[a] < before[b]]
 
         advantages = data["advantages"].new_zeros(data["advantages"].shape)
-        if len(live):
+        if len(live[0]):
             part = type(data)({key: data[key][live] for key in ("advantages", "response_mask", "loss_mask")})
             part.metadata = {}
             part = super()._normalize_advantages(part, moved(mini_batches), *map(moved, prompts))  # type: ignore[misc]
@@ -185,7 +227,11 @@ def _trajectories(data: Any, absent: Any) -> list[_Trajectory]:
     """Return the batch's rollouts, without padding and what is left out."""
     rewards, uids = data["rewards"].double().cpu(), data.metadata["uids"]
     flags = (data["loss_mask"] > 0).byte().cpu()
-    last = data.metadata.get("is_last_step") or [True] * len(uids)
+    last = data.metadata.get("is_last_step")
+    if last is None:  # skyrl_train has them among the tensors
+        last = data.get("is_last_step")
+    if last is None:
+        last = [True] * len(uids)
     found: list[_Trajectory] = []
     turns: list[tuple[int, int, int]] = []
     earned: list[float] = []
@@ -220,34 +266,41 @@ def _absent_rows(data: Any) -> Any:
     return _tensor(absent + [True] * (len(data["response_mask"]) - len(absent)))
 
 
+def _live(data: Any, absent: Any) -> tuple[Any, Any]:
+    """Index what is there: rows, at their own width, which means over padding count."""
+    rows = (~absent).nonzero()
+    return rows, data["response_mask"][rows[:, 0]].any(0).nonzero().squeeze(-1)
+
+
 def _tensor(flags: Sequence[bool]) -> Any:
     import torch
 
     return torch.tensor(flags, dtype=torch.bool)
 
 
+async def _until(done: Awaitable[Any], job: AbstractContextManager[Any]) -> Any:
+    with job:
+        return await done
+
+
 def register_estimator() -> None:
     """Make the name of the estimator of turns one that SkyRL's checks of a configuration know."""
-    try:
-        from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry
-    except ImportError:  # before 0.3
-        return
-    if TURN_ESTIMATOR not in AdvantageEstimatorRegistry.list_available():
-        AdvantageEstimatorRegistry.register(TURN_ESTIMATOR, _of_our_trainer)
+    for name in ("skyrl.backends.skyrl_train.utils.ppo_utils", _SKYRL_TRAIN):
+        registry = getattr(sys.modules.get(name), "AdvantageEstimatorRegistry", None)
+        if registry is not None and TURN_ESTIMATOR not in registry.list_available():
+            registry.register(TURN_ESTIMATOR, _of_our_trainer)
 
 
 def _of_our_trainer(**_: Any) -> Any:
     raise ConfigError(
         f"advantage_estimator={TURN_ESTIMATOR} is computed by the trainer of judgekit_skyrl.make_trainer(): build it with that, or start "
-        "with python -m judgekit_skyrl.main"
+        "with python -m judgekit_skyrl.main (skyrl-train: judgekit_skyrl.main_train)"
     )
 
 
 def make_trainer(base: type | None = None) -> type:
-    """Return *base* (default: RayPPOTrainer) with the mixin; construct it like *base*."""
+    """Return *base* (default: RayPPOTrainer) with the mixin; construct it like *base*. Raises ConfigError."""
     if base is None:
-        from skyrl.train.trainer import RayPPOTrainer
-
-        base = RayPPOTrainer
+        base = class_of("trainer", "RayPPOTrainer")
     register_estimator()
     return type(f"JudgeKit{base.__name__}", (JudgeKitTrainerMixin, base), {})
