@@ -62,9 +62,7 @@ def summary(table: Table) -> dict[str, Any]:
         "rollouts": len(shown),
         "groups": len(groups),
         "reward": _mean(table.numbers["reward"][row] for row in scored),
-        "missing": sum(table.status(row) not in GRADED for row in finished) / len(finished)
-        if finished
-        else None,
+        "missing": _mean(table.status(row) not in GRADED for row in finished),
         "flat": _flat([table.numbers["raw"][row] for row in rows] for rows in groups.values()),
         "length": _mean(table.lengths[row] for row in shown),
         "unit": table.length,
