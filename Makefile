@@ -44,17 +44,24 @@ test:
 
 .PHONY: test-rules-and-callers test-engines-and-clusters
 test-rules-and-callers:
-	$(MAKE) --jobs=1 --keep-going unit test-trl
+	$(MAKE) --jobs=1 --keep-going unit test-vllm-texts test-trl
 
 test-engines-and-clusters:
-	$(MAKE) --jobs=1 --keep-going test-ray test-vllm test-verl test-skyrl
+	$(MAKE) --jobs=1 --keep-going test-ray test-vllm-engines test-verl test-skyrl
 
 unit: env-core
 	$(CORE) $(PYTEST) tests
 
-test-vllm: env-vllm
-	$(VLLM) $(PYTEST) tests/vllm
+test-vllm: test-vllm-texts test-vllm-engines
+
+.PHONY: test-vllm-texts test-vllm-engines
+TEXTS := tests/vllm/test_real_tokenizers.py tests/vllm/test_chat_templates.py tests/vllm/test_tokens.py
+test-vllm-texts: env-vllm
+	$(VLLM) $(PYTEST) $(TEXTS)
 	$(VLLM) $(PYTEST) tests/judges/test_openai_faults.py tests/judges/test_sglang.py
+
+test-vllm-engines: env-vllm
+	$(VLLM) $(PYTEST) tests/vllm $(TEXTS:%=--ignore=%)
 
 .PHONY: test-ray
 test-ray: env-verl
