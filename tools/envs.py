@@ -15,6 +15,7 @@ Python 3.11 or 3.12 with venv, and a package index.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -225,7 +226,14 @@ ENVS: dict[str, Callable[[Path], None]] = {
 
 
 def make(name: str) -> None:
-    """Make one environment, unless it is there and up to date."""
+    """Make one environment, unless it is there and up to date; whoever else makes it is waited for."""
+    VENVS.mkdir(exist_ok=True)
+    with open(VENVS / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _make(name)
+
+
+def _make(name: str) -> None:
     env = VENVS / name
     stamp = env / "made-from"
     made_from = hashlib.sha256(
