@@ -243,6 +243,23 @@ Grade = Graded | Abstained | Skipped | Failed
 """What a grader says of a rollout: a score, or why there is none."""
 
 
+class _NoNumbers(dict[str, float | None]):
+    """An empty dictionary that many results share, so that nothing may be put into it."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("these are no numbers of a group to change")
+
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
+
+    def __reduce__(self) -> str:
+        return "NO_NUMBERS"
+
+
+NO_NUMBERS: Final[Mapping[str, float | None]] = _NoNumbers()
+
+
 class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
     """The reward of one rollout and how it was computed."""
 
@@ -265,7 +282,7 @@ class RewardResult(Struct, frozen=True, kw_only=True, gc=False):
     turns: tuple[float, ...] = ()
     """The part of `raw_reward` that each of the policy's turns earned; the rest is `outcome`. Empty if the reward is missing, or
     if the tree has no `{turns: …}`."""
-    group_numbers: Mapping[str, float | None] = {}
+    group_numbers: Mapping[str, float | None] = NO_NUMBERS
     """Numbers of the whole group on which the reward depends, such as `spread(correct)`; None for one that is missing."""
     step: float | None = None
     """The training step, if the reward has weights that depend on it."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -12,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+import msgspec
 import pytest
 
 from judgekit import (
@@ -328,3 +332,24 @@ def test_explain_shows_the_number_and_the_setting() -> None:
     runner = GradingRunner({"digit": digit}, {"digit": 2.0}, transform="center")
     results = runner.run_sync(rollouts(2, 2))
     assert "center over its group: 0.2 → 0.1" in runner.explain(results[1])
+
+
+def test_results_without_numbers_of_their_group_share_an_empty_dictionary_that_nobody_can_fill() -> None:
+    first, second = GradingRunner({"a": grader(lambda response: 1.0)}).run_sync([Rollout(response="x")] * 2)
+    assert first.group_numbers == {} == dict(first.group_numbers)
+    for change in (
+        lambda d: d.update(a=1),
+        lambda d: d.setdefault("a", 1),
+        lambda d: d.__setitem__("a", 1),
+        lambda d: d.clear(),
+    ):
+        with pytest.raises(TypeError, match="no numbers"):
+            change(first.group_numbers)
+    for made in (
+        pickle.loads(pickle.dumps(second)),
+        copy.deepcopy(second),
+        cloudpickle.loads(cloudpickle.dumps(second)),
+    ):
+        assert made == second
+        assert made.group_numbers is first.group_numbers is second.group_numbers
+    assert b'"group_numbers":{}' in msgspec.json.encode(first)

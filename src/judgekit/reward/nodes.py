@@ -21,7 +21,17 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.reward.conditions import Compare, Condition, checked_number, finite, is_number
 from judgekit.reward.schedules import Schedule, checked_step
-from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Skipped, field_text, first_match
+from judgekit.types import (
+    NO_NUMBERS,
+    Abstained,
+    Failed,
+    Grade,
+    Graded,
+    Rollout,
+    Skipped,
+    field_text,
+    first_match,
+)
 
 IfMissing = Literal["propagate", "renormalise"] | float
 """What a missing grade does: make its node missing; drop its term and give its weight to the others; or count as
@@ -51,9 +61,6 @@ class Missing(NamedTuple):
         return cls(tuple(name for gap in ordered for name in gap.names))
 
 
-_NO_NUMBERS: Final[Mapping[str, float | None]] = {}
-
-
 class Evaluation:
     """The evaluation of the tree for one rollout. `value` None: the reward is missing."""
 
@@ -77,7 +84,7 @@ class Evaluation:
         grades: Mapping[str, Grade],
         lows: Mapping[str, float],
         rollout: Rollout | None = None,
-        numbers: Mapping[str, float | None] = _NO_NUMBERS,
+        numbers: Mapping[str, float | None] = NO_NUMBERS,
         step: float | None = None,
     ) -> None:
         self.grades = grades
@@ -87,7 +94,7 @@ class Evaluation:
         """The training step, for weights that depend on it."""
         self.numbers = numbers
         """What is decided of its group: numbers of the functions in conditions, None for one without a number."""
-        self.read: Mapping[str, float | None] = _NO_NUMBERS
+        self.read: Mapping[str, float | None] = NO_NUMBERS
         """Those of them on which the value depends."""
         self.value: float | None = None
         self.missing: tuple[str, ...] = ()
