@@ -258,6 +258,7 @@ def test_what_was_replied_until_a_signal_is_kept(folder: Path, number: signal.Si
 
 HANGS = """        Engine.asked += 1
         if Engine.asked > 2:
+            await asyncio.sleep(1)  # the replies before it are on their way
             print("hangs", flush=True)
             await asyncio.sleep(100)
 """

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded, stable
-from judgekit.types import Grade, Price, RewardResult, Rollout, Status, Usage
+from judgekit.types import NO_NUMBERS, Grade, Price, RewardResult, Rollout, Status, Usage
 from judgekit.version import __version__
 
 logger = logging.getLogger("judgekit")
@@ -149,7 +149,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     grades: Mapping[str, Grade]
     compared: Mapping[str, Comparison] = {}
     """By grader, the call that compared it with other members of its group."""
-    group_numbers: Mapping[str, float | None] = {}
+    group_numbers: Mapping[str, float | None] = NO_NUMBERS
     missing: Sequence[str] = ()
     policies: Sequence[str] = ()
     usage: Usage = Usage()
