@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +14,7 @@ import pytest
 from batches import batch
 from judgekit import ConfigError
 from judgekit_verl import JudgeKitLegacyRewardManager, JudgeKitRewardManager
-
-OLD = Path(sys.prefix) / "beside"
+from other_verl import inside
 
 
 def manager(tokenizer: Any, runner: str, **more: Any) -> Any:
@@ -242,21 +238,7 @@ def test_the_reward_loop_of_0_7_0_is_refused(tokenizer: Any) -> None:
 @pytest.mark.parametrize("version", ["0.5.0", "0.6.1"])
 def test_inside_old_verl(version: str, policy: Path) -> None:
     """Its own loader by name, its own compute_reward, in its own package."""
-    if not (OLD / version).is_dir():
-        pytest.skip(f"verl {version} is not beside this environment")
-    here = Path(__file__).parent
-    ran = subprocess.run(
-        [sys.executable, str(here / "old_verl.py"), str(policy)],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(OLD / version), str(here), os.environ.get("PYTHONPATH", "")]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
+    found = inside(version, "old_verl.py", policy)
     assert found[0].startswith(version)
     assert found[1] == [0, 1, 1, 0]
     assert found[2] == [0, 1, 1, 0]

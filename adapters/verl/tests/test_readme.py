@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from other_verl import inside
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -57,24 +55,8 @@ def test_the_table_s_line_inside_earlier_verl(version: str, policy: Path, tmp_pa
         "graders: {correct: {use: final_answer}}\nreward: correct\nrunner: {missing_reward: 0.25}\n"
     )
     lines = [*table_lines("0.8.0"), *launch_lines("Configuration by verl version")]
-    beside, here = Path(sys.prefix) / "beside" / version, Path(__file__).parent
-    ran = subprocess.run(
-        [
-            sys.executable,
-            here / "earlier_verl.py",
-            policy,
-            *(a.replace("/abs/reward.yaml", str(file)) for a in lines),
-        ],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(beside), str(here), os.environ.get("PYTHONPATH", "")]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
+    lines = [line.replace("/abs/reward.yaml", str(file)) for line in lines]
+    found = inside(version, "earlier_verl.py", policy, *lines)
     assert found[0].startswith(version)
     assert found[1:] == ["JudgeKitRewardManager", [1, 0], "JudgeKitAgentLoopManager"]
 

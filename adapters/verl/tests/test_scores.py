@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from judgekit.judges.engines.openai.request_fields import SAY
 from judgekit.trainers import run_blocking
 from judgekit_verl import compute_score, compute_score_batched, compute_score_blocking, scores
 from judgekit_verl.scores import _runner
+from other_verl import inside
 
 
 class Written:
@@ -211,29 +209,9 @@ async def test_verls_loader_and_manager(
 @pytest.mark.parametrize("version", ["0.5.0", "0.6.1"])
 def test_inside_old_verl(version: str, policy: Path, elsewhere: Written) -> None:
     """Its own loader and naive manager, which need the score itself."""
-    old, here = Path(sys.prefix) / "beside" / version, Path(__file__).parent
-    if not old.is_dir():
-        pytest.skip(f"verl {version} is not beside this environment")
     options = {"path": scores.__file__, "name": "compute_score", **OPTIONS}
-    ran = subprocess.run(
-        [
-            sys.executable,
-            str(here / "old_verl.py"),
-            str(policy),
-            "scores",
-            *(f"{k}={v}" for k, v in options.items()),
-        ],
-        env={
-            **os.environ,
-            "LLM_JUDGE_SERVER_URL": elsewhere.url,
-            "PYTHONPATH": os.pathsep.join([str(old), str(here), os.environ.get("PYTHONPATH", "")]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
+    words = [f"{k}={v}" for k, v in options.items()]
+    found = inside(version, "old_verl.py", policy, "scores", *words, LLM_JUDGE_SERVER_URL=elsewhere.url)
     assert found[0].startswith(version)
     assert found[1] == [0.5, 1]
 

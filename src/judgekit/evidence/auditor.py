@@ -22,7 +22,7 @@ from judgekit.evidence.alarm import Alarm
 from judgekit.evidence.audit_file import Audit, AuditFile, Draw, Place
 from judgekit.evidence.audit_settings import AuditSettings
 from judgekit.ledger.jsonl import encoded
-from judgekit.ledger.schema import STEP_TAGS, Entry, GraderSpec, Spec
+from judgekit.ledger.schema import Entry, GraderSpec, Spec, tagged_step
 from judgekit.ledger.standing import Standing
 from judgekit.replay.recorded_groups import recorded_rollout
 from judgekit.run.runner import GradingRunner
@@ -213,7 +213,7 @@ class Auditor:
 
 def step_of(entry: Entry) -> Any:
     """Return the step of an entry: what its host tagged it with, else its run."""
-    return next((entry.tags[tag] for tag in STEP_TAGS if tag in entry.tags), entry.run)
+    return tagged_step(entry.tags, entry.run)
 
 
 class Steps:

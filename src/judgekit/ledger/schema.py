@@ -231,9 +231,9 @@ TEXTS = ("prompt", "messages", "response", "ground_truth", "extra")
 _graded = attrgetter(*(field for field in Rollout.__struct_fields__ if field not in ("id", "group")))
 
 
-def tagged_step(tags: Mapping[str, Any]) -> Any:
-    """Return the training step that a run is tagged with; None if there is none."""
-    return next((tags[tag] for tag in STEP_TAGS if tag in tags), None)
+def tagged_step(tags: Mapping[str, Any], default: Any = None) -> Any:
+    """Return the training step that a run is tagged with, *default* if there is none."""
+    return next((tags[tag] for tag in STEP_TAGS if tag in tags), default)
 
 
 def rollout_digest(rollout: Rollout) -> str:

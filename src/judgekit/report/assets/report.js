@@ -62,7 +62,7 @@ const visible = (text, needle = "") => {
 };
 const known = (x) => x !== null && x !== undefined && !Number.isNaN(x);
 const fixed = (x, digits = 3) => (known(x) ? (Math.abs(x) >= 1e5 ? x.toExponential(2) : x.toFixed(digits)) : "–");
-// Made once: toLocaleString makes them anew for each number, which takes a hundred times as long.
+// Formatters are made once. toLocaleString would make one for each number, which takes a hundred times as long.
 const FOUR_DIGITS = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 }), THOUSANDS = new Intl.NumberFormat("en");
 const short = (x) => (known(x) ? (Math.abs(x) >= 1e6 ? String(+x.toPrecision(4)) : FOUR_DIGITS.format(+x.toPrecision(4))) : "–");
 const count = (n) => THOUSANDS.format(n);
