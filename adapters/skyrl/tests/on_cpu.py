@@ -23,7 +23,7 @@ from skyrl.train.entrypoints.main_base import validate_cfg
 
 from judgekit.judges.engines.ray import judge as ray_judge
 from judgekit_skyrl import main
-from stand_ins import CPUDispatch, Rows, TinyPolicy, tiny_model
+from stand_ins import CPUDispatch, Rows, TinyPolicy, tiny_model, trainer_of
 
 
 class OnCPU(main.JudgeKitExp):
@@ -49,16 +49,7 @@ class OnCPU(main.JudgeKitExp):
         lock, rows = threading.Lock(), Rows()
         model = tiny_model(self.tokenizer, 0)
         engine = TinyPolicy(model, self.tokenizer, lock)
-        trainer = self.get_trainer(
-            cfg=self.cfg,
-            tracker=rows,
-            tokenizer=self.tokenizer,
-            train_dataset=self.train_dataset,
-            eval_dataset=self.eval_dataset,
-            inference_engine_client=engine,
-            generator=self.get_generator(self.cfg, self.tokenizer, engine),
-            colocate_pg=self.colocate_pg,
-        )
+        trainer = trainer_of(self, rows, engine)
 
         def without_workers() -> None:
             trainer.dispatch = CPUDispatch(self.cfg, model, engine, lock)

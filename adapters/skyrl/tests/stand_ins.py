@@ -373,3 +373,17 @@ class Rows:
     def series(self, key: str) -> list[float]:
         """The values of *key* by step."""
         return [float(row[key]) for _, row in self.rows if key in row]
+
+
+def trainer_of(experiment: Any, rows: Rows, engine: Any) -> Any:
+    """Make the trainer of an entrypoint's experiment, with these in the place of its tracker and its engines."""
+    return experiment.get_trainer(
+        cfg=experiment.cfg,
+        tracker=rows,
+        tokenizer=experiment.tokenizer,
+        train_dataset=experiment.train_dataset,
+        eval_dataset=experiment.eval_dataset,
+        inference_engine_client=engine,
+        generator=experiment.get_generator(experiment.cfg, experiment.tokenizer, engine),
+        colocate_pg=experiment.colocate_pg,
+    )

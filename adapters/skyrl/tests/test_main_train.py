@@ -20,7 +20,7 @@ from judgekit.config import load_runner
 from judgekit_skyrl.entrypoints import JudgeKitSection
 from judgekit_skyrl.generator import JudgeKitGeneratorMixin
 from judgekit_skyrl.trainer import JudgeKitTrainerMixin
-from stand_ins import Rows, TinyPolicy, make_tokenizer, tiny_model
+from stand_ins import Rows, TinyPolicy, make_tokenizer, tiny_model, trainer_of
 from under_test import TRAIN, part
 
 if not TRAIN:
@@ -154,16 +154,7 @@ def on_cpu(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> type:
             monkeypatch.setattr(
                 main_train, "make_trainer", lambda base: in_process(made(base), self.cfg, model, engine, lock)
             )
-            trainer = self.get_trainer(
-                cfg=self.cfg,
-                tracker=rows,
-                tokenizer=self.tokenizer,
-                train_dataset=self.train_dataset,
-                eval_dataset=self.eval_dataset,
-                inference_engine_client=engine,
-                generator=self.get_generator(self.cfg, self.tokenizer, engine),
-                colocate_pg=self.colocate_pg,
-            )
+            trainer = trainer_of(self, rows, engine)
             assert isinstance(trainer, JudgeKitTrainerMixin)
             return trainer
 
