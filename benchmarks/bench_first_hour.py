@@ -49,7 +49,7 @@ from tests.cli.in_process import call, contents  # noqa: E402
 from tests.graders import test_reward_functions as shapes  # noqa: E402
 
 from judgekit import GradingRunner, from_function  # noqa: E402
-from judgekit.bridges import areal, bridge, openrlhf, slime  # noqa: E402
+from judgekit.bridges import bridge, openrlhf, slime  # noqa: E402
 from judgekit.cli.graders import EXAMPLES, found, parameters  # noqa: E402
 from judgekit.cli.init import JUDGES, NEXT, ONE_BY_ONE, TASKS, needs_judge  # noqa: E402
 from judgekit.graders.rules.programs.sandbox import SandboxError, isolation  # noqa: E402
@@ -182,11 +182,6 @@ def by_slime(folder: Path, road: Road, texts: Sequence[str]) -> list[float | Non
     return [None if one.remove_sample else reward for one, reward in zip(made, rewards, strict=True)]
 
 
-def by_areal(folder: Path, road: Road, texts: Sequence[str]) -> list[float | None]:
-    prompt = PAIRS[road.task][0]["prompt"]
-    return [areal.reward(prompt, text, [1], [1], **columns(road.task)) for text in texts]
-
-
 def by_openrlhf(folder: Path, road: Road, texts: Sequence[str]) -> list[float | None]:
     prompt, label = PAIRS[road.task][0]["prompt"], columns(road.task).get("ground_truth")
     return [float(openrlhf.reward_func([prompt + text], [prompt], [label])["rewards"]) for text in texts]
@@ -240,7 +235,6 @@ def verify(task: str, text: str) -> dict[str, Any]:
 BY: Mapping[str, Callable[[Path, Road, Sequence[str]], list[float | None]]] = {
     "none": by_file,
     "slime": by_slime,
-    "areal": by_areal,
     "openrlhf": by_openrlhf,
     "nemo-gym": by_nemo_gym,
 }

@@ -152,6 +152,8 @@ def make_trl(env: Path) -> None:
     pip(env, "--no-deps", "-e", str(ROOT / "adapters" / "trl"))
     for version in ("1.5.1", "1.6.0"):
         pip(env, "--no-deps", "--target", str(env / "beside" / version), f"trl=={version}")
+    # it pins an older torch; what our tests call of it runs on this one
+    pip(env, "--no-deps", "--target", str(env / "beside" / "areal"), "areal==1.0.4", "colorlog")
 
 
 def install_cpu_torch(env: Path) -> None:

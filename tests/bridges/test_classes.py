@@ -145,7 +145,7 @@ runner: {missing_reward: 0.25}
 """
 
 
-@pytest.mark.parametrize("trainer", ["areal", "slime", "nemo_rl", "rllm"])
+@pytest.mark.parametrize("trainer", ["slime", "nemo_rl", "rllm"])
 async def test_a_row_means_the_same_in_every_trainer(trainer: str, reward: Path, stand_in: Stand) -> None:
     """As in verl: its data source chooses the reward, and its reward_model has the reference."""
     reward.write_text(BY_SOURCE)
@@ -155,8 +155,6 @@ async def test_a_row_means_the_same_in_every_trainer(trainer: str, reward: Path,
 
     async def paid(row: dict[str, Any]) -> float:
         module = importlib.import_module(f"judgekit.bridges.{trainer}")
-        if trainer == "areal":
-            return float(module.reward("2+2?", said, [1], [1, 2], **row))
         if trainer == "slime":
             sample = SimpleNamespace(
                 prompt="2+2?", response=said, label=None, metadata=row, group_index=0, index=0
@@ -214,11 +212,12 @@ def test_the_lines_of_the_documentation_run(
     stand_in("tinker_cookbook.rl.types", EnvGroupBuilder=object)
     names = ("Environment", "GroupScore", "TextBlock", "ToolOutput")
     stand_in("openreward.environments", **{name: type(name, (), {}) for name in names})
-    stand_in("areal.workflow.rlvr", RLVRWorkflow=type("RLVRWorkflow", (), {}))
     monkeypatch.chdir(reward.parent)
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     assert len(blocks) >= 6
     for block in blocks:
+        if "bridges.areal" in block:  # test_areal.py runs it
+            continue
         exec(block, {"my_builder": None, "__name__": "pasted"})
     for function in re.findall(r'(?:fn = "|--custom-rm-path )(judgekit[\w.:]+)', page.read_text()):
         path, _, name = function.replace(":", ".").rpartition(".")

@@ -1,4 +1,4 @@
-"""Functions that OpenRLHF, slime and AReaL call, with what they hand over.
+"""Functions that OpenRLHF and slime call, with what they hand over.
 
 OpenRLHF's own executor calls ours in test_openrlhf.py, where its package is installed; the others have none that installs
 without a GPU, so that what they do is written here from their source.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +17,7 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError, DataError, MissingRewardError, Rollout
-from judgekit.bridges import areal, bridge, openrlhf, slime
+from judgekit.bridges import bridge, openrlhf, slime
 
 from .conftest import missing
 
@@ -135,26 +133,6 @@ def test_slime_from_a_loop_for_each_call(reward: Path) -> None:
         ]
 
 
-def test_areal_calls_it_in_a_process_of_its_own(reward: Path) -> None:
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        call = pickle.loads(pickle.dumps(areal.reward))
-        assert pool.submit(call, "2+2?", "#### 4", [1], [2, 3], answer="4").result(60) == 1.0
-        with pytest.raises(MissingRewardError, match="flaky"):
-            pool.submit(call, "2+2?", "broken", [1], [2, 3], answer="4").result(60)
-
-
-def test_areal_s_reward_is_missing_before_areal_pays_0(reward: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """AReaL's 15 s are no deadline of ours, and what takes longer is a 0 there."""
-    (reward.parent / "slow_judge.py").write_text(
-        "import asyncio\nfrom judgekit import grader\n\n@grader\nasync def slow(rollout):\n    await asyncio.sleep(50)\n"
-    )
-    monkeypatch.syspath_prepend(str(reward.parent))
-    monkeypatch.setattr(areal, "DEADLINE_S", 0.1)
-    reward.write_text('graders: {slow: {use: "slow_judge:slow"}}\n')
-    with pytest.raises(MissingRewardError, match="slow: DeadlineExceeded"):
-        areal.reward("2+2?", "#### 4", [1], [2, 3], answer="4")
-
-
 def test_a_forked_process_has_bridges_of_its_own(reward: Path) -> None:
     """Also where another thread was making one while the process forked."""
     here = bridge.bridge(str(reward), grouped=True)
@@ -165,20 +143,6 @@ def test_a_forked_process_has_bridges_of_its_own(reward: Path) -> None:
             os._exit(0 if free and not bridge._bridges else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert bridge.bridge(str(reward), grouped=True) is here
-
-
-async def test_areal_rejects_an_episode_without_a_reward(reward: Path) -> None:
-    class Workflow:
-        """Calls the reward function and returns tensors of the episode."""
-
-        async def arun_episode(self, engine: Any, data: dict[str, Any]) -> Any:
-            return {"rewards": areal.reward("2+2?", data["text"], [1], [2], answer="4")}
-
-    workflow = areal.rejecting(Workflow)()
-    assert await asyncio.to_thread(asyncio.run, workflow.arun_episode(None, {"text": "#### 5"})) == {
-        "rewards": 0.25
-    }
-    assert await asyncio.to_thread(asyncio.run, workflow.arun_episode(None, {"text": "broken"})) is None
 
 
 def test_a_run_with_too_many_failures_ends(reward: Path) -> None:

@@ -5,7 +5,7 @@
 | verifiers (0.4 and later), prime-rl through it | `judgekit.bridges.verifiers:reward` | an error of the trace: no reward |
 | OpenRLHF | `reward_func` of `judgekit.bridges.openrlhf` | a written number, or the run's end |
 | slime | `judgekit.bridges.slime.reward` | the group's mean, and `remove_sample` |
-| AReaL | `reward` and `rejecting` of `judgekit.bridges.areal` | a rejected episode |
+| AReaL | `judgekit.bridges.areal.JudgedRLVRWorkflow` | the group's mean, out of the loss |
 | NeMo-RL | `judgekit.bridges.nemo_rl.JudgeKitEnvironment` | the group's mean |
 | rLLM | `judgekit.bridges.rllm.JudgeKitEvaluator` | an error of the rollout |
 | Tinker cookbook | `judgekit.bridges.tinker.Judged` | the group's mean |

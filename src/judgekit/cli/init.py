@@ -195,10 +195,9 @@ export JUDGEKIT_REWARD="{path}"
 judgekit serve-rewards "{path}"{group}
 # the resources server of your agent: http://127.0.0.1:8080""",
     "areal": """\
-export JUDGEKIT_REWARD="{path}"
-# in your script:
-#   from judgekit.bridges.areal import rejecting, reward
-#   workflow = rejecting(RLVRWorkflow)(reward_fn=reward, …)""",
+# in your script, with an absolute path:
+#   workflow_kwargs = dict(reward="{path}", gconfig=config.gconfig, tokenizer=config.tokenizer_path)
+#   trainer.train(workflow="judgekit.bridges.areal.JudgedRLVRWorkflow", workflow_kwargs=workflow_kwargs)""",
 }
 EXCLUSION = "a rollout whose reward is missing leaves its group's statistics and gets no gradient"
 SCHEMA = "reward.schema.json"
@@ -206,7 +205,7 @@ NO_EXCLUSION = {
     "openrlhf": "OpenRLHF takes numbers only: a reward that is missing ends the run; a number here would be paid instead"
 }
 """Trainers that cannot be told that there is no reward, and what the file says of it."""
-ONE_BY_ONE = ("verifiers", "openrlhf", "areal")
+ONE_BY_ONE = ("verifiers", "openrlhf")
 """Trainers that hand over each response by itself, so that nothing can compare it."""
 
 
