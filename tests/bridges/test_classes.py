@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from judgekit import MissingRewardError
+from judgekit import ConfigError, DataError, MissingRewardError
 from judgekit.bridges import bridge
 
 from .conftest import missing
@@ -57,6 +57,7 @@ class _Tensor(list):  # type: ignore[type-arg]
 
 
 def put_nemo_rl(stand_in: Stand) -> None:
+    stand_in("ray", remote=lambda **_: lambda cls: cls)
     stand_in(
         "torch",
         tensor=lambda values, dtype=None: _Tensor(values),
@@ -83,7 +84,21 @@ def test_nemo_rl(reward: Path, stand_in: Stand) -> None:
     answer = env.step([log(text) for text, _ in said], rows)
     assert answer.rewards.tolist() == [1.0, 0.25, 0.625, 0.25, 0.25]
     assert answer.terminateds.tolist() == [1.0] * 5
-    assert env.global_post_process_and_metrics({})[1]["judgekit/missing"] == pytest.approx(0.4)
+    assert env.global_post_process_and_metrics({}) == ({}, {})
+
+
+def test_nemo_rl_s_asynchronous_rollouts_come_one_by_one(reward: Path, stand_in: Stand) -> None:
+    """A sample of a group that comes alone has no group: what needs one says so at once, before a reward is missing."""
+    put_nemo_rl(stand_in)
+    from judgekit.bridges.nemo_rl import JudgeKitEnvironment
+
+    row = {"ground_truth": "4", "group": 0}
+    with pytest.raises(ConfigError, match="missing_reward: exclude needs the rollout's group"):
+        JudgeKitEnvironment({}).step([log("#### 4")], [row])
+    reward.write_text("graders: {common: {use: majority}}\nrunner: {missing_reward: 0.0}\n")
+    bridge._bridges.clear()
+    with pytest.raises(ConfigError, match="'common' grades the rollouts of a prompt together"):
+        JudgeKitEnvironment({}).step([log("#### 4")], [row])
 
 
 MEETING = """
@@ -162,8 +177,7 @@ async def test_a_row_means_the_same_in_every_trainer(trainer: str, reward: Path,
             return float(await module.reward(SimpleNamespace(), sample))
         if trainer == "nemo_rl":
             return float(module.JudgeKitEnvironment({}).step([log(said)], [row]).rewards[0])
-        steps = [SimpleNamespace(output=said, chat_completions=[])]
-        episode = SimpleNamespace(trajectories=[SimpleNamespace(steps=steps)])
+        episode = an_episode(steps=[a_step(output=said)])
         task = SimpleNamespace(id="1", instruction="2+2?", metadata=row)
         return float(module.JudgeKitEvaluator().evaluate(task, episode).reward)
 
@@ -179,14 +193,43 @@ class _Output:
     signals: list[Any] = field(default_factory=list)
 
 
+def a_step(**given: Any) -> Any:
+    return SimpleNamespace(**{"output": None, "chat_completions": [], "model_response": "", **given})
+
+
+def an_episode(artifacts: Any = None, **given: Any) -> Any:
+    """An episode of two agents, of whom the second is the last."""
+    first = SimpleNamespace(name="first", steps=[a_step(output="#### 7")], output=None, reward=None)
+    last = SimpleNamespace(**{"name": "last", "steps": [], "output": None, "reward": None, **given})
+    return SimpleNamespace(artifacts=artifacts or {}, trajectories=[first, last])
+
+
+def test_rllm_s_own_order_finds_the_answer(reward: Path, stand_in: Stand) -> None:
+    """As its extract_answer_text does: right answers were paid 0."""
+    stand_in("rllm.eval.types", EvalOutput=_Output, Signal=lambda name, value: (name, value))
+    from judgekit.bridges.rllm import JudgeKitEvaluator, answer_of
+
+    tool_call = a_step(output="", model_response="")
+    assert answer_of(an_episode({"answer": "4"}, output="5", steps=[a_step(output="6")])) == "4"
+    assert answer_of(an_episode(output="4", steps=[a_step(output="5")])) == "4"
+    assert answer_of(an_episode(steps=[a_step(output="5"), a_step(output="4", model_response="6")])) == "4"
+    assert (
+        answer_of(an_episode(steps=[a_step(model_response="5"), a_step(model_response="4"), tool_call]))
+        == "4"
+    )
+    assert answer_of(an_episode()) == ""
+    assert answer_of(SimpleNamespace(artifacts={}, trajectories=[])) == ""
+    task = SimpleNamespace(id="1", instruction="2+2?", metadata={"ground_truth": "4"})
+    with pytest.raises(DataError, match="the flow sets the reward of its trajectory 'last' itself"):
+        JudgeKitEvaluator(str(reward)).evaluate(task, an_episode(output="4", reward=1.0))
+
+
 def test_rllm(reward: Path, stand_in: Stand) -> None:
     stand_in("rllm.eval.types", EvalOutput=_Output, Signal=lambda name, value: (name, value))
     from judgekit.bridges.rllm import JudgeKitEvaluator
 
     def episode(text: str) -> Any:
-        return SimpleNamespace(
-            trajectories=[SimpleNamespace(steps=[SimpleNamespace(output=text, chat_completions=[])])]
-        )
+        return an_episode(steps=[a_step(output=text)])
 
     task = SimpleNamespace(id="1", instruction="2+2?", metadata={"ground_truth": "4"})
     evaluator = JudgeKitEvaluator(str(reward))
@@ -206,8 +249,10 @@ def test_the_lines_of_the_documentation_run(
     stand_in(
         "nemo_rl.environments.interfaces", EnvironmentInterface=object, EnvironmentReturn=SimpleNamespace
     )
-    # not the real one, which would start a cluster for a class that the lines only construct
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(remote=lambda cls: SimpleNamespace(remote=cls)))
+    registry: dict[str, str] = {}
+    stand_in("nemo_rl.distributed.ray_actor_environment_registry", ACTOR_ENVIRONMENT_REGISTRY=registry)
+    stand_in("nemo_rl.distributed.virtual_cluster", PY_EXECUTABLES=SimpleNamespace(SYSTEM="python"))
+    stand_in("nemo_rl.environments.utils", register_env=registry.__setitem__)
     stand_in("rllm.eval.types", EvalOutput=_Output, Signal=tuple)
     stand_in("tinker_cookbook.rl.types", EnvGroupBuilder=object)
     names = ("Environment", "GroupScore", "TextBlock", "ToolOutput")
@@ -219,7 +264,10 @@ def test_the_lines_of_the_documentation_run(
         if "bridges.areal" in block:  # test_areal.py runs it
             continue
         exec(block, {"my_builder": None, "__name__": "pasted"})
-    for function in re.findall(r'(?:fn = "|--custom-rm-path )(judgekit[\w.:]+)', page.read_text()):
+    assert registry["judgekit"] == "judgekit.bridges.nemo_rl.JudgeKitActor"
+    for function in re.findall(
+        r'(?:fn = "|--custom-rm-path |--custom-reward-post-process-path )(judgekit[\w.:]+)', page.read_text()
+    ):
         path, _, name = function.replace(":", ".").rpartition(".")
         source = Path(str(importlib.util.find_spec(path).origin)).read_text()  # type: ignore[union-attr]
         assert f"def {name}(" in source

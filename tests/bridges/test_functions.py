@@ -11,6 +11,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import stdev
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,6 +100,77 @@ async def test_slime_takes_a_missing_sample_out_of_its_group(reward: Path) -> No
         "judgekit/missing": 0.0,
     }
     assert group[1].metadata == {"judgekit/correct": 1.0, "judgekit/missing": 1.0}
+
+
+def trained(samples: list[Any], estimator: str = "grpo") -> tuple[list[float], list[float]]:
+    for one in samples:
+        one.get_reward_value = lambda args, one=one: one.reward
+    args = SimpleNamespace(
+        advantage_estimator=estimator, rewards_normalization=True, grpo_std_normalization=True
+    )
+    return slime.normalise(args, samples)
+
+
+@pytest.mark.parametrize("lost", range(9))
+async def test_slime_s_advantages_are_exact_with_normalise(lost: int, reward: Path) -> None:
+    """Whatever is missing, the others' are those of a group of the others."""
+    said = ["broken" if i < lost else f"#### {4 + i % 2}" for i in range(8)]
+    samples = [sample(i, text, rollout_id=None) for i, text in enumerate(said)]
+    paid = await slime.reward(SimpleNamespace(custom_reward_post_process_path=NORMALISE), samples)
+    assert [one.reward for one in samples] == paid
+    raw, found = trained(samples)
+    assert raw == paid
+    valid = [0.25 if i % 2 else 1.0 for i in range(lost, 8)]
+    mean = sum(valid) / len(valid) if valid else 0.0
+    deviation = stdev(valid) if len(valid) > 1 else 0.0
+    exact = [(one - mean) / (deviation + 1e-6) for one in valid]
+    assert found == pytest.approx([0.0] * lost + exact, abs=1e-12)
+    assert trained(samples, "ppo") == (paid, paid)
+
+
+NORMALISE = "judgekit.bridges.slime.normalise"
+
+
+async def test_slime_s_parts_of_a_rollout_are_graded_once(reward: Path) -> None:
+    """What fans out is a list in the group; without --group-rm such a list comes alone, and is no group."""
+
+    def parts(index: int, text: str) -> list[Any]:
+        return [sample(index, said, rollout_id=index) for said in ("I begin", text)]
+
+    group = [parts(0, "#### 4"), parts(1, "broken"), parts(2, "#### 5")]
+    args = SimpleNamespace(group_rm=True, custom_reward_post_process_path=NORMALISE)
+    assert await slime.reward(args, group) == []  # slime would write the rewards to the lists
+    flat = [part for rollout in group for part in rollout]
+    assert [part.reward for part in flat] == [1.0, 1.0, 0.625, 0.625, 0.25, 0.25]
+    assert [part.remove_sample for part in flat] == [False, False, True, True, False, False]
+    _, found = trained(flat)
+    assert found == pytest.approx([0.5**0.5, 0.5**0.5, 0, 0, -(0.5**0.5), -(0.5**0.5)], abs=1e-5)
+    missing(reward, "-0.5")
+    alone = SimpleNamespace(group_rm=False)
+    assert await slime.reward(alone, parts(0, "#### 4")) == [1.0, 1.0]
+    assert await slime.reward(alone, parts(0, "broken")) == [-0.5, -0.5]
+    assert await slime.reward(alone, []) == []
+
+
+async def test_slime_s_tools_do_not_speak_for_the_policy(
+    reward: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing(reward, "raise")
+    tokenizer = SimpleNamespace(decode=lambda ids, skip_special_tokens: "".join(map(chr, ids)))
+    monkeypatch.setattr(slime, "_tokenizer", lambda checkpoint: tokenizer)
+    said = [("<search>2+2</search>", 1), ("the answer is #### 4", 0), ("I think #### 5", 1)]
+    text = "".join(part for part, _ in said)
+    mask = [flag for part, flag in said for _ in part]
+    args = SimpleNamespace(hf_checkpoint="x")
+    made = sample(0, text, tokens=[1, *map(ord, text)], loss_mask=mask)
+    assert await slime.reward(args, made) == 0.25
+    made.tokens = [1]
+    with pytest.raises(DataError, match="cannot be told"):
+        await slime.reward(args, made)
+    # an earlier policy's words, which slime masks as well
+    args.mask_offpolicy_in_partial_rollout = True
+    begun = sample(0, "#### 4", tokens=list(map(ord, "#### 4")), loss_mask=[0, 0, 0, 0, 0, 1])
+    assert await slime.reward(args, begun) == 1.0
 
 
 async def test_slime_one_by_one(reward: Path, tmp_path: Path) -> None:

@@ -4,9 +4,9 @@
 |---|---|---|
 | verifiers (0.4 and later), prime-rl through it | `judgekit.bridges.verifiers:reward` | an error of the trace: no reward |
 | OpenRLHF | `reward_func` of `judgekit.bridges.openrlhf` | a written number, or the run's end |
-| slime | `judgekit.bridges.slime.reward` | the group's mean, and `remove_sample` |
+| slime | `reward` and `normalise` of `judgekit.bridges.slime` | excluded: no part in the loss and in its group's numbers |
 | AReaL | `judgekit.bridges.areal.JudgedRLVRWorkflow` | the group's mean, out of the loss |
-| NeMo-RL | `judgekit.bridges.nemo_rl.JudgeKitEnvironment` | the group's mean |
+| NeMo-RL | `judgekit.bridges.nemo_rl.JudgeKitActor` | the group's mean |
 | rLLM | `judgekit.bridges.rllm.JudgeKitEvaluator` | an error of the rollout |
 | Tinker cookbook | `judgekit.bridges.tinker.Judged` | the group's mean |
 | OpenReward | `judgekit.bridges.openreward.JudgeKitRewards` | null; in `score_group` the group's mean |

@@ -11,7 +11,6 @@ from judgekit.errors import ConfigError, MissingRewardError
 from judgekit.fork import in_child, leave_to_parent
 from judgekit.metrics import Counts
 from judgekit.trainers import (
-    DEADLINE_S,
     StepCounts,
     figures_of,
     hosted_runner,
@@ -29,8 +28,8 @@ class Bridge:
     """Grades rollouts from any thread and event loop of the process, all by one runner.
 
     *reward*: path of a reward.yaml. *grouped*: whether a call brings all rollouts of a prompt; else each stands alone,
-    and graders of groups are refused. *can_exclude*: whether the trainer can be told that there is no reward.
-    *deadline_s*: of a call, where reward.yaml writes none. Raises ConfigError.
+    and graders of groups are refused. *can_mask*: whether the trainer can leave a rollout out of its loss; *can_exclude*: whether
+    it can be told that there is no reward. Raises ConfigError.
     """
 
     def __init__(
@@ -40,14 +39,12 @@ class Bridge:
         grouped: bool,
         can_mask: bool = False,
         can_exclude: bool = False,
-        deadline_s: float = DEADLINE_S,
     ) -> None:
         hosted = hosted_runner(
             config=reward,
             grouped=grouped,
             can_mask=can_mask,
             can_exclude=can_exclude,
-            deadline_s=deadline_s,
             grouping_hint="use a trainer that hands over groups, or the reward service",
         )
         self._runner = hosted.runner

@@ -1,12 +1,18 @@
 """NeMo-RL: an environment that ends each episode with a reward.
 
-    env = ray.remote(JudgeKitEnvironment).remote({"reward": "reward.yaml"})
+    from nemo_rl.distributed.ray_actor_environment_registry import ACTOR_ENVIRONMENT_REGISTRY
+    from nemo_rl.distributed.virtual_cluster import PY_EXECUTABLES
+    from nemo_rl.environments.utils import register_env
+
+    actor = "judgekit.bridges.nemo_rl.JudgeKitActor"
+    ACTOR_ENVIRONMENT_REGISTRY[actor] = PY_EXECUTABLES.SYSTEM
+    register_env("judgekit", actor)                                          # and env: {judgekit: {reward: reward.yaml}}
 
 A missing reward becomes the mean of its group, where `metadata` names groups (`group`); NeMo-RL has no other way to say it.
-A row that is alone in its group has no such mean, and ends the step with a MissingRewardError. So for rows without groups, or
-with one rollout each (a validation), write `missing_reward: <number>` or `raise`.
+A row that is alone in its group has no such mean, and ends the step with a MissingRewardError. With asynchronous rollouts
+NeMo-RL hands over samples one by one: graders of groups are refused then, and a missing reward needs a number or `raise`.
 
-Source: NeMo-RL 0.5, nemo_rl/environments/interfaces.py.
+Source: NeMo-RL 7ea279a, nemo_rl/environments/interfaces.py, nemo_rl/environments/utils.py, nemo_rl/experience/rollouts.py.
 """
 
 from __future__ import annotations
@@ -15,25 +21,28 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+import ray
 import torch
 from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentReturn
 
-from judgekit.bridges.bridge import bridge, figures, reward_file, value
+from judgekit.bridges.bridge import bridge, reward_file, value
 from judgekit.trainers import rollout_of
-from judgekit.types import RewardResult, Rollout
+from judgekit.types import Rollout
 
 
 class JudgeKitEnvironment(EnvironmentInterface):  # type: ignore[misc]
-    """Grades message logs. *cfg*: `reward`, the path of a reward.yaml."""
+    """Grades message logs. *cfg*: `reward`, the path of a reward.yaml. Raises ConfigError."""
 
     def __init__(self, cfg: dict[str, Any]) -> None:
         self._file = reward_file(cfg.get("reward"))
-        self._last: list[RewardResult] = []
 
     def step(self, message_log_batch: Sequence[Any], metadata: Sequence[dict[str, Any]]) -> Any:
-        """Grade a batch of message logs. *metadata*: the rows, with a reference and, where known, a `group`."""
+        """Grade a batch of message logs. *metadata*: the rows, with a reference and, where known, a `group`.
+
+        A single sample is graded alone, whatever group it is of. Raises MissingRewardError, ConfigError.
+        """
         pairs = list(zip(message_log_batch, metadata, strict=True))
-        grouped = all(row.get("group") is not None for row in metadata)
+        grouped = len(pairs) > 1 and all(row.get("group") is not None for row in metadata)
         groups: dict[Any, list[int]] = {}
         for i, row in enumerate(metadata):
             groups.setdefault(str(row["group"]) if grouped else i, []).append(i)
@@ -41,23 +50,22 @@ class JudgeKitEnvironment(EnvironmentInterface):  # type: ignore[misc]
             [[_rollout(*pairs[i]) for i in places] for places in groups.values()]
         )
         results = dict(zip(chain(*groups.values()), chain(*graded), strict=True))
-        self._last = [results[i] for i in range(len(pairs))]
         return EnvironmentReturn(
             observations=[{"role": "environment", "content": ""} for _ in pairs],
             metadata=list(metadata),
             next_stop_strings=[None] * len(pairs),
-            rewards=torch.tensor([value(result) for result in self._last], dtype=torch.float32),
+            rewards=torch.tensor([value(results[i]) for i in range(len(pairs))], dtype=torch.float32),
             terminateds=torch.ones(len(pairs)),
             answers=None,
         )
 
     def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, float]]:
-        """Add the last step's means per grader, and the share of missing rewards."""
-        found: dict[str, list[float]] = {}
-        for result in self._last:
-            for name, figure in figures(result).items():
-                found.setdefault(name, []).append(figure)
-        return batch, {name: sum(values) / len(values) for name, values in found.items()}
+        """Return the batch as it is: NeMo-RL's interface asks for this method, and no trainer of it calls it."""
+        return batch, {}
+
+
+JudgeKitActor = ray.remote(max_concurrency=1000)(JudgeKitEnvironment)
+"""The environment as a Ray actor, as NeMo-RL's launchers start it, for as many samples at once as come one by one."""
 
 
 def _rollout(log: Sequence[dict[str, Any]], row: dict[str, Any]) -> Rollout:

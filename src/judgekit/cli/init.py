@@ -190,7 +190,8 @@ echo "from judgekit.bridges.openrlhf import reward_func" > reward.py
 # beside your own arguments: --reward.remote_url reward.py""",
     "slime": """\
 export JUDGEKIT_REWARD="{path}"
-# beside your own arguments: --custom-rm-path judgekit.bridges.slime.reward --group-rm""",
+# beside your own arguments: --custom-rm-path judgekit.bridges.slime.reward --group-rm
+#   --custom-reward-post-process-path judgekit.bridges.slime.normalise""",
     "nemo-gym": """\
 judgekit serve-rewards "{path}"{group}
 # the resources server of your agent: http://127.0.0.1:8080""",
