@@ -280,6 +280,13 @@ async def test_a_failure_is_an_answer_that_the_client_can_tell_from_a_score(
             assert reply.json.get("reward", reply.json.get("rewards")) == what
 
 
+async def test_roll_s_client_cannot_be_ended() -> None:
+    """It would ask again for minutes, and then pay 0."""
+    async with serving(GradingRunner([picky], missing_reward="raise")) as address:
+        status, _, message = (await address.post("/roll/submit_task", roll("good"))).error
+        assert (status, "then pays 0" in message) == (409, True)
+
+
 async def test_a_written_number_is_not_paid_while_too_much_fails() -> None:
     """A judge that is down must not become training on its fallback, unseen by a client that knows only numbers."""
     async with serving(GradingRunner([picky], missing_reward=0.25, max_failure_rate=0.25)) as address:
@@ -455,9 +462,13 @@ async def test_roll_s_samples_without_an_id_are_not_one_sample() -> None:
 
 
 async def test_roll_is_told_of_a_failure_and_may_submit_again() -> None:
-    gate = Gate(open=False)
+    gate = Gate()
     gate.error = JudgeUnavailable("the judge is down")
-    async with serving(GradingRunner([gate], missing_reward="raise")) as address:
+    async with serving(GradingRunner([gate], missing_reward=0.25, max_failure_rate=0.25)) as address:
+        for i in range(4):  # then a failure is an error, not the written number
+            await address.post("/slime", slime(f"before {i}"))
+        gate.asked.clear()
+        gate.opened.clear()
         told = (await address.post("/roll/submit_task", roll("x"))).json
         asking = asyncio.create_task(
             address.get("/roll/task_result", {"reward_request_id": told["reward_request_id"]})
@@ -466,7 +477,7 @@ async def test_roll_is_told_of_a_failure_and_may_submit_again() -> None:
         gate.opened.set()
         got = (await asking).json
         assert got["errcode"] == 2
-        assert "the judge is down" in got["errmsg"]
+        assert "JudgeUnavailable" in got["errmsg"]
         assert "reward_score" not in got
         gate.error = None
         told = (await address.post("/roll/submit_task", roll("x"))).json

@@ -1,6 +1,7 @@
 """ROLL's remote reward system: a task is submitted, and asked for until it has a score.
 
 Its client knows numbers only, and pays 0 after its last try: write a number for missing rewards, or have the group's mean.
+`missing_reward: raise` is refused, because nothing that the service can say ends ROLL's run.
 """
 
 from __future__ import annotations
@@ -38,6 +39,12 @@ class RollTasks:
 
     async def submit(self, request: web.Request) -> web.StreamResponse:
         """Begin a task. A task that is submitted again, with the id of its rollout, is the same task."""
+        if self._service.runner.settings.missing_reward == "raise":
+            raise Refusal(
+                409,
+                "ROLL asks again for minutes after an error, and then pays 0: write missing_reward: <number>, or send groups (?group=N)",
+                kind="ConfigError",
+            )
         lane = self._service.lane("numbers", request.query.get("group"))
         body = await request.read()
         rollout = _rollout(decoded_object(body))
