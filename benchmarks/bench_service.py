@@ -3,12 +3,17 @@
     make bench-service
 
 * `overhead_us`: CPU time a rollout, of service and client together, beyond grading it in this process; two light rules,
-  texts of 2.4 kB, batches of 256; the median of rounds in turn. `overhead_alone_us`: the same in requests of one, as slime's client sends them, 64 at once.
+  texts of 2.4 kB, batches of 256; the median of rounds in turn. `overhead_alone_us`: the same in requests of one, as slime's
+  client sends them, 64 at once. `overhead_alone`: this over what a bare aiohttp handler costs with its client, in the same rounds, that
+  reads and writes the same JSON.
 * `rss_growth`: the service's peak of memory after 100,000 rollouts over that after 10,000.
 * `lost`, `twice`: the service is killed with SIGKILL and restarted ten times while clients grade. `lost`: rollouts without
   their right result. `twice`: calls of a grader for a rollout whose grade stood in the ledger already. `in_flight`: calls
   for rollouts that were being graded when it was killed, whose grades no ledger had yet. `lines_lost`: rollouts that were
   answered in the milliseconds before a kill, whose lines the ledger had not written.
+* `stalled_bodies`: honest requests that were not answered with 200 while 200 others, whose bodies never arrive, are open at a service that
+  takes 64. `rebinding`, `cross_site`: answers with 200 to a POST under another host's name, and to those that a page in a browser can send.
+  `stop_s`: from SIGTERM to the end of a service with `--stop-timeout 3`, while 200 bodies do not arrive, and a grader hangs in a thread.
 * `refused_cleanly`: of the requests past the limit, those that were answered 503, with Retry-After and an error that is no score.
 """
 
@@ -21,12 +26,16 @@ import os
 import random
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
+import urllib.request
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,21 +77,55 @@ class Counted:
 
 counted = Counted()
 '''
+HANGING = """
+import threading
+from judgekit import grader
+
+@grader(where="thread")
+def counted(rollout):
+    threading.Event().wait()
+"""
+BARE = """
+import asyncio, json, sys
+from aiohttp import web
+
+async def handle(request):
+    row = json.loads(await request.read())
+    assert row["response"]
+    return web.Response(body=json.dumps(json.loads(sys.argv[1])).encode(), content_type="application/json")
+
+async def main():
+    app = web.Application(client_max_size=64 << 20)
+    app.router.add_post("/slime", handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    print(f"serving rewards at http://127.0.0.1:{runner.addresses[0][1]}; verifiers", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+STALLED = 200
 GOALS: dict[str, tuple[str, float]] = {
     "overhead_us": ("<=", 30),
+    "overhead_alone": ("<=", 1.5),
     "rss_growth": ("<=", 1.1),
     "lost": ("==", 0),
     "twice": ("==", 0),
     "refused_cleanly": ("==", 1.0),
+    "stalled_bodies": ("==", 0),
+    "rebinding": ("==", 0),
+    "cross_site": ("==", 0),
+    "stop_s": ("<=", 10),
 }
 
 
 class Service:
-    """`judgekit serve-rewards` in a folder."""
+    """`judgekit serve-rewards` in a folder, or another server that says where it is."""
 
-    def __init__(self, folder: Path, *args: str) -> None:
+    def __init__(self, folder: Path, *args: str, command: Sequence[str] = ()) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "judgekit", "serve-rewards", "reward.yaml", *args],
+            command or [sys.executable, "-m", "judgekit", "serve-rewards", "reward.yaml", *args],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -140,16 +183,21 @@ async def overhead(folder: Path, rounds: int, repeats: int) -> dict[str, float]:
         for r in rollouts
     ]
     service = Service(folder, "--port", "0")
+    example = (
+        urllib.request.urlopen(urllib.request.Request(f"{service.url}/slime", bodies[0])).read().decode()
+    )
+    bare = Service(folder, command=[sys.executable, "-c", BARE, example])
     places = asyncio.Semaphore(64)
-    found: dict[str, list[float]] = {name: [] for name in ("batch", "alone", "server", "client", "own")}
+    names = ("batch", "alone", "bare", "server", "client", "own")
+    found: dict[str, list[float]] = {name: [] for name in names}
     try:
         async with (
             RewardClient(service.url) as client,
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64)) as session,
         ):
 
-            async def slime(body: bytes) -> None:
-                async with places, session.post(f"{service.url}/slime", data=body) as response:
+            async def slime(body: bytes, url: str) -> None:
+                async with places, session.post(f"{url}/slime", data=body) as response:
                     assert response.status == 200, await response.text()
                     await response.read()
 
@@ -166,35 +214,50 @@ async def overhead(folder: Path, rounds: int, repeats: int) -> dict[str, float]:
                     await runner.run([rollout])
 
             async def each_served() -> None:
-                await asyncio.gather(*map(slime, bodies))
+                for _ in range(repeats):
+                    await asyncio.gather(*(slime(body, service.url) for body in bodies))
 
-            async def cpu(work: Any, count: int) -> tuple[float, float]:
-                """Microseconds a rollout: of this process, of the service."""
-                own, its = time.process_time(), service.cpu_s()
+            async def each_by_bare() -> None:
+                for _ in range(repeats):
+                    await asyncio.gather(*(slime(body, bare.url) for body in bodies))
+
+            async def cpu(work: Any, count: int, server: Service = service) -> tuple[float, float]:
+                """Microseconds a rollout: of this process, of the server."""
+                own, its = time.process_time(), server.cpu_s()
                 await work()
                 return (
                     (time.process_time() - own) / count * 1e6,
-                    (service.cpu_s() - its) / count * 1e6,
+                    (server.cpu_s() - its) / count * 1e6,
                 )
 
             for number in range(rounds + 1):
                 own, _ = await cpu(in_process, repeats * BATCH)
                 client_us, server_us = await cpu(served, repeats * BATCH)
                 own_alone, _ = await cpu(each_in_process, BATCH)
-                alone = await cpu(each_served, BATCH)
+                alone = await cpu(each_served, repeats * BATCH)
+                by_bare = await cpu(each_by_bare, repeats * BATCH, bare)
                 if number:  # the first one warms up
                     found["own"].append(own)
                     found["client"].append(client_us)
                     found["server"].append(server_us)
                     found["batch"].append(client_us + server_us - own)
                     found["alone"].append(sum(alone) - own_alone)
+                    found["bare"].append(sum(by_bare))
     finally:
         service.end()
+        bare.end()
     middle = {name: statistics.median(values) for name, values in found.items()}
     print(
         f"  batches of {BATCH}: in process {middle['own']:.1f} µs, service {middle['server']:.1f}, client {middle['client']:.1f}"
     )
-    return {"overhead_us": middle["batch"], "overhead_alone_us": middle["alone"]}
+    print(f"  alone: {middle['alone']:.1f} µs beyond grading; a bare handler {middle['bare']:.1f}")
+    return {
+        "overhead_us": middle["batch"],
+        "overhead_alone_us": middle["alone"],
+        "overhead_alone": statistics.median(
+            one / other for one, other in zip(found["alone"], found["bare"], strict=True)
+        ),
+    }
 
 
 async def growth(folder: Path, count: int) -> float:
@@ -306,6 +369,74 @@ async def refused(folder: Path, limit: int, over: int) -> float:
     return clean / (limit + over - taken)
 
 
+def stalled(url: str) -> list[socket.socket]:
+    """Open requests whose bodies never arrive."""
+    address = urllib.parse.urlsplit(url)
+    made = []
+    for _ in range(STALLED):
+        one = socket.create_connection((str(address.hostname), address.port))
+        head = f"POST /slime HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: 100000\r\n\r\n"
+        one.sendall(head.encode() + b'{"prompt": "')
+        made.append(one)
+    return made
+
+
+async def answered(url: str, count: int, limit: int, **headers: str) -> int:
+    """How many of *count* requests of one rollout are answered with 200, *limit* at once."""
+    body = json.dumps({"prompt": "", "response": "a", "label": None}).encode()
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=limit)) as session:
+
+        async def ask() -> bool:
+            async with session.post(f"{url}/slime", data=body, headers=sent) as response:
+                return response.status == 200
+
+        return sum(await asyncio.gather(*(ask() for _ in range(count))))
+
+
+async def edge(folder: Path) -> dict[str, float]:
+    """What strangers at the service's edge can do to others and to its end."""
+    (folder / "reward.yaml").write_text(COUNTED)
+    (folder / "service_grader.py").write_text(GRADER)
+    service = Service(folder, "--port", "0", "--max-requests", "64")
+    pages = ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec_Fetch_Site": "cross-site"})
+    try:
+        open_ = stalled(service.url)
+        refused_honest = 512 - await answered(service.url, 512, 64)
+        for one in open_:
+            one.close()
+        names = (
+            "evil.example",
+            f"evil.example:{service.port}",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+        )
+        rebound = [await answered(service.url, 8, 8, Host=name) for name in names]
+        crossed = [await answered(service.url, 8, 8, Content_Type="text/plain", **page) for page in pages]
+    finally:
+        service.end()
+    (folder / "service_grader.py").write_text(HANGING)
+    service = Service(folder, "--port", "0", "--stop-timeout", "3")
+    hanging = asyncio.ensure_future(answered(service.url, 16, 16))
+    open_ = await asyncio.to_thread(stalled, service.url)
+    await asyncio.sleep(1)
+    begun = time.monotonic()
+    await asyncio.to_thread(service.end)
+    took = time.monotonic() - begun
+    for one in open_:
+        one.close()
+    await asyncio.gather(hanging, return_exceptions=True)
+    print(
+        f"  edge: {refused_honest} honest ones refused, {sum(rebound)} rebound, {sum(crossed)} crossed; stopped in {took:.1f} s"
+    )
+    return {
+        "stalled_bodies": refused_honest,
+        "rebinding": sum(rebound),
+        "cross_site": sum(crossed),
+        "stop_s": took,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
@@ -320,6 +451,8 @@ def main() -> None:
         figures |= asyncio.run(overhead(folder, asked.rounds, asked.repeats))
         figures["rss_growth"] = asyncio.run(growth(folder, asked.rollouts))
         figures["refused_cleanly"] = asyncio.run(refused(folder, 32, 256))
+        (folder / "calls").unlink()
+        figures |= asyncio.run(edge(folder))
         (folder / "calls").unlink()
         figures |= asyncio.run(killed(folder, asked.kills, 1.5))
     finish(figures, GOALS)

@@ -41,9 +41,8 @@ RECALL_BYTES = 64 << 20
 
 def digest(*parts: bytes) -> str:
     """A short digest of *parts*."""
-    made = blake2b(digest_size=12)
+    made = blake2b(b"".join([len(part).to_bytes(8, "little") for part in parts]), digest_size=12)
     for part in parts:
-        made.update(len(part).to_bytes(8, "little"))
         made.update(part)
     return made.hexdigest()
 

@@ -213,6 +213,9 @@ class RewardServer:
 
     async def _arrived(self, request: web.Request) -> None:
         """Read the body. Until it is here, the request holds no other's place."""
+        if request.content.is_eof():  # it came with the headers
+            await request.read()
+            return
         try:
             async with asyncio.timeout(self.limits.body_s) as reading:
                 self._reading.add(reading)

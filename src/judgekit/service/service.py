@@ -120,7 +120,9 @@ class RewardService:
 
     def tags(self, key: str, rollouts: int, tags: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Tags of a request's run. Where something audits, a client that names no step gets one for each few hundred rollouts."""
-        made = {**(tags or {}), REQUEST: self._recall.tag(key)}
+        made = dict(tags or {})
+        if self.runner.ledger is not None:
+            made[REQUEST] = self._recall.tag(key)
         if self.audits is not None and not made.keys() & set(STEP_TAGS):
             made["step"] = f"{self._began}, {self._audited // _STEP}"
             self._audited += rollouts
