@@ -1,4 +1,7 @@
-"""A judge behind OpenAI's API whose opinion is a hash of what it reads: `python judge_server.py`; it prints its port.
+"""A judge behind OpenAI's API whose opinion is a hash of what it reads: `python judge_server.py [WEATHER]`; it prints its port.
+
+In its weather `slow` it takes 0.2 s; `dead`, it drops all connections for 2 s after its first 100 answers; `refusing`, it answers
+HTTP 503 to one request in eight.
 
 Of a text with the word `unreadable` it says nothing that can be read, and of one with `unavailable` HTTP 500: where it is
 asked for a score, not where it ranks.
@@ -9,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
+import time
 import zlib
 from collections.abc import Sequence
 
@@ -45,8 +50,26 @@ def score(text: str) -> str | None:
     return f"{line}: {opinion(*parts) % 1001}"
 
 
+WEATHER = sys.argv[1] if len(sys.argv) > 1 else ""
+DEAD_S = 2.0
+asked = 0
+back = 0.0
+
+
 async def chat(request: web.Request) -> web.Response:
+    global asked, back
     body = await request.json()
+    asked += 1
+    if WEATHER == "slow":
+        await asyncio.sleep(0.2)
+    if WEATHER == "refusing" and asked % 8 == 0:
+        return web.json_response(
+            {"error": {"message": "come again"}}, status=503, headers={"Retry-After": "0"}
+        )
+    if WEATHER == "dead" and asked > 100:
+        back = back or time.monotonic() + DEAD_S
+        if time.monotonic() < back and request.transport is not None:
+            request.transport.abort()
     text = "\n".join(message["content"] for message in body["messages"])
     said = ranking(text) if "RESPONSE M1:" in text else score(text)
     if said is None:

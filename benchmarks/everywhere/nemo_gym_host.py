@@ -4,7 +4,7 @@ import asyncio
 import sys
 import warnings
 
-from samples import Sample, samples, write
+from samples import Sample, each, write
 from tests.bridges.test_nemo_gym import body
 
 with warnings.catch_warnings():
@@ -33,7 +33,7 @@ async def main() -> None:
         answer = BaseVerifyResponse.model_validate(await server_utils.get_response_json(response))
         return one, answer.reward, f"mask_sample, {answer.failure_kind}" if answer.mask_sample else ""
 
-    found = await asyncio.gather(*map(ask, samples()))
+    found = await each(ask, groups=True)
     await client.close()
     write("NeMo-Gym, /verify", found)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from openrlhf.utils.agent import SingleTurnAgentExecutor
-from samples import Sample, samples, write
+from samples import Sample, each, write
 from tests.bridges.test_openrlhf import Engine, Tokenizer
 
 SERVED = sys.argv[1].startswith("http")
@@ -25,7 +25,7 @@ async def grade(remote: str) -> list[tuple[Sample, float | None, str]]:
         missing = made["extra_logs"]["judgekit_missing"]
         return one, made["reward"], "judgekit_missing: 1, which it logs" if missing else ""
 
-    return await asyncio.gather(*map(execute, samples()))
+    return await each(execute, groups=SERVED)
 
 
 def main() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 GROUPS, SIZE, PLANTED = 125, 4, 40
+AT_ONCE = int(os.environ.get("EVERYWHERE_AT_ONCE", "64"))
+"""Rollouts that a host has graded at once."""
 LOST = 60
 """The group of which nobody gets a reward."""
 UNREADABLE, REFUSED = "unreadable", "unavailable"
@@ -86,6 +90,18 @@ class Script:
 
     def __call__(self, prompt: str, call: int) -> str:
         return next(self._left[re.findall(r"q\d+\?", prompt)[-1]]).text
+
+
+async def each(work: Callable[[Sample], Awaitable[Any]], *, groups: bool = False) -> list[Any]:
+    """Do *work* for each sample, as many at once as the run says. *groups*: whole groups, whose members wait for each other."""
+    places = asyncio.Semaphore(max(AT_ONCE // SIZE, 1) if groups else AT_ONCE)
+
+    async def one(rows: Sequence[Sample]) -> list[Any]:
+        async with places:
+            return await asyncio.gather(*map(work, rows))
+
+    together = [rows for _, rows in by_prompt()] if groups else [[one] for one in samples()]
+    return [made for found in await asyncio.gather(*map(one, together)) for made in found]
 
 
 def write(host: str, rows: Iterable[tuple[Sample, float | None, str]], *, package: str = "") -> None:

@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 import aiohttp
-from samples import Sample, samples, write
+from samples import Sample, each, write
 from tests.service.test_forms import slime
 
 URL = sys.argv[1]
@@ -27,7 +27,7 @@ async def main() -> None:
                 "" if status == "scored" else f"status: {status}, which slime does not read",
             )
 
-        found = await asyncio.gather(*map(ask, samples()))
+        found = await each(ask, groups=True)
     write("slime, remote_rm", found)
 
 

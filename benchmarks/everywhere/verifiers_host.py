@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 
-from samples import Sample, samples, write
+from samples import Sample, each, write
 from tests.bridges.test_verifiers import QA, Data, plugged, trace_of
 
 from judgekit import MissingRewardError
@@ -26,7 +26,7 @@ async def score(one: Sample) -> tuple[Sample, float | None, str]:
 
 
 async def main() -> None:
-    write("verifiers", await asyncio.gather(*map(score, samples())), package="verifiers")
+    write("verifiers", await each(score), package="verifiers")
 
 
 os.environ["JUDGEKIT_REWARD"] = sys.argv[1]

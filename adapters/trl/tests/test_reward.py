@@ -6,8 +6,10 @@ import inspect
 import math
 import multiprocessing
 import pickle
+import threading
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -288,6 +290,110 @@ def test_beside_another_reward_function(tmp_path: Path) -> None:
         made.train()
     made = trainer(tmp_path, [judgekit_reward(GradingRunner({"fussy": fussy}, missing_reward=-1)), other])
     made.train()
+
+
+class Room:
+    """An environment as TRL makes it: `reset`, tools, and state that is nobody's but its own."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.lock = threading.Lock()
+        self._key = "secret"
+
+    def reset(self, **_: Any) -> None:
+        self.opened = 0
+
+    def open_door(self) -> str:
+        """Open a door."""
+        self.opened += 1
+        return "open"
+
+    @property
+    def reward(self) -> float:
+        return self.opened / 2
+
+    @property
+    def broken(self) -> float:
+        raise RuntimeError("no state")
+
+
+@grader(fields={"earned": "extra.environment_state.reward"})
+def environment_reward(earned: float) -> float:
+    return earned
+
+
+@pytest.mark.skipif(VERSION < (1, 8), reason="no environments")
+def test_graders_read_an_environment_s_state(tmp_path: Path) -> None:
+    runner = GradingRunner({"looks": looks, "own": environment_reward}, {"looks": 0.5, "own": 0.5})
+    made = trainer(tmp_path, judgekit_reward(runner))
+    made.environments = [Room() for _ in range(GROUP)]
+    for i, room in enumerate(made.environments):
+        for _ in range(i % 3):
+            room.open_door()
+    seen.clear()
+    batch = [{"prompt": "3?c"}] * GROUP
+    assert calculate(made, batch, ["a"] * GROUP) == [0.25 + 0.25 * (i % 3) for i in range(GROUP)]
+    assert seen[2].extra["environment_state"] == {"opened": 2, "reward": 1.0}
+
+
+@pytest.mark.skipif(VERSION < (1, 8), reason="no environments")
+def test_beside_an_environment_s_own_reward(tmp_path: Path) -> None:
+    """The refusal says how its reward becomes a grader."""
+
+    class Paying(Room):
+        def get_reward(self) -> float:
+            return 0.5
+
+    made = trainer(tmp_path, judgekit_reward(GradingRunner({"down": down})))
+    made.environments = [Paying() for _ in range(GROUP)]
+
+    def get_reward(
+        environments: Any, _env_type: Any = Paying, **kwargs: Any
+    ) -> Any:  # TRL's own, word for word
+        return [e.get_reward() if type(e) is _env_type else None for e in environments]
+
+    made.reward_funcs.append(get_reward)
+    made.reward_func_names.append("Paying")
+    made.reward_processing_classes.append(None)
+    with pytest.raises(
+        ConfigError, match=r"make the environment's get_reward a property.*environment_state\.reward"
+    ):
+        calculate(made, [{"prompt": "3?c"}] * GROUP, ["a"] * GROUP)
+
+
+async def test_async_grpo_leaves_a_missing_reward_out(file: Path) -> None:
+    """AsyncGRPOTrainer's own code scores a group; its trainer itself needs a vLLM server."""
+    name = "trl.experimental.async_grpo.async_rollout_worker"
+    worker = pytest.importorskip(name, reason="there is none in this TRL")
+    function = judgekit_reward(GradingRunner({"fussy": fussy}, missing_reward=SETTING))
+    texts = ["aa", "a", "aaaa", "aaaaaa"]
+    wanted = [0.2, None, 0.4, 0.6]
+    group = SimpleNamespace(
+        prompts=["3?c"] * 4,
+        completions=texts,
+        completions_ids=[[1]] * 4,
+        completions_sequences=[[SimpleNamespace(input_ids=[1], completion_mask=[1], old_log_probs=[0.0])]]
+        * 4,
+        reward_kwargs={"solution": ["c"] * 4},
+        tool_call_counts=[0] * 4,
+        tool_failure_counts=[0] * 4,
+        model_version=0,
+        group_id=0,
+        env_rewards=[None] * 4,
+        rollout_rewards=[None] * 4,
+    )
+    me = SimpleNamespace(
+        reward_funcs=[function],
+        reward_func_names=["judgekit"],
+        _env_reward_types=[],
+        _provides_rollout_reward=False,
+    )
+    samples = await worker._AsyncRolloutLoop._score_group(me, group)
+    paid = [one for one in wanted if one is not None]
+    mean = sum(paid) / 3
+    deviation = (sum((one - mean) ** 2 for one in paid) / 3) ** 0.5
+    exact = [0.0 if one is None else (one - mean) / (deviation + 1e-8) for one in wanted]
+    assert [one.advantage for one in samples] == pytest.approx(exact, abs=1e-6)
 
 
 def test_settings_for_missing_rewards(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from judgekit import ConfigError, Rollout
-from judgekit.trainers import TRUTHS, rollout_of
+from judgekit.trainers import TRUTHS, plain, rollout_of
 
 NOT_COLUMNS = ("environments", "log_extra", "log_metric", "trainer_state")
 
@@ -76,6 +79,25 @@ def columns_of(given: Mapping[str, Any], rows: int) -> dict[str, Sequence[Any]]:
     }
 
 
+def state_of(environment: Any) -> dict[str, Any]:
+    """Return what graders may read of an environment after its rollout: public attributes and properties that JSON can hold.
+
+    What raises or is no such value (a client, a lock, a tensor) is left out, so that a grader that reads it abstains.
+    """
+    names = [*getattr(environment, "__dict__", ())]
+    names += [
+        name for name, value in inspect.getmembers_static(type(environment)) if isinstance(value, property)
+    ]
+    found = {}
+    for name in names:
+        if not name.startswith("_"):
+            with contextlib.suppress(Exception):
+                value = plain(getattr(environment, name))
+                msgspec.json.encode(value)
+                found[name] = value
+    return found
+
+
 def truth_columns(asked: str | None, columns: Mapping[str, Any]) -> Sequence[str]:
     """Return the columns that may hold the reference. Raises ConfigError if there is none of the name *asked* for."""
     if asked is None:
@@ -95,6 +117,7 @@ def rollout(
     truths: Sequence[str],
     tokens: Sequence[int] | None,
     keeps_tokens: bool = False,
+    environment: Any = None,
     group: str,
     id: str,
 ) -> Rollout:
@@ -102,7 +125,7 @@ def rollout(
 
     *truths*: the row's columns that may hold the reference. *tokens*: of the completion; with tools in it, TRL
     counts their answers' tokens too, so that the policy's are not known. *keeps_tokens*: whether a grader reads the tokens
-    themselves, as the column `completion_ids`.
+    themselves, as the column `completion_ids`. *environment*: of this row; graders read its state as `environment_state`.
     """
     turns = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
     alone = all(turn.get("role") == "assistant" for turn in turns)
@@ -114,5 +137,8 @@ def rollout(
         id=id,
         response_tokens=len(tokens) if tokens is not None and alone else None,
         truths=truths,
-        fields={"completion_ids": tokens} if keeps_tokens and tokens is not None else None,
+        fields={
+            **({"completion_ids": tokens} if keeps_tokens and tokens is not None else {}),
+            **({} if environment is None else {"environment_state": state_of(environment)}),
+        },
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import os
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -82,7 +83,7 @@ class RewardFunction:
     ) -> list[float | None]:
         """Return a reward for each completion, None where it is missing and TRL leaves it out.
 
-        *given*: the data set's columns, and TRL's `trainer_state`, `log_metric` and `log_extra`.
+        *given*: the data set's columns, and TRL's `environments`, `trainer_state`, `log_metric` and `log_extra`.
         """
         if self._closed is None and not isinstance(self._reward, GradingRunner):  # the user closes that
             loop = asyncio.get_running_loop()
@@ -100,6 +101,7 @@ class RewardFunction:
         columns = columns_of(given, len(prompts))
         truths = truth_columns(self._ground_truth, columns)
         keeps_tokens = any(getattr(one, "reads_tokens", False) for one in self._runner.graders.values())
+        environments = given.get("environments") or [None] * len(prompts)
         rollouts = [
             rollout(
                 {name: values[i] for name, values in columns.items()},
@@ -108,6 +110,7 @@ class RewardFunction:
                 truths=truths,
                 tokens=completion_ids[i] if completion_ids is not None else None,
                 keeps_tokens=keeps_tokens,
+                environment=environments[i],
                 group=str(number),
                 id=f"{number}_{i}",
             )
@@ -134,13 +137,22 @@ class RewardFunction:
             return self._audits.latest
 
     def _check_neighbours(self, trainer: Any) -> None:
-        others = len(getattr(trainer, "reward_funcs", None) or ()) - 1
-        if others > 0 and self._hosted.exclude:
-            raise ConfigError(
-                "beside another reward function (or an environment's get_reward) TRL adds a missing reward up as 0: make the "
-                'others graders of reward.yaml, as they stand (use: "module:function"), or write missing_reward: neutral, a '
-                "number or raise"
+        others = getattr(trainer, "reward_funcs", None) or ()
+        if len(others) < 2 or not self._hosted.exclude:
+            return
+        if any(
+            "_env_type" in inspect.signature(other).parameters for other in others if inspect.isroutine(other)
+        ):
+            way = (
+                "make the environment's get_reward a property, `reward` for example, and a grader that reads it: "
+                'fields={"reward": "extra.environment_state.reward"}'
             )
+        else:
+            way = 'make the others graders of reward.yaml, as they stand (use: "module:function")'
+        raise ConfigError(
+            f"beside another reward function (or an environment's get_reward) TRL adds a missing reward up as 0: {way}, or write missing_reward: neutral, a number "
+            "or raise"
+        )
 
     def _count(
         self, graded: Sequence[Sequence[RewardResult]], groups: Sequence[Sequence[Rollout]], *, ends: bool
