@@ -7,7 +7,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,11 +104,17 @@ async def each(work: Callable[[Sample], Awaitable[Any]], *, groups: bool = False
     return [made for found in await asyncio.gather(*map(one, together)) for made in found]
 
 
-def write(host: str, rows: Iterable[tuple[Sample, float | None, str]], *, package: str = "") -> None:
+def write(
+    host: str,
+    rows: Iterable[tuple[Sample, float | None, str]],
+    *,
+    package: str = "",
+    advantages: Mapping[str, float] | None = None,
+) -> None:
     """Write what a host made of each rollout into the folder of the run, the working directory.
 
     *rows*: a rollout, its reward, and what says that the reward is missing; "" for one that is taken for a graded one.
-    *package*: whose version is named.
+    *package*: whose version is named. *advantages*: by the rollout's id, where the host has its own.
     """
     graded: dict[str, Any] = {
         "host": f"{host} {version(package)}" if package else host,
@@ -119,4 +125,6 @@ def write(host: str, rows: Iterable[tuple[Sample, float | None, str]], *, packag
         graded["rewards"][one.id] = None if reward is None else float(reward).hex()
         if told:
             graded["missing"][one.id] = told
+    if advantages is not None:
+        graded["advantages"] = advantages
     Path("graded.json").write_text(json.dumps(graded))

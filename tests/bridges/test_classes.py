@@ -254,6 +254,7 @@ def test_the_lines_of_the_documentation_run(
     stand_in("nemo_rl.distributed.virtual_cluster", PY_EXECUTABLES=SimpleNamespace(SYSTEM="python"))
     stand_in("nemo_rl.environments.utils", register_env=registry.__setitem__)
     stand_in("rllm.eval.types", EvalOutput=_Output, Signal=tuple)
+    stand_in("openrlhf.utils.agent", AgentInstanceBase=object, MultiTurnAgentExecutor=object)
     stand_in("tinker_cookbook.rl.types", EnvGroupBuilder=object)
     names = ("Environment", "GroupScore", "TextBlock", "ToolOutput")
     stand_in("openreward.environments", **{name: type(name, (), {}) for name in names})

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
+
+from judgekit import MissingRewardError
 
 from .conftest import imported, missing
 
@@ -19,8 +24,8 @@ class Tokenizer:
     def __call__(self, text: str, **_: Any) -> dict[str, Any]:
         return {"input_ids": torch.tensor([[ord(c) for c in text]])}
 
-    def decode(self, ids: list[int], **_: Any) -> str:
-        return "".join("<eos>" if i == 0 else chr(i) for i in ids)
+    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+        return "".join(chr(i) if i else "" if skip_special_tokens else "<eos>" for i in ids)
 
 
 class Engine:
@@ -29,9 +34,8 @@ class Engine:
 
     async def generate(self, ids: Any, params: Any, **_: Any) -> Any:
         tokens = [ord(c) for c in self.text] + [0]
-        return SimpleNamespace(
-            outputs=[SimpleNamespace(token_ids=tokens, finish_reason="stop", logprobs=None)]
-        )
+        made = SimpleNamespace(token_ids=tokens, text=self.text, finish_reason="stop", logprobs=None)
+        return SimpleNamespace(outputs=[made])
 
 
 def execute(file: Path, text: str) -> Any:
@@ -70,3 +74,54 @@ def test_a_function_of_its_own_pays_the_same_as_a_grader(reward: Path, tmp_path:
     for text in ("#### 4", "#### 5", ""):
         theirs = execute(tmp_path / "their_openrlhf_rewards.py", text)["reward"]
         assert execute(bridged, text)["reward"] == theirs.item()
+
+
+AGENT = """
+import torch
+from openrlhf.utils.agent import AgentInstanceBase
+
+from judgekit.bridges.openrlhf import judged
+
+
+class AgentInstance(AgentInstanceBase):
+    def __init__(self, *args, **kwargs):
+        self.turns = 0
+
+    async def step(self, states, **kwargs):
+        self.turns += 1
+        return {
+            "rewards": torch.tensor(0.5 * (self.turns == 2)),
+            "environment_feedback": "<tool>the answer is #### 4<bot>",
+            "done": self.turns == 2,
+            "extra_logs": {"turns": torch.tensor(self.turns)},
+        }
+
+
+AgentExecutor = judged(AgentInstance)
+"""
+
+
+def test_an_agent_s_conversation_is_graded_at_its_end(reward: Path, tmp_path: Path) -> None:
+    """OpenRLHF's own loop of turns; what the tool says is not the policy's answer."""
+    loader = imported("openrlhf.utils.agent")
+    missing(reward, "raise")
+    file = tmp_path / "agent.py"
+    file.write_text(AGENT)
+    spec = importlib.util.spec_from_file_location("agent_module", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert issubclass(module.AgentExecutor, loader.AgentExecutorBase)  # what --train.agent_func_path asks for
+
+    def converse(text: str) -> Any:
+        params = SimpleNamespace(max_tokens=64, logprobs=None)
+        executor = module.AgentExecutor()
+        return asyncio.run(executor.execute("<user>2+2?<bot>", "4", params, 512, Tokenizer(), Engine(text)))
+
+    for text, paid in (("#### 4", 1.0), ("#### 5", 0.25)):
+        made = converse(text)
+        assert (made["reward"], made["scores"]) == (0.5 + paid, 0.5 + paid)
+        assert made["extra_logs"]["judgekit_missing"] == 0.0
+        assert len(made["action_ranges"]) == 2
+    with pytest.raises(MissingRewardError, match="flaky"):
+        converse("broken")

@@ -3,7 +3,7 @@
 | trainer | hook | what a missing reward becomes |
 |---|---|---|
 | verifiers (0.4 and later), prime-rl through it | `judgekit.bridges.verifiers:reward` | an error of the trace: no reward |
-| OpenRLHF | `reward_func` of `judgekit.bridges.openrlhf` | a written number, or the run's end |
+| OpenRLHF | `reward_func`, or `judged` for agents, of `judgekit.bridges.openrlhf` | a written number, or the run's end |
 | slime | `reward` and `normalise` of `judgekit.bridges.slime` | excluded: no part in the loss and in its group's numbers |
 | AReaL | `judgekit.bridges.areal.JudgedRLVRWorkflow` | the group's mean, out of the loss |
 | NeMo-RL | `judgekit.bridges.nemo_rl.JudgeKitActor` | the group's mean |
