@@ -337,9 +337,8 @@ def main() -> None:
                 if not references:
                     os.environ["EVERYWHERE_LEDGER"] = str(folder / "reference.jsonl")
                     references = {alone: reference(folder / f"{name}.yaml") for alone, name in REFERENCES}
-                for host in hosts:
-                    if cell == DAY or host.script not in CLUSTERS:
-                        found.append((host, grade(host, folder, cell, references)))
+                able = [host for host in hosts if cell == DAY or host.script not in CLUSTERS]
+                found += [(host, grade(host, folder, cell, references)) for host in able]
     for graded in references.values():
         lost = sum(result.reward is None for result in graded.values())
         assert (len(graded), lost) == (GROUPS * SIZE, PLANTED), (len(graded), lost)

@@ -174,6 +174,12 @@ def texts(count: int, seed: int = 7) -> list[Rollout]:
     ]
 
 
+def first_answer(url: str, body: bytes) -> str:
+    """What the service answers to a request of one rollout."""
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/slime", body)) as response:
+        return str(response.read().decode())
+
+
 async def overhead(folder: Path, rounds: int, repeats: int) -> dict[str, float]:
     (folder / "reward.yaml").write_text(LIGHT)
     runner = load_runner(folder / "reward.yaml")
@@ -183,9 +189,7 @@ async def overhead(folder: Path, rounds: int, repeats: int) -> dict[str, float]:
         for r in rollouts
     ]
     service = Service(folder, "--port", "0")
-    example = (
-        urllib.request.urlopen(urllib.request.Request(f"{service.url}/slime", bodies[0])).read().decode()
-    )
+    example = first_answer(service.url, bodies[0])
     bare = Service(folder, command=[sys.executable, "-c", BARE, example])
     places = asyncio.Semaphore(64)
     names = ("batch", "alone", "bare", "server", "client", "own")

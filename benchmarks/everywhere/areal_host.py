@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import sys
-from pathlib import Path
 
 from samples import SIZE, by_prompt, each, write
 from samples import Sample as One
@@ -13,7 +11,6 @@ PROMPTS = {prompt: rows for prompt, rows in by_prompt()}
 
 
 async def main() -> None:
-    Path("reward.yaml").write_text(Path(sys.argv[1]).read_text())
     groups: dict[str, asyncio.Task[dict[str, list[float]] | None]] = {}
 
     async def generate(prompt: str, rows: list[One]) -> dict[str, list[float]] | None:

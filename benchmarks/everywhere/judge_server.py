@@ -71,6 +71,10 @@ async def chat(request: web.Request) -> web.Response:
         if time.monotonic() < back and request.transport is not None:
             request.transport.abort()
     text = "\n".join(message["content"] for message in body["messages"])
+    if (
+        "PROBLEM:" not in text and "RESPONSE M1:" not in text
+    ):  # what a judge asks a server that it does not know
+        return web.json_response({"error": {"message": "not a rollout"}}, status=500)
     said = ranking(text) if "RESPONSE M1:" in text else score(text)
     if said is None:
         return web.json_response({"error": {"message": "planted"}}, status=500)

@@ -254,6 +254,12 @@ def test_the_lines_of_the_documentation_run(
     stand_in("nemo_rl.distributed.virtual_cluster", PY_EXECUTABLES=SimpleNamespace(SYSTEM="python"))
     stand_in("nemo_rl.environments.utils", register_env=registry.__setitem__)
     stand_in("rllm.eval.types", EvalOutput=_Output, Signal=tuple)
+    stand_in(
+        "roll.distributed.scheduler.decorator",
+        Dispatch=SimpleNamespace(DP_MP_COMPUTE=1),
+        register=lambda **_: lambda method: method,
+    )
+    stand_in("roll.pipeline.rlvr.rewards.remote_reward_system_worker", RemoteRewardSystemWorker=object)
     stand_in("openrlhf.utils.agent", AgentInstanceBase=object, MultiTurnAgentExecutor=object)
     stand_in("tinker_cookbook.rl.types", EnvGroupBuilder=object)
     names = ("Environment", "GroupScore", "TextBlock", "ToolOutput")

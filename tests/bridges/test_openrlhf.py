@@ -108,7 +108,8 @@ def test_an_agent_s_conversation_is_graded_at_its_end(reward: Path, tmp_path: Pa
     file = tmp_path / "agent.py"
     file.write_text(AGENT)
     spec = importlib.util.spec_from_file_location("agent_module", file)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert issubclass(module.AgentExecutor, loader.AgentExecutorBase)  # what --train.agent_func_path asks for
