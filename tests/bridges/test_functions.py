@@ -37,6 +37,22 @@ def test_openrlhf_gets_the_response_without_its_prompt(reward: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "",
+        "<|im_end|>\n",
+        "<|im_end|><|endoftext|>",
+        "<|eom_id|>",
+        "<|return|>",
+        "<｜end▁of▁sentence｜>",
+        "<turn|>",
+    ],
+)
+def test_every_end_of_a_turn_is_an_end(end: str) -> None:
+    assert openrlhf.response_of(f"q#### 4{end}", "q") == "#### 4"
+
+
 def test_threads_share_one_runner(reward: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     original = bridge.Bridge.__init__

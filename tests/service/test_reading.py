@@ -58,3 +58,10 @@ def test_plain_rows_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_request_is_refused(asked: Any, message: str) -> None:
     with pytest.raises(Refusal, match=message):
         batch(json.dumps(asked).encode())
+
+
+def test_bytes_that_are_no_text_are_no_request() -> None:
+    """A trainer would send them again after a 500."""
+    with pytest.raises(Refusal, match="the body is not JSON") as caught:
+        batch('{"rollouts": [{"response": "é"}]}'.encode("latin-1"))
+    assert caught.value.status == 400

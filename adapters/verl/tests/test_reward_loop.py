@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -187,3 +189,12 @@ def test_the_name_is_known_where_our_package_is_what_imports_verl() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("first", ["sessions", "group", "manager"])
+def test_whatever_of_ours_is_imported_first(first: str) -> None:
+    """A worker's process begins with the class that Ray unpickles; verl, which that imports, imports our plug-in."""
+    program = f"import judgekit_verl.{first}, judgekit_verl.group, judgekit_verl.manager"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "could not load" not in done.stderr

@@ -23,7 +23,11 @@ from judgekit.errors import DataError
 from judgekit.trainers import rollout_of, turns_of_tokens
 from judgekit.types import RewardResult, Rollout
 
-_ENDS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "</s>", "<eos>", "<end_of_turn>")
+_ENDS = (
+    "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "</s>", "<eos>", "<end_of_turn>", "<turn|>",
+    "<|end|>", "<|return|>", "<|call|>", "<｜end▁of▁sentence｜>", "<|END_OF_TURN_TOKEN|>", "<|user|>", "<|observation|>", "[EOS]",
+    "<|endofturn|>", "<|role_end|>",
+)  # fmt: skip
 """How replies of the usual models end: OpenRLHF keeps special tokens in its text."""
 
 
@@ -99,7 +103,7 @@ def _conversation(told: Mapping[str, Any], prompt: str, label: Any, tokenizer: A
 
 
 def response_of(query: str, prompt: str) -> str:
-    """Return what follows the prompt, without the token that ends a reply.
+    """Return what follows the prompt, without the tokens that end a reply.
 
     Raises DataError if the prompt was cut (`--data.max_len`): then nobody knows where the response begins.
     """
@@ -108,6 +112,6 @@ def response_of(query: str, prompt: str) -> str:
             "the text does not begin with its prompt, which was cut to fit --data.max_len: raise it, or drop long prompts"
         )
     text = query[len(prompt) :].rstrip()
-    for end in _ENDS:
-        text = text.removesuffix(end)
+    while end := next((one for one in _ENDS if text.endswith(one)), ""):  # an end, and then padding
+        text = text.removesuffix(end).rstrip()
     return text

@@ -89,7 +89,7 @@ def batch(body: bytes) -> Batch:
         found = _decode_batch(body)  # as most come: a quarter of the time
         if all(one.response_tokens is None or one.response_tokens >= 0 for one in found.rollouts):
             return found
-    except (msgspec.DecodeError, DataError, RecursionError):
+    except (msgspec.DecodeError, DataError, RecursionError, UnicodeDecodeError):
         pass
     row = decoded_object(body)
     rows = field(row, "rollouts", list, "a list of rollouts, each an object with at least 'response'")

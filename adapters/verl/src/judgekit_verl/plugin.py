@@ -11,10 +11,13 @@ import importlib
 import logging
 import sys
 
-_manager = sys.modules.get("judgekit_verl.manager")
 _names = ["judgekit_verl.manager", "judgekit_verl.group"]
-if _manager is not None and not hasattr(_manager, "JudgeKitRewardManager"):
-    _names = []  # it is what imports verl just now; the hook is imported by whoever needs it
+if any(
+    getattr(getattr(_module, "__spec__", None), "_initializing", False)
+    for _name, _module in list(sys.modules.items())
+    if _name.startswith("judgekit_verl.") and _name != __name__
+):
+    _names = []  # one of ours is what imports verl just now; the hook is imported by whoever needs it
 for _name in _names:
     try:
         importlib.import_module(_name)
