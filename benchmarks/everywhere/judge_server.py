@@ -1,6 +1,6 @@
 """A judge behind OpenAI's API whose opinion is a hash of what it reads: `python judge_server.py [WEATHER]`; it prints its port.
 
-In its weather `slow` it takes 0.2 s; `dead`, it drops all connections for 2 s after its first 100 answers; `refusing`, it answers
+In its weather `slow` it takes 0.2 s; `dead`, it drops all connections for 2 s after each 300 answers; `refusing`, it answers
 HTTP 503 to one request in eight.
 
 Of a text with the word `unreadable` it says nothing that can be read, and of one with `unavailable` HTTP 500: where it is
@@ -53,11 +53,12 @@ def score(text: str) -> str | None:
 WEATHER = sys.argv[1] if len(sys.argv) > 1 else ""
 DEAD_S = 2.0
 asked = 0
+alive = 0
 back = 0.0
 
 
 async def chat(request: web.Request) -> web.Response:
-    global asked, back
+    global asked, alive, back
     body = await request.json()
     asked += 1
     if WEATHER == "slow":
@@ -66,9 +67,12 @@ async def chat(request: web.Request) -> web.Response:
         return web.json_response(
             {"error": {"message": "come again"}}, status=503, headers={"Retry-After": "0"}
         )
-    if WEATHER == "dead" and asked > 100:
-        back = back or time.monotonic() + DEAD_S
-        if time.monotonic() < back and request.transport is not None:
+    if WEATHER == "dead":
+        if back and time.monotonic() >= back:
+            alive, back = asked, 0.0
+        if not back and asked - alive > 300:
+            back = time.monotonic() + DEAD_S
+        if back and request.transport is not None:
             request.transport.abort()
     text = "\n".join(message["content"] for message in body["messages"])
     if (

@@ -84,9 +84,9 @@ class JudgedRLVRWorkflow(RLVRWorkflow):  # type: ignore[misc]
             response_tokens=resp.output_len,
             finish_reason={"stop": "stop", "length": "length"}.get(str(getattr(resp, "stop_reason", None))),
         )
-        result = await group.result(self._file, place, rollout)
+        result, paid = await group.result(self._file, place, rollout)
         stats_tracker.get(workflow_context.stat_scope()).scalar(**figures(result))
-        return value(result)
+        return paid
 
 
 class _NobodyPaid(MissingRewardError):
@@ -104,7 +104,7 @@ class _Group:
         self._left: set[int] = set()
         self._rollouts: dict[int, Rollout] = {}
         self._file = ""
-        self._graded: asyncio.Task[dict[int, RewardResult]] | None = None
+        self._graded: asyncio.Task[dict[int, tuple[RewardResult, float]]] | None = None
         self._complete = asyncio.Event()
 
     def join(self) -> int:
@@ -117,8 +117,8 @@ class _Group:
         self._left.add(place)
         self._notify()
 
-    async def result(self, file: str, place: int, rollout: Rollout) -> RewardResult:
-        """Add a member's rollout, and wait for its result."""
+    async def result(self, file: str, place: int, rollout: Rollout) -> tuple[RewardResult, float]:
+        """Add a member's rollout, and wait for its result and the number that stands for it."""
         self._file = file
         self._rollouts[place] = rollout
         self._notify()
@@ -131,7 +131,7 @@ class _Group:
         if len(self._rollouts.keys() | self._left) == self._joined:
             self._complete.set()
 
-    async def _grade(self) -> dict[int, RewardResult]:
+    async def _grade(self) -> dict[int, tuple[RewardResult, float]]:
         graded = bridge(self._file, grouped=True, can_mask=True, can_exclude=True)
         results = await graded.grade(list(self._rollouts.values()))
         found = dict(zip(self._rollouts, results, strict=True))
@@ -139,7 +139,8 @@ class _Group:
         if unpaid == found.keys():
             raise _NobodyPaid(f"nobody in the group has a reward: {why_missing(results[0])}")
         self.unpaid = unpaid
-        return found
+        paid = [value(result) for result in results]  # the group's mean for those without a reward
+        return dict(zip(found, zip(results, paid, strict=True), strict=True))
 
 
 _member: ContextVar[tuple[_Group, int]] = ContextVar("areal_member")

@@ -37,22 +37,24 @@ async def reward(args: Any, sample: Any, **kwargs: Any) -> Any:
     file = reward_file(getattr(args, "judgekit_reward", None))
     if not isinstance(sample, list | tuple):
         (result,) = await bridge(file, grouped=False).grade([_rollout(args, [sample])])
-        return _noted([sample], result)
+        _note([sample], result)
+        return value(result)
     if not getattr(args, "group_rm", True):
         if not sample:
             return []
         (result,) = await bridge(file, grouped=False).grade([_rollout(args, sample)])
-        return [_noted(sample, result)] * len(sample)
+        _note(sample, result)
+        return [value(result)] * len(sample)
     members = [one if isinstance(one, list | tuple) else [one] for one in sample]
     exact = getattr(args, "custom_reward_post_process_path", None) == f"{__name__}.normalise"
     graded = bridge(file, grouped=True, can_mask=True, can_exclude=exact)
     results = await graded.grade([_rollout(args, parts) for parts in members])
-    paid = []
-    for parts, result in zip(members, results, strict=True):
-        paid.append(_noted(parts, result))
+    paid = [value(result) for result in results]  # the group's mean for those without a reward
+    for parts, result, number in zip(members, results, paid, strict=True):
+        _note(parts, result)
         for part in parts:
             part.remove_sample = part.remove_sample or result.status not in ("scored", "constant")
-            part.reward = paid[-1]
+            part.reward = number
     fanned_out = any(isinstance(one, list | tuple) for one in sample)
     return (
         [] if fanned_out else paid
@@ -88,11 +90,10 @@ def normalise(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[floa
     return raw, found
 
 
-def _noted(parts: Sequence[Any], result: RewardResult) -> float:
+def _note(parts: Sequence[Any], result: RewardResult) -> None:
     turns = {"judgekit/turns": list(result.turns)} if result.turns else {}
     for part in parts:
         part.metadata = {**(part.metadata or {}), **figures(result), **turns}
-    return value(result)
 
 
 def _rollout(args: Any, parts: Sequence[Any]) -> Rollout:
