@@ -365,6 +365,8 @@ async def test_async_grpo_leaves_a_missing_reward_out(file: Path) -> None:
     """AsyncGRPOTrainer's own code scores a group; its trainer itself needs a vLLM server."""
     name = "trl.experimental.async_grpo.async_rollout_worker"
     worker = pytest.importorskip(name, reason="there is none in this TRL")
+    if not hasattr(worker, "_AsyncRolloutLoop"):
+        pytest.skip("its code was another")
     function = judgekit_reward(GradingRunner({"fussy": fussy}, missing_reward=SETTING))
     texts = ["aa", "a", "aaaa", "aaaaaa"]
     wanted = [0.2, None, 0.4, 0.6]
