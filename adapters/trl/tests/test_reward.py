@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 import multiprocessing
@@ -361,12 +362,11 @@ def test_beside_an_environment_s_own_reward(tmp_path: Path) -> None:
         calculate(made, [{"prompt": "3?c"}] * GROUP, ["a"] * GROUP)
 
 
+@pytest.mark.skipif(VERSION < (1, 16), reason="its code was another")
 async def test_async_grpo_leaves_a_missing_reward_out(file: Path) -> None:
     """AsyncGRPOTrainer's own code scores a group; its trainer itself needs a vLLM server."""
     name = "trl.experimental.async_grpo.async_rollout_worker"
-    worker = pytest.importorskip(name, reason="there is none in this TRL")
-    if not hasattr(worker, "_AsyncRolloutLoop"):
-        pytest.skip("its code was another")
+    worker = importlib.import_module(name)
     function = judgekit_reward(GradingRunner({"fussy": fussy}, missing_reward=SETTING))
     texts = ["aa", "a", "aaaa", "aaaaaa"]
     wanted = [0.2, None, 0.4, 0.6]
