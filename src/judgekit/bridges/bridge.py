@@ -51,6 +51,7 @@ class Bridge:
             grouping_hint="use a trainer that hands over groups, or the reward service",
         )
         self._runner = hosted.runner
+        self.numbers = hosted.numbers
         self._steps = StepCounts(hosted.max_failure_rate)
 
     async def grade(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:

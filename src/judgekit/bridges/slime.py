@@ -26,18 +26,20 @@ async def reward(args: Any, sample: Any, **kwargs: Any) -> Any:
     file = reward_file(getattr(args, "judgekit_reward", None))
     if not isinstance(sample, list | tuple):
         (result,) = await bridge(file, grouped=False).grade([_rollout(sample)])
-        return _noted(sample, result)
-    results = await bridge(file, grouped=True, can_mask=True).grade([_rollout(one) for one in sample])
+        _note(sample, result)
+        return value(result)
+    graded = bridge(file, grouped=True, can_mask=True)
+    results = await graded.grade([_rollout(one) for one in sample])
     for one, result in zip(sample, results, strict=True):
         if result.status in ("neutral", "masked", "excluded"):
             one.remove_sample = True
-    return [_noted(one, result) for one, result in zip(sample, results, strict=True)]
+        _note(one, result)
+    return graded.numbers(results) if len(results) > 1 else [value(one) for one in results]
 
 
-def _noted(sample: Any, result: RewardResult) -> float:
+def _note(sample: Any, result: RewardResult) -> None:
     turns = {"judgekit/turns": list(result.turns)} if result.turns else {}
     sample.metadata = {**(sample.metadata or {}), **figures(result), **turns}
-    return value(result)
 
 
 def _rollout(sample: Any) -> Rollout:

@@ -10,7 +10,7 @@ import importlib
 import inspect
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from judgekit.config import RewardConfig, load_runner
 from judgekit.errors import ConfigError
+from judgekit.reward.transforms import NEUTRAL, mean
 from judgekit.run.runner import GradingRunner
 from judgekit.trainers.figures import RESERVED
 from judgekit.trainers.token_rewards import TURN_ESTIMATOR
@@ -31,9 +32,9 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
     """A runner for an adapter, whose runs are single rollouts or groups."""
 
     runner: GradingRunner
-    """Gives every rollout of a group a number: one without a reward gets the mean of its group, status "neutral".
+    """Says of a rollout without a reward what becomes of it: its status is "excluded" or "masked", and it has no number.
 
-    A rollout that came alone gets None and the status "excluded", if the trainer can exclude it.
+    Where the trainer cannot leave it out, a rollout of a group gets the mean of its group, status "neutral".
     """
     mask: bool
     """Whether the adapter leaves a rollout without a reward out of the loss."""
@@ -43,6 +44,22 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
     """The reward.yaml that it is made of."""
     max_failure_rate: float | None
     """For the adapter to check over a whole step; the runner's own is off."""
+
+    def numbers(self, results: Sequence[RewardResult]) -> list[float]:
+        """Return a number for each of a group's *results*, for a trainer's tensor. Nothing else invents one.
+
+        Where there is no reward it is the mean of the siblings' (of a dropped group: of what its members earned), so that
+        nobody's advantage shows it; where no sibling has one either, the neutral value of the transform, or the mean of what
+        this runner has graded so far, 0 before the first. It stands in no result, ledger, figure or signal.
+        """
+        known = [result.reward for result in results if result.reward is not None]
+        known = known or [result.raw_reward for result in results if result.raw_reward is not None]
+        if len(known) == len(results) and all(result.reward is not None for result in results):
+            return known
+        fill = NEUTRAL.get(self.runner.settings.transform)
+        if fill is None:
+            fill = mean(known) if known else self.runner.metrics.counts.rewards.mean_y
+        return [fill if result.reward is None else result.reward for result in results]
 
 
 def hosted_runner(
@@ -90,8 +107,8 @@ def hosted_runner(
         _check_alone(made, grouping_hint, can_exclude)
     hosted = made.with_settings(
         shared=True,
-        # a trainer needs a number for every rollout of a group: the group's mean gives no advantage
-        missing_reward="neutral" if setting in ("mask", "exclude") and grouped else setting,
+        # a trainer that cannot leave a rollout of a group out pays it the group's mean, which gives no advantage
+        missing_reward="neutral" if setting == "exclude" and grouped and not can_exclude else setting,
         max_failure_rate=None,
         deadline_s=made.settings.deadline_s or deadline_s,
     )

@@ -69,6 +69,9 @@ _BLIND = frozenset(
 )
 """Estimators of verl that add up a trajectory's rewards, on whichever tokens they lie."""
 _MARK = ":judgekit-left-out"
+LIVE_SHARE = "judgekit/live_share"
+"""Figure of a step: the share of its rows that are trained on. verl's `seq-mean-*` losses divide by all rows, so that it is also the
+factor of their learning rate."""
 
 
 class LeftOut(Struct, frozen=True, kw_only=True):
