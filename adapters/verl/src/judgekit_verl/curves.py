@@ -25,12 +25,12 @@ class _Curves:
         batch, metrics = super().sample(global_steps, partition_id, batch_size)  # type: ignore[misc]
         watch = StepWatch.newest()
         if partition_id != "val":
-            shares = _leave_out_of_curves(batch.tags)
+            shares = leave_out_of_curves(batch.tags)
             metrics = {**metrics, **(watch.figures() if watch is not None else {}), **shares}
         return batch, metrics
 
 
-def _leave_out_of_curves(tags: list[dict[str, Any]]) -> dict[str, float]:
+def leave_out_of_curves(tags: list[dict[str, Any]]) -> dict[str, float]:
     """Take rows that are kept out of the training out of verl's curves, as far as a row is left; return the share of the others.
 
     `critic/score/mean` and its like are over the rows without the tag `is_padding`, and verl reads it for nothing else. Where no row

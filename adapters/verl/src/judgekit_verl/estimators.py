@@ -135,6 +135,12 @@ def treatment(algorithm: Any, hosted: HostedRunner, *, v1: bool) -> Treatment | 
     return Treatment(own_uid=True, least=least) if v1 and name in _BY_UID else None
 
 
+def ignores_left_out(algorithm: Any) -> bool:
+    """Whether the estimator never looks at the rewards of rows whose mask is 0, so that any number may stand there."""
+    name = str(algorithm.adv_estimator)
+    return name == TURN_ESTIMATOR or (name.removeprefix(PREFIX) in REGISTERED and name.startswith(PREFIX))
+
+
 def check_sight(algorithm: Any, hosted: HostedRunner) -> None:
     """Raise ConfigError where turns are paid for themselves, and the estimator cannot see it."""
     name = str(algorithm.adv_estimator)

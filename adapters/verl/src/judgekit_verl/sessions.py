@@ -28,7 +28,6 @@ from judgekit_verl.manager import Arrived, Complete
 from judgekit_verl.samples import rollout_of, tags_of, token_rewards
 from judgekit_verl.step_counts import counts_actor
 
-
 LEFT_OUT = "judgekit_left_out"
 """Tag of V1's trajectories that are kept out of the training."""
 
