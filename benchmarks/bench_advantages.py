@@ -6,6 +6,10 @@ Runs adapters/verl/benchmarks/bench_advantages.py and adapters/skyrl/benchmarks/
 environment, and adds up: `cells` (an estimator, a trainer's mode and 0 to 7 missing of 8), the largest error of a
 sibling's advantage against the estimator over the valid members alone, how many missing rollouts have an advantage that
 reaches the loss, and what cannot be exact, with the reason.
+
+`recorded_wrong`: rollouts and figures of which judgekit's ledger and figures say another thing than what the trainer did.
+`curve_error`: of judgekit's curves (in SkyRL also the trainer's) against numpy over what was graded. `rate_error`: of the gradient of
+verl's losses with masked rows; `rates` are the losses that train at the share `judgekit/live_share` of their rate.
 """
 
 from __future__ import annotations
@@ -42,9 +46,20 @@ def main() -> None:
         "cells": sum(found["cells"] for found in by_host.values()),
         "max_error": max(found["max_error"] for found in by_host.values()),
         "nonzero_for_missing": sum(found["nonzero_for_missing"] for found in by_host.values()),
+        "recorded_wrong": sum(found["recorded_wrong"] for found in by_host.values()),
+        "curve_error": max(found["curve_error"] for found in by_host.values()),
+        "rate_error": by_host["verl"]["rate_error"],
+        "rates": by_host["verl"]["rates"],
         "not_exact": [reason for found in by_host.values() for reason in found["not_exact"]],
     }
-    finish(total, {"max_error": ("<=", 1e-6), "nonzero_for_missing": ("==", 0)})
+    goals: dict[str, Any] = {
+        "max_error": ("<=", 1e-6),
+        "nonzero_for_missing": ("==", 0),
+        "recorded_wrong": ("==", 0),
+        "curve_error": ("<=", 1e-6),
+        "rate_error": ("<=", 1e-6),
+    }
+    finish(total, goals)
 
 
 if __name__ == "__main__":

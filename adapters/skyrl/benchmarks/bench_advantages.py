@@ -5,6 +5,10 @@
 Batches of random rewards in which 0 to 7 of each prompt's 8 are missing go through the trainer's conversion, KL
 penalty, advantages and normalisation, and are compared with a batch that never had those rollouts. A cell is
 (estimator, trainer, number missing); its error is relative to the largest advantage.
+
+Each cell's batch is also graded by judgekit, whose judge is down for what is missing: `recorded_wrong` counts rollouts and
+figures of which ledger, shares of statuses or `judgekit/live_share` say another thing than what the trainer did, `curve_error` is the
+largest error of judgekit's and of SkyRL's curves of rewards against numpy over what was graded.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ logging.disable(logging.WARNING)
 
 from common import finish, machine, reported
 
-from advantages import GROUP, errors
+from advantages import GROUP, errors, recorded
 
 NO_STD = {"trainer.algorithm.grpo_norm_by_std": False}
 ESTIMATORS = {
@@ -74,7 +78,7 @@ def batch(missing: int) -> list[int]:
 
 def main() -> None:
     print(machine())
-    cells, nonzero, worst = 0, 0, 0.0
+    cells, nonzero, worst, wrong, curves = 0, 0, 0.0, 0, 0.0
     for way, how in WAYS.items():
         for name, (estimator, more) in ESTIMATORS.items():
             if estimator in OUTCOME_ONLY and how.get("step_wise"):
@@ -84,6 +88,8 @@ def main() -> None:
                 tried = [errors(estimator, batch(missing), seed, **how, **more) for seed in range(SEEDS)]
                 found.append(max(error for error, _ in tried))
                 nonzero += sum(count for _, count in tried)
+                told = recorded(estimator, batch(missing), 0, **how, **more)
+                wrong, curves = wrong + told[0], max(curves, told[1])
                 cells += 1
             worst = max(worst, *found)
             print(f"{way:24} {name:18}", " ".join(f"{error:.0e}" for error in found), flush=True)
@@ -93,14 +99,29 @@ def main() -> None:
             error, count = errors("grpo", batch(missing), 0, **more)
             found.append(error)
             nonzero += count
+            told = recorded("grpo", batch(missing), 0, **more)
+            wrong, curves = wrong + told[0], max(curves, told[1])
             cells += 1
         worst = max(worst, *found)
         print(f"{'sync, ' + title:43}", " ".join(f"{error:.0e}" for error in found), flush=True)
     neutral = [errors("grpo", batch(k), 0, mixin=False)[0] for k in range(GROUP - 1)]
     print(f"{'SkyRLs own trainer, masked and filled':43}", " ".join(f"{error:.0e}" for error in neutral))
     finish(
-        {"cells": cells, "max_error": worst, "nonzero_for_missing": nonzero, "not_exact": NOT_EXACT},
-        {"cells": ("==", 8 * 25), "max_error": ("<=", 1e-6), "nonzero_for_missing": ("==", 0)},
+        {
+            "cells": cells,
+            "max_error": worst,
+            "nonzero_for_missing": nonzero,
+            "recorded_wrong": wrong,
+            "curve_error": curves,
+            "not_exact": NOT_EXACT,
+        },
+        {
+            "cells": ("==", 8 * 25),
+            "max_error": ("<=", 1e-6),
+            "nonzero_for_missing": ("==", 0),
+            "recorded_wrong": ("==", 0),
+            "curve_error": ("<=", 1e-6),
+        },
     )
 
 

@@ -109,6 +109,8 @@ class JudgeKitTrainerMixin:
         if self._audits is not None:
             self.all_metrics.update(self._audits.figures())
         absent = self._absent(generator_output, uids)
+        if absent:
+            self.all_metrics["judgekit/live_share"] = 1 - sum(absent) / len(absent)
         data = super().convert_to_training_input(generator_output, uids)  # type: ignore[misc]
         if any(absent):
             # after the conversion: it derives mini-batches from groups, which must stay what they are
