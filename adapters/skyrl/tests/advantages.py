@@ -131,9 +131,9 @@ def loss_weights(
         ]
         data = trainer.convert_generation_group_mini_batch_to_training_input(groups)
     else:
-        output, uids = trainer.postprocess_generator_output(
-            _output(rows, cfg), [str(row["prompt"]) for row in rows]
-        )
+        uids = [str(row["prompt"]) for row in rows]
+        found = trainer.postprocess_generator_output(_output(rows, cfg), uids)
+        output, uids = found if isinstance(found, tuple) else (found, uids)  # skyrl_train merges no rows
         data = trainer.convert_to_training_input(output, uids)
     width = data["rewards"].shape[1]
     starts = [0 if TRAIN else width - len(row["ids"]) for row in rows]

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from judgekit.config import RewardConfig, load_runner
 from judgekit.errors import ConfigError
+from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import NEUTRAL, mean
 from judgekit.run.runner import GradingRunner
 from judgekit.trainers.figures import RESERVED
@@ -60,6 +61,41 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
         if fill is None:
             fill = mean(known) if known else self.runner.metrics.counts.rewards.mean_y
         return [fill if result.reward is None else result.reward for result in results]
+
+    def weights(self) -> dict[str, float]:
+        """Return the weights of the terms of the reward's top `weighted`, for trainers that weight terms themselves.
+
+        Raises ConfigError for a reward without such terms, and for what only the whole reward can do.
+        """
+        root, settings = self.runner.reward.root, self.runner.settings
+        if not isinstance(root, Weighted):
+            raise ConfigError(
+                "reward: where the trainer takes terms, the top of the reward is a weighted of them"
+            )
+        if root.fades:
+            raise ConfigError(
+                "reward: the trainer's weights are numbers, and some of these move with the step"
+            )
+        if settings.transform != "none":
+            raise ConfigError(
+                f"transform: {settings.transform} is one of whole rewards, and the trainer normalises each term itself: write "
+                "transform: none"
+            )
+        if settings.missing_reward not in ("exclude", "raise"):
+            raise ConfigError(
+                f"missing_reward: {settings.missing_reward} says nothing of terms: where the trainer takes these, write exclude or raise"
+            )
+        total = sum(abs(term.weight) for term in root.terms) if root.normalize else 1.0
+        return {term.label: term.weight / total for term in root.terms if term.weight}
+
+    def terms(self, result: RewardResult) -> dict[str, float]:
+        """Return the value of each term of the top `weighted` that is known; none where the result has no reward."""
+        root = self.runner.reward.root
+        return (
+            root.values(result.contributions)
+            if isinstance(root, Weighted) and result.reward is not None
+            else {}
+        )
 
 
 def hosted_runner(
