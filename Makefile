@@ -137,7 +137,7 @@ bench-service: env-bench
 	$(BENCH) benchmarks/bench_service.py
 
 .PHONY: bench-advantages
-bench-advantages: env-verl env-skyrl
+bench-advantages: env-verl env-skyrl env-trl
 	python3 benchmarks/bench_advantages.py
 
 .PHONY: bench-attack
