@@ -167,6 +167,30 @@ def _advantages(data: DataProto, algorithm: Any, keys: list[str], case: Case) ->
     return data.batch["advantages"]
 
 
+def gdpo_by_transform(missing: int, *, seed: int, v1: bool) -> float:
+    """Largest difference of `transform: gdpo` and verl's GDPO over the members that can be compared."""
+    made = _Batch(np.random.default_rng(seed), missing, False, transform="gdpo")
+    case = Case("judgekit_reinforce_plus_plus_baseline", v1)
+    given = {"adv_estimator": case.name, "norm_adv_by_std_in_grpo": True, "gamma": 1.0, "lam": 1.0}
+    terms = {"gdpo_reward_keys": ["a", "b"], "gdpo_reward_weights": [0.7, 0.3]}
+    algorithm = OmegaConf.create({**given, **terms})
+    treatment = estimators.treatment(algorithm, made.hosted, v1=v1)
+    assert treatment is not None
+    fates: list[Any] = []
+    for start in range(0, len(made.missing), N):
+        fates += treatment.of_group([status != "scored" for status in made.statuses[start : start + N]])
+    rows = np.flatnonzero([fate is None for fate in fates])
+    uid, mask = made.uid.copy(), made.mask.clone()
+    for row, fate in enumerate(fates):
+        if fate is not None:
+            mask[row] = 0
+    reference = OmegaConf.merge(algorithm, {"adv_estimator": "gdpo"})
+    alone = made.data(made.uid, made.mask, case).select_idxs(torch.tensor(rows))
+    expected = _advantages(alone, reference, [made.keys[i] for i in rows], case._replace(name="gdpo"))
+    got = _advantages(made.data(uid, mask, case), algorithm, made.keys, case)
+    return float((got[torch.tensor(rows)] - expected).mul(made.mask[rows]).abs().max())
+
+
 @lru_cache
 def _batch(seed: int, missing: int, binary: bool) -> _Batch:
     return _Batch(np.random.default_rng(seed), missing, binary)
@@ -175,7 +199,8 @@ def _batch(seed: int, missing: int, binary: bool) -> _Batch:
 class _Batch:
     """As the trainers have it before the advantages: padded on the right, with tools' tokens in between."""
 
-    def __init__(self, rng: Any, missing: int, binary: bool) -> None:
+    def __init__(self, rng: Any, missing: int, binary: bool, transform: Any = "none") -> None:
+        self.transform = transform
         count = PROMPTS * N
         self.length = torch.tensor(rng.integers(6, TOKENS + 1, count))
         self.attention = (torch.arange(TOKENS)[None] < self.length[:, None]).long()
@@ -211,12 +236,15 @@ class _Batch:
 
         with TemporaryDirectory() as folder:
             path = Path(folder) / "ledger.jsonl"
-            runner = GradingRunner([a, b], {"a": 0.7, "b": 0.3}, ledger=Ledger(path))
+            runner = GradingRunner(
+                [a, b], {"a": 0.7, "b": 0.3}, transform=self.transform, ledger=Ledger(path)
+            )
             self.hosted = hosted_runner(
                 runner=runner, grouped=True, can_mask=True, can_exclude=True, grouping_hint=""
             )
             rollouts = [Rollout(response="", group=int(i // N), id=str(i)) for i in range(len(self.missing))]
             results = self.hosted.runner.run_sync(rollouts)
+            self.statuses = [result.status for result in results]
             self.entries = {int(entry.id): entry for entry in read_ledger(path).entries}
         counts = Counts()
         self.scores = np.zeros(len(results))

@@ -151,6 +151,27 @@ def check_sight(algorithm: Any, hosted: HostedRunner) -> None:
         )
 
 
+def check_terms(algorithm: Any, hosted: HostedRunner, *, v1: bool) -> None:
+    """Raise ConfigError for verl's GDPO where it does not get the terms, or could not do without one that is missing.
+
+    *v1*: whether the trainer is V1's, which hands over rewards alone: verl 0.9.1 stops there with KeyError 'prompts'.
+    """
+    if str(algorithm.adv_estimator) != "gdpo" or (
+        not v1 and hosted.runner.settings.missing_reward == "raise"
+    ):
+        return
+    why = (
+        "verl's V1 trainer does not hand it the terms"
+        if v1
+        else "a term that is missing makes every advantage NaN (write missing_reward: raise to have none)"
+    )
+    raise ConfigError(
+        f"algorithm.adv_estimator=gdpo: {why}; write transform: gdpo in reward.yaml, which normalises each term of the top weighted "
+        "within its group and leaves out what is missing, and algorithm.adv_estimator=judgekit_reinforce_plus_plus_baseline, which "
+        "whitens the batch as verl's GDPO does"
+    )
+
+
 def advice(algorithm: Any) -> str:
     """What to say where `missing_reward: exclude` cannot be exact."""
     name = str(algorithm.adv_estimator)

@@ -67,9 +67,12 @@ class _Driver:
         self.watch = StepWatch(self.counts, self.max_failure_rate, audits=self.audits)
 
     def say_what_is_not_exact(self, *, own_uid: bool) -> None:
-        """Warn where `missing_reward: exclude` is no more than the group's mean."""
+        """Warn where `missing_reward: exclude` is no more than the group's mean. Raises ConfigError for GDPO without its terms."""
         algorithm, hosted = self.config.algorithm, self.hosted
-        if hosted is None or not hosted.exclude:
+        if hosted is None:
+            return
+        estimators.check_terms(algorithm, hosted, v1=own_uid)
+        if not hosted.exclude:
             return
         if estimators.treatment(algorithm, hosted, v1=own_uid) is None:
             logger.warning("%s", estimators.advice(algorithm))
