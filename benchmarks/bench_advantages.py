@@ -2,14 +2,15 @@
 
     make bench-advantages
 
-Runs the adapters' benchmarks of this name, SkyRL's with 0.3, 0.4 and skyrl-train 0.3.1, each in its own environment, and adds up:
-`cells` (an estimator, a trainer's mode and 0 to 7 missing of 8), the largest error of a sibling's advantage against the
-estimator over the valid members alone, how many missing rollouts have an advantage that reaches the loss, and what
-cannot be exact, with the reason.
+Runs the adapters' benchmarks of this name, SkyRL's with 0.3, 0.4 and skyrl-train 0.3.1, each in its own
+environment, and adds up: `cells` (an estimator, a trainer's mode and 0 to 7 missing of 8), the largest error
+of a sibling's advantage against the estimator over the valid members alone, how many missing rollouts have an
+advantage that reaches the loss, and what cannot be exact, with the reason.
 
-`recorded_wrong`: rollouts and figures of which judgekit's ledger and figures say another thing than what the trainer did.
-`curve_error`: of judgekit's curves (in SkyRL and TRL also the trainer's) against numpy over what was graded. `rate_error`: of the gradient of
-verl's losses with masked rows; `rates` are the losses that train at the share `judgekit/live_share` of their rate.
+`recorded_wrong`: rollouts and figures of which judgekit's ledger and figures say another thing than what the
+trainer did. `curve_error`: of judgekit's curves (in SkyRL and TRL also the trainer's) against numpy over what
+was graded. `rate_error`: of the gradient of verl's losses with masked rows; `rates` are the losses that train
+at the share `judgekit/live_share` of their rate.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ Batches of random rewards in which 0 to 7 of each prompt's 8 are missing go thro
 penalty, advantages and normalisation, and are compared with a batch that never had those rollouts. A cell is
 (estimator, trainer, number missing); its error is relative to the largest advantage.
 
-Each cell's batch is also graded by judgekit, whose judge is down for what is missing: `recorded_wrong` counts rollouts and
-figures of which ledger, shares of statuses or `judgekit/live_share` say another thing than what the trainer did, `curve_error` is the
-largest error of judgekit's and of SkyRL's curves of rewards against numpy over what was graded.
+Each cell's batch is also graded by judgekit, whose judge is down for what is missing: `recorded_wrong` counts
+rollouts and figures of which ledger, shares of statuses or `judgekit/live_share` say another thing than what
+the trainer did, `curve_error` is the largest error of judgekit's and of SkyRL's curves of rewards against
+numpy over what was graded.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ NOT_EXACT = [
 ]
 if TRAIN:
     NOT_EXACT = [
-        "skyrl-train: loss_reduction=token_mean with more than one row in a micro-batch, use_kl_loss and use_entropy_loss are means over "
-        "micro-batches, in which a missing row takes up a place",
+        "skyrl-train: loss_reduction=token_mean with more than one row in a micro-batch, use_kl_loss and "
+        "use_entropy_loss are means over micro-batches, in which a missing row takes up a place",
         "skyrl-train: loss_reduction=sequence_mean and seq_mean_token_sum_norm divide by all rows: judgekit/live_share",
     ]
 SEEDS = 3

@@ -109,15 +109,7 @@ def loss_weights(
 
     *shards*: what skyrl_train pads the number of rows to a multiple of. *logged*: gets what the trainer logs.
     """
-    trainer = base.__new__(base)
-    trainer.cfg, trainer.all_metrics, trainer.all_timings = cfg, {}, {}
-    trainer.tokenizer = SimpleNamespace(pad_token_id=0, decode=lambda ids: "")
-    trainer.trajectory_logger, trainer.reward_kl_controller = None, None
-    trainer.global_step = trainer.max_staleness_steps = 1
-    trainer.dispatch = SimpleNamespace(get_lcm_dp_size=lambda: 1)
-    trainer.critic_model = trainer.ref_model = None
-    shard = SimpleNamespace(rank=SimpleNamespace(dp_size=shards))
-    trainer.policy_model = SimpleNamespace(actor_infos=[shard])
+    trainer = _trainer(base, cfg, shards)
     if fully_async:
         more = {} if TRAIN else {"group_completion_time_s": None, "prompts": None}
         groups = [
@@ -158,6 +150,20 @@ def loss_weights(
         used[i, start : start + len(row["ids"])].clone()
         for i, (row, start) in enumerate(zip(rows, starts, strict=True))
     ]
+
+
+def _trainer(base: type, cfg: Any, shards: int) -> Any:
+    """A trainer without policy and workers."""
+    trainer = base.__new__(base)
+    trainer.cfg, trainer.all_metrics, trainer.all_timings = cfg, {}, {}
+    trainer.tokenizer = SimpleNamespace(pad_token_id=0, decode=lambda ids: "")
+    trainer.trajectory_logger, trainer.reward_kl_controller = None, None
+    trainer.global_step = trainer.max_staleness_steps = 1
+    trainer.dispatch = SimpleNamespace(get_lcm_dp_size=lambda: 1)
+    trainer.critic_model = trainer.ref_model = None
+    shard = SimpleNamespace(rank=SimpleNamespace(dp_size=shards))
+    trainer.policy_model = SimpleNamespace(actor_infos=[shard])
+    return trainer
 
 
 def errors(
@@ -207,8 +213,8 @@ def recorded(
 ) -> tuple[int, float]:
     """Grade a batch with judgekit, its judge down for what is missing, and hand it to the trainer.
 
-    Returns how many rollouts and figures ledger and figures record otherwise than the trainer did, and the largest error of
-    judgekit's curves, and of SkyRL's, against numpy over what was graded.
+    Returns how many rollouts and figures ledger and figures record otherwise than the trainer did, and the
+    largest error of judgekit's curves, and of SkyRL's, against numpy over what was graded.
     """
     cfg = settings(len(missing), estimator, step_wise, **more)
     rows = rows_of(missing, seed, step_wise=step_wise)

@@ -2,11 +2,12 @@
 
     make bench-advantages
 
-A cell is a step of a real training in which 0 to 7 of the 8 completions of every other prompt have no reward, because their
-judge is down: the largest error of an advantage, relative to the largest one, against TRL's formula over the valid members
-alone in single precision, and how many completions without a reward have an advantage. `recorded_wrong` counts completions and figures
-of which the ledger or the shares of statuses say another thing than what TRL did; `curve_error` is the largest error of judgekit's and
-TRL's curves against numpy over what was graded.
+A cell is a step of a real training in which 0 to 7 of the 8 completions of every other prompt have no reward,
+because their judge is down: the largest error of an advantage, relative to the largest one, against TRL's
+formula over the valid members alone in single precision, and how many completions without a reward have an
+advantage. `recorded_wrong` counts completions and figures of which the ledger or the shares of statuses say
+another thing than what TRL did; `curve_error` is the largest error of judgekit's and TRL's curves against
+numpy over what was graded.
 """
 
 from __future__ import annotations
@@ -63,12 +64,8 @@ class _Kept(TrainerCallback):
 
 
 def cell(way: str, missing: int) -> tuple[float, int, int, float]:
-    """Train a step; returns error, advantages of missing rewards, what is recorded wrong and the error of the curves."""
-    rng = random.Random(missing)
-    terms = {name: torch.tensor([rng.random() for _ in range(ROWS)]) for name in WEIGHTS}
-    gone = np.zeros(ROWS, bool)
-    for group in range(1, ROWS // GROUP, 2):
-        gone[[group * GROUP + member for member in rng.sample(range(GROUP), missing)]] = True
+    """Train a step; returns error, advantages of missing rewards, records that are wrong, error of curves."""
+    terms, gone = _rewards(missing)
 
     def term(name: str, rollout: Rollout) -> float:
         row = int(rollout.id.rpartition("_")[2])
@@ -125,6 +122,16 @@ def cell(way: str, missing: int) -> tuple[float, int, int, float]:
         int(wrong),
         max(abs(told[name] - value) for name, value in curves.items()),
     )
+
+
+def _rewards(missing: int) -> tuple[dict[str, Any], Any]:
+    """Make each completion's terms, and say which completions have no reward."""
+    rng = random.Random(missing)
+    terms = {name: torch.tensor([rng.random() for _ in range(ROWS)]) for name in WEIGHTS}
+    gone = np.zeros(ROWS, bool)
+    for group in range(1, ROWS // GROUP, 2):
+        gone[[group * GROUP + member for member in rng.sample(range(GROUP), missing)]] = True
+    return terms, gone
 
 
 def _expected(way: str, terms: dict[str, Any], gone: Any) -> Any:

@@ -2,17 +2,18 @@
 
     PYTHONPATH=... python adapters/verl/benchmarks/bench_advantages.py
 
-verl's own estimators, as its V1 and V0 trainers call them, on batches of 12 prompts × 8 with random rewards, of which
-0 to 7 of 8 are missing, treated as our hook treats them. A cell is an estimator, a trainer, a number of missing
-rewards and a kind of rewards (real-valued, binary), over several seeds: the largest error of a valid member's
-advantage against the estimator over the valid members alone, and whether a row without a reward has an advantage where
-its mask is not 0. Every batch is graded by judgekit, whose judge is down for what is missing: `recorded_wrong` counts rows and figures of
-which the ledger, the shares of statuses or `judgekit/live_share` say another thing than what the trainer did, and `curve_error` is
-the largest error of judgekit's curves against numpy over what was graded.
+verl's own estimators, as its V1 and V0 trainers call them, on batches of 12 prompts × 8 with random rewards,
+of which 0 to 7 of 8 are missing, treated as our hook treats them. A cell is an estimator, a trainer, a number
+of missing rewards and a kind of rewards (real-valued, binary), over several seeds: the largest error of a
+valid member's advantage against the estimator over the valid members alone, and whether a row without a
+reward has an advantage where its mask is not 0. Every batch is graded by judgekit, whose judge is down for
+what is missing: `recorded_wrong` counts rows and figures of which the ledger, the shares of statuses or
+`judgekit/live_share` say another thing than what the trainer did, and `curve_error` is the largest error of
+judgekit's curves against numpy over what was graded.
 
-Losses: verl's own, in every aggregation, with 4 of 16 rows left out. `rate_error` is the error of the gradient's length against the
-one without these rows, where it is not the share of rows that are trained on: these are in `rates`.
-Prints a line per estimator and loss, and a JSON object.
+Losses: verl's own, in every aggregation, with 4 of 16 rows left out. `rate_error` is the error of the
+gradient's length against the one without these rows, where it is not the share of rows that are trained on:
+these are in `rates`. Prints a line per estimator and loss, and a JSON object.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def main() -> None:
 
 
 def losses() -> tuple[list[str], float]:
-    """Try every loss of verl with every aggregation; returns those whose rate is the live share, and the largest error."""
+    """Try each of verl's losses; returns those whose rate is the live share, and the largest error."""
     listed, worst = [], 0.0
     for mode in LOSSES:
         found = {how: rate(mode, how) for how in AGGREGATIONS}

@@ -264,7 +264,7 @@ class _Batch:
         return float(self.terms[term][row])
 
     def recorded_wrong(self, fates: list[Any], reached: Any) -> int:
-        """Count what ledger and figures say otherwise than the trainer did. *reached*: rows whose loss is not masked."""
+        """Count what is recorded otherwise than it was done. *reached*: rows whose loss is not masked."""
         wrong = 0
         for row, (fate, gone) in enumerate(zip(fates, self.missing, strict=True)):
             entry = self.entries[row]

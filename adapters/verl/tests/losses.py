@@ -26,7 +26,7 @@ class Rate(NamedTuple):
 
 
 def rate(mode: str, aggregation: str) -> Rate:
-    """Compare the gradients of a loss with and without masked rows, whose advantages are 0, as verl's workers call it."""
+    """Compare the gradients of a loss with and without masked rows, as verl's workers call it."""
     gone = torch.zeros(ROWS, dtype=torch.bool)
     gone[list(GONE)] = True
     old, base, advantages, mask = _batch()

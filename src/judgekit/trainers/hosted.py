@@ -33,7 +33,7 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
     """A runner for an adapter, whose runs are single rollouts or groups."""
 
     runner: GradingRunner
-    """Says of a rollout without a reward what becomes of it: its status is "excluded" or "masked", and it has no number.
+    """Settles what becomes of a rollout without a reward: status "excluded" or "masked", and no number.
 
     Where the trainer cannot leave it out, a rollout of a group gets the mean of its group, status "neutral".
     """
@@ -49,9 +49,10 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
     def numbers(self, results: Sequence[RewardResult]) -> list[float]:
         """Return a number for each of a group's *results*, for a trainer's tensor. Nothing else invents one.
 
-        Where there is no reward it is the mean of the siblings' (of a dropped group: of what its members earned), so that
-        nobody's advantage shows it; where no sibling has one either, the neutral value of the transform, or the mean of what
-        this runner has graded so far, 0 before the first. It stands in no result, ledger, figure or signal.
+        Where there is no reward it is the mean of the siblings' (of a dropped group: of what its members
+        earned), so that nobody's advantage shows it; where no sibling has one either, the neutral value of
+        the transform, or the mean of what this runner has graded so far, 0 before the first. It stands in no
+        result, ledger, figure or signal.
         """
         known = [result.reward for result in results if result.reward is not None]
         known = known or [result.raw_reward for result in results if result.raw_reward is not None]
@@ -78,12 +79,13 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
             )
         if settings.transform != "none":
             raise ConfigError(
-                f"transform: {settings.transform} is one of whole rewards, and the trainer normalises each term itself: write "
-                "transform: none"
+                f"transform: {settings.transform} is one of whole rewards, and the trainer normalises each term "
+                "itself: write transform: none"
             )
         if settings.missing_reward not in ("exclude", "raise"):
             raise ConfigError(
-                f"missing_reward: {settings.missing_reward} says nothing of terms: where the trainer takes these, write exclude or raise"
+                f"missing_reward: {settings.missing_reward} says nothing of terms: where the trainer takes these, "
+                "write exclude or raise"
             )
         total = sum(abs(term.weight) for term in root.terms) if root.normalize else 1.0
         return {term.label: term.weight / total for term in root.terms if term.weight}

@@ -60,7 +60,7 @@ class _Session:
         self.sizes = sizes
         self.tags = tags
         self.excludes = excludes
-        """Whether the trainer leaves rollouts out, or there is none; else they are masked, and their group's mean counts."""
+        """Whether rollouts are left out; else they are masked, and their group's mean counts."""
         self.number = next(_numbers)
         self.counts: dict[str, Counts] = {}
         self.excluded: set[tuple[Hashable, Any]] = set()
@@ -81,7 +81,7 @@ class _Session:
         return self._collectors[env_id]
 
     async def arrive(self, env_id: str, instance: Hashable, rollout: Rollout) -> tuple[RewardResult, float]:
-        """Return the rollout's result, and the number that SkyRL's tensor gets, once its group is complete where it needs it."""
+        """Return the rollout's result, and the number for SkyRL's tensor."""
         if self._closed:  # if a rollout fails, SkyRL leaves the rest of its group running
             raise asyncio.CancelledError
         size = self.sizes[env_id, instance]

@@ -84,7 +84,7 @@ class JudgeKitTrainerMixin:
     def postprocess_generator_output(
         self, generator_output: Mapping[str, Any], uids: list[str], *args: Any, **kwargs: Any
     ) -> Any:
-        """SkyRL's, whose curves of rewards are over the rollouts that have one; without such a rollout they have no point."""
+        """SkyRL's; its curves of rewards are over the rollouts that have one, if any."""
         given = inspect.signature(super().postprocess_generator_output).bind(  # type: ignore[misc]
             generator_output, uids, *args, **kwargs
         )
@@ -151,7 +151,7 @@ class JudgeKitTrainerMixin:
         return data
 
     def _tell_final_rewards(self, data: Any, absent: Any) -> None:
-        """Put the mean reward of what is trained on in the place of SkyRL's, which counts what stands in for a missing reward."""
+        """Log the mean reward of what is trained on, without what stands in for missing ones."""
         rows = ~absent
         last = _last_steps(data)
         if last is not None:
@@ -254,7 +254,7 @@ _REWARD_CURVES = ("avg_pass_at", "avg_raw_reward", "mean_positive_reward")
 
 
 def _reward_curves(output: Mapping[str, Any], uids: Sequence[str]) -> dict[str, float] | None:
-    """Return SkyRL's figures of rewards without the rollouts that have none; None where all have one, {} where none has."""
+    """Return SkyRL's figures over the rollouts with a reward; None if all have one, {} if none has."""
     reasons = output.get("stop_reasons") or []
     if EXCLUDED not in reasons:
         return None

@@ -169,18 +169,20 @@ class RewardFunction:
         """Raise ConfigError where TRL would not make of the terms what reward.yaml says."""
         if getattr(trainer, "multi_objective_aggregation", None) != "normalize_then_sum":
             raise ConfigError(
-                "judgekit_terms is for GRPOTrainer with multi_objective_aggregation='normalize_then_sum', which leaves a missing term "
-                "out; elsewhere TRL adds it up as 0: give judgekit_reward(…), whose reward is the sum of the same terms"
+                "judgekit_terms is for GRPOTrainer with multi_objective_aggregation='normalize_then_sum', which leaves "
+                "a missing term out; elsewhere TRL adds it up as 0: give judgekit_reward(…), whose reward is the sum "
+                "of the same terms"
             )
         if others:
             raise ConfigError(
-                "reward_funcs=judgekit_terms(…) are all reward functions that there are: make the others (or an environment's "
-                'get_reward) terms of reward.yaml, as they stand (use: "module:function")'
+                "reward_funcs=judgekit_terms(…) are all reward functions that there are: make the others (or an "
+                'environment\'s get_reward) terms of reward.yaml, as they stand (use: "module:function")'
             )
         wanted, found = list(self.terms.values()), [float(weight) for weight in trainer.reward_weights]
         if any(abs(a - b) > 1e-6 * max(1.0, abs(a)) for a, b in zip(wanted, found, strict=True)):
             raise ConfigError(
-                f"TRL weights the terms {', '.join(self.terms)} by {found}, reward.yaml by {wanted}: write reward_weights={wanted}"
+                f"TRL weights the terms {', '.join(self.terms)} by {found}, reward.yaml by {wanted}: write "
+                f"reward_weights={wanted}"
             )
 
     def _count(

@@ -23,9 +23,10 @@ def judgekit_terms(
         )
         GRPOTrainer(args=config, reward_funcs=terms, ...)
 
-    TRL then normalises each term within its group, and weights and adds up (GDPO, arXiv:2601.05242). A batch is graded once.
-    A term that is missing where its leaf says `if_missing: renormalise` adds nothing; a completion without a reward
-    has no term. *ground_truth*: as in `judgekit_reward`. The functions cannot be pickled. Raises ConfigError where TRL cannot weight the terms itself.
+    TRL then normalises each term within its group, and weights and adds up (GDPO, arXiv:2601.05242). A batch
+    is graded once. A term that is missing where its leaf says `if_missing: renormalise` adds nothing; a
+    completion without a reward has no term. *ground_truth*: as in `judgekit_reward`. The functions cannot be
+    pickled. Raises ConfigError where TRL cannot weight the terms itself.
 
     Source: TRL 1.16.0, trl/trainer/grpo_trainer.py (`_calculate_rewards` calls each function once a batch).
     """

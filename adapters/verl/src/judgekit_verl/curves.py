@@ -31,10 +31,11 @@ class _Curves:
 
 
 def leave_out_of_curves(tags: list[dict[str, Any]]) -> dict[str, float]:
-    """Take rows that are kept out of the training out of verl's curves, as far as a row is left; return the share of the others.
+    """Take rows that are not trained on out of verl's curves; return the share of the others.
 
-    `critic/score/mean` and its like are over the rows without the tag `is_padding`, and verl reads it for nothing else. Where no row
-    has a reward they are over numbers that stand in for rewards: judgekit's own curve has no point there.
+    At least one row must be left. `critic/score/mean` and its like are over the rows without the tag
+    `is_padding`, and verl reads it for nothing else. Where no row has a reward they are over numbers that
+    stand in for rewards: judgekit's own curve has no point there.
     """
     live = [not tag.get(LEFT_OUT, False) for tag in tags]
     if any(live):

@@ -70,8 +70,9 @@ _BLIND = frozenset(
 """Estimators of verl that add up a trajectory's rewards, on whichever tokens they lie."""
 _MARK = ":judgekit-left-out"
 LIVE_SHARE = "judgekit/live_share"
-"""Figure of a step: the share of its rows that are trained on. verl's `seq-mean-*` losses divide by all rows, so that it is also the
-factor of their learning rate."""
+"""Figure of a step: the share of its rows that are trained on.
+
+verl's `seq-mean-*` losses divide by all rows, so that it is also the factor of their learning rate."""
 
 
 class LeftOut(Struct, frozen=True, kw_only=True):
@@ -136,7 +137,8 @@ def treatment(algorithm: Any, hosted: HostedRunner, *, v1: bool) -> Treatment | 
 
 
 def ignores_left_out(algorithm: Any) -> bool:
-    """Whether the estimator never looks at the rewards of rows whose mask is 0, so that any number may stand there."""
+    """Whether the estimator never looks at the rewards of rows whose mask is 0, so that any number may stand
+    there."""
     name = str(algorithm.adv_estimator)
     return name == TURN_ESTIMATOR or (name.removeprefix(PREFIX) in REGISTERED and name.startswith(PREFIX))
 
@@ -166,9 +168,9 @@ def check_terms(algorithm: Any, hosted: HostedRunner, *, v1: bool) -> None:
         else "a term that is missing makes every advantage NaN (write missing_reward: raise to have none)"
     )
     raise ConfigError(
-        f"algorithm.adv_estimator=gdpo: {why}; write transform: gdpo in reward.yaml, which normalises each term of the top weighted "
-        "within its group and leaves out what is missing, and algorithm.adv_estimator=judgekit_reinforce_plus_plus_baseline, which "
-        "whitens the batch as verl's GDPO does"
+        f"algorithm.adv_estimator=gdpo: {why}; write transform: gdpo in reward.yaml, which normalises each term of "
+        "the top weighted within its group and leaves out what is missing, and "
+        "algorithm.adv_estimator=judgekit_reinforce_plus_plus_baseline, which whitens the batch as verl's GDPO does"
     )
 
 

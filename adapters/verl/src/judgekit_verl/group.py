@@ -67,7 +67,10 @@ class _Driver:
         self.watch = StepWatch(self.counts, self.max_failure_rate, audits=self.audits)
 
     def say_what_is_not_exact(self, *, own_uid: bool) -> None:
-        """Warn where `missing_reward: exclude` is no more than the group's mean. Raises ConfigError for GDPO without its terms."""
+        """Warn where `missing_reward: exclude` is no more than the group's mean.
+
+        Raises ConfigError for verl's GDPO where it gets no terms.
+        """
         algorithm, hosted = self.config.algorithm, self.hosted
         if hosted is None:
             return
