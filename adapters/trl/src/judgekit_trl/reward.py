@@ -63,8 +63,6 @@ class RewardFunction:
         self._ground_truth = ground_truth
         self._hosted = _hosted(self._reward)
         self._runner = self._hosted.runner
-        if self._hosted.exclude:  # None, instead of a mean to train on
-            self._runner = self._runner.with_settings(missing_reward="exclude")
         self.terms: Mapping[str, float] = {}
         """Weights of the terms that TRL gets as functions of their own; none: it gets the reward."""
         self._steps = StepCounts(self._hosted.max_failure_rate)
