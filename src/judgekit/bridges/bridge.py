@@ -52,6 +52,7 @@ class Bridge:
         )
         self._runner = hosted.runner
         self.numbers = hosted.numbers
+        self.weights, self.term_numbers = hosted.weights, hosted.term_numbers
         self._steps = StepCounts(hosted.max_failure_rate)
 
     async def grade(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:

@@ -63,10 +63,11 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
             fill = mean(known) if known else self.runner.metrics.counts.rewards.mean_y
         return [fill if result.reward is None else result.reward for result in results]
 
-    def weights(self) -> dict[str, float]:
+    def weights(self, *, fills: bool = False) -> dict[str, float]:
         """Return the weights of the terms of the reward's top `weighted`, for trainers that weight terms themselves.
 
-        Raises ConfigError for a reward without such terms, and for what only the whole reward can do.
+        *fills*: whether such a trainer needs a number for each term, see `term_numbers`. Raises ConfigError for
+        a reward without such terms, and for what only the whole reward can do.
         """
         root, settings = self.runner.reward.root, self.runner.settings
         if not isinstance(root, Weighted):
@@ -82,7 +83,7 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
                 f"transform: {settings.transform} is one of whole rewards, and the trainer normalises each term "
                 "itself: write transform: none"
             )
-        if settings.missing_reward not in ("exclude", "raise"):
+        if settings.missing_reward not in ("exclude", "raise", *(("neutral",) if fills else ())):
             raise ConfigError(
                 f"missing_reward: {settings.missing_reward} says nothing of terms: where the trainer takes these, "
                 "write exclude or raise"
@@ -98,6 +99,19 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
             if isinstance(root, Weighted) and result.reward is not None
             else {}
         )
+
+    def term_numbers(self, results: Sequence[RewardResult]) -> dict[str, list[float]]:
+        """Return each term, times its weight, for each of a group's *results*: numbers for a trainer's tensors.
+
+        A term that is missing is the mean of the siblings', or 0 where none has it. Raises ConfigError, as `weights`.
+        """
+        known = [self.terms(result) for result in results]
+        found = {}
+        for name, weight in self.weights(fills=True).items():
+            values = [terms[name] for terms in known if name in terms]
+            fill = mean(values) if values else 0.0
+            found[name] = [weight * terms.get(name, fill) for terms in known]
+        return found
 
 
 def hosted_runner(
