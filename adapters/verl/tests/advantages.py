@@ -70,7 +70,8 @@ NOT_EXACT = {
     "(verl 0.9.1's V1 trainer itself stops at GDPO: KeyError 'prompts')",
     "V1 reinforce_plus_plus_baseline, fewer than 2 of a group valid": "the same; judgekit_reinforce_plus_plus_baseline "
     "is exact",
-    "V0 gdpo": "verl hands the terms' columns to the estimator called gdpo alone, and V0 keeps the uid: neutral",
+    "V0 gdpo": "verl hands the terms' columns to the estimator called gdpo alone, and V0 keeps the uid: refused unless "
+    "missing_reward: raise; transform: gdpo and judgekit_reinforce_plus_plus_baseline are the same, and exact",
     "V0 optimal_token_baseline, tir_optimal_token_baseline": "need columns that verl hands to these names alone: neutral",
 }
 
