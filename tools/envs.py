@@ -11,6 +11,9 @@ Python 3.11 or 3.12 with venv, and a package index.
             and skyrl-train 0.3.1, beside it
     trl     core plus TRL 1.16 on CPU with the TRL adapter; 1.5 and 1.6, between which a None changed its meaning, beside it;
             verifiers, OpenReward, and parts of OpenRLHF, NeMo-Gym and Tinker cookbook, which call us in tests
+
+Each takes the releases in tools/locks/NAME.txt, which are the newest that its host allowed when they were tested.
+`python3 tools/envs.py --lock NAME…` makes environments of today's newest, and writes these files anew.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +32,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENVS = ROOT / ".venv"
+LOCKS = ROOT / "tools" / "locks"
 RAY = "2.56.0"
 """What skyrl 0.3.0 pins: its cluster can run judges in the environment with vLLM. verl has the newest."""
 TORCH = "2.13.0"
@@ -49,7 +54,29 @@ def run(*command: str | Path) -> None:
 
 
 def pip(env: Path, *args: str) -> None:
-    run(env / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *args)
+    # what stands beside the environment is pinned by itself
+    constraint = ("--constraint", str(lock)) if (lock := lock_of(env)) and "--target" not in args else ()
+    pip_install = (env / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+    run(*pip_install, *constraint, *args)
+
+
+def lock_of(env: Path) -> Path | None:
+    """The environment's lock; None while it is being renewed, and where vLLM for GPUs has other requirements."""
+    lock = LOCKS / f"{env.name}.txt"
+    other = env.name == "vllm" and shutil.which("nvidia-smi")
+    return lock if lock.exists() and not other else None
+
+
+def write_lock(env: Path) -> None:
+    """Write down which releases an environment has; not torch, whose builds are named otherwise from index to index."""
+    freeze = (env / "bin" / "python", "-m", "pip", "freeze", "--exclude-editable")
+    lines = subprocess.run(freeze, check=True, capture_output=True, text=True).stdout.splitlines()
+    kept = [
+        line for line in lines if re.fullmatch(r"[\w.-]+==[\w.!-]+", line) and not line.startswith("torch==")
+    ]
+    LOCKS.mkdir(exist_ok=True)
+    head = f"# made by: python3 tools/envs.py --lock {env.name}\n"
+    (LOCKS / f"{env.name}.txt").write_text(head + "".join(f"{line}\n" for line in kept))
 
 
 def base_python() -> str:
@@ -236,9 +263,8 @@ def make(name: str) -> None:
 def _make(name: str) -> None:
     env = VENVS / name
     stamp = env / "made-from"
-    made_from = hashlib.sha256(
-        (ROOT / "pyproject.toml").read_bytes() + Path(__file__).read_bytes()
-    ).hexdigest()
+    sources = [ROOT / "pyproject.toml", Path(__file__), *filter(None, [lock_of(env)])]
+    made_from = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     if stamp.exists() and stamp.read_text() == made_from:
         return
     start = time.monotonic()
@@ -250,14 +276,21 @@ def _make(name: str) -> None:
 
 
 def main() -> None:
-    names = sys.argv[1:]
+    renews = sys.argv[1:2] == ["--lock"]
+    names = sys.argv[2:] if renews else sys.argv[1:]
     if not names or (unknown := [name for name in names if name not in ENVS]):
         raise SystemExit(
-            f"usage: python3 tools/envs.py {'|'.join(ENVS)} …" + (f" (not {unknown[0]})" if names else "")
+            f"usage: python3 tools/envs.py [--lock] {'|'.join(ENVS)} …"
+            + (f" (not {unknown[0]})" if names else "")
         )
     for name in names:
         try:
+            if renews:
+                (LOCKS / f"{name}.txt").unlink(missing_ok=True)
+                (VENVS / name / "made-from").unlink(missing_ok=True)
             make(name)
+            if renews:
+                write_lock(VENVS / name)
         except subprocess.CalledProcessError as error:
             command = " ".join(map(str, error.cmd))[:300]
             raise SystemExit(
