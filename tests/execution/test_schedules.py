@@ -11,6 +11,7 @@ import pytest
 from judgekit.errors import JudgeUnavailable
 from judgekit.execution.flight import Flights
 from judgekit.execution.limits import Limiter
+
 from ..schedules import ShuffledLoop, under_schedules
 
 
