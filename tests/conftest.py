@@ -26,7 +26,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @functools.cache
-def _isolates() -> bool:
+def isolates() -> bool:
     """Whether this system lets anybody start a program with a file system of its own."""
     for command in (["unshare", "-rm", "true"], ["bwrap", "--ro-bind", "/", "/", "true"]):
         with contextlib.suppress(OSError):
@@ -43,7 +43,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.failed
         and call.excinfo is not None
         and "lets no program be isolated" in str(call.excinfo.value)
-    ) and not _isolates():
+    ) and not isolates():
         report.outcome = "skipped"
         report.longrepr = (str(item.path), 0, "Skipped: this system lets no program be isolated")
     return report
