@@ -76,6 +76,18 @@ test-ray: env-verl
 test-skyrl: env-skyrl env-vllm
 	$(SKYRL) $(PYTEST) adapters/skyrl/tests
 
+# as users have them, on Python 3.12: skyrl-train 0.3.1, and a few of the tests on skyrl 0.4.0
+.PHONY: test-skyrl-train env-skyrl-train
+S := adapters/skyrl/tests
+test-skyrl-train: env-skyrl-train
+	.venv/skyrl-train/bin/python $(PYTEST) $(addprefix $(S)/,test_env.py test_groups.py test_main_train.py test_trainer.py test_turns.py \
+	  test_training.py::test_it_learns test_training.py::test_too_many_failures_end_it)
+	PYTHONPATH=.venv/skyrl-train/beside/0.4.0 .venv/skyrl-train/bin/python $(PYTEST) $(addprefix $(S)/,test_env.py test_groups.py test_main.py \
+	  test_trainer.py test_training.py::test_it_learns)
+
+env-skyrl-train:
+	@$(PY) tools/envs.py skyrl-train
+
 test-verl: env-verl env-vllm
 	$(VERL) $(PYTEST) adapters/verl/tests
 
