@@ -52,10 +52,10 @@ _READERS = (
 
 ROOMS = (
     _of("run"),
-    _of("replay"),
+    _of("replay", "tests/replay", "tests/evidence/test_trust.py"),
     _of("execution"),
-    _of("reward"),
-    _of("ledger"),
+    _of("reward", "tests/reward", "tests/run/test_dropping.py", "tests/run/test_group_conditions.py"),
+    _of("ledger", "tests/ledger", "tests/execution/test_fork.py", "tests/evidence/test_audit.py"),
     _of("trainers"),
     _of("graders"),
     _of("judges", "tests/judges", "tests/graders/test_judged.py", but=_ENGINES),
