@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from judgekit import ConfigError, Failed, FailureRateError, GradingRunner, Rollout, grader, group_grader
+from judgekit import ConfigError, Failed, FailureRateError, Gate, GradingRunner, Rollout, grader, group_grader
+from judgekit.reward.nodes import Turns
 from judgekit.trainers import Counts, RewardConfig, check_failure_rate, hosted_runner, share_limits
 from judgekit.trainers.hosted import DEADLINE_S, without_fill
 from judgekit.trainers.versions import host_version
@@ -27,6 +28,11 @@ def one(response: str) -> float:
 @group_grader
 def together(rollouts: Sequence[Rollout]) -> list[float]:
     return [1.0] * len(rollouts)
+
+
+@grader(per="turn")
+def stepwise(turn: str) -> float:
+    return 1.0
 
 
 def hosted(runner: Any = None, **options: Any) -> Any:
@@ -121,6 +127,11 @@ def test_a_dropped_group_has_the_mean_of_what_it_earned() -> None:
     assert made.numbers(results) == [0.6] * 3
 
 
+def test_turns_under_a_transform_are_a_trajectorys_where_the_trainer_does_not_place_them() -> None:
+    runner = GradingRunner([stepwise], Turns("stepwise"), transform="rank", missing_reward=0.0)
+    assert hosted(runner, places=False).runner.settings.transform == "rank"
+
+
 def test_a_deadline_is_given_where_none_is_written() -> None:
     assert hosted(GradingRunner([one])).runner.settings.deadline_s == DEADLINE_S
     assert hosted(GradingRunner([one], deadline_s=5)).runner.settings.deadline_s == 5
@@ -163,6 +174,16 @@ async def test_all_runs_share_the_places_of_a_hosted_runner() -> None:
             GradingRunner([one], transform="rank", missing_reward=0.0),
             {"grouped": False},
             f"transform: rank needs.*: {HINT}",
+        ),
+        (
+            GradingRunner([one], Gate("spread(one) > 0", 1.0, 0.0), missing_reward=0.0),
+            {"grouped": False},
+            rf"spread\(one\) looks at the rollouts.*: {HINT}",
+        ),
+        (
+            GradingRunner([stepwise], Turns("stepwise"), transform="rank", missing_reward=0.0),
+            {"places": True},
+            "transform: rank changes the rewards of whole trajectories",
         ),
         (GradingRunner([one], missing_reward="neutral"), {"grouped": False}, f"neutral .*{HINT}.*<number>"),
         (GradingRunner([one], missing_reward="exclude"), {"grouped": False}, f"exclude .*{HINT}.*<number>"),
