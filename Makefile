@@ -1,7 +1,7 @@
 # make demo    grade the shipped rollouts with rules and the embedded vLLM judge; prints a table, writes a ledger and a report
 # make demo-training    SkyRL's real trainers on CPU: rule or judge, sync or async; tables and curves
 # make test    every test, each environment made from nothing
-# make unit    the core's tests, in about a quarter of an hour
+# make unit    the core's quick tests, on all processors, in any order; make test-core runs them all
 # make check   formatting, lint, types
 # make bench   the benchmarks whose figures docs/benchmarks.md shows
 # make docs    the documentation as a site
@@ -44,12 +44,18 @@ test:
 
 .PHONY: test-rules-and-callers test-engines-and-clusters
 test-rules-and-callers:
-	$(MAKE) --jobs=1 --keep-going unit test-vllm-texts test-trl
+	$(MAKE) --jobs=1 --keep-going test-core test-vllm-texts test-trl
 
 test-engines-and-clusters:
 	$(MAKE) --jobs=1 --keep-going test-ray test-vllm-engines test-verl test-skyrl
 
+# everything but what tests/slow.txt names; a failure's header has the seed of its order: SEED=… gives it again
+ORDER = $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 unit: env-core
+	$(CORE) $(PYTEST) tests -m "not slow" -n auto --dist loadfile --random-order-bucket=module --random-order-seed=$(ORDER)
+
+.PHONY: test-core
+test-core: env-core
 	$(CORE) $(PYTEST) tests
 
 test-vllm: test-vllm-texts test-vllm-engines
@@ -69,6 +75,18 @@ test-ray: env-verl
 
 test-skyrl: env-skyrl env-vllm
 	$(SKYRL) $(PYTEST) adapters/skyrl/tests
+
+# as users have them, on Python 3.12: skyrl-train 0.3.1, and a few of the tests on skyrl 0.4.0
+.PHONY: test-skyrl-train env-skyrl-train
+S := adapters/skyrl/tests
+test-skyrl-train: env-skyrl-train
+	.venv/skyrl-train/bin/python $(PYTEST) $(addprefix $(S)/,test_env.py test_groups.py test_main_train.py test_trainer.py test_turns.py \
+	  test_training.py::test_it_learns test_training.py::test_too_many_failures_end_it)
+	PYTHONPATH=.venv/skyrl-train/beside/0.4.0 .venv/skyrl-train/bin/python $(PYTEST) $(addprefix $(S)/,test_env.py test_groups.py test_main.py \
+	  test_trainer.py test_training.py::test_it_learns)
+
+env-skyrl-train:
+	@$(PY) tools/envs.py skyrl-train
 
 test-verl: env-verl env-vllm
 	$(VERL) $(PYTEST) adapters/verl/tests
@@ -137,7 +155,7 @@ bench-service: env-bench
 	$(BENCH) benchmarks/bench_service.py
 
 .PHONY: bench-advantages
-bench-advantages: env-verl env-skyrl
+bench-advantages: env-verl env-skyrl env-trl
 	python3 benchmarks/bench_advantages.py
 
 .PHONY: bench-attack

@@ -6,15 +6,13 @@ Costs are the wall time of one call where the runner would make it: on the event
 process (then with the way there and back). Stalls are the longest time that the event loop did not turn while one
 hostile rollout was graded by every rule; `idle_stall_ms` is that of a loop with nothing to do. All are the best of
 several rounds, as timeit has it: what is the code's recurs in each, what is a busy machine's does not.
-`max_stall_cpu_ms` is the most that the loop's own thread computed without a pause. For the stalls
-the imported libraries and the batch, which exist before, are kept from the garbage collector (`gc.freeze`); its pauses for
-what grading makes count. `--save` keeps the costs in docs/grader_costs.json, which the table of docs/graders.md shows.
+`max_stall_cpu_ms` is the most that the loop's own thread computed without a pause. The stalls are those of a process with as
+many objects as a trainer's: the garbage collector's pauses count. `--save` keeps the costs in docs/grader_costs.json, which the table of docs/graders.md shows.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
 import sys
@@ -23,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import finish, machine, reported
+from common import finish, machine, reported, trainer_heap
 from grader_shapes import SHAPES, exponents
 from grader_shapes import stalls as shaped_stalls
 from rule_graders import GROUP_RULES, RULES, sample, trajectory
@@ -179,8 +177,7 @@ def main() -> None:
     for name, value in loops.items():
         print(f"{name:24} {value:.2f}")
     logging.disable(logging.WARNING)
-    gc.collect()
-    gc.freeze()
+    heap = trainer_heap()
     idle = min(asyncio.run(idle_stall()) for _ in range(3))
     print(f"idle               stall {idle:.1f} ms: an event loop with nothing to do, on this machine, now")
     stalls: dict[str, float] = {}
@@ -209,6 +206,7 @@ def main() -> None:
             f"{shape:22} stall {measured['stall_ms']:5.1f} ms; {', '.join(sorted(measured['failed'])) or 'none failed'}"
         )
     pool.close()
+    del heap
     if "--save" in sys.argv:
         COSTS.parent.mkdir(exist_ok=True)
         rounded = {

@@ -46,6 +46,11 @@ def machine() -> str:
     return f"{os.cpu_count()} × {model}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
 
 
+def trainer_heap() -> list[Any]:
+    """A million objects for the garbage collector, as many as a trainer's process has with torch, a model's code and a batch."""
+    return [{"step": i, "ids": (i, [i])} for i in range(350_000)]
+
+
 def interleaved(rounds: int, measures: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
     """Every measure once per round, in turn, so that a drift of the machine hits all alike."""
     found: dict[str, list[float]] = {name: [] for name in measures}

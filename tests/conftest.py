@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @functools.cache
-def _isolates() -> bool:
+def isolates() -> bool:
     """Whether this system lets anybody start a program with a file system of its own."""
     for command in (["unshare", "-rm", "true"], ["bwrap", "--ro-bind", "/", "/", "true"]):
         with contextlib.suppress(OSError):
@@ -42,10 +43,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.failed
         and call.excinfo is not None
         and "lets no program be isolated" in str(call.excinfo.value)
-    ) and not _isolates():
+    ) and not isolates():
         report.outcome = "skipped"
         report.longrepr = (str(item.path), 0, "Skipped: this system lets no program be isolated")
     return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what takes long, for `make unit` to leave out."""
+    slow = set((Path(__file__).parent / "slow.txt").read_text().split())
+    for item in items:
+        if item.nodeid.partition("[")[0] in slow:
+            item.add_marker("slow")
 
 
 def pytest_configure() -> None:

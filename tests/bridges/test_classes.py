@@ -101,6 +101,31 @@ def test_nemo_rl_s_asynchronous_rollouts_come_one_by_one(reward: Path, stand_in:
         JudgeKitEnvironment({}).step([log("#### 4")], [row])
 
 
+def test_nemo_rl_gets_terms_for_its_gdpo(
+    reward: Path, stand_in: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Which add up to the reward; a missing one is its siblings' mean, for NeMo-RL takes numbers only."""
+    put_nemo_rl(stand_in)
+    from judgekit.bridges.nemo_rl import JudgeKitEnvironment
+
+    with caplog.at_level("INFO", "judgekit"):
+        env = JudgeKitEnvironment({"reward": str(reward), "terms": True})
+    assert "grpo.adv_estimator.reward_weights: [0.75, 0.25], for correct, flaky" in caplog.text
+    said = [("#### 4", 0), ("#### 5", 1), ("broken", 0), ("#### 5", 0), ("broken", 1)]
+    rows = [{"ground_truth": "4", "group": group} for _, group in said]
+    found = env.step([log(text) for text, _ in said], rows).rewards
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "correct": [0.75, 0.0, 0.375, 0.0, 0.0],
+        "flaky": [0.25] * 5,
+    }
+    with pytest.raises(ConfigError, match="needs the rollout's group"):  # alone, with nobody's mean
+        env.step([log("broken")], [{"ground_truth": "4", "group": 7}])
+    missing(reward, "0.5")
+    bridge._bridges.clear()
+    with pytest.raises(ConfigError, match="missing_reward: 0.5 says nothing of terms"):
+        JudgeKitEnvironment({"reward": str(reward), "terms": True})
+
+
 MEETING = """
 import asyncio
 from judgekit import grader

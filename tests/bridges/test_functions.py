@@ -189,6 +189,15 @@ async def test_slime_s_tools_do_not_speak_for_the_policy(
     assert await slime.reward(args, begun) == 1.0
 
 
+async def test_slime_masks_what_is_to_be_masked(reward: Path) -> None:
+    missing(reward, "mask")
+    group = [sample(0, "#### 4"), sample(1, "broken #### 4"), sample(2, "#### 5")]
+    assert await slime.reward(SimpleNamespace(), group) == [1.0, 0.625, 0.25]  # slime's form wants a number
+    assert [one.remove_sample for one in group] == [False, True, False]
+    with pytest.raises(MissingRewardError):
+        await slime.reward(SimpleNamespace(), [sample(0, "broken")])
+
+
 async def test_slime_one_by_one(reward: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="missing_reward: exclude"):
         await slime.reward(SimpleNamespace(), sample(0, "#### 4"))

@@ -12,11 +12,13 @@ import sys
 import textwrap
 import threading
 import time
+from multiprocessing import shared_memory
 from pathlib import Path
 
 import pytest
 
 from judgekit import ConfigError, Failed, Graded, GradingRunner, Rollout, grader
+from judgekit.execution import pool_worker, watchdog
 from judgekit.execution.pickled import PickledGrader
 from judgekit.execution.pool import ProcessPool
 
@@ -89,10 +91,11 @@ def test_several_loops_and_threads_share_a_pool(pool: ProcessPool) -> None:
 
 
 def test_closing_ends_the_processes(pool: ProcessPool) -> None:
+    before = set(_children())  # of other tests' pools
     asyncio.run(GradingRunner({"act": Act()}, pool=pool).run(acts("fine", "fine")))
-    assert _children()
+    assert set(_children()) - before
     pool.close()
-    assert not _children()
+    assert not set(_children()) - before
 
 
 def test_what_cannot_be_sent_is_said_at_construction() -> None:
@@ -252,3 +255,21 @@ def test_a_spawned_child_of_a_script_sends_the_scripts_graders(tmp_path: Path) -
     script.write_text(SPAWNING)
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
     assert ended.stdout == "[[0.0, 0.1, 0.2], [0.3, 0.4, 0.5]]\n", ended.stderr
+
+
+def test_a_system_without_proc_tells_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pool_worker.memory() > 1 << 20
+    monkeypatch.setattr("builtins.open", lambda *args: (_ for _ in ()).throw(FileNotFoundError(args[0])))
+    assert pool_worker.memory() == 0
+
+
+def test_memory_that_killed_processes_shared_is_removed_and_what_others_use_is_not() -> None:
+    segments = [shared_memory.SharedMemory(create=True, size=100) for _ in range(2)]
+    left, used = ("/" + segment.name.lstrip("/") for segment in segments)
+    try:
+        segments[0].close()  # as of a process that was killed: nobody has it open, and its file is there
+        watchdog.forget_shared_memory({left, used})
+        assert [os.path.exists(f"/dev/shm{name}") for name in (left, used)] == [False, True]
+    finally:
+        segments[1].close()
+        segments[1].unlink()

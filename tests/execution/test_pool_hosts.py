@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -299,6 +300,7 @@ def test_a_system_without_threads_costs_grades_and_no_more(monkeypatch: pytest.M
             raise RuntimeError("can't start new thread")
 
         patch.setattr(threading.Thread, "start", start)
+        patch.setattr("judgekit.execution.threads._idle", deque())  # of other tests
         with pytest.raises(RuntimeError, match="new thread"):
             runner.run_sync(rollouts("a"))
         (result,) = asyncio.run(runner.run(rollouts("a")))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from judgekit.errors import JudgeRejected
+from judgekit.errors import JudgeRejected, JudgeUnavailable
 from judgekit.judges import OpenAIJudge, Piece, Turn
 from judgekit.judges.base import UNLIMITED, JudgeRequest
 from judgekit.judges.prompts.cutting import LEAST, MARK
@@ -103,4 +103,27 @@ async def test_a_server_that_counts_nothing_gets_three_characters_for_a_token() 
         server.once["/tokenize"] = [says("{}", status=401)]
         with pytest.raises(JudgeRejected, match="API key"):
             await judge.complete(ask("x" * 900, max_tokens=100))
+        await judge.close()
+
+
+async def test_each_text_is_cut_to_its_own_budget() -> None:
+    async with FakeServer() as server:
+        server.tokens_of = dense
+        pieces = [
+            p
+            for text, most in (("a" * 4_000, 100), ("b" * 4_000, 300))
+            for p in (Piece("[candidate]\n"), Piece(text, False, most))
+        ]
+        request = JudgeRequest(turns=(Turn("user", (*pieces, Piece("\nNow."))),), choices=("0", "1"))
+        first, second = await sent(server, request)
+        assert 60 < dense(first) <= 100
+        assert 200 < dense(second) <= 300
+
+
+async def test_a_server_that_counts_in_an_unknown_format_is_no_server_of_ours() -> None:
+    async with FakeServer() as server:
+        server.once["/tokenize"] = [says('{"tokens": "12"}')] * 9
+        judge = OpenAIJudge(server.url)
+        with pytest.raises(JudgeUnavailable, match="answered /tokenize in an unknown format"):
+            await judge.complete(ask("text", max_tokens=None))
         await judge.close()

@@ -250,9 +250,10 @@ async def test_azure() -> None:
         assert provider.bodies[0]["model"] == "mine"
         assert "api-version" not in repr(judge)
         assert await judge.ready()
-    judge = OpenAIJudge("https://mine.openai.azure.com/openai/v1/", model="gpt")
-    assert judge.server.url == "https://mine.openai.azure.com/openai/v1"
-    assert judge.provider.key_header == "api-key"
+    for host in ("mine.openai.azure.com", "mine.cognitiveservices.azure.com", "mine.services.ai.azure.com"):
+        judge = OpenAIJudge(f"https://{host}/openai/v1/", model="gpt")
+        assert judge.server.url == f"https://{host}/openai/v1"
+        assert judge.provider.key_header == "api-key"
 
 
 async def test_anthropic() -> None:

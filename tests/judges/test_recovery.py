@@ -459,6 +459,35 @@ async def test_calls_to_an_engine_that_hangs_are_cut_off_and_tried_again() -> No
 
 
 @pytest.mark.usefixtures("_impatient")
+async def test_an_engine_that_hangs_after_nobody_asked_for_long_is_found_out() -> None:
+    engine = Hung()
+    guard = HangGuard(engine)
+    await guard.complete(engine, ask())
+    await asyncio.sleep(0.1)  # it was looked for calls, and there were none
+    engine.up = False
+    with pytest.raises(JudgeUnavailable, match="hangs"):
+        await guard.complete(engine, ask("never"))
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_an_engine_that_answers_others_does_not_hang_whatever_it_says() -> None:
+    class Ill(Engine):
+        async def complete(self, request: JudgeRequest, /) -> JudgeReply:
+            await asyncio.sleep(1.0 if "long" in request.turns[1].text else 0.01)
+            return JudgeReply("1")
+
+        async def ready(self) -> bool:
+            return False
+
+    engine = Ill()
+    guard = HangGuard(engine)
+    long = asyncio.create_task(guard.complete(engine, ask("long")))
+    while not long.done():
+        await guard.complete(engine, ask())
+    assert (await long).text == "1"
+
+
+@pytest.mark.usefixtures("_impatient")
 async def test_the_time_in_which_an_engine_hung_counts_against_no_evaluation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

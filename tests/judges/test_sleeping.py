@@ -332,6 +332,25 @@ async def test_a_server_that_sleeps_since_the_last_trainer_is_woken() -> None:
             await judge.close()
 
 
+async def test_a_server_that_sleeps_on_is_not_taken_for_awake() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url, sleep=True)
+        await judge.start()
+        await judge.sleep()
+
+        async def refuses(request: web.Request) -> web.Response:
+            return web.Response()  # and does nothing
+
+        server.once["/wake_up"] = [refuses]
+        with pytest.raises(JudgeUnavailable, match="sleeps on"):
+            await judge.wake_up()
+        with pytest.raises(JudgeUnavailable, match="sleeps"):
+            await judge.complete(REQUEST)
+        await judge.wake_up()
+        assert (await judge.complete(REQUEST)).text == "1"
+        await judge.close()
+
+
 async def test_a_sleeping_server_is_not_asked_what_it_can_do() -> None:
     async with FakeServer("vllm") as server:
         judge = OpenAIJudge(server.url, sleep=True)

@@ -24,12 +24,13 @@ from judgekit import (
     Rollout,
 )
 from judgekit.config import load_runner
-from judgekit.errors import JudgeBudgetSpent
+from judgekit.errors import JudgeBudgetSpent, JudgeRejected
 from judgekit.graders import JudgeGrader
 from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict, OpenAIJudge, Piece, Turn
 from judgekit.judges.engines.http import retry_after
+from judgekit.judges.layers import pressure
 from judgekit.judges.layers.places import Places
-from judgekit.judges.layers.pressure import Breaker, Call, Gate, RateLimit
+from judgekit.judges.layers.pressure import Breaker, Call, Gate, Pause, RateLimit
 from judgekit.judges.layers.spending import Budget, Spending, TokenRate
 from judgekit.judges.layers.stack import CacheOptions, LayerOptions, Limited, stacked
 from judgekit.testing import ScriptedJudge
@@ -270,8 +271,10 @@ async def test_starts_are_spaced_and_a_place_that_was_given_up_is_not_given_out_
     assert min(b - a for a, b in itertools.pairwise(starts)) > 0.04
 
 
-async def test_breaker_opens_probes_and_closes() -> None:
-    breaker = Breaker(failures=2, open_s=0.05, who="judge x")
+async def test_breaker_opens_probes_and_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(pressure.time, "monotonic", lambda: now)
+    breaker = Breaker(failures=2, open_s=10.0, who="judge x")
     down = JudgeUnavailable("down")
     old = Call(ask())
     await breaker.enter(old)  # began before it opened
@@ -279,8 +282,8 @@ async def test_breaker_opens_probes_and_closes() -> None:
         await passed(breaker, down)
     with pytest.raises(JudgeUnavailable, match="judge x failed 2 times in a row") as info:
         await breaker.enter(Call(ask()))
-    assert info.value.retry_after is not None
-    await asyncio.sleep(0.06)
+    assert info.value.retry_after == 10.0
+    now += 11
     probe = Call(ask())
     await breaker.enter(probe)
     old.outcome = asyncio.CancelledError()
@@ -291,10 +294,49 @@ async def test_breaker_opens_probes_and_closes() -> None:
     breaker.leave(probe)
     with pytest.raises(JudgeUnavailable):
         await breaker.enter(Call(ask()))
-    await asyncio.sleep(0.06)
+    now += 11
     await passed(breaker, reply())
     await breaker.enter(Call(ask()))
     assert not breaker.is_open
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_open"),
+    [
+        (JudgeRejected("too long"), False),  # it still shows that the engine works
+        (JudgeBudgetSpent("spent"), True),  # was never sent
+        (asyncio.CancelledError(), True),
+    ],
+)
+async def test_what_closes_a_breaker(outcome: BaseException, is_open: bool) -> None:
+    breaker = Breaker(failures=2)
+    await passed(breaker, JudgeUnavailable("down"))
+    await passed(breaker, outcome)
+    await passed(breaker, JudgeUnavailable("down"))
+    assert breaker.is_open is is_open
+
+
+async def test_pauses_that_nobody_asked_for_are_short_again_after_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(pressure.time, "monotonic", lambda: now)
+    monkeypatch.setattr(pressure.random, "random", lambda: 1.0)
+    pause, found = Pause(), []
+    for outcome in [*[busy()] * 3, reply(), busy()]:
+        call = Call(ask())
+        call.sent = now
+        call.outcome = outcome
+        pause.leave(call)
+        found.append(pause._until - now)
+        now = max(now, pause._until) + 1
+    assert [round(seconds, 6) for seconds in (*found[:3], found[4])] == [0.5, 1.0, 2.0, 0.5]
+
+
+def busy() -> JudgeUnavailable:
+    error = JudgeUnavailable("busy")
+    error.refused = True
+    return error
 
 
 class Busy(FakeServer):

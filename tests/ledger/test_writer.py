@@ -250,6 +250,33 @@ def test_a_full_disk_costs_no_reward_and_no_line(
     assert ledger.dropped == 0
 
 
+def test_a_file_that_its_server_has_forgotten_is_opened_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart of an NFS server: every call on the open file fails for ever, and the path is well."""
+    path = tmp_path / "l"
+    monkeypatch.setattr(writer, "_RETRY_S", 0.02)
+    ledger = Ledger(path)
+    runner = GradingRunner([half], ledger=ledger)
+    runner.run_sync([Rollout(response="before")])
+    wait_for(ledger.flush)
+    forgotten, real = os.fstat(ledger._fd).st_ino, os.fstat  # type: ignore[arg-type]
+    path.rename(tmp_path / "old")  # what stands under the path now is another file
+
+    def fstat(fd: int) -> os.stat_result:
+        found = real(fd)
+        if found.st_ino == forgotten:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return found
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    runner.run_sync([Rollout(response="meanwhile")])
+    wait_for(ledger.flush)
+    (entry,) = read_ledger(path).entries
+    assert (entry.response_chars, entry.reward, ledger.dropped) == (9, 0.5, 0)
+    ledger.close()
+
+
 class SlowDisk:
     """Takes every line, in its own time, while all limits are small. Counts the bytes that wait."""
 

@@ -342,6 +342,8 @@ async def test_what_a_run_filled_stays_filled(tmp_path: Path) -> None:
     found = replay(path)
     assert [r.reward for r in found.results] == [e.reward for e in found.entries]
     assert replay(path, {"late": 2.0}).results[4].reward == 0.2
+    # without the groups that are dropped now, another mean
+    assert replay(path, drop_if="share(reward > 1) >= 1").results[4].reward == pytest.approx(-1e100 / 3)
 
 
 @pytest.mark.parametrize("given", [None, "prompt"])

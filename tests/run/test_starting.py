@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from judgekit import ConfigError, GradingRunner, JudgeUnavailable, Ledger, Rollout, grader
+from judgekit.execution.pool import ProcessPool
+from judgekit.run import starting
 
 
 class Judge:
@@ -106,6 +109,44 @@ async def test_starting_has_a_limit_of_its_own() -> None:
     runner = GradingRunner({"judge": judge}, resources=[judge], start_timeout_s=0.01)
     with pytest.raises(JudgeUnavailable, match="not started within 0.01 s"):
         await runner.start()
+
+
+async def test_a_long_start_is_told_of_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(starting, "_SAY_S", 0.01)
+    monkeypatch.setattr(starting, "_MOST_SAY_S", 0.01)
+    judge = Judge()
+    runner = GradingRunner({"judge": judge}, resources=[judge], start_timeout_s=60)
+    grading = asyncio.create_task(runner.run(rollouts()))
+    while caplog.text.count("still waiting for <tests.run.test_starting.Judge") < 3:
+        await asyncio.sleep(0.01)
+    assert "of at most 60 (start_timeout_s); this counts against no deadline_s" in caplog.text
+    judge.loaded.set()
+    assert [r.reward for r in await grading] == [0.5] * 3
+
+
+class WarmGroup:
+    """Compares in a worker process, and only where it was warmed up."""
+
+    name, version, score_range, where = "warm", "1", (0.0, 1.0), "process"
+    warm = False
+
+    def warm_up(self) -> None:
+        self.warm = True
+
+    def grade_group(self, members: Sequence[Rollout], /) -> list[float]:
+        return [float(self.warm)] * len(members)
+
+
+async def test_a_group_grader_is_warmed_up_in_its_worker() -> None:
+    pool = ProcessPool(1)
+    try:
+        members = [Rollout(response=text, group=0) for text in "ab"]
+        results = await GradingRunner({"warm": WarmGroup()}, pool=pool).run(members)
+        assert [r.reward for r in results] == [1.0, 1.0]
+    finally:
+        pool.close()
 
 
 async def test_a_block_starts_and_closes() -> None:

@@ -208,6 +208,9 @@ async def test_closing_leaves_nobody_waiting() -> None:
     await asyncio.wait(tasks)
     assert all(t.cancelled() for t in tasks)
     assert len(asyncio.all_tasks()) == 1
+    # who meets under that name afterwards is another group
+    again = await asyncio.gather(*(meeting.arrive(0, rollout(n), size=2) for n in (1, 2)))
+    assert [result.reward for result in again] == [0.0, 1.0]
 
 
 async def test_closing_ends_a_grading_that_has_not_begun() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from judgekit import ConfigError, Failed, FailureRateError, GradingRunner, Rollout, grader, group_grader
+from judgekit import ConfigError, Failed, FailureRateError, Gate, GradingRunner, Rollout, grader, group_grader
+from judgekit.reward.nodes import Turns
 from judgekit.trainers import Counts, RewardConfig, check_failure_rate, hosted_runner, share_limits
 from judgekit.trainers.hosted import DEADLINE_S, without_fill
 from judgekit.trainers.versions import host_version
@@ -29,6 +30,11 @@ def together(rollouts: Sequence[Rollout]) -> list[float]:
     return [1.0] * len(rollouts)
 
 
+@grader(per="turn")
+def stepwise(turn: str) -> float:
+    return 1.0
+
+
 def hosted(runner: Any = None, **options: Any) -> Any:
     given = {"grouped": True, "can_mask": True, "grouping_hint": HINT, **options}
     return hosted_runner(runner=runner, **given)
@@ -40,29 +46,90 @@ def test_a_runner_that_is_named_twice_says_the_same_twice() -> None:
     for _ in range(2):
         made = hosted(runner)
         assert (made.mask, made.max_failure_rate) == (True, 0.2)
-        assert (made.runner.settings.missing_reward, made.runner.settings.max_failure_rate) == (
-            "neutral",
-            None,
-        )
+        assert (made.runner.settings.missing_reward, made.runner.settings.max_failure_rate) == ("mask", None)
         assert made.runner.metrics is runner.metrics
     settings = runner.settings
     assert (settings.missing_reward, settings.max_failure_rate, settings.deadline_s) == ("mask", 0.2, None)
 
 
 @pytest.mark.parametrize(
-    ("setting", "hosts", "mask"),
+    ("setting", "can_exclude", "hosts", "mask"),
     [
-        ("mask", "neutral", True),
-        ("exclude", "neutral", False),
-        ("neutral", "neutral", False),
-        ("raise", "raise", False),
-        (-1.0, -1.0, False),
+        ("mask", False, "mask", True),
+        ("exclude", True, "exclude", True),
+        ("exclude", False, "neutral", False),
+        ("neutral", True, "neutral", False),
+        ("raise", True, "raise", False),
+        (-1.0, True, -1.0, False),
     ],
 )
-def test_every_rollout_gets_a_number_or_an_error(setting: Any, hosts: Any, mask: bool) -> None:
-    made = hosted(GradingRunner([one], missing_reward=setting))
+def test_a_missing_reward_is_what_the_trainer_makes_of_it(
+    setting: Any, can_exclude: bool, hosts: Any, mask: bool
+) -> None:
+    made = hosted(GradingRunner([one], missing_reward=setting), can_exclude=can_exclude)
     assert (made.runner.settings.missing_reward, made.mask) == (hosts, mask)
     assert made.runner.spec.missing_reward == hosts  # the ledger says what was done, not what was written
+
+
+@grader
+def number(response: str) -> float:
+    if response == "down":
+        raise ConnectionError("down")
+    return float(response)
+
+
+def graded(*responses: str, **settings: Any) -> tuple[Any, Any]:
+    made = hosted(GradingRunner([number], **settings), can_exclude=True)
+    return made, made.runner.run_sync([Rollout(response=text, group=0) for text in responses])
+
+
+@pytest.mark.parametrize("setting", ["exclude", "mask"])
+def test_a_number_is_invented_for_the_tensor_alone(setting: Any) -> None:
+    made, results = graded("0.2", "down", "0.6", missing_reward=setting)
+    status = {"exclude": "excluded", "mask": "masked"}[setting]
+    assert [result.status for result in results] == ["scored", status, "scored"]
+    assert results[1].reward is None
+    assert made.numbers(results) == pytest.approx([0.2, 0.4, 0.6])
+    counts = Counts()
+    for result in results:
+        counts.add(result)
+    assert counts.figures()["judgekit/reward_mean"] == pytest.approx(0.4)
+    assert counts.figures()[f"judgekit/{status}_rate"] == pytest.approx(1 / 3)
+    assert f"1 of 3 rewards are missing (1 {status})" in counts.line()
+
+
+def test_the_fill_of_a_flat_group_is_exactly_its_members_reward() -> None:
+    """A filter that looks for groups whose rewards are all equal must find it."""
+    for value in (0.1, 0.7, 1 / 3):
+        made, results = graded(*["down"] * 5, *[str(value)] * 3)
+        assert made.numbers(results) == [value] * 8
+
+
+def test_a_group_without_a_reward_has_one_number_for_all() -> None:
+    made, results = graded("down", "down")
+    assert made.numbers(results) == [0.0, 0.0]
+    made.runner.run_sync([Rollout(response=text, group=0) for text in ("0.2", "0.6")])
+    assert made.numbers(results) == pytest.approx([0.4, 0.4])  # of what was graded so far
+
+
+@pytest.mark.parametrize(("transform", "fill"), [("zscore", 0.0), ("rank", 0.5)])
+def test_relative_rewards_have_their_neutral_value(transform: Any, fill: float) -> None:
+    made, results = graded("0.2", "down", "0.6", transform=transform)
+    assert made.numbers(results)[1] == fill
+    made, lone = graded("0.2", "down", transform=transform)  # one member has no rank and no deviation
+    assert [result.status for result in lone] == ["excluded"] * 2
+    assert made.numbers(lone) == [fill, fill]
+
+
+def test_a_dropped_group_has_the_mean_of_what_it_earned() -> None:
+    made, results = graded("0.6", "0.6", "down", drop_if="flat(reward)")
+    assert [result.status for result in results] == ["dropped", "dropped", "excluded"]
+    assert made.numbers(results) == [0.6] * 3
+
+
+def test_turns_under_a_transform_are_a_trajectorys_where_the_trainer_does_not_place_them() -> None:
+    runner = GradingRunner([stepwise], Turns("stepwise"), transform="rank", missing_reward=0.0)
+    assert hosted(runner, places=False).runner.settings.transform == "rank"
 
 
 def test_a_deadline_is_given_where_none_is_written() -> None:
@@ -85,7 +152,7 @@ async def test_all_runs_share_the_places_of_a_hosted_runner() -> None:
         return 1.0
 
     runner = hosted(GradingRunner([judge], max_concurrency=3)).runner
-    assert runner.settings.missing_reward == "neutral"
+    assert runner.settings.missing_reward == "neutral"  # this host cannot exclude
     async with asyncio.TaskGroup() as tasks:
         for i in range(20):
             tasks.create_task(runner.run([Rollout(response="", group=i)]))
@@ -107,6 +174,16 @@ async def test_all_runs_share_the_places_of_a_hosted_runner() -> None:
             GradingRunner([one], transform="rank", missing_reward=0.0),
             {"grouped": False},
             f"transform: rank needs.*: {HINT}",
+        ),
+        (
+            GradingRunner([one], Gate("spread(one) > 0", 1.0, 0.0), missing_reward=0.0),
+            {"grouped": False},
+            rf"spread\(one\) looks at the rollouts.*: {HINT}",
+        ),
+        (
+            GradingRunner([stepwise], Turns("stepwise"), transform="rank", missing_reward=0.0),
+            {"places": True},
+            "transform: rank changes the rewards of whole trajectories",
         ),
         (GradingRunner([one], missing_reward="neutral"), {"grouped": False}, f"neutral .*{HINT}.*<number>"),
         (GradingRunner([one], missing_reward="exclude"), {"grouped": False}, f"exclude .*{HINT}.*<number>"),

@@ -43,6 +43,7 @@ def _of(name: str, *tests: str, environment: str = "core", but: tuple[str, ...] 
 
 
 _ENGINES = ("judges/engines/vllm", "judges/engines/ray")
+_TOKENS = "judges/prompts/tokens.py"
 _READERS = (
     "tests/test_config.py",
     "tests/cli/test_config.py",
@@ -52,13 +53,19 @@ _READERS = (
 
 ROOMS = (
     _of("run"),
-    _of("replay"),
+    _of("replay", "tests/replay", "tests/evidence/test_trust.py"),
     _of("execution"),
-    _of("reward"),
-    _of("ledger"),
+    _of("reward", "tests/reward", "tests/run/test_dropping.py", "tests/run/test_group_conditions.py"),
+    _of("ledger", "tests/ledger", "tests/execution/test_fork.py", "tests/evidence/test_audit.py"),
     _of("trainers"),
     _of("graders"),
-    _of("judges", "tests/judges", "tests/graders/test_judged.py", but=_ENGINES),
+    _of(
+        "judges",
+        "tests/judges",
+        "tests/graders/test_judged.py",
+        "tests/attack/test_recordings.py",
+        but=(*_ENGINES, _TOKENS),
+    ),
     _of("config", *_READERS),
     _of("cli"),
     _of("report"),
@@ -85,6 +92,13 @@ ROOMS = (
         ),
         ("tests/test_package.py", "tests/test_config.py", "tests/run", "tests/execution/test_fork.py"),
     ),
+    Room(
+        "tokens",
+        (f"judgekit/{_TOKENS}",),
+        ("tests/vllm/test_tokens.py", "tests/vllm/test_chat_templates.py"),
+        "vllm",
+    ),
+    Room("engines", tuple(f"judgekit/{path}" for path in _ENGINES), ("tests/vllm",), "vllm"),
     _of("data", environment="verl"),
     _of("bridges", environment="trl"),
     Room("verl", ("judgekit_verl",), ("adapters/verl/tests",), "verl", "adapters/verl/src"),

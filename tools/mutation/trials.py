@@ -179,6 +179,8 @@ def statement_lines(source: str, line: int) -> range:
                 size = end - node.lineno
                 is_block = bool(getattr(node, "body", None))
                 best = range(node.lineno, line + 1 if is_block else end + 1)
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and line < node.body[0].lineno:
+                    best = range(node.body[0].lineno, end + 1)  # a default is seen by whoever calls it
     return best
 
 

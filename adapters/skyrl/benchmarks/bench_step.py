@@ -2,11 +2,13 @@
 
     make bench-step
 
-A step at a scale of 1:20 of the reference run (SkyRL PR 1208, rules, synchronous, 16 prompts × 4): generation
-10.7 s, training 4.7 s, weight sync 1.2 s, the rest of its 21.9 s. The judge's rate is set so that judging
-after the generation costs what it did there, 40 %: 4 slots of 27 ms (0.54 s unscaled). Three ways of asking
-it: after generation, in the environment's step, and in the generator while the rest is generated. Each round
-measures all in turn; medians over the rounds of each way's step over that of a step without a judge.
+A step at a scale of 1:5 of the reference run (SkyRL PR 1208, rules, synchronous, 16 prompts × 4): generation
+10.7 s, training 4.7 s, weight sync 1.2 s, the rest of its 21.9 s, all of which a GPU would do and nothing here does. The
+judge is the embedded one, from a reward.yaml that leaves all settings out, on a vLLM server that shares this machine's
+processors with the generator. Three ways of asking it: after generation, in the environment's step, and in the generator while
+the rest is generated. (At 1:20 this judge's own work would take longer than the generation, and nothing could hide it.) Each
+round measures all in turn, with responses that no other has; medians over the rounds of each way's
+step over that of a step without a judge.
 
 Then 4,096 rollouts with a judge of 0.2 s and 256 slots, against generation alone.
 """
@@ -37,29 +39,42 @@ warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests"), str(Path(__file__).parents[3] / "benchmarks")]
 
-from common import finish, machine, reported
+from common import WORDS, finish, machine, reported
+from demo_training import embedded_judge
 from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
 
-from judgekit import GradingRunner, Rollout, grader
+from judgekit import GradingRunner, Rollout
+from judgekit.config import load_runner
 from judgekit.graders import JudgeGrader
 from judgekit.judges import LayerOptions, stacked
 from judgekit.testing import ScriptedJudge
 from judgekit_skyrl import make_generator, register
 from stand_ins import ScriptedPolicy, generator, input_of, make_tokenizer
 
-SCALE = 20
+SCALE = 5
 GENERATE, TRAIN, SYNC, STEP = (s / SCALE for s in (10.7, 4.7, 1.2, 21.9))
 PROMPTS, PER_PROMPT = 16, 4
-SLOTS, LATENCY = 4, 0.4 * STEP / (PROMPTS * PER_PROMPT / 4)
+RULE = "graders: {correct: final_answer}\nreward: correct\n"
+JUDGED = """graders: {{correct: final_answer, judge: {{use: judge, judge: local}}}}
+judges: {{local: {{engine: openai, url: "{url}"}}}}
+"""
 
 
-@grader
-def format_kept(response: str) -> float:
-    return float("####" in response)
+ALONE = "runner: {missing_reward: 0}\n"
+"""What SkyRL's own generator needs, which cannot leave a rollout out."""
 
 
-def judge(slots: int, latency: float) -> JudgeGrader:
-    return JudgeGrader(stacked(ScriptedJudge("1", latency_s=latency), LayerOptions(max_concurrency=slots)))
+def solution(seed: object) -> str:
+    """Some 150 words that no other seed has made."""
+    rng = random.Random(str(seed))
+    return " ".join(rng.choices(WORDS, k=150)) + "\n#### 1"
+
+
+def runner(text: str) -> GradingRunner:
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(text)
+        file.flush()
+        return load_runner(file.name)
 
 
 def policy(tokenizer: Any, seed: int, longest: float) -> ScriptedPolicy:
@@ -68,7 +83,9 @@ def policy(tokenizer: Any, seed: int, longest: float) -> ScriptedPolicy:
     shares = [min(1.0, rng.betavariate(2, 2)) for _ in range(PROMPTS * PER_PROMPT)]
     shares[rng.randrange(len(shares))] = 1.0
     return ScriptedPolicy(
-        tokenizer, lambda prompt, call: f"#### {call}", delay_s=lambda call: longest * shares[call - 1]
+        tokenizer,
+        lambda prompt, call: solution(f"{seed} {prompt} {call} {time.time_ns()}"),
+        delay_s=lambda call: longest * shares[call - 1],
     )
 
 
@@ -80,14 +97,9 @@ async def step(grade_and_generate: Callable[[], Awaitable[None]]) -> float:
     return time.perf_counter() - start
 
 
-async def overheads(tokenizer: Any, rounds: int) -> dict[str, float]:
-    rules = GradingRunner({"format": format_kept}, missing_reward=0.0)
-    judged = GradingRunner(
-        {"format": format_kept, "judge": judge(SLOTS, LATENCY)}, missing_reward=0.0, max_concurrency=64
-    )
-    grouped = GradingRunner(
-        {"format": format_kept, "judge": judge(SLOTS, LATENCY)}, missing_reward="neutral", max_concurrency=64
-    )
+async def overheads(tokenizer: Any, url: str, rounds: int) -> dict[str, float]:
+    rules, judged = runner(RULE + ALONE), runner(JUDGED.format(url=url) + ALONE)
+    grouped = runner(JUDGED.format(url=url))
     ratios: dict[str, list[float]] = {"after": [], "env": [], "mixin": []}
     for number in range(-1, rounds):
 
@@ -96,10 +108,15 @@ async def overheads(tokenizer: Any, rounds: int) -> dict[str, float]:
             made = generator(SkyRLGymGenerator, tokenizer, policy(tokenizer, number, GENERATE), workers=64)
             await made.generate(input_of(PROMPTS, PER_PROMPT), disable_tqdm=True)
 
-        async def after() -> None:
-            await plain()
+        async def after(number: int = number) -> None:
+            await plain(number)
             rollouts = [
-                Rollout(prompt=f"q{i // 4}", group=i // 4, ground_truth="1", response=f"#### {i}")
+                Rollout(
+                    prompt=f"q{i // 4}",
+                    group=i // 4,
+                    ground_truth="1",
+                    response=solution(f"after {number} {i}"),
+                )
                 for i in range(PROMPTS * PER_PROMPT)
             ]
             await judged.run(rollouts)
@@ -136,12 +153,13 @@ async def many(tokenizer: Any) -> dict[str, float]:
             tokenizer, lambda prompt, call: f"#### {call}", delay_s=lambda call: delays[call - 1]
         )
 
-    register(runner=GradingRunner({"format": format_kept}, missing_reward=0.0), grouped=False)
+    register(runner=runner(RULE + ALONE), grouped=False)
     start = time.perf_counter()
     made = generator(SkyRLGymGenerator, tokenizer, made_policy())
     await made.generate(input_of(512, 8), disable_tqdm=True)
     alone = time.perf_counter() - start
-    register(runner=GradingRunner({"judge": judge(256, 0.2)}, missing_reward="neutral", max_concurrency=256))
+    slow = stacked(ScriptedJudge("1", latency_s=0.2), LayerOptions(max_concurrency=256))
+    register(runner=GradingRunner({"judge": JudgeGrader(slow)}))
     before = threading.active_count()
     peak = 0
 
@@ -165,7 +183,8 @@ async def many(tokenizer: Any) -> dict[str, float]:
 def main() -> None:
     print(machine())
     tokenizer = make_tokenizer(Path(tempfile.mkdtemp()))
-    figures = asyncio.run(overheads(tokenizer, 7))
+    with embedded_judge() as url:
+        figures = asyncio.run(overheads(tokenizer, url, 7))
     figures |= asyncio.run(many(tokenizer))
     finish(figures, {"overhead_mixin": ("<=", 0.05), "wall_over_bound": ("<=", 1.3)})
 

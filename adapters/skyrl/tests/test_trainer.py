@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from advantages import errors
+from advantages import errors, recorded
 from envs_for_tests import flaky
-from judgekit import GradingRunner, JudgeUnavailable, Rollout, grader
+from judgekit import GradingRunner, JudgeUnavailable, Ledger, Rollout, grader, read_ledger
 from judgekit_skyrl import make_generator, register
 from judgekit_skyrl.generator import EXCLUDED
 from stand_ins import ScriptedPolicy, generator, input_of
@@ -29,6 +29,18 @@ def test_siblings_advantages_do_not_move(step_wise: bool, fully_async: bool) -> 
         error, nonzero = errors("grpo", missing, 0, step_wise=step_wise, fully_async=fully_async)
         assert error <= 1e-6
         assert nonzero == 0
+
+
+@pytest.mark.parametrize("fully_async", [False, True], ids=["sync", "fully_async"])
+@pytest.mark.parametrize("step_wise", [False, True], ids=["whole", "step_wise"])
+def test_what_is_recorded_is_what_was_done(step_wise: bool, fully_async: bool) -> None:
+    """By ledger, by figures, and by the curves, judgekit's and SkyRL's."""
+    if TRAIN and step_wise and fully_async:
+        pytest.skip("skyrl_train's own conversion fails on steps")
+    for missing in ([0, 1, 4, 7], [8, 2, 6], [7, 8], [8, 8], [0, 0]):
+        wrong, curves = recorded("grpo", missing, 0, step_wise=step_wise, fully_async=fully_async)
+        assert wrong == 0
+        assert curves <= 1e-6
 
 
 @pytest.mark.parametrize("estimator", ["rloo", *([] if TRAIN else ["maxrl"]), "reinforce++", "gae"])
@@ -109,6 +121,29 @@ async def test_a_dropped_group_is_left_out_as_missing_rewards_are(tokenizer: Any
     register(runner=GradingRunner({"flaky": flaky}))
 
 
+@pytest.mark.parametrize("setting", ["exclude", "mask"])
+@pytest.mark.parametrize("ours", [False, True], ids=["their_trainer", "our_trainer"])
+async def test_the_ledger_says_what_the_trainer_does(
+    tokenizer: Any, tmp_path: Path, setting: Any, ours: bool
+) -> None:
+    """Left out, or without loss in a group whose mean it does not move; no number of ours is in the ledger."""
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    register(runner=GradingRunner({"flaky": flaky}, missing_reward=setting, ledger=ledger))
+    script = ScriptedPolicy(tokenizer, lambda prompt, call: ["down", "good", "bad", "good"][call % 4])
+    made = generator(make_generator(), tokenizer, script)
+    made.trainer_ends_steps = ours
+    out = await made.generate(input_of(1, 4), disable_tqdm=True)
+    told = "excluded" if setting == "exclude" and ours else "masked"
+    entries = read_ledger(tmp_path / "ledger.jsonl").entries
+    assert sorted(entry.status for entry in entries) == sorted([told] + ["scored"] * 3)
+    assert [entry.reward for entry in entries if entry.status == told] == [None]
+    figures = made.end_step()
+    assert (figures[f"judgekit/{told}_rate"], figures["judgekit/reward_mean"]) == pytest.approx((0.25, 2 / 3))
+    # SkyRL's tensor has its group's mean
+    assert sorted(map(sum, out["rewards"])) == pytest.approx([0, 2 / 3, 1, 1])
+    register(runner=GradingRunner({"flaky": flaky}))
+
+
 @pytest.mark.parametrize("fully_async", [False, True], ids=["sync", "fully_async"])
 def test_training_goes_on_with_one_of_four_missing(tmp_path: Path, fully_async: bool) -> None:
     """One prompt's share is no step's: max_failure_rate is of the step, though a call may be one prompt."""
@@ -127,7 +162,10 @@ def test_training_goes_on_with_one_of_four_missing(tmp_path: Path, fully_async: 
     # a fully asynchronous generator runs ahead: a step may find nothing graded since the last one
     assert 3 <= len(rates) <= 6 if fully_async else len(rates) == 6
     assert all(0 < rate < 0.4 for rate in rates)
-    assert max(rows.series("judgekit/neutral_rate")) > 0
+    assert max(rows.series("judgekit/excluded_rate")) > 0
+    assert set(rows.series("judgekit/neutral_rate")) == {0.0}
+    if not fully_async:  # SkyRL's own curve is over what was graded, too
+        assert rows.series("reward/avg_raw_reward") == pytest.approx(rows.series("judgekit/reward_mean"))
     assert (
         len(rows.series("judgekit/judge/mean")) == len(rows.series("judgekit/flat_group_rate")) == len(rates)
     )
@@ -149,6 +187,9 @@ def test_a_step_with_nothing_to_train_on(tmp_path: Path) -> None:
         logger.removeHandler(handler)
     assert rows.series("policy/raw_grad_norm" if TRAIN else "policy/grad_norm") == [0.0] * 3
     assert rows.series("loss/avg_raw_advantages_abs") == [0.0] * 3
+    for curve in ("reward/avg_raw_reward", "loss/avg_final_rewards", "judgekit/reward_mean"):
+        assert rows.series(curve) == []  # no number was paid, so there is none to show
+    assert rows.series("judgekit/excluded_rate") == [1.0] * 3
     assert sum("there is nothing to train on" in line for line in lines) == 3
     # the last step is told like the others
     assert sum("failed on 32 of 32 rollouts" in line and "graded" in line for line in lines) == 3

@@ -24,9 +24,8 @@ README = (ROOT / "adapters" / "trl" / "README.md").read_text()
 ON_CPU = {"use_cpu": True, "bf16": False, "max_steps": 1, "report_to": "none", "max_completion_length": 4}
 
 
-def block(language: str) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", README, re.S)
-    return str(found)
+def block(language: str, place: int = 0) -> str:
+    return str(re.findall(rf"```{language}\n(.*?)```", README, re.S)[place])
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +54,21 @@ def test_the_readme(algorithm: str, model: Path, tmp_path: Path, monkeypatch: py
     assert "judgekit/correct/mean" in row
     entries = read_ledger("ledger.jsonl").entries
     assert {(entry.tags["phase"], entry.tags["global_step"]) for entry in entries} == {("train", 0)}
+
+
+def test_the_terms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = block("yaml")
+    Path("reward.yaml").write_text(
+        text.replace('gate: {if: "correct >= 1", then: ', "").replace(", otherwise: 0}", "")
+    )
+    found: dict[str, Any] = {}
+    exec(
+        compile(block("python", 1).replace("Config(", "Config(use_cpu=True, bf16=False, "), "README", "exec"),
+        found,
+    )
+    assert [term.__name__ for term in found["terms"]] == ["correct", "brief"]
+    assert found["config"].reward_weights == [0.9, 0.1]
 
 
 def test_the_named_column() -> None:

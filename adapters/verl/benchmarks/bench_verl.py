@@ -121,7 +121,15 @@ def starving(policy: Path) -> int:
         for group in range(GROUPS):
             rollout = Rollout(response="x" * (member + 1), group=group)
             worker.compute_score.remote(
-                Arrived(group=str(group), session=member, size=2, rollout=rollout, tags={})
+                Arrived(
+                    group=str(group),
+                    session=member,
+                    size=2,
+                    rollout=rollout,
+                    tags={},
+                    training=True,
+                    own_uid=True,
+                )
             )
     calls = [
         worker.compute_score.remote(

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from advantages import CASES, compare
+from advantages import CASES, compare, gdpo_by_transform
+from judgekit import ConfigError
 from judgekit_verl import estimators
 
 
@@ -16,16 +17,37 @@ from judgekit_verl import estimators
 def test_advantages_are_those_of_the_valid_members(case: Any) -> None:
     for missing in range(case.most + 1):
         for binary in (False, True):
-            error, of_missing = compare(case, missing, seed=missing, binary=binary)
-            assert error <= 1e-6
-            assert of_missing <= 1e-6
+            found = compare(case, missing, seed=missing, binary=binary)
+            assert found.error <= 1e-6
+            assert found.of_missing <= 1e-6
+            assert found.recorded_wrong == 0
+            assert found.curve_error <= 1e-6
+
+
+@pytest.mark.parametrize("v1", [True, False])
+def test_gdpo_by_the_runners_transform_is_verls(v1: bool) -> None:
+    """Up to verl's epsilon of 1e-6, which it adds to each deviation; with missing rewards, too."""
+    for missing in range(8):
+        assert gdpo_by_transform(missing, seed=missing, v1=v1) <= 1e-4
+
+
+@pytest.mark.parametrize(
+    ("v1", "setting", "says"),
+    [(True, "exclude", "does not hand it"), (True, "raise", "does not hand it"), (False, "exclude", "NaN")],
+)
+def test_verls_gdpo_is_refused_where_it_lacks_terms(v1: bool, setting: str, says: str) -> None:
+    hosted: Any = SimpleNamespace(runner=SimpleNamespace(settings=SimpleNamespace(missing_reward=setting)))
+    with pytest.raises(ConfigError, match=f"{says}.*transform: gdpo.*reinforce_plus_plus_baseline"):
+        estimators.check_terms(algorithm("gdpo"), hosted, v1=v1)
+    hosted.runner.settings.missing_reward = "raise"
+    estimators.check_terms(algorithm("gdpo"), hosted, v1=False)
+    estimators.check_terms(algorithm("grpo"), hosted, v1=v1)
 
 
 def test_a_neutral_fill_is_not_exact() -> None:
     """The reason for all this: the benchmark notices it."""
     case = next(c for c in CASES if c.name == "grpo" and c.v1)
-    error, _ = compare(case, 6, seed=1, neutral=True)
-    assert error > 0.5
+    assert compare(case, 6, seed=1, neutral=True).error > 0.5
 
 
 def algorithm(name: str, **more: Any) -> Any:

@@ -12,10 +12,21 @@ from verl.trainer.ppo.reward import load_reward_manager
 
 from batches import Nowhere, batch
 from judgekit import ConfigError
+from judgekit_verl.filters import add_metric
 from judgekit_verl.manager import GROUP
 from test_groups import HOOK, MANAGER
 
 RUNNER = "+reward.reward_kwargs.judgekit_runner=graders_for_tests:down_at_times"
+
+
+def test_the_mean_of_equal_scores_is_that_score() -> None:
+    """By rounding it would be another one, and verl would not see that the group is flat."""
+    for count in range(2, 8):
+        for score in (i / 100 for i in range(1, 100)):
+            infos = [{"judgekit/g": score} for _ in range(count)] + [{"judgekit/g": None}]
+            answers = [{"reward_score": score, "reward_extra_info": dict(info)} for info in infos]
+            add_metric(answers, "judgekit/g")
+            assert len({answer["reward_extra_info"]["judgekit/g"] for answer in answers}) == 1
 
 
 def filtered_by(metric: str) -> tuple[str, ...]:

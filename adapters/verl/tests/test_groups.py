@@ -105,6 +105,7 @@ class V1:
                         "info": extra["reward_extra_info"],
                         "own_uid": str(getattr(uid, "data", uid)) != key[:36],
                         "trained": int(mask.sum()),
+                        "tags": items[key],
                     }
                 )
         tq.kv_clear(keys=list(items), partition_id=part)
@@ -210,11 +211,16 @@ def test_v1_rollouts_without_a_reward_are_left_out(v1: Callable[..., V1]) -> Non
     lost = of_group(trainer.step(["lost"]), 0)
     assert sorted(row["trained"] for row in lost) == [0, 1, 1]
     assert all(row["own_uid"] for row in lost)
+    for row in lost:  # verl's curves are over the rest, and need one row at least
+        assert row["tags"]["judgekit_left_out"]
+        assert row["tags"]["is_padding"] == (not row["trained"])
+        assert row["tags"]["status"] == "success"
     rows = of_group(trainer.step(["one"]), 0)
     assert len(rows) == 3
     for row in rows:
         missing = row["info"]["judgekit/missing"] == 1
         assert row["own_uid"] == missing
+        assert row["tags"].get("is_padding", False) == missing
         assert row["trained"] == (0 if missing else row["length"])
     assert sum(row["own_uid"] for row in rows) == 1
     for row in trainer.step(["lost"], validate=True):

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -75,16 +77,14 @@ def test_it_learns_and_outlives_its_judge(
     assert len(graded) >= 10 * 4 * 8
     assert failed
     for entry in failed:
-        assert entry.status == "neutral"
+        assert (entry.status, entry.reward) == ("excluded", None)
         assert entry.missing == ["judge"]
-    dead = {e.group for e in failed} - {e.group for e in graded}
-    for group in dead:  # nobody of a group without verdicts is better than another
-        assert len({e.reward for e in failed if e.group == group}) == 1
     joined = list(join_dump(tmp_path / "ledger.jsonl", tmp_path / "run" / "dump"))
     assert len(joined) == len(entries)
     for row, entry in joined:
         assert entry is not None
-        assert entry.reward == pytest.approx(row["score"], abs=1e-5)
+        if entry.reward is not None:
+            assert entry.reward == pytest.approx(row["score"], abs=1e-5)
         assert entry.tags == {"global_steps": row["step"]}
 
 
@@ -96,6 +96,17 @@ def test_a_judge_that_stays_away_ends_it_with_the_reason(tmp_path: Path) -> None
     assert len(scores) < 6
     assert "FailureRateError" in text
     assert "grader 'judge' failed on 32 of 32 rollouts" in text
+
+
+def series(text: str, name: str) -> list[float]:
+    return [float(x) for x in re.findall(rf"[ \-]{name}:(?:np\.float64\()?([-\d.e]+)", text)]
+
+
+def trained_on(entries: Any, step: int | None) -> list[float]:
+    """Rewards of the rollouts that an estimator can compare: of groups with two rewards at least."""
+    of_step = [entry for entry in entries if step is None or entry.tags["global_steps"] == step]
+    valid = Counter(entry.group for entry in of_step if entry.reward is not None)
+    return [entry.reward for entry in of_step if entry.reward is not None and valid[entry.group] > 1]
 
 
 @pytest.mark.parametrize("down", ["half", "all"])
@@ -115,11 +126,19 @@ def test_rollouts_without_a_reward_are_not_trained_on(tmp_path: Path, down: str)
     curves = [float(x) for x in re.findall(r"judgekit/letters/mean:(?:np\.float64\()?([-\d.e]+)", text)]
     assert len(curves) == 2  # a figure of ours at each step, among verl's own
     entries = read_ledger(tmp_path / "ledger.jsonl").entries
-    missing = [entry for entry in entries if entry.status == "neutral"]
-    for step, rate in enumerate(re.findall(r"judgekit/neutral_rate:(?:np\.float64\()?([-\d.e]+)", text), 1):
+    missing = [entry for entry in entries if entry.status == "excluded"]
+    rates = series(text, "judgekit/excluded_rate")
+    assert len(rates) == 2
+    for step, rate in enumerate(rates, 1):
         of_step = [entry for entry in entries if entry.tags["global_steps"] == step]
-        gone = [entry for entry in of_step if entry.status == "neutral"]
-        assert float(rate) == pytest.approx(len(gone) / len(of_step))
+        gone = [entry for entry in of_step if entry.status == "excluded"]
+        assert rate == pytest.approx(len(gone) / len(of_step))
+    if down == "half":  # verl's own curve is over what was graded and trained on, too
+        assert "judgekit/live_share" in text
+        for step, curve in enumerate(series(text, "critic/score/mean"), 1):
+            assert curve == pytest.approx(fmean(trained_on(entries, step)), abs=1e-5)
+    else:
+        assert series(text, "judgekit/live_share") == [0, 0]
     if down == "all":
         assert len(missing) == len(entries)
         assert norms == [0, 0]
@@ -147,8 +166,11 @@ def test_figures_of_every_step_in_v0(tmp_path: Path) -> None:
     entries = read_ledger(tmp_path / "ledger.jsonl").entries
     for step, found in enumerate(figures):
         of_step = entries[32 * step : 32 * step + 32]
-        gone = [entry for entry in of_step if entry.status == "neutral"]
-        assert float(found["neutral_rate"]) == pytest.approx(len(gone) / 32)
+        gone = [entry for entry in of_step if entry.status == "excluded"]
+        assert float(found["excluded_rate"]) == pytest.approx(len(gone) / 32)
+        trained = trained_on(of_step, None)
+        assert float(found["live_share"]) == pytest.approx(len(trained) / 32)
+        assert scores[step] == pytest.approx(fmean(trained), abs=1e-5)  # verl's own curve
         assert float(found["judge/failure_rate"]) == pytest.approx(len(gone) / 32)
         assert 0 <= float(found["letters/mean"]) <= 1
 

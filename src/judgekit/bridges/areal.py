@@ -27,7 +27,7 @@ from areal.utils import stats_tracker
 from areal.utils.perf_tracer import trace_session
 from areal.workflow.rlvr import RLVRWorkflow
 
-from judgekit.bridges.bridge import bridge, figures, reward_file, value
+from judgekit.bridges.bridge import bridge, figures, reward_file
 from judgekit.errors import MissingRewardError
 from judgekit.trainers import rollout_of, why_missing
 from judgekit.types import RewardResult, Rollout
@@ -132,14 +132,14 @@ class _Group:
             self._complete.set()
 
     async def _grade(self) -> dict[int, tuple[RewardResult, float]]:
-        graded = bridge(self._file, grouped=True, can_mask=True, can_exclude=True)
+        graded = bridge(self._file, grouped=True, can_mask=True)
         results = await graded.grade(list(self._rollouts.values()))
         found = dict(zip(self._rollouts, results, strict=True))
         unpaid = {place for place, result in found.items() if result.status not in _PAID}
         if unpaid == found.keys():
             raise _NobodyPaid(f"nobody in the group has a reward: {why_missing(results[0])}")
         self.unpaid = unpaid
-        paid = [value(result) for result in results]  # the group's mean for those without a reward
+        paid = graded.numbers(results)  # the group's mean for those without a reward
         return dict(zip(found, zip(results, paid, strict=True), strict=True))
 
 

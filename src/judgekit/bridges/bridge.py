@@ -48,6 +48,8 @@ class Bridge:
             grouping_hint="use a trainer that hands over groups, or the reward service",
         )
         self._runner = hosted.runner
+        self.numbers = hosted.numbers
+        self.weights, self.term_numbers = hosted.weights, hosted.term_numbers
         self._steps = StepCounts(hosted.max_failure_rate)
 
     async def grade(self, rollouts: Sequence[Rollout]) -> Sequence[RewardResult]:

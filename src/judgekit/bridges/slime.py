@@ -49,7 +49,7 @@ async def reward(args: Any, sample: Any, **kwargs: Any) -> Any:
     exact = getattr(args, "custom_reward_post_process_path", None) == f"{__name__}.normalise"
     graded = bridge(file, grouped=True, can_mask=True, can_exclude=exact)
     results = await graded.grade([_rollout(args, parts) for parts in members])
-    paid = [value(result) for result in results]  # the group's mean for those without a reward
+    paid = graded.numbers(results) if len(results) > 1 else [value(one) for one in results]
     for parts, result, number in zip(members, results, paid, strict=True):
         _note(parts, result)
         for part in parts:

@@ -95,13 +95,9 @@ class _Flight(Generic[T]):
         ended = asyncio.get_running_loop().create_future()
         landed = partial(_wake, ended)
         self.task.add_done_callback(landed)
-        mine = STOPWATCH.get()
         try:
-            if mine is None:
+            with self.stopwatch.shared_by(STOPWATCH.get()):
                 await ended
-            else:
-                with self.stopwatch.shared_by(mine):
-                    await ended
         finally:
             self._waiting -= 1
             if not self.task.done():

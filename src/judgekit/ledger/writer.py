@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import errno
 import logging
 import os
 import secrets
@@ -17,6 +18,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakSet
@@ -256,6 +258,8 @@ class Ledger:
             try:
                 self._drain()
             except OSError as error:
+                if error.errno == errno.ESTALE:
+                    self._let_go()
                 self._wait_for_the_disk(error)
             else:
                 self._settle()
@@ -285,6 +289,15 @@ class Ledger:
             del self._bytes[kept:written]
         if self.fsync == "batch":
             os.fsync(self._fd)
+
+    def _let_go(self) -> None:
+        """Close a file whose server has forgotten that it is open (NFS), to open it anew: it may be another one by then."""
+        with self._lock:
+            if self._fd is not None:
+                with suppress(OSError):
+                    os.close(self._fd)
+                self._fd = None
+                self._bytes[:0] = b"".join(map(encoded, self._specs.values()))
 
     def _settle(self) -> None:
         """Count what was taken as done: it is in the file, or dropped."""

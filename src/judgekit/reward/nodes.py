@@ -530,6 +530,14 @@ class Weighted(Node):
             ev.terms, ev.contributions = terms, contributions
         return ev.checked(value)
 
+    def values(self, contributions: Mapping[str, float], step: float | None = None) -> dict[str, float]:
+        """Return the value of each term that is known, of the *contributions* of a result at a training step."""
+        weighted = [term for term in self.at(step) if term.weight]
+        there = [term for term in weighted if term.label in contributions]
+        dropped = [term for term in weighted if term.label not in contributions]
+        total = self._total(sum(abs(term.weight) for term in there), dropped)
+        return {term.label: contributions[term.label] / (term.weight / total) for term in there}
+
     def _total(self, present: float, dropped: Sequence[Term]) -> float:
         """Return what the weights are divided by. *present*: the sum of those that count."""
         if self.normalize:

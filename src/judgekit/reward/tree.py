@@ -110,7 +110,8 @@ class RewardTree:
             ev.terms, ev.contributions, ev.missing = {}, {}, tuple(dict.fromkeys(value.names))
         else:
             ev.value = value
-            ev.contributions[RESIDUAL] = value - math.fsum(ev.contributions.values())
+            # `or`: one 0.0 for all results that are kept
+            ev.contributions[RESIDUAL] = value - math.fsum(ev.contributions.values()) or 0.0
             if self.has_turns:
                 self._place(ev)
         return ev

@@ -51,9 +51,10 @@ class Lane:
             can_exclude=leaves_out,
             grouping_hint="add ?group=N to the address (or start with --group N) if a prompt's N rollouts come together",
         )
-        self.runner = runner.with_settings(
-            missing_reward=hosted.runner.settings.missing_reward, max_failure_rate=None
-        )
+        setting = hosted.runner.settings.missing_reward
+        if setting == "mask":  # such clients take a masked sample's number into its siblings' baseline
+            setting = "neutral"
+        self.runner = runner.with_settings(missing_reward=setting, max_failure_rate=None)
         self._collector = GroupCollector(self.runner, timeout_s=wait_s) if size > 1 else None
         self._allowed = hosted.max_failure_rate
         self._counts = Counts()

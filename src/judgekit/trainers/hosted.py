@@ -10,7 +10,7 @@ import importlib
 import inspect
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,8 @@ from msgspec import Struct
 
 from judgekit.config import RewardConfig, load_runner
 from judgekit.errors import ConfigError
+from judgekit.reward.nodes import Weighted
+from judgekit.reward.transforms import NEUTRAL, mean
 from judgekit.run.runner import GradingRunner
 from judgekit.trainers.figures import RESERVED
 from judgekit.trainers.token_rewards import TURN_ESTIMATOR
@@ -31,9 +33,9 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
     """A runner for an adapter, whose runs are single rollouts or groups."""
 
     runner: GradingRunner
-    """Gives every rollout of a group a number: one without a reward gets the mean of its group, status "neutral".
+    """Settles what becomes of a rollout without a reward: status "excluded" or "masked", and no number.
 
-    A rollout that came alone gets None and the status "excluded", if the trainer can exclude it.
+    Where the trainer cannot leave it out, a rollout of a group gets the mean of its group, status "neutral".
     """
     mask: bool
     """Whether the adapter leaves a rollout without a reward out of the loss."""
@@ -43,6 +45,73 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
     """The reward.yaml that it is made of."""
     max_failure_rate: float | None
     """For the adapter to check over a whole step; the runner's own is off."""
+
+    def numbers(self, results: Sequence[RewardResult]) -> list[float]:
+        """Return a number for each of a group's *results*, for a trainer's tensor. Nothing else invents one.
+
+        Where there is no reward it is the mean of the siblings' (of a dropped group: of what its members
+        earned), so that nobody's advantage shows it; where no sibling has one either, the neutral value of
+        the transform, or the mean of what this runner has graded so far, 0 before the first. It stands in no
+        result, ledger, figure or signal.
+        """
+        known = [result.reward for result in results if result.reward is not None]
+        known = known or [result.raw_reward for result in results if result.raw_reward is not None]
+        if len(known) == len(results) and all(result.reward is not None for result in results):
+            return known
+        fill = NEUTRAL.get(self.runner.settings.transform)
+        if fill is None:
+            fill = mean(known) if known else self.runner.metrics.counts.rewards.mean_y
+        return [fill if result.reward is None else result.reward for result in results]
+
+    def weights(self, *, fills: bool = False) -> dict[str, float]:
+        """Return the weights of the terms of the reward's top `weighted`, for trainers that weight terms themselves.
+
+        *fills*: whether such a trainer needs a number for each term, see `term_numbers`. Raises ConfigError for
+        a reward without such terms, and for what only the whole reward can do.
+        """
+        root, settings = self.runner.reward.root, self.runner.settings
+        if not isinstance(root, Weighted):
+            raise ConfigError(
+                "reward: where the trainer takes terms, the top of the reward is a weighted of them"
+            )
+        if root.fades:
+            raise ConfigError(
+                "reward: the trainer's weights are numbers, and some of these move with the step"
+            )
+        if settings.transform != "none":
+            raise ConfigError(
+                f"transform: {settings.transform} is one of whole rewards, and the trainer normalises each term "
+                "itself: write transform: none"
+            )
+        if settings.missing_reward not in ("exclude", "raise", *(("neutral",) if fills else ())):
+            raise ConfigError(
+                f"missing_reward: {settings.missing_reward} says nothing of terms: where the trainer takes these, "
+                "write exclude or raise"
+            )
+        total = sum(abs(term.weight) for term in root.terms) if root.normalize else 1.0
+        return {term.label: term.weight / total for term in root.terms if term.weight}
+
+    def terms(self, result: RewardResult) -> dict[str, float]:
+        """Return the value of each term of the top `weighted` that is known; none where the result has no reward."""
+        root = self.runner.reward.root
+        return (
+            root.values(result.contributions)
+            if isinstance(root, Weighted) and result.reward is not None
+            else {}
+        )
+
+    def term_numbers(self, results: Sequence[RewardResult]) -> dict[str, list[float]]:
+        """Return each term, times its weight, for each of a group's *results*: numbers for a trainer's tensors.
+
+        A term that is missing is the mean of the siblings', or 0 where none has it. Raises ConfigError, as `weights`.
+        """
+        known = [self.terms(result) for result in results]
+        found = {}
+        for name, weight in self.weights(fills=True).items():
+            values = [terms[name] for terms in known if name in terms]
+            fill = mean(values) if values else 0.0
+            found[name] = [weight * terms.get(name, fill) for terms in known]
+        return found
 
 
 def hosted_runner(
@@ -90,8 +159,8 @@ def hosted_runner(
         _check_alone(made, grouping_hint, can_exclude)
     hosted = made.with_settings(
         shared=True,
-        # a trainer needs a number for every rollout of a group: the group's mean gives no advantage
-        missing_reward="neutral" if setting in ("mask", "exclude") and grouped else setting,
+        # a trainer that cannot leave a rollout of a group out pays it the group's mean, which gives no advantage
+        missing_reward="neutral" if setting == "exclude" and grouped and not can_exclude else setting,
         max_failure_rate=None,
         deadline_s=made.settings.deadline_s or deadline_s,
     )

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import itertools
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from judgekit import ConfigError, RewardResult, Rollout
 from judgekit.trainers import Counts, GroupCollector, StepCounts, background_loop, placed
 from judgekit_skyrl.entrypoints import class_of
-from judgekit_skyrl.env import PREFIX, SLOT, Transcript, hosted, metrics_of, reward_of
+from judgekit_skyrl.env import PREFIX, SLOT, Transcript, hosted, metrics_of
 
 logger = logging.getLogger("judgekit")
 
@@ -25,6 +25,28 @@ _numbers = itertools.count()
 _session: ContextVar[_Session | None] = ContextVar("judgekit_session", default=None)
 
 
+class _Members:
+    """The rollouts of one prompt that are graded, on SkyRL's loop."""
+
+    def __init__(self, size: int) -> None:
+        self.expected = size
+        self.results: list[RewardResult] = []
+        self.rollouts: list[Rollout] = []
+        self.whole = asyncio.Event()
+
+    def add(self, result: RewardResult, rollout: Rollout) -> int:
+        """Add a rollout; returns its place."""
+        self.results.append(result)
+        self.rollouts.append(rollout)
+        self.look()
+        return len(self.results) - 1
+
+    def look(self) -> None:
+        """Wake who waits for the others, if nobody else is expected."""
+        if len(self.results) >= self.expected:
+            self.whole.set()
+
+
 class _Session:
     """The groups of one `generate()` call.
 
@@ -32,14 +54,18 @@ class _Session:
     tokenises, and judges would time out.
     """
 
-    def __init__(self, sizes: Mapping[tuple[str, Hashable], int], tags: Mapping[str, Any]) -> None:
+    def __init__(
+        self, sizes: Mapping[tuple[str, Hashable], int], tags: Mapping[str, Any], *, excludes: bool
+    ) -> None:
         self.sizes = sizes
         self.tags = tags
+        self.excludes = excludes
+        """Whether rollouts are left out; else they are masked, and their group's mean counts."""
         self.number = next(_numbers)
         self.counts: dict[str, Counts] = {}
         self.excluded: set[tuple[Hashable, Any]] = set()
         """Rollouts to leave out of the training, by prompt and repetition."""
-        self._graded: dict[tuple[str, Hashable], list[tuple[RewardResult, Rollout]]] = defaultdict(list)
+        self._members = {key: _Members(size) for key, size in sizes.items()}
         self._collectors: dict[str, GroupCollector] = {}
         self._loop = background_loop()
         self._closed = False
@@ -48,11 +74,14 @@ class _Session:
         if env_id not in self._collectors:
             found = hosted(env_id)
             assert found is not None
-            self._collectors[env_id] = GroupCollector(found.runner)
+            runner = found.runner
+            if found.exclude and not self.excludes:
+                runner = runner.with_settings(missing_reward="mask")
+            self._collectors[env_id] = GroupCollector(runner)
         return self._collectors[env_id]
 
-    async def arrive(self, env_id: str, instance: Hashable, rollout: Rollout) -> RewardResult:
-        """Return the rollout's result, once its group is complete and graded."""
+    async def arrive(self, env_id: str, instance: Hashable, rollout: Rollout) -> tuple[RewardResult, float]:
+        """Return the rollout's result, and the number for SkyRL's tensor."""
         if self._closed:  # if a rollout fails, SkyRL leaves the rest of its group running
             raise asyncio.CancelledError
         size = self.sizes[env_id, instance]
@@ -66,16 +95,25 @@ class _Session:
         runner = self._collector(env_id).runner
         counts = self.counts.setdefault(env_id, Counts(runner.settings.signals, runner.reward.bounds()))
         counts.add(result, rollout)
-        members = self._graded[env_id, instance]
-        members.append((result, rollout))
-        if len(members) == size:
-            counts.add_group([result for result, _ in members], [rollout for _, rollout in members])
-            del self._graded[env_id, instance]
-        return result
+        members = self._members[env_id, instance]
+        place = members.add(result, rollout)
+        if len(members.results) == size:
+            counts.add_group(members.results, members.rollouts)
+        if result.reward is not None:
+            return result, result.reward
+        await members.whole.wait()
+        if self._closed:
+            raise asyncio.CancelledError
+        found = hosted(env_id)
+        assert found is not None
+        return result, found.numbers(members.results)[place]
 
     def leave(self, env_id: str, instance: Hashable) -> None:
         """Take one rollout off the group, so that the others stop waiting for it."""
         size = self.sizes[env_id, instance]
+        members = self._members[env_id, instance]
+        members.expected -= 1
+        members.look()
 
         def gone() -> None:
             self._collector(env_id).leave((self.number, instance), size=size)
@@ -85,6 +123,8 @@ class _Session:
     def close(self) -> None:
         """Cancel all grading, after a failed generate()."""
         self._closed = True
+        for members in self._members.values():
+            members.whole.set()
 
         async def end() -> None:
             for meeting in self._collectors.values():
@@ -135,7 +175,12 @@ class JudgeKitGeneratorMixin:
             "global_step": getattr(metadata, "global_step", None),
             "phase": str(getattr(metadata, "training_phase", "")) or None,
         }
-        session = _Session(sizes, {key: value for key, value in tags.items() if value is not None})
+        phase = "eval" if tags["phase"] == "eval" else "train"
+        session = _Session(
+            sizes,
+            {key: value for key, value in tags.items() if value is not None},
+            excludes=self.trainer_ends_steps or phase == "eval",
+        )
         token = _session.set(session)
         try:
             out = await super().generate(input_batch, *args, **kwargs)  # type: ignore[misc]
@@ -144,7 +189,6 @@ class JudgeKitGeneratorMixin:
             raise
         finally:
             _session.reset(token)
-        phase = "eval" if session.tags.get("phase") == "eval" else "train"
         self._count(session, phase)
         if phase == "train" and session.excluded:
             self._exclude(out, session.excluded, ids)
@@ -244,8 +288,8 @@ class JudgeKitGeneratorMixin:
             response_tokens=sum(sum(step.loss_mask) for step in steps),
             finish_reason=getattr(last, "stop_reason", None),
         )
-        result = await session.arrive(env_id, trajectory.instance_id, rollout)
-        found_places = _pay(steps, reward_of(result), result.turns)
+        result, number = await session.arrive(env_id, trajectory.instance_id, rollout)
+        found_places = _pay(steps, number, result.turns)
         last.env_metrics = {**(last.env_metrics or {}), **metrics_of(result)}
         if found.runner.reward.has_turns:
             last.env_metrics[f"{PREFIX}unplaced_mean"] = float(not found_places)

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from judgekit import ConfigError
@@ -80,12 +81,36 @@ class JudgeKitTrainerMixin:
         metrics: dict[str, float] = await super().eval(*args, **kwargs)  # type: ignore[misc]
         return {**metrics, **{f"eval/{key}": value for key, value in self._figures("eval").items()}}
 
+    def postprocess_generator_output(
+        self, generator_output: Mapping[str, Any], uids: list[str], *args: Any, **kwargs: Any
+    ) -> Any:
+        """SkyRL's; its curves of rewards are over the rollouts that have one, if any."""
+        given = inspect.signature(super().postprocess_generator_output).bind(  # type: ignore[misc]
+            generator_output, uids, *args, **kwargs
+        )
+        told = given.arguments
+        counted = told.get("metrics_generator_output") or generator_output  # with the groups that SkyRL drops
+        curves = _reward_curves(counted, told.get("metrics_uids") or uids)
+        made = super().postprocess_generator_output(*given.args, **given.kwargs)  # type: ignore[misc]
+        if curves is not None:
+            for name in [name for name in self.all_metrics if name.startswith("reward/")]:
+                kind = (
+                    "avg_pass_at" if name.startswith("reward/avg_pass_at") else name.removeprefix("reward/")
+                )
+                if kind in curves:
+                    self.all_metrics[name] = curves[kind]
+                elif kind in _REWARD_CURVES:
+                    del self.all_metrics[name]
+        return made
+
     def convert_to_training_input(self, generator_output: Mapping[str, Any], uids: list[str]) -> Any:
         """SkyRL's, which it calls once a step, with all rollouts of it. Raises FailureRateError, AuditAlarm."""
         self.all_metrics.update(self._figures("train"))
         if self._audits is not None:
             self.all_metrics.update(self._audits.figures())
         absent = self._absent(generator_output, uids)
+        if absent:
+            self.all_metrics["judgekit/live_share"] = 1 - sum(absent) / len(absent)
         data = super().convert_to_training_input(generator_output, uids)  # type: ignore[misc]
         if any(absent):
             # after the conversion: it derives mini-batches from groups, which must stay what they are
@@ -119,10 +144,25 @@ class JudgeKitTrainerMixin:
         data["response_mask"] = mask
         for key in ("advantages", "returns"):
             data[key] = data[key].masked_fill(absent[:, None], 0.0)
+        self._tell_final_rewards(data, absent)
         if not left:
             logger.warning(_NOTHING)
             self.all_metrics.update({"loss/avg_raw_advantages": 0.0, "loss/avg_raw_advantages_abs": 0.0})
         return data
+
+    def _tell_final_rewards(self, data: Any, absent: Any) -> None:
+        """Log the mean reward of what is trained on, without what stands in for missing ones."""
+        rows = ~absent
+        last = _last_steps(data)
+        if last is not None:
+            flags = [bool(end) for end in last][: len(rows)]
+            rows &= _tensor(flags + [False] * (len(rows) - len(flags)))
+        name = "loss/avg_final_rewards"
+        if not rows.any():
+            self.all_metrics.pop(name, None)
+        elif name in self.all_metrics:
+            mean = float(data["rewards"][rows].sum(-1).mean())
+            self.all_metrics[name] = data.metadata["metrics"]["avg_final_rewards"] = mean
 
     def _normalize_here(self, data: Any, absent: Any) -> None:
         """Normalise what is there as skyrl_train's loop would, whose mean counts padding.
@@ -210,6 +250,30 @@ class JudgeKitTrainerMixin:
         return generator.end_step(phase) if isinstance(generator, JudgeKitGeneratorMixin) else {}
 
 
+_REWARD_CURVES = ("avg_pass_at", "avg_raw_reward", "mean_positive_reward")
+
+
+def _reward_curves(output: Mapping[str, Any], uids: Sequence[str]) -> dict[str, float] | None:
+    """Return SkyRL's figures over the rollouts with a reward; None if all have one, {} if none has."""
+    reasons = output.get("stop_reasons") or []
+    if EXCLUDED not in reasons:
+        return None
+    last = output.get("is_last_step") or [True] * len(reasons)
+    rows = [i for i, reason in enumerate(reasons) if reason != EXCLUDED and last[i]]
+    if not rows:
+        return {}
+    paid = [reward if isinstance(reward, list) else [reward] for reward in output["rewards"]]
+    passed = {uids[i]: False for i in rows}
+    for i in rows:
+        passed[uids[i]] |= paid[i][-1] > 0  # SkyRL's notion: what the last token earns
+    figures = (
+        fmean(passed.values()),
+        fmean(sum(paid[i]) for i in rows),
+        fmean(sum(max(reward, 0.0) for reward in paid[i]) for i in rows),
+    )
+    return dict(zip(_REWARD_CURVES, figures, strict=True))
+
+
 _NOTHING = "no two rollouts of a prompt have a reward in this step: there is nothing to train on"
 
 
@@ -227,9 +291,7 @@ def _trajectories(data: Any, absent: Any) -> list[_Trajectory]:
     """Return the batch's rollouts, without padding and what is left out."""
     rewards, uids = data["rewards"].double().cpu(), data.metadata["uids"]
     flags = (data["loss_mask"] > 0).byte().cpu()
-    last = data.metadata.get("is_last_step")
-    if last is None:  # skyrl_train has them among the tensors
-        last = data.get("is_last_step")
+    last = _last_steps(data)
     if last is None:
         last = [True] * len(uids)
     found: list[_Trajectory] = []
@@ -256,6 +318,12 @@ def _trajectories(data: Any, absent: Any) -> list[_Trajectory]:
                 found.append(_Trajectory(uids[row], turns, earned or [loose]))
             turns, earned, loose = [], [], 0.0
     return found
+
+
+def _last_steps(data: Any) -> Any:
+    """Whether each row is its trajectory's last; None where rows are trajectories."""
+    last = data.metadata.get("is_last_step")
+    return data.get("is_last_step") if last is None else last  # skyrl_train has them among the tensors
 
 
 def _absent_rows(data: Any) -> Any:

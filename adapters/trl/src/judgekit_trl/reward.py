@@ -64,8 +64,8 @@ class RewardFunction:
         self._ground_truth = ground_truth
         self._hosted = _hosted(self._reward)
         self._runner = self._hosted.runner
-        if self._hosted.exclude:  # None, instead of a mean to train on
-            self._runner = self._runner.with_settings(missing_reward="exclude")
+        self.terms: Mapping[str, float] = {}
+        """Weights of the terms that TRL gets as functions of their own; none: it gets the reward."""
         self._steps = StepCounts(self._hosted.max_failure_rate)
         self._closed: Any = None
         self._audits: AuditBeside | None = None
@@ -85,6 +85,17 @@ class RewardFunction:
 
         *given*: the data set's columns, and TRL's `environments`, `trainer_state`, `log_metric` and `log_extra`.
         """
+        return [result.reward for result in await self.graded(prompts, completions, completion_ids, **given)]
+
+    async def graded(
+        self,
+        /,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+        **given: Any,
+    ) -> list[RewardResult]:
+        """Grade what TRL hands over; returns each completion's result."""
         if self._closed is None and not isinstance(self._reward, GradingRunner):  # the user closes that
             loop = asyncio.get_running_loop()
             self._closed = weakref.finalize(self, _close, self._runner, loop)
@@ -121,7 +132,15 @@ class RewardFunction:
         figures = {**self._count(graded, groups, ends=trainer is not None), **self._audited(trainer)}
         results = [result for group in graded for result in group]
         _log(results, figures, given)
-        return [result.reward for result in results]
+        return results
+
+    def value_of(self, result: RewardResult, term: str) -> float | None:
+        """Return a term's value, None where it or the whole reward is missing."""
+        return self._hosted.terms(result).get(term)
+
+    def weights(self) -> dict[str, float]:
+        """Return the weight of each term. Raises ConfigError where TRL cannot weight them itself."""
+        return self._hosted.weights()
 
     def _audited(self, trainer: Any) -> Mapping[str, float]:
         """Return the figures of the audits. An alarm ends the training after this step, as TRL ends its own; where it cannot, it is raised."""
@@ -138,21 +157,42 @@ class RewardFunction:
 
     def _check_neighbours(self, trainer: Any) -> None:
         others = getattr(trainer, "reward_funcs", None) or ()
-        if len(others) < 2 or not self._hosted.exclude:
-            return
-        if any(
-            "_env_type" in inspect.signature(other).parameters for other in others if inspect.isroutine(other)
-        ):
-            way = (
-                "make the environment's get_reward a property, `reward` for example, and a grader that reads it: "
-                'fields={"reward": "extra.environment_state.reward"}'
+        count = len(others) - (len(self.terms) or 1)
+        if self.terms:
+            self._check_terms(trainer, count)
+        elif count > 0 and self._hosted.exclude:
+            theirs = [one for one in others if inspect.isroutine(one)]
+            if any("_env_type" in inspect.signature(one).parameters for one in theirs):
+                way = (
+                    "make the environment's get_reward a property, `reward` for example, and a grader that reads it: "
+                    'fields={"reward": "extra.environment_state.reward"}'
+                )
+            else:
+                way = 'make the others graders of reward.yaml, as they stand (use: "module:function")'
+            raise ConfigError(
+                "beside another reward function (or an environment's get_reward) TRL adds a missing reward up as 0: "
+                f"{way}, or write missing_reward: neutral, a number or raise"
             )
-        else:
-            way = 'make the others graders of reward.yaml, as they stand (use: "module:function")'
-        raise ConfigError(
-            f"beside another reward function (or an environment's get_reward) TRL adds a missing reward up as 0: {way}, or write missing_reward: neutral, a number "
-            "or raise"
-        )
+
+    def _check_terms(self, trainer: Any, others: int) -> None:
+        """Raise ConfigError where TRL would not make of the terms what reward.yaml says."""
+        if getattr(trainer, "multi_objective_aggregation", None) != "normalize_then_sum":
+            raise ConfigError(
+                "judgekit_terms is for GRPOTrainer with multi_objective_aggregation='normalize_then_sum', which leaves "
+                "a missing term out; elsewhere TRL adds it up as 0: give judgekit_reward(…), whose reward is the sum "
+                "of the same terms"
+            )
+        if others:
+            raise ConfigError(
+                "reward_funcs=judgekit_terms(…) are all reward functions that there are: make the others (or an "
+                'environment\'s get_reward) terms of reward.yaml, as they stand (use: "module:function")'
+            )
+        wanted, found = list(self.terms.values()), [float(weight) for weight in trainer.reward_weights]
+        if any(abs(a - b) > 1e-6 * max(1.0, abs(a)) for a, b in zip(wanted, found, strict=True)):
+            raise ConfigError(
+                f"TRL weights the terms {', '.join(self.terms)} by {found}, reward.yaml by {wanted}: write "
+                f"reward_weights={wanted}"
+            )
 
     def _count(
         self, graded: Sequence[Sequence[RewardResult]], groups: Sequence[Sequence[Rollout]], *, ends: bool

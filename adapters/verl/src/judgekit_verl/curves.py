@@ -14,6 +14,8 @@ from typing import Any
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from judgekit import ConfigError
+from judgekit_verl.estimators import LIVE_SHARE
+from judgekit_verl.sessions import LEFT_OUT
 from judgekit_verl.step_counts import StepWatch
 
 
@@ -22,9 +24,25 @@ class _Curves:
         """As verl's; with the figures of what was graded for training since the last step."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)  # type: ignore[misc]
         watch = StepWatch.newest()
-        if watch is not None and partition_id != "val":
-            metrics = {**metrics, **watch.figures()}
+        if partition_id != "val":
+            shares = leave_out_of_curves(batch.tags)
+            metrics = {**metrics, **(watch.figures() if watch is not None else {}), **shares}
         return batch, metrics
+
+
+def leave_out_of_curves(tags: list[dict[str, Any]]) -> dict[str, float]:
+    """Take rows that are not trained on out of verl's curves; return the share of the others.
+
+    At least one row must be left. `critic/score/mean` and its like are over the rows without the tag
+    `is_padding`, and verl reads it for nothing else. Where no row has a reward they are over numbers that
+    stand in for rewards: judgekit's own curve has no point there.
+    """
+    live = [not tag.get(LEFT_OUT, False) for tag in tags]
+    if any(live):
+        for tag, trained in zip(tags, live, strict=True):
+            if not trained:
+                tag["is_padding"] = True
+    return {LIVE_SHARE: sum(live) / len(live)} if live else {}
 
 
 class _Sync(_Curves, ReplayBuffer):  # type: ignore[misc]

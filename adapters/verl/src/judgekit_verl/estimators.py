@@ -69,6 +69,10 @@ _BLIND = frozenset(
 )
 """Estimators of verl that add up a trajectory's rewards, on whichever tokens they lie."""
 _MARK = ":judgekit-left-out"
+LIVE_SHARE = "judgekit/live_share"
+"""Figure of a step: the share of its rows that are trained on.
+
+verl's `seq-mean-*` losses divide by all rows, so that it is also the factor of their learning rate."""
 
 
 class LeftOut(Struct, frozen=True, kw_only=True):
@@ -132,6 +136,13 @@ def treatment(algorithm: Any, hosted: HostedRunner, *, v1: bool) -> Treatment | 
     return Treatment(own_uid=True, least=least) if v1 and name in _BY_UID else None
 
 
+def ignores_left_out(algorithm: Any) -> bool:
+    """Whether the estimator never looks at the rewards of rows whose mask is 0, so that any number may stand
+    there."""
+    name = str(algorithm.adv_estimator)
+    return name == TURN_ESTIMATOR or (name.removeprefix(PREFIX) in REGISTERED and name.startswith(PREFIX))
+
+
 def check_sight(algorithm: Any, hosted: HostedRunner) -> None:
     """Raise ConfigError where turns are paid for themselves, and the estimator cannot see it."""
     name = str(algorithm.adv_estimator)
@@ -140,6 +151,27 @@ def check_sight(algorithm: Any, hosted: HostedRunner) -> None:
             f"algorithm.adv_estimator={name} adds up a trajectory's rewards and cannot see which turn earned what: write "
             f"algorithm.adv_estimator={TURN_ESTIMATOR}"
         )
+
+
+def check_terms(algorithm: Any, hosted: HostedRunner, *, v1: bool) -> None:
+    """Raise ConfigError for verl's GDPO where it does not get the terms, or could not do without one that is missing.
+
+    *v1*: whether the trainer is V1's, which hands over rewards alone: verl 0.9.1 stops there with KeyError 'prompts'.
+    """
+    if str(algorithm.adv_estimator) != "gdpo" or (
+        not v1 and hosted.runner.settings.missing_reward == "raise"
+    ):
+        return
+    why = (
+        "verl's V1 trainer does not hand it the terms"
+        if v1
+        else "a term that is missing makes every advantage NaN (write missing_reward: raise to have none)"
+    )
+    raise ConfigError(
+        f"algorithm.adv_estimator=gdpo: {why}; write transform: gdpo in reward.yaml, which normalises each term of "
+        "the top weighted within its group and leaves out what is missing, and "
+        "algorithm.adv_estimator=judgekit_reinforce_plus_plus_baseline, which whitens the batch as verl's GDPO does"
+    )
 
 
 def advice(algorithm: Any) -> str:

@@ -48,7 +48,10 @@ def add_metric(answers: Sequence[dict[str, Any]], name: str, *, dropped: bool = 
             info[name] = float(answer["reward_score"])
         return
     known = [info[name] for info in infos if info[name] is not None and not math.isnan(info[name])]
-    fill = sum(known) / len(known) if known else (0.0 if len(infos) > 1 else math.nan)
+    if known:  # a mean of equal numbers may be another number, by rounding
+        fill = known[0] if min(known) == max(known) else sum(known) / len(known)
+    else:
+        fill = 0.0 if len(infos) > 1 else math.nan
     for info in infos:
         if dropped or info[name] is None or math.isnan(info[name]):
             info[name] = fill

@@ -67,9 +67,15 @@ class _Driver:
         self.watch = StepWatch(self.counts, self.max_failure_rate, audits=self.audits)
 
     def say_what_is_not_exact(self, *, own_uid: bool) -> None:
-        """Warn where `missing_reward: exclude` is no more than the group's mean."""
+        """Warn where `missing_reward: exclude` is no more than the group's mean.
+
+        Raises ConfigError for verl's GDPO where it gets no terms.
+        """
         algorithm, hosted = self.config.algorithm, self.hosted
-        if hosted is None or not hosted.exclude:
+        if hosted is None:
+            return
+        estimators.check_terms(algorithm, hosted, v1=own_uid)
+        if not hosted.exclude:
             return
         if estimators.treatment(algorithm, hosted, v1=own_uid) is None:
             logger.warning("%s", estimators.advice(algorithm))
@@ -168,20 +174,24 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
         if "uid" not in prompts.non_tensor_batch:
             raise ConfigError("verl's batch has no uid, so its rollouts cannot be grouped by prompt")
         out = await super().generate_sequences(prompts)
-        await self._grade_groups(prompts, out)
+        shares = await self._grade_groups(prompts, out)
         taken = await self._driver.counts.take.remote()
         report(taken.counts, taken.fatal, self._driver.max_failure_rate)
         # verl's trainers log what they find here, each under timing_s/
         figures = taken.training.figures()
         if self._driver.audits is not None:
             figures |= self._driver.audits.figures()
+        figures |= shares
         out.meta_info.setdefault("timing", {}).update(figures)
         return out
 
-    async def _grade_groups(self, prompts: DataProto, out: DataProto) -> None:
-        """Grade every group of the batch and write the rewards where verl looks for them."""
+    async def _grade_groups(self, prompts: DataProto, out: DataProto) -> dict[str, float]:
+        """Grade every group of the batch and write the rewards where verl looks for them.
+
+        Returns the share of a training's rows that are trained on.
+        """
         if "rm_scores" in out.batch:  # by the agent loop itself
-            return
+            return {}
         validates = bool(prompts.meta_info.get("validate"))
         per_prompt = self.config.actor_rollout_ref.rollout.val_kwargs.n if validates else None
         found = _Groups.of(prompts, per_prompt)
@@ -195,9 +205,17 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
             if (rewards := token_rewards(answer, mask)) is not None:
                 scores[row] = 0.0
                 scores[row, : len(rewards)] = torch.tensor(rewards)
-        out.batch["rm_scores"] = scores
+        shares = {}
         if not validates:
-            leave_out(out, found.left_out([a.get("left_out") for a in answers]), last)
+            left_out = found.left_out([a.get("left_out") for a in answers])
+            leave_out(out, left_out, last)
+            gone = torch.tensor([one is not None for one in left_out])
+            shares = {estimators.LIVE_SHARE: float((~gone).float().mean())}
+            if estimators.ignores_left_out(self.config.algorithm) and gone.any() and not gone.all():
+                # verl's curves are over this tensor: their mean is that of the rows with a reward
+                scores[gone] = 0.0
+                scores[gone.nonzero().squeeze(-1), last[gone]] = scores[~gone].sum(-1).mean()
+        out.batch["rm_scores"] = scores
         extra_keys = out.meta_info.setdefault("reward_extra_keys", [])
         infos = [a["reward_extra_info"] for a in answers]
         # a user's function may give some figures in some groups only
@@ -205,6 +223,7 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
             out.non_tensor_batch[key] = np.array([info.get(key, no_score()) for info in infos])
             if key not in extra_keys:
                 extra_keys.append(key)
+        return shares
 
     async def _answers(self, prompts: DataProto, out: DataProto, found: _Groups) -> list[Any]:
         """Have the workers grade the groups. Returns each row's answer."""

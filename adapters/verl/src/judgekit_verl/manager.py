@@ -12,7 +12,7 @@ from msgspec import Struct
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-from judgekit import ConfigError, MissingRewardError, RewardResult, Rollout
+from judgekit import ConfigError, GradingRunner, MissingRewardError, RewardResult, Rollout
 from judgekit.trainers import Counts, GroupCollector, figures_of
 from judgekit_verl import estimators
 from judgekit_verl.filters import add_metric, filter_metric
@@ -37,6 +37,9 @@ class Arrived(Struct, frozen=True, kw_only=True):
     size: int
     rollout: Rollout
     tags: dict[str, Any]
+    training: bool
+    own_uid: bool
+    """As in `Complete`."""
 
 
 class Complete(Struct, frozen=True, kw_only=True):
@@ -130,12 +133,16 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             )
             self._hosted = made.hosted
             self.runner = made.hosted.runner
+            self._paying = self.runner
+            """Its variant for trainings that cannot leave a rollout out."""
+            if self._hosted.exclude:
+                self._paying = self.runner.with_settings(missing_reward="neutral")
             self._extras = made.extras
             ours = [PREFIX + name for name in ("missing", "raw", *self._extras)]
             self._filter_metric = filter_metric(config, ours)
         self._none = no_score()
         self._steps: Any = None
-        self._collector: GroupCollector | None = None
+        self._collectors: dict[GradingRunner, GroupCollector] = {}
         self._members: dict[tuple[str, int], asyncio.Future[Any]] = {}
         """Members that have arrived, of groups that are not complete."""
 
@@ -173,12 +180,24 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             answers = await self._by_function(rollouts, training=training)
             return {"group": answers} if grouped else answers[0]
         columns = {"global_steps": data.meta_info.get("global_steps"), **rows[0].non_tensor_batch}
-        grading = self._run(rollouts, tags_of(columns, training=training))
+        runner = self._runner(training=training, v1=False)
+        grading = self._run(runner, rollouts, tags_of(columns, training=training))
         answers = await self._answers(grading, len(rows), grouped=grouped, training=training)
         return {"group": answers} if grouped else answers[0]
 
-    async def _run(self, rollouts: list[Rollout], tags: Mapping[str, Any]) -> _Graded:
-        (results,) = await self.runner.run_groups([rollouts], tags=tags)
+    def _treatment(self, *, training: bool, v1: bool) -> estimators.Treatment | None:
+        """How rollouts without a reward are left out; None in a validation, and where the estimator cannot."""
+        if not (training and self.hook):
+            return None
+        return estimators.treatment(self.config.algorithm, self._hosted, v1=v1)
+
+    def _runner(self, *, training: bool, v1: bool) -> GradingRunner:
+        """The runner that says of a rollout without a reward what becomes of it."""
+        pays = training and self._treatment(training=training, v1=v1) is None
+        return self._paying if pays else self.runner
+
+    async def _run(self, runner: GradingRunner, rollouts: list[Rollout], tags: Mapping[str, Any]) -> _Graded:
+        (results,) = await runner.run_groups([rollouts], tags=tags)
         return rollouts, results
 
     def _begin(self, member: Arrived) -> None:
@@ -186,13 +205,15 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
         if self._given is not None:  # which takes groups that are whole
             self._member(member.group, member.session).set_result((member.rollout, None))
             return
-        coroutine = self._groups().arrive(member.group, member.rollout, size=member.size, tags=member.tags)
+        collector = self._groups(training=member.training, v1=member.own_uid)
+        coroutine = collector.arrive(member.group, member.rollout, size=member.size, tags=member.tags)
         grading = asyncio.get_running_loop().create_task(coroutine)
         self._member(member.group, member.session).set_result((member.rollout, grading))
 
     async def _finish(self, group: Complete) -> _Graded:
+        collector = self._groups(training=group.training, v1=group.own_uid)
         for _ in range(group.size - len(group.sessions)):
-            self._groups().leave(group.group, size=group.size)
+            collector.leave(group.group, size=group.size)
         members = await self._arrived(group)
         results = await asyncio.gather(*(grading for _, grading in members))
         return [rollout for rollout, _ in members], results
@@ -212,10 +233,11 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             self._members[key] = asyncio.get_running_loop().create_future()
         return self._members[key]
 
-    def _groups(self) -> GroupCollector:
-        if self._collector is None:
-            self._collector = GroupCollector(self.runner)
-        return self._collector
+    def _groups(self, *, training: bool, v1: bool) -> GroupCollector:
+        runner = self._runner(training=training, v1=v1)
+        if runner not in self._collectors:
+            self._collectors[runner] = GroupCollector(runner)
+        return self._collectors[runner]
 
     async def _by_function(self, rollouts: list[Rollout], *, training: bool) -> list[dict[str, Any]]:
         assert self._given is not None
@@ -254,27 +276,27 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
             if grouped:
                 counts.add_group(results, rollouts)
             await self._step_counts().add.remote(counts, training)  # before the rewards are used
-        answers = [self._answer(result) for result in results]
+        numbers = self._hosted.numbers(results) if grouped else [result.reward for result in results]
+        answers = [self._answer(result, number) for result, number in zip(results, numbers, strict=True)]
         if self._filter_metric is not None:
             dropped = any(result.status == "dropped" for result in results)
             add_metric(answers, self._filter_metric, dropped=dropped)
-        if grouped and training:
-            treatment = estimators.treatment(self.config.algorithm, self._hosted, v1=v1)
-            if treatment is not None:
-                missing = [result.status != "scored" for result in results]
-                for answer, left_out in zip(answers, treatment.of_group(missing), strict=True):
-                    answer["left_out"] = left_out
+        treatment = self._treatment(training=training, v1=v1) if grouped else None
+        if treatment is not None:
+            missing = [result.status != "scored" for result in results]
+            for answer, left_out in zip(answers, treatment.of_group(missing), strict=True):
+                answer["left_out"] = left_out
         return answers
 
-    def _answer(self, result: RewardResult) -> dict[str, Any]:
-        if result.reward is None:
+    def _answer(self, result: RewardResult, number: float | None) -> dict[str, Any]:
+        if number is None:
             raise MissingRewardError(
                 "a reward is missing, and verl needs a number: write missing_reward: neutral"
             )
         figures = figures_of(result)
         names = ("missing", "raw", *self._extras)
         extra = {PREFIX + name: float(figures[name]) if name in figures else self._none for name in names}
-        answer = {"reward_score": float(result.reward), "reward_extra_info": extra}
+        answer = {"reward_score": float(number), "reward_extra_info": extra}
         if self.runner.reward.has_turns:
             answer["turns"] = result.turns
         return answer

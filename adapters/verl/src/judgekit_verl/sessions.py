@@ -28,6 +28,9 @@ from judgekit_verl.manager import Arrived, Complete
 from judgekit_verl.samples import rollout_of, tags_of, token_rewards
 from judgekit_verl.step_counts import counts_actor
 
+LEFT_OUT = "judgekit_left_out"
+"""Tag of V1's trajectories that are kept out of the training."""
+
 
 class Meeting:
     """The sessions of one prompt: those that arrived, and those that never will."""
@@ -116,6 +119,8 @@ class GroupSessions:
                 {"global_steps": output.extra_fields.get("max_global_steps"), **columns},
                 training=meeting.training,
             ),
+            training=meeting.training,
+            own_uid=self.own_uid,
         )
         meeting.arrivals.append(meeting.worker.compute_score.remote(arrived))
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -132,6 +137,11 @@ class GroupSessions:
             meeting.left_out[session] = left_out
             self._leave_out(left_out, outputs, kwargs)
         output.metrics.compute_score = time.perf_counter() - start
+
+    def _fate(self) -> LeftOut | None:
+        """How the current session is kept out of the training; None if it is trained on."""
+        meeting, session = _seat.get()
+        return meeting.left_out.get(session)
 
     def _place(self, outputs: list[Any], rewards: list[float]) -> None:
         """Give each token of the last output its own reward."""
@@ -266,8 +276,7 @@ class GroupWorker(GroupSessions, AgentLoopWorker):  # type: ignore[misc]
     async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **kwargs: Any) -> Any:
         loop = super()._run_agent_loop(sampling_params, trajectory, **kwargs)
         output = await self._take_part(kwargs["uid"], None, loop)
-        meeting, session = _seat.get()
-        if left_out := meeting.left_out.get(session):  # verl pads the mask before it asks for the score
+        if left_out := self._fate():  # verl pads the mask before it asks for the score
             width = output.response_mask.shape[1]
             length = int(output.attention_mask[:, -width:].sum())
             output.response_mask.zero_()
@@ -277,6 +286,7 @@ class GroupWorker(GroupSessions, AgentLoopWorker):  # type: ignore[misc]
 
 def group_worker_v1() -> Any:
     """The worker of the V1 trainer, which puts its trajectories into the TransferQueue."""
+    import transfer_queue as tq
     from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 
     # Ray does not allow subclassing an actor class, so take the plain class behind it
@@ -299,6 +309,15 @@ def group_worker_v1() -> Any:
         ) -> Any:
             loop = super()._run_agent_loop(sampling_params, trajectory, session_id=session_id, **kwargs)
             return await self._take_part(kwargs["uid"], session_id, loop)
+
+        async def _agent_loop_postprocess(self, output: Any, *args: Any, **kwargs: Any) -> None:
+            await super()._agent_loop_postprocess(output, *args, **kwargs)
+            if (left_out := self._fate()) is not None:
+                rows = len(output) if isinstance(output, list) else 1
+                keys = [f"{kwargs['uid']}_{kwargs['session_id']}_{row}" for row in range(rows)]
+                # verl's curves are over the rows that do not pad; it needs one such row at least
+                tag = {LEFT_OUT: True, "is_padding": not left_out.keeps}
+                await tq.async_kv_batch_put(keys=keys, partition_id="train", tags=[dict(tag) for _ in keys])
 
         def _place(self, outputs: list[Any], rewards: list[float]) -> None:
             outputs[-1] = _by_token(outputs[-1], rewards)

@@ -39,10 +39,13 @@ def join_dump(
 
 def _by_score(row: dict[str, Any], members: list[Entry]) -> Entry | None:
     score = row.get("score")
+    without = -1
     for i, entry in enumerate(members):
-        if score is None or entry.reward is None or abs(float(score) - entry.reward) < 1e-5:
+        if entry.reward is None:  # what verl's dump has is no reward, but may be near one
+            without = i if without < 0 else without
+        elif score is None or abs(float(score) - entry.reward) < 1e-5:
             return members.pop(i)
-    return None
+    return members.pop(without) if without >= 0 else None
 
 
 def _rows(file: Path) -> Iterator[dict[str, Any]]:

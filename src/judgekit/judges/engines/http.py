@@ -159,7 +159,8 @@ class Server:
             client = self._sessions.here().client
             async with client.get(f"{self.root}/health", allow_redirects=False) as response:
                 if response.status != 404 and not _is_redirect(response.status):
-                    return response.status == 200
+                    # a page for people is not the server's: a proxy answers in its place
+                    return response.status == 200 and response.content_type != "text/html"
             return bool(await self.models())
         except JudgeRejected:  # it lists none, and answers
             return True

@@ -62,14 +62,14 @@ class Recovery:
         if not (known or isinstance(error, JudgeLoading)) or self.limit_s <= 0 or self._gave_up():
             return False
         with off_the_clock():
-            ready = await self._probes.join(None, self._until_ready)
+            ready = await self._probes.join(None, lambda: self._until_ready(error))
         return ready and (self._back_at >= since or error.lost)
 
     def _gave_up(self) -> bool:
         return self._away_since is not None and time.monotonic() - self._away_since > self.limit_s
 
-    async def _until_ready(self) -> bool:
-        """Whether the engine is ready, in the end."""
+    async def _until_ready(self, error: JudgeUnavailable) -> bool:
+        """Whether the engine is ready, in the end. *error*: how it was found to be down."""
         pause, confirmed = _PAUSE_S, False
         while True:
             if await is_ready(self.engine):
@@ -82,9 +82,10 @@ class Recovery:
             if self._away_since is None:
                 self._away_since = time.monotonic()
                 logger.warning(
-                    "%r does not answer: calls wait up to %g s for it to be restarted",
+                    "%r does not answer: calls wait up to %g s for it to be restarted (%s)",
                     self.engine,
                     self.limit_s,
+                    error,
                 )
             if self._gave_up():
                 logger.error(

@@ -7,7 +7,6 @@ by default, and nothing but the URL of a part: other keys could name files, or e
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -106,7 +105,7 @@ def _data_url(text: str) -> str | None:
         return None
     try:
         data = base64.b64decode(text[head.end() :], validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:  # binascii's is one
         return None
     kind = _kind(data)
     return f"data:image/{kind};base64,{text[head.end() :]}" if kind is not None else None
