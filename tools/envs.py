@@ -69,12 +69,20 @@ def lock_of(env: Path) -> Path | None:
 
 
 def write_lock(env: Path) -> None:
-    """Write down which releases an environment has; not torch, whose builds are named otherwise from index to index."""
-    freeze = (env / "bin" / "python", "-m", "pip", "freeze", "--exclude-editable")
-    lines = subprocess.run(freeze, check=True, capture_output=True, text=True).stdout.splitlines()
-    kept = [
-        line for line in lines if re.fullmatch(r"[\w.-]+==[\w.!-]+", line) and not line.startswith("torch==")
-    ]
+    """Write down which releases an environment has.
+
+    Not torch, whose builds are named otherwise from index to index, and not what two packages want in different releases: pip
+    took it for the one that was installed last, and would refuse the other.
+    """
+    pip_ = (env / "bin" / "python", "-m", "pip")
+    lines = subprocess.run(
+        (*pip_, "freeze", "--exclude-editable"), check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    conflicts = subprocess.run((*pip_, "check"), capture_output=True, text=True).stdout
+    wanted_twice = {name.lower() for name in re.findall(r"but you have (\S+) ", conflicts)}
+    left_out = {"torch", *wanted_twice}
+    pinned = [line for line in lines if re.fullmatch(r"[\w.-]+==[\w.!-]+", line)]
+    kept = [line for line in pinned if line.partition("==")[0].lower() not in left_out]
     LOCKS.mkdir(exist_ok=True)
     head = f"# made by: python3 tools/envs.py --lock {env.name}\n"
     (LOCKS / f"{env.name}.txt").write_text(head + "".join(f"{line}\n" for line in kept))

@@ -172,7 +172,7 @@ class JudgeKitLegacyRewardManager:
         self._excludes = made.hosted.exclude
         # here a run is a whole batch, so the runner can check its own failure rate
         runner = made.hosted.runner.with_settings(max_failure_rate=made.hosted.max_failure_rate)
-        return RunnerFunction(runner, made.extras)
+        return RunnerFunction(runner, made.extras, made.hosted.numbers)
 
     def _scored_already(self, data: Any, return_dict: bool) -> Any:
         if not return_dict:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from judgekit import ConfigError, GradingRunner, Rollout
+from judgekit import ConfigError, GradingRunner, RewardResult, Rollout
 from judgekit.trainers import plain, rollout_of
 from judgekit_verl.versions import no_score
 
@@ -63,11 +63,17 @@ class RewardFunction(Protocol):
 
 
 class RunnerFunction:
-    """A GradingRunner with the interface of a reward function."""
+    """A GradingRunner with the interface of a reward function. *numbers*: makes a group's numbers for verl's tensor."""
 
-    def __init__(self, runner: GradingRunner, extras: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        runner: GradingRunner,
+        extras: Sequence[str] = (),
+        numbers: Callable[[Sequence[RewardResult]], Sequence[float | None]] | None = None,
+    ) -> None:
         self.runner = runner
         self.extras = tuple(extras)
+        self.numbers = numbers or _rewards
 
     async def compute_batch_scores(
         self, prompt_to_samples: Mapping[str, list[RewardSample]], /
@@ -78,8 +84,8 @@ class RunnerFunction:
         graded = await self.runner.run_groups(rollouts)
         made = []
         for group, results in zip(groups, graded, strict=True):
-            for sample, result in zip(group, results, strict=True):
-                if result.reward is None:
+            for sample, result, number in zip(group, results, self.numbers(results), strict=True):
+                if number is None:
                     raise ConfigError(
                         "verl cannot leave a rollout out of its loss: write missing_reward: neutral"
                     )
@@ -89,12 +95,16 @@ class RunnerFunction:
                     SampleResult(
                         original_index=sample.original_index,
                         group_index=sample.group_index,
-                        score=result.reward,
+                        score=number,
                         reward_info=info,
                         details=msgspec.to_builtins(result.grades),
                     )
                 )
         return made
+
+
+def _rewards(results: Sequence[RewardResult]) -> list[float | None]:
+    return [result.reward for result in results]
 
 
 def rollout_of_sample(sample: RewardSample) -> Rollout:
