@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from judgekit import ConfigError
@@ -25,9 +26,19 @@ class _Curves:
         batch, metrics = super().sample(global_steps, partition_id, batch_size)  # type: ignore[misc]
         watch = StepWatch.newest()
         if partition_id != "val":
+            kept = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if _counts(tag)]
             shares = leave_out_of_curves(batch.tags)
+            if kept and shares[LIVE_SHARE]:
+                # verl reads the tags again from the queue
+                tags = [{"is_padding": True} for _ in kept]
+                tq.kv_batch_put(keys=kept, partition_id=partition_id, tags=tags)
             metrics = {**metrics, **(watch.figures() if watch is not None else {}), **shares}
         return batch, metrics
+
+
+def _counts(tag: dict[str, Any]) -> bool:
+    """Whether a row that is left out would count in verl's curves: it has a token in its mask."""
+    return bool(tag.get(LEFT_OUT)) and not tag.get("is_padding")
 
 
 def leave_out_of_curves(tags: list[dict[str, Any]]) -> dict[str, float]:
