@@ -74,11 +74,11 @@ def write_lock(env: Path) -> None:
     Not torch, whose builds are named otherwise from index to index, and not what two packages want in different releases: pip
     took it for the one that was installed last, and would refuse the other.
     """
-    pip_ = (env / "bin" / "python", "-m", "pip")
+    own = (env / "bin" / "python", "-m", "pip")
     lines = subprocess.run(
-        (*pip_, "freeze", "--exclude-editable"), check=True, capture_output=True, text=True
+        (*own, "freeze", "--exclude-editable"), check=True, capture_output=True, text=True
     ).stdout.splitlines()
-    conflicts = subprocess.run((*pip_, "check"), capture_output=True, text=True).stdout
+    conflicts = subprocess.run((*own, "check"), capture_output=True, text=True).stdout
     wanted_twice = {name.lower() for name in re.findall(r"but you have (\S+) ", conflicts)}
     left_out = {"torch", *wanted_twice}
     pinned = [line for line in lines if re.fullmatch(r"[\w.-]+==[\w.!-]+", line)]

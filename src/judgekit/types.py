@@ -23,6 +23,8 @@ Message = Mapping[str, Any]
 Status = Literal["scored", "neutral", "excluded", "masked", "constant", "dropped"]
 GRADED: Final = ("scored", "dropped")
 """Statuses of rollouts whose grades make a reward: it is not missing."""
+PAID: Final = ("scored", "constant")
+"""Statuses whose number a rollout is trained on: its reward, or the one that is written for a missing one."""
 Cause = Literal["infrastructure", "rollout"]
 
 

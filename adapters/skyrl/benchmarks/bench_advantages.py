@@ -36,7 +36,7 @@ import logging
 
 logging.disable(logging.WARNING)
 
-from common import finish, machine, reported
+from common import EXACT, finish, machine, reported
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 # skyrl_train was written for a Ray whose module had this name too
@@ -135,10 +135,7 @@ def main() -> None:
         },
         {
             "cells": ("==", CELLS),
-            "max_error": ("<=", 1e-6),
-            "nonzero_for_missing": ("==", 0),
-            "recorded_wrong": ("==", 0),
-            "curve_error": ("<=", 1e-6),
+            **EXACT,
         },
     )
 

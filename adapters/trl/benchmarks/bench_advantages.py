@@ -30,7 +30,7 @@ sys.path[:0] = [str(HERE.parent / "tests"), str(HERE.parents[2] / "benchmarks")]
 
 import numpy as np
 import torch
-from common import finish, machine, reported
+from common import EXACT, finish, machine, reported
 from transformers import TrainerCallback
 
 from judgekit import GradingRunner, JudgeUnavailable, Ledger, Rollout, grader, read_ledger
@@ -186,10 +186,7 @@ def main() -> None:
         },
         {
             "cells": ("==", 8 * 5),
-            "max_error": ("<=", 1e-6),
-            "nonzero_for_missing": ("==", 0),
-            "recorded_wrong": ("==", 0),
-            "curve_error": ("<=", 1e-6),
+            **EXACT,
         },
     )
 

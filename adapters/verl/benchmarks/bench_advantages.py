@@ -29,7 +29,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "tests"), str(Path(__file__).par
 warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
 
-from common import finish, machine, reported
+from common import EXACT, finish, machine, reported
 
 from advantages import CASES, NOT_EXACT, compare
 from losses import AGGREGATIONS, LOSSES, rate
@@ -68,10 +68,7 @@ def main() -> None:
         },
         {
             "cells": (">=", 400),
-            "max_error": ("<=", 1e-6),
-            "nonzero_for_missing": ("==", 0),
-            "recorded_wrong": ("==", 0),
-            "curve_error": ("<=", 1e-6),
+            **EXACT,
             "rate_error": ("<=", 1e-6),
         },
     )

@@ -30,9 +30,7 @@ from areal.workflow.rlvr import RLVRWorkflow
 from judgekit.bridges.bridge import bridge, figures, reward_file
 from judgekit.errors import MissingRewardError
 from judgekit.trainers import rollout_of, why_missing
-from judgekit.types import RewardResult, Rollout
-
-_PAID = ("scored", "constant")
+from judgekit.types import PAID, RewardResult, Rollout
 
 
 class JudgedRLVRWorkflow(RLVRWorkflow):  # type: ignore[misc]
@@ -135,7 +133,7 @@ class _Group:
         graded = bridge(self._file, grouped=True, can_mask=True)
         results = await graded.grade(list(self._rollouts.values()))
         found = dict(zip(self._rollouts, results, strict=True))
-        unpaid = {place for place, result in found.items() if result.status not in _PAID}
+        unpaid = {place for place, result in found.items() if result.status not in PAID}
         if unpaid == found.keys():
             raise _NobodyPaid(f"nobody in the group has a reward: {why_missing(results[0])}")
         self.unpaid = unpaid

@@ -21,7 +21,7 @@ from typing import Any
 from judgekit.bridges.bridge import bridge, figures, reward_file, value
 from judgekit.errors import DataError
 from judgekit.trainers import TRUTHS, rollout_of, turns_of_tokens
-from judgekit.types import Message, RewardResult, Rollout
+from judgekit.types import PAID, Message, RewardResult, Rollout
 
 _BY_DEVIATION = ("grpo", "gspo", "cispo")
 _BY_GROUP = (*_BY_DEVIATION, "reinforce_plus_plus_baseline")
@@ -53,12 +53,10 @@ async def reward(args: Any, sample: Any, **kwargs: Any) -> Any:
     for parts, result, number in zip(members, results, paid, strict=True):
         _note(parts, result)
         for part in parts:
-            part.remove_sample = part.remove_sample or result.status not in ("scored", "constant")
+            part.remove_sample = part.remove_sample or result.status not in PAID
             part.reward = number
-    fanned_out = any(isinstance(one, list | tuple) for one in sample)
-    return (
-        [] if fanned_out else paid
-    )  # to a rollout's list of samples slime could write no reward: they have theirs
+    # to a rollout's list of samples slime could write no reward: they have theirs
+    return [] if any(isinstance(one, list | tuple) for one in sample) else paid
 
 
 def normalise(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:

@@ -258,7 +258,7 @@ class Ledger:
             try:
                 self._drain()
             except OSError as error:
-                if error.errno == errno.ESTALE:
+                if error.errno == errno.ESTALE:  # an NFS server has forgotten that the file is open
                     self._let_go()
                 self._wait_for_the_disk(error)
             else:
@@ -272,9 +272,7 @@ class Ledger:
                 stat = os.fstat(self._fd)
                 if not stat.st_nlink or (self._done and not stat.st_size):
                     logger.warning("the ledger %s was deleted or emptied: it is begun again", self.file)
-                    os.close(self._fd)
-                    self._fd = None
-                    self._bytes[:0] = b"".join(map(encoded, self._specs.values()))
+                    self._let_go()
             if self._fd is None:
                 self._fd = self._opened()
         while self._bytes:
@@ -291,13 +289,16 @@ class Ledger:
             os.fsync(self._fd)
 
     def _let_go(self) -> None:
-        """Close a file whose server has forgotten that it is open (NFS), to open it anew: it may be another one by then."""
+        """Close the file, for what stands under its path now may be another one, which needs the specs, too."""
         with self._lock:
-            if self._fd is not None:
-                with suppress(OSError):
-                    os.close(self._fd)
-                self._fd = None
-                self._bytes[:0] = b"".join(map(encoded, self._specs.values()))
+            if self._fd is None:
+                return
+            with suppress(OSError):
+                os.close(self._fd)
+            self._fd = None
+            specs = b"".join(map(encoded, self._specs.values()))
+            if not self._bytes.startswith(specs):  # else the last one that was opened took nothing
+                self._bytes[:0] = specs
 
     def _settle(self) -> None:
         """Count what was taken as done: it is in the file, or dropped."""

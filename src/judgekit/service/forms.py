@@ -17,7 +17,7 @@ from judgekit.service.reading import Refusal, decoded_object, field, rollout_at
 from judgekit.service.service import require_reward
 from judgekit.trainers.figures import why_missing
 from judgekit.trainers.rollouts import fields_of_row
-from judgekit.types import RewardResult, Rollout, content_text
+from judgekit.types import PAID, RewardResult, Rollout, content_text
 
 _CONTENT = (str, list)
 
@@ -176,7 +176,7 @@ class Verify:
 
     def write(self, asked: Asked, results: Sequence[RewardResult]) -> bytes:
         (result,) = results
-        missing = result.status not in ("scored", "constant")
+        missing = result.status not in PAID
         if missing and self.strict:
             raise Refusal(500, f"no reward: {why_missing(result)}", kind="MissingReward")
         told = asked.row.get("instance_config")
