@@ -123,7 +123,7 @@ bench-threads: env-core
 	$(CORE) benchmarks/bench_threads.py
 
 mutation: env-core
-	$(CORE) tools/mutation $(ROOMS) $(if $(MUTANTS),--mutants $(MUTANTS)) $(if $(SEED),--seed $(SEED)) $(if $(SINCE),--since $(SINCE))
+	$(CORE) tools/mutation $(ROOMS) $(if $(MUTANTS),--mutants $(MUTANTS)) $(if $(SEED),--seed $(SEED)) $(if $(SINCE),--since $(SINCE)) $(if $(WHOLE),--whole)
 
 bench-faults: env-bench
 	$(BENCH) benchmarks/bench_faults.py

@@ -4,7 +4,9 @@
     make mutation ROOMS="run reward" MUTANTS=200     # of some rooms alone
     make mutation SEED=7                             # the same ones again: the seed of a run is printed
     make mutation SINCE=HEAD~3                       # of the lines that were changed since
+    make mutation WHOLE=1                            # ask the slow tests what the quick ones let through
 
+The quick tests are those of `make unit`: what one sees before one pushes.
 A mutant whose tests all pass has survived. One whose tests take many times as long as without it has timed out, which on a
 busy machine says nothing: it counts as neither. Survivors that cannot be killed, because nobody can see the difference,
 stand in survivors.toml with the reason; they do not count as killed. mutmut was looked at: it has no sample of a bounded
@@ -34,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mutation.operators import Mutant, mutants_of, sample
 from mutation.rooms import ROOMS, ROOT, Room
-from mutation.trials import KEPT, SLOTS, map_of, try_all
+from mutation.trials import KEPT, SLOTS, Map, map_of, try_all
 
 ACCEPTED = Path(__file__).with_name("survivors.toml")
 GOALS = {"killed": 0.85, "room": 0.80}
@@ -110,21 +112,32 @@ def in_its_environment(job: dict[str, Any], *, mapping: bool) -> list[str]:
 def work(job: dict[str, Any], answer: Path) -> None:
     """What in_its_environment() starts."""
     room = next(room for room in ROOMS if room.name == job["room"])
-    known = map_of(room)
-    if job["mapping"]:
-        if known.failed:
-            print(
-                f"{room.name}: {len(known.failed)} tests fail without a mutation:",
-                *known.failed,
-                sep="\n  ",
-                flush=True,
-            )
-        if len(known.failed) > len(known.seconds) / 50:
-            sys.exit(f"{room.name}: too few tests are left; what they say is in {KEPT / room.name}.log")
-        answer.write_text("[]")
-        return
     mutants = [Mutant(**fields) for fields in job["mutants"]]
-    answer.write_text(json.dumps(try_all(room, mutants, known, answer.parent)))
+    verdicts = ["no test executes it"] * len(mutants)
+    for slow in (False, True) if job["whole"] else (False,):
+        known = map_of(room, slow=slow)
+        if job["mapping"]:
+            _check(room, known)
+            continue
+        left = [i for i, verdict in enumerate(verdicts) if verdict in ("survived", "no test executes it")]
+        home = answer.parent / ("slow" if slow else "quick")
+        for i, verdict in zip(left, try_all(room, [mutants[i] for i in left], known, home), strict=True):
+            if verdict != "no test executes it":
+                verdicts[i] = verdict
+    answer.write_text(json.dumps(verdicts))
+
+
+def _check(room: Room, known: Map) -> None:
+    """Say which tests fail without a mutation, and end where there are many."""
+    if known.failed:
+        print(
+            f"{room.name}: {len(known.failed)} tests fail without a mutation:",
+            *known.failed,
+            sep="\n  ",
+            flush=True,
+        )
+    if len(known.failed) > max(1, len(known.seconds) / 50):
+        sys.exit(f"{room.name}: too few tests are left; what they say is in {KEPT}")
 
 
 def accepted() -> dict[tuple[str, str, str], str]:
@@ -196,6 +209,9 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=1500, help="how many to try")
     parser.add_argument("--seed", type=int, help="which of them; else others each time")
     parser.add_argument("--since", help="only on lines that were changed since this commit")
+    parser.add_argument(
+        "--whole", action="store_true", help="ask the slow tests, too, about those that survive"
+    )
     parser.add_argument("--job", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--answer", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -212,7 +228,10 @@ def main() -> None:
     rooms = [room for room in ROOMS if not options.rooms or room.name in options.rooms]
     tried = chosen(rooms, options.mutants, seed, changed_since(options.since) if options.since else None)
     rooms = [room for room in rooms if tried[room.name]]
-    jobs = [{"room": room.name, "mutants": [vars(m) for m in tried[room.name]]} for room in rooms]
+    jobs = [
+        {"room": room.name, "whole": options.whole, "mutants": [vars(m) for m in tried[room.name]]}
+        for room in rooms
+    ]
     with ThreadPoolExecutor(SLOTS) as side_by_side:
         list(side_by_side.map(lambda job: in_its_environment(job, mapping=True), jobs))
     print(f"tests mapped in {time.monotonic() - began:.0f} s", flush=True)

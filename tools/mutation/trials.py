@@ -1,6 +1,6 @@
 """Which tests execute which line, and what the tests say of a mutant.
 
-One run of a room's tests under coverage tells which of them execute which line, and how long each takes. A mutant is a copy
+One run of a room's quick tests under coverage tells which of them execute which line, and how long each takes. A mutant is a copy
 of the source with one change; only the tests that execute the changed line run on it, the fastest first, up to the first
 that fails. The map is kept under .work/ until source or tests change.
 """
@@ -91,9 +91,12 @@ class Map(NamedTuple):
     """Tests that fail without a mutation: they are left out."""
 
 
-def map_of(room: Room) -> Map:
-    """Return the room's map: the one that is kept, while nothing has changed, else a new one."""
-    kept = KEPT / f"{room.name}.json"
+def map_of(room: Room, *, slow: bool = False) -> Map:
+    """Return the room's map: the one that is kept, while nothing has changed, else a new one.
+
+    It has the quick tests, those of `make unit`; with *slow* the others.
+    """
+    kept = KEPT / f"{room.name}{'-slow' if slow else ''}.json"
     state = _state(room)
     if kept.exists() and (found := json.loads(kept.read_text()))["state"] == state:
         lines = {m: {int(k): v for k, v in by_line.items()} for m, by_line in found["lines"].items()}
@@ -102,8 +105,8 @@ def map_of(room: Room) -> Map:
     answers: Any = get_context("fork").SimpleQueue()
     pid = os.fork()
     if pid == 0:
-        with _quiet(KEPT / f"{room.name}.log"):
-            answers.put(_record(room))
+        with _quiet(kept.with_suffix(".log")):
+            answers.put(_record(room, slow))
         os._exit(0)
     made = Map(*answers.get())
     os.waitpid(pid, 0)
@@ -119,7 +122,7 @@ def _state(room: Room) -> str:
     return digest.hexdigest()
 
 
-def _record(room: Room) -> tuple[Any, ...]:
+def _record(room: Room, slow: bool) -> tuple[Any, ...]:
     import coverage
     import pytest
 
@@ -130,7 +133,7 @@ def _record(room: Room) -> tuple[Any, ...]:
     )
     recorder = Recorder(cover)
     cover.start()
-    pytest.main([*OPTIONS, *room.tests], plugins=[recorder])
+    pytest.main([*OPTIONS, "-m", "slow" if slow else "not slow", *room.tests], plugins=[recorder])
     cover.stop()
     data = cover.get_data()
     lines: dict[str, dict[int, list[str]]] = {}
@@ -150,13 +153,13 @@ def _shadowed(room: Room, root: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(roots)
 
 
-def tests_for(mutant: Mutant, known: Map, body: range) -> list[str]:
-    """The tests that execute the mutant's statement, the fastest first, within the budget."""
+def tests_for(mutant: Mutant, known: Map, body: range, in_function: bool) -> list[str]:
+    """The tests that execute the mutant's statement, which has the lines *body*: the fastest first, within the budget."""
     module, seconds = known.lines.get(mutant.module, {}), known.seconds
     names = {name for line in body for name in module.get(line, ())}
     if mutant.module in IN_OTHER_PROCESSES:
         names = {name for name in seconds if name.startswith(IN_OTHER_PROCESSES[mutant.module])}
-    elif not names and mutant.function == "(module)":  # what runs at import, before any test
+    elif not names and not in_function:  # what runs at import, before any test
         names = {name for contexts in module.values() for name in contexts}
     chosen: list[str] = []
     total = 0.0
@@ -168,20 +171,24 @@ def tests_for(mutant: Mutant, known: Map, body: range) -> list[str]:
     return chosen
 
 
-def statement_lines(source: str, line: int) -> range:
-    """The lines of the innermost statement around a line: coverage counts a statement at its first one."""
-    best = range(line, line + 1)
+def statement_lines(source: str, line: int) -> tuple[range, bool]:
+    """The lines of the innermost statement around a line, and whether it is a function's.
+
+    Coverage counts a statement at its first line.
+    """
+    best, in_function = range(line, line + 1), False
     size = 10**9
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
             end = node.end_lineno or node.lineno
+            in_function |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             if end - node.lineno < size:
                 size = end - node.lineno
                 is_block = bool(getattr(node, "body", None))
                 best = range(node.lineno, line + 1 if is_block else end + 1)
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and line < node.body[0].lineno:
                     best = range(node.body[0].lineno, end + 1)  # a default is seen by whoever calls it
-    return best
+    return best, in_function
 
 
 # ---- running them
@@ -289,7 +296,7 @@ def try_all(room: Room, mutants: Sequence[Mutant], known: Map, home: Path) -> li
     sources = {m.module: (ROOT / room.root / m.module).read_text() for m in mutants}
     asked = 0
     for number, mutant in enumerate(mutants):
-        names = tests_for(mutant, known, statement_lines(sources[mutant.module], mutant.line))
+        names = tests_for(mutant, known, *statement_lines(sources[mutant.module], mutant.line))
         if not names:
             continue
         total = sum(known.seconds[name] for name in names)

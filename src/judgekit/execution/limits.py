@@ -91,7 +91,8 @@ class Limiter:
     def release(self) -> None:
         with self._lock:
             self.held -= 1
-            self._hand_out()
+            if self._waiters:
+                self._hand_out()
 
     def _hand_out(self) -> None:
         """Give free places to waiters."""

@@ -140,6 +140,8 @@ class Evaluations:
         ]
         self._pool = plan.pool
         self._max = math.inf if whole == "auto" else whole
+        self._most: float | None = None
+        """See `most`, once it is known that it does not change."""
         self._retry = plan.settings.retry
         self._budget = plan.budget if self._retry.attempts > 1 else None
         self._limits = plan.limits
@@ -174,7 +176,12 @@ class Evaluations:
     @property
     def most(self) -> float:
         """Evaluations that may be in flight now."""
-        return min(self._max, sum(queue.limit for queue in self._queues))
+        if self._most is not None:
+            return self._most
+        most = min(self._max, sum(queue.limit for queue in self._queues))
+        if not any(queue.follows for queue in self._queues):
+            self._most = most
+        return most
 
     def add(self, grader: BoundGrader, states: Sequence[RolloutState]) -> None:
         """Queue an evaluation, for `start` to begin."""
@@ -208,13 +215,13 @@ class Evaluations:
 
     def start(self) -> None:
         """Begin the evaluations that have a place."""
-        ended = self._ended
+        create, ended = self._loop.create_task, self._ended
         while self.queued and not self._closing and len(self._running) < self._max:
             job = self._take()
             if job is None:
                 return
-            # the task copies the context that it is made in
-            task = (job.context or self._context).run(self._loop.create_task, self._attempt(job))
+            # the task copies the context that it is made in; its name is for whoever debugs, and asyncio's takes longer to make
+            task = (job.context or self._context).run(create, self._attempt(job), name=job.grader.name)
             self._running[task] = job
             task.add_done_callback(ended, context=self._own)
 
@@ -353,7 +360,9 @@ class Evaluations:
                 job.shares = True
                 job.stopwatch.add_sharer(self._outer)
             STOPWATCH.set(job.stopwatch)
-            job.deadline = job.started + job.grader.timeout_s + job.stopwatch.held_s()
+            job.deadline = job.started + job.grader.timeout_s
+            if job.attempt > 1:
+                job.deadline += job.stopwatch.held_s()
             self._begun.append(job)
             if self._turn is None:
                 self._turn = self._loop.call_soon(self._end_turn, context=self._own)
@@ -412,7 +421,10 @@ class Evaluations:
         """
         best: Queue | None = None
         least = math.inf
-        for queue in self._queues:
+        queues = self._queues
+        if len(queues) == 1:
+            best = queues[0] if queues[0].active < queues[0].limit else None
+        for queue in queues if len(queues) > 1 else ():
             if queue.jobs and queue.active < (limit := queue.limit):
                 used = queue.active / min(limit, self._max)
                 if used < least:

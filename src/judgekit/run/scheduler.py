@@ -337,8 +337,8 @@ class Run:
             self._start_group_graders(group)
 
     def _has_room(self) -> bool:
-        backlog = max(4 * self.evaluations.most, 64)
-        return self.evaluations.queued + len(self.unread) < backlog
+        backlog = self.evaluations.queued + len(self.unread)
+        return backlog < 64 or backlog < 4 * self.evaluations.most
 
     def _start_deadline(self) -> None:
         if (deadline_s := self.plan.settings.deadline_s) is not None:
@@ -409,8 +409,9 @@ class Run:
             return [g for g in self.plan.graders if g in wanted and g.name not in state.pending]
         if not state.grades:
             return self.plan.graders
-        # all were asked, or some grades were known before
-        return [g for g in self.plan.graders if state.known and _lacks(state, g)]
+        if not state.known:  # all were asked
+            return ()
+        return [g for g in self.plan.graders if _lacks(state, g)]
 
     def _without_numbers(self, state: RolloutState, keys: Sequence[str]) -> list[str]:
         """Have the rollout wait for the group's numbers among *keys*, and return the others."""
@@ -524,8 +525,8 @@ class Run:
         else:
             state.grades[grader.name] = as_grade(value, grader.score_range, state.rollout)
         if seconds is not None:
-            for durations, *_ in grader.timings:
-                durations.append(seconds)
+            for timings in grader.timings:
+                timings.seconds.append(seconds)
 
     def _finish(self, state: RolloutState) -> None:
         """Evaluate the tree: all grades are there."""
@@ -611,6 +612,10 @@ def _in_fair_order(
     rollouts: Sequence[Rollout], groups: Sequence[Sequence[int]]
 ) -> Iterator[tuple[Group, int]]:
     """Yield rollouts of a few groups in turn, so that early groups end early and a huge one holds up no other."""
+    if len(groups) == 1:  # as most hosts hand them over
+        (only,) = groups
+        yield from zip(itertools.repeat(Group(group_id(rollouts[only[0]]), only[0], len(only))), only)
+        return
     waiting = iter(groups)
     window: deque[tuple[Group, Iterator[int]]] = deque()
     while True:
