@@ -35,6 +35,7 @@ BUDGET_S = 20.0
 IN_OTHER_PROCESSES = {
     "judgekit/execution/pool_worker.py": "tests/execution/test_pool",
     "judgekit/graders/rules/programs/code_harness.py": "tests/graders/test_code",
+    "judgekit/graders/rules/programs/patch_harness.py": "tests/graders/test_patch",
 }
 """Modules that run in other processes, where coverage does not see them, and the tests that use them."""
 
