@@ -1,6 +1,6 @@
 """Changes the source one place at a time and asks the tests whether they notice: `make mutation`.
 
-    make mutation                                    # 1,500 of the core by lines, 30 of each that needs another environment
+    make mutation                                    # 1,500 by lines, and 30 of each room that needs engines, trainers or a cluster
     make mutation ROOMS="run reward" MUTANTS=200     # of some rooms alone
     make mutation SEED=7                             # the same ones again: the seed of a run is printed
     make mutation SINCE=HEAD~3                       # of the lines that were changed since
@@ -40,8 +40,8 @@ from mutation.trials import KEPT, SLOTS, Map, map_of, try_all
 
 ACCEPTED = Path(__file__).with_name("survivors.toml")
 GOALS = {"killed": 0.85, "room": 0.80}
-ELSEWHERE = 30
-"""Mutants of each room that needs another environment than the core's."""
+FEW = 30
+"""Mutants of each room whose tests need engines, trainers or a cluster."""
 
 
 def all_of(room: Room, changed: dict[str, set[int]] | None = None) -> list[Mutant]:
@@ -78,16 +78,16 @@ def changed_since(commit: str) -> dict[str, set[int]]:
 def chosen(
     rooms: Sequence[Room], count: int, seed: int, changed: dict[str, set[int]] | None
 ) -> dict[str, list[Mutant]]:
-    """Return the mutants to try by room: *count* over all that run in the core's environment, by lines."""
+    """Return the mutants to try by room: *count* by lines, and FEW of those whose tests take long."""
     everything = {room.name: all_of(room, changed) for room in rooms}
-    here = [room.name for room in rooms if room.environment == "core"]
+    here = [room.name for room in rooms if not room.few]
     room_of = {m.module: name for name in here for m in everything[name]}
     tried: dict[str, list[Mutant]] = {room.name: [] for room in rooms}
     for mutant in sample((m for name in here for m in everything[name]), count, seed):
         tried[room_of[mutant.module]].append(mutant)
     for room in rooms:
-        if room.environment != "core":
-            tried[room.name] = sample(everything[room.name], ELSEWHERE if here else count, seed)
+        if room.few:
+            tried[room.name] = sample(everything[room.name], FEW if here else count, seed)
     total = sum(map(len, everything.values()))
     print(
         f"seed {seed}: {sum(map(len, tried.values()))} of {total} mutants, in {len(rooms)} rooms", flush=True
@@ -184,8 +184,8 @@ def judged(by_room: dict[str, dict[str, Any]], seed: int, seconds: float) -> lis
     killed = sum(room["mutants"] * room["killed"] for room in by_room.values()) / max(1, mutants)
     missed = [f"killed is {killed:.3f}, the goal is >= {GOALS['killed']}"] if killed < GOALS["killed"] else []
     for name, room in by_room.items():
-        core = next(r for r in ROOMS if r.name == name).environment == "core"
-        if core and room["mutants"] and room["killed"] < GOALS["room"]:
+        few = next(r for r in ROOMS if r.name == name).few
+        if not few and room["mutants"] and room["killed"] < GOALS["room"]:
             missed.append(f"killed of {name} is {room['killed']:.3f}, the goal is >= {GOALS['room']}")
     print(
         json.dumps(

@@ -17,6 +17,8 @@ class Room(NamedTuple):
     environment: str = "core"
     root: str = "src"
     """The folder that holds its package."""
+    few: bool = False
+    """Whether a few of its mutants are tried, and not its share by lines: its tests need engines, trainers or a cluster."""
     but: tuple[str, ...] = ()
     """Modules of *begins* that are another room's, or that no test of this environment can execute."""
 
@@ -31,13 +33,16 @@ class Room(NamedTuple):
         ]
 
 
-def _of(name: str, *tests: str, environment: str = "core", but: tuple[str, ...] = ()) -> Room:
+def _of(
+    name: str, *tests: str, environment: str = "core", few: bool = False, but: tuple[str, ...] = ()
+) -> Room:
     """A package of the core, whose tests stand under tests/ by its name."""
     return Room(
         name,
         (f"judgekit/{name}",),
         tests or (f"tests/{name}",),
         environment,
+        few=few,
         but=tuple(f"judgekit/{path}" for path in but),
     )
 
@@ -64,6 +69,7 @@ ROOMS = (
         "tests/judges",
         "tests/graders/test_judged.py",
         "tests/attack/test_recordings.py",
+        environment="vllm",  # which has transformers: prompts as token ids
         but=(*_ENGINES, _TOKENS),
     ),
     _of("config", *_READERS),
@@ -97,11 +103,13 @@ ROOMS = (
         (f"judgekit/{_TOKENS}",),
         ("tests/vllm/test_tokens.py", "tests/vllm/test_chat_templates.py"),
         "vllm",
+        few=True,
     ),
-    Room("engines", tuple(f"judgekit/{path}" for path in _ENGINES), ("tests/vllm",), "vllm"),
-    _of("data", environment="verl"),
-    _of("bridges", environment="trl"),
-    Room("verl", ("judgekit_verl",), ("adapters/verl/tests",), "verl", "adapters/verl/src"),
-    Room("skyrl", ("judgekit_skyrl",), ("adapters/skyrl/tests",), "skyrl", "adapters/skyrl/src"),
-    Room("trl", ("judgekit_trl",), ("adapters/trl/tests",), "trl", "adapters/trl/src"),
+    Room("engines", tuple(f"judgekit/{path}" for path in _ENGINES), ("tests/vllm",), "vllm", few=True),
+    _of("data", environment="verl", few=True),
+    _of("bridges", environment="trl", few=True),
+    *(
+        Room(name, (f"judgekit_{name}",), (f"adapters/{name}/tests",), name, f"adapters/{name}/src", few=True)
+        for name in ("verl", "skyrl", "trl")
+    ),
 )
