@@ -185,10 +185,14 @@ def read_utf8(path: Path) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` or a list of the known names, for the end of a sentence."""
     names = sorted(known)
-    close = get_close_matches(name, names, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; there is {', '.join(map(repr, names))}" if names else "; there is none"
+    listed = f"; there is {', '.join(map(repr, names))}" if names else "; there is none"
+    return closest(name, names) or listed
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the end of a sentence that lists the known names; empty where none is like it."""
+    close = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:

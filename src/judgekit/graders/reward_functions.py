@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from msgspec import Struct
 
-from judgekit.errors import ConfigError, did_you_mean
+from judgekit.errors import ConfigError, closest
 from judgekit.graders.function import FIELDS, FunctionGrader, GroupFunctionGrader, OfFunction
 from judgekit.graders.protocol import Where, per_member
 from judgekit.types import _NOTHING, Abstained, Failed, Graded, Message, Rollout, look_up, plain
@@ -70,7 +70,7 @@ def from_function(
     if signature is not None and signature not in get_args(Signature):
         known = ", ".join(get_args(Signature))
         raise ConfigError(
-            f"signature is one of {known}, not {signature!r}{did_you_mean(str(signature), get_args(Signature))}"
+            f"signature is one of {known}, not {signature!r}{closest(str(signature), get_args(Signature))}"
         )
     found = signature or signature_of(function, fields or {})
     if found is None:

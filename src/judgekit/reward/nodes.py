@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from judgekit.errors import ConfigError, did_you_mean
+from judgekit.errors import ConfigError, closest, did_you_mean
 from judgekit.reward.conditions import Compare, Condition, checked_number, finite, is_number
 from judgekit.reward.schedules import Schedule, checked_step
 from judgekit.types import (
@@ -349,7 +349,7 @@ class Turns(Score):
         super().__post_init__()
         if self.how not in _HOWS:
             raise ConfigError(
-                f"{self.name}: how is one of {', '.join(_HOWS)}, not {self.how!r}{did_you_mean(str(self.how), _HOWS)}"
+                f"{self.name}: how is one of {', '.join(_HOWS)}, not {self.how!r}{closest(str(self.how), _HOWS)}"
             )
 
     def compute(self, ev: Evaluation, top: bool = False) -> float | Missing:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
-from judgekit.errors import ConfigError, MissingExtra, did_you_mean
+from judgekit.errors import ConfigError, MissingExtra, closest
 from judgekit.graders.rules.committed import after_think as after_think
 from judgekit.graders.rules.committed import claims, commitment, sentence, settle
 from judgekit.graders.rules.stored import as_python
@@ -37,7 +37,7 @@ def one_of(grader: str, setting: str, value: Any, known: Iterable[str]) -> None:
     names = list(known)
     if value not in names:
         raise ConfigError(
-            f"{grader}: {setting} is one of {', '.join(names)}, not {value!r}{did_you_mean(str(value), names)}"
+            f"{grader}: {setting} is one of {', '.join(names)}, not {value!r}{closest(str(value), names)}"
         )
 
 
