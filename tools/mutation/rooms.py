@@ -49,6 +49,11 @@ def _of(
 
 _ENGINES = ("judges/engines/vllm", "judges/engines/ray")
 _TOKENS = "judges/prompts/tokens.py"
+_JUDGED = "graders/judged"
+_JUDGED_TESTS = tuple(
+    f"tests/graders/test_{name}.py" for name in ("judged", "judge_turns", "groups", "strengths", "shapes")
+)
+_PROGRAMS = "graders/rules/programs"
 _READERS = (
     "tests/test_config.py",
     "tests/cli/test_config.py",
@@ -63,14 +68,14 @@ ROOMS = (
     _of("reward", "tests/reward", "tests/run/test_dropping.py", "tests/run/test_group_conditions.py"),
     _of("ledger", "tests/ledger", "tests/execution/test_fork.py", "tests/evidence/test_audit.py"),
     _of("trainers"),
-    _of("graders"),
-    _of(
+    _of("graders", but=(_JUDGED, _PROGRAMS)),
+    Room("programs", (f"judgekit/{_PROGRAMS}",), ("tests/graders",)),
+    Room(
         "judges",
-        "tests/judges",
-        "tests/graders/test_judged.py",
-        "tests/attack/test_recordings.py",
-        environment="vllm",  # which has transformers: prompts as token ids
-        but=(*_ENGINES, _TOKENS),
+        ("judgekit/judges", f"judgekit/{_JUDGED}"),
+        ("tests/judges", *_JUDGED_TESTS, "tests/attack/test_recordings.py"),
+        "vllm",  # which has transformers: prompts as token ids
+        but=tuple(f"judgekit/{path}" for path in (*_ENGINES, _TOKENS)),
     ),
     _of("config", *_READERS),
     _of("cli"),
