@@ -55,6 +55,10 @@ from judgekit.graders.rules.numbers import final_answer, shown
         ("So:\n- 5", 5),
         # forms of numbers
         ("A: 18.00", 18),
+        ("The answer is 1.2×10^3 or so.", 1200),
+        ("The answer is $3 \\times 10^{8}$ metres a second", 300000000),
+        ("The answer is 2^10 or so.", 1024),
+        ("The answer is 1.2×10^3x", None),
         ("A: .5", Fraction(1, 2)),
         ("A: 1,234,567", 1234567),
         ("A: 1{,}234", 1234),

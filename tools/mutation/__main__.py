@@ -7,6 +7,7 @@
     make mutation WHOLE=1                            # ask the slow tests what the quick ones let through
 
 The quick tests are those of `make unit`: what one sees before one pushes.
+As root, run it in a container of its own: a mutant may delete or replace what its tests only name, /dev/null for one.
 A mutant whose tests all pass has survived. One whose tests take many times as long as without it has timed out, which on a
 busy machine says nothing: it counts as neither. Survivors that cannot be killed, because nobody can see the difference,
 stand in survivors.toml with the reason; they do not count as killed. mutmut was looked at: it has no sample of a bounded
