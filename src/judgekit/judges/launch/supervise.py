@@ -506,11 +506,12 @@ def _gpus() -> list[str]:
         out = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return (
-        [str(i) for i, line in enumerate(out.stdout.splitlines()) if line.startswith("GPU")]
-        if out.returncode == 0
-        else []
-    )
+    if out.returncode != 0:
+        return []
+    gpus = [
+        line for line in out.stdout.splitlines() if line.startswith("GPU")
+    ]  # the others are parts of them (MIG)
+    return [str(i) for i in range(len(gpus))]
 
 
 def _has_vllm() -> bool:
