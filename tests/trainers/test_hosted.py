@@ -502,5 +502,7 @@ def test_the_oldest_version_is_taken() -> None:
     assert host_version("msgspec", (0, 1, 0, 0, 0, 0), **words)[-1] == 0
     with pytest.raises(ConfigError, match="has no hook; judgekit-x needs 999.0 or later"):
         host_version("msgspec", (999, 0), **words)
+    with pytest.raises(ConfigError, match=f"X {msgspec.__version__} has no hook"):
+        host_version("msgspec", (*found[:1], found[1] + 1), **words)
     with pytest.raises(ConfigError, match="X is not installed here: pip install no-such-package"):
         host_version("no-such-package", (1,), **words)
