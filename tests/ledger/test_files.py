@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,12 @@ def test_an_output_is_no_input_and_no_other_output(full: Path, tmp_path: Path) -
     check_targets([tmp_path / "new", Path("-")], inputs=[full, None, Path("-")])
 
 
-def test_nothing_is_overwritten_without_force(full: Path, tmp_path: Path) -> None:
+def test_nothing_is_overwritten_without_force(full: Path, pipe: tuple[Path, int], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exists: --force overwrites it"):
         check_targets([full])
     check_targets([full], force=True)
     (tmp_path / "empty").touch()
-    check_targets([tmp_path / "empty", Path(os.devnull), tmp_path / "deep" / "er" / "new"])
+    check_targets([tmp_path / "empty", pipe[0], tmp_path / "deep" / "er" / "new"])
     assert (tmp_path / "deep" / "er").is_dir()
 
 
@@ -141,32 +142,52 @@ def test_mode_and_links_are_kept(full: Path, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "fresh").stat().st_mode) == 0o640
 
 
-def test_devices_and_standard_output_are_written_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    with whole_file(os.devnull) as file:
-        file.write("x")
-    assert not stat.S_ISREG(os.stat(os.devnull).st_mode)
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    """A pipe with a name, and its other end. No device of the system: where this goes wrong, it is replaced by a file."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    yield path, end
+    os.close(end)
+
+
+def test_pipes_and_standard_output_are_written_as_they_are(
+    pipe: tuple[Path, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, end = pipe
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    for given in (path, link):
+        with whole_file(given) as file:
+            file.write("é\ud800")
+        assert os.read(end, 100) == b"\xc3\xa9\\ud800"
+    assert stat.S_ISFIFO(path.stat().st_mode)
     with whole_file("-") as file:
         file.write("row\n")
     assert capsys.readouterr().out == "row\n"
+
+
+def test_a_pipe_without_a_path_is_written_too() -> None:
+    """As /dev/stdout in a pipeline, and as a shell's >(gzip)."""
     out, into = os.pipe()
-    with whole_file(f"/proc/self/fd/{into}") as file:
-        file.write("é\ud800")
-    os.close(into)
-    with os.fdopen(out, "rb") as end:
-        assert end.read() == b"\xc3\xa9\\ud800"
+    try:
+        with whole_file(f"/proc/self/fd/{into}") as file:
+            file.write("row\n")
+        assert os.read(out, 100) == b"row\n"
+    finally:
+        os.close(out)
+        os.close(into)
 
 
 def test_a_device_that_cannot_be_opened_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pipe: tuple[Path, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr("builtins.open", refuse)
-    with (
-        pytest.raises(ConfigError, match="cannot write /dev/null: Permission denied"),
-        whole_file(os.devnull),
-    ):
+    with pytest.raises(ConfigError, match="cannot write .*/pipe: Permission denied"), whole_file(pipe[0]):
         pass
 
 
@@ -192,14 +213,14 @@ def test_an_error_of_the_file_system_that_is_no_full_disk_stays_itself(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_ledger_may_be_a_new_file_a_folder_or_a_ledger(tmp_path: Path) -> None:
+def test_a_ledger_may_be_a_new_file_a_folder_or_a_ledger(pipe: tuple[Path, int], tmp_path: Path) -> None:
     check_ledger(tmp_path / "new" / "ledger.jsonl")
     check_ledger(tmp_path)
     old = tmp_path / "old.jsonl"
     for text in ('{"type":"spec"}\n', "", "\n", '{"ty', '\ufeff{"type" : "rollout"}\n'):
         old.write_text(text)
         check_ledger(old)
-    for path in (Path("/dev/null"), Path(f"/proc/self/fd/{os.pipe()[0]}")):
+    for path in (Path("/dev/null"), pipe[0]):
         with pytest.raises(ConfigError, match="is a device or a pipe, from which nothing can be read again"):
             check_ledger(path)
 
