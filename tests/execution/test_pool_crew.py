@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import pickle
 import signal
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -188,7 +190,9 @@ async def test_an_idle_worker_times_out_and_is_told_what_may_be_loading(
 ) -> None:
     worker = await loaded(made, warmed=proven)
     made.requests.answer = lambda number, request: None
-    computing(worker, monkeypatch, (1.0, False), (1.004, False))
+    left = computing(worker, monkeypatch, (1.0, False), (1.004, False), (9.0, False))
+    stands_still = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(pool_crew, "time", stands_still)  # whatever else the machine does meanwhile
     monkeypatch.setattr(pool_crew, "_LAST_LOOK_S", 0.001)
     with pytest.raises(WorkerTimeout) as caught:
         await worker.grade(GRADER, b"", 0.05, {GRADER.key})
@@ -197,6 +201,7 @@ async def test_an_idle_worker_times_out_and_is_told_what_may_be_loading(
         str(caught.value)
         == f"no grade within 0.05 s, of which 0.004 s were computing{'' if proven else hint}"
     )
+    assert left == [(9.0, False)]  # it was looked at once
     assert worker.alive
 
 
@@ -316,7 +321,9 @@ async def test_a_worker_has_practised_if_it_answers_and_leaves_nothing(
     assert worker.graders[GRADER.key] is practised
 
 
-async def test_cpu_time_is_the_process_s_and_nothing_where_it_cannot_be_known(made: Made) -> None:
+async def test_cpu_time_is_the_process_s_and_nothing_where_it_cannot_be_known(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made.process.pid = os.getpid()
     seconds, working = made.worker._cpu()
     times = os.times()
@@ -324,6 +331,14 @@ async def test_cpu_time_is_the_process_s_and_nothing_where_it_cannot_be_known(ma
     assert working
     made.process.pid = NOBODY
     assert made.worker._cpu() == (0.0, False)
+    for stat in (b"", b"1 (x) S 1 2", b"1 (x) S 1 1 1 1 1 1 1 1 1 1 1 many 1"):
+        monkeypatch.setattr(pool_crew, "open", lambda *_, stat=stat: io.BytesIO(stat), raising=False)
+        assert made.worker._cpu() == (0.0, False)
+    monkeypatch.setattr(
+        pool_crew, "open", lambda *_: io.BytesIO(b"1 (a) R b) D 1 1 1 1 1 1 1 1 1 1 300 45 9"), raising=False
+    )
+    monkeypatch.setattr(os, "sysconf", lambda name: 100)
+    assert made.worker._cpu() == (3.45, True)
 
 
 async def test_ending_a_worker_closes_its_socket_and_waits_for_it(made: Made) -> None:
