@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -478,6 +479,27 @@ def test_lines_that_a_closing_ledger_gives_up_are_lost_for_good(
     ledger.close()
     assert [e.id for e in read_ledger(path).entries] == ["later"]
     assert (ledger.dropped, ledger.lost) == (2, 2)
+
+
+def test_a_full_disk_is_told_also_right_after_the_machine_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its clock begins at 0 then. It is told again a minute later."""
+    now = 5.0
+    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: now, sleep=time.sleep))
+    disk = Disk(monkeypatch, tmp_path / "l")
+    disk.room = 0
+    ledger = Ledger(tmp_path / "l")
+    ledger.write(entry(ledger))
+    wait_for(lambda: disk.refused > 2)
+    now += 60.0
+    wait_for(lambda before=disk.refused: disk.refused > before + 2)  # type: ignore[misc]
+    assert caplog.text.count("cannot be written (No space left on device): 1 lines wait for it") == 1
+    now += 0.1
+    wait_for(lambda before=disk.refused: disk.refused > before + 2)  # type: ignore[misc]
+    assert caplog.text.count("cannot be written (No space left on device): 1 lines wait for it") == 2
+    disk.room = math.inf
+    ledger.close()
 
 
 def test_a_flush_that_takes_too_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
