@@ -457,6 +457,59 @@ async def test_a_worker_s_group_ends_once_it_has_ended_by_itself(
     assert killed == [(NOBODY, signal.SIGKILL)]
 
 
+@pytest.mark.parametrize(
+    ("reply", "why", "practised"),
+    [(("ok", 0.5), 0, True), (("error", "ValueError", "", False, False), 0, False)],
+)
+async def test_a_new_worker_that_fails_at_practice_is_given_back_and_its_rollout_forgotten(
+    reply: Any, why: int, practised: bool, crew: Crew
+) -> None:
+    pool, one = ProcessPool(1), hired(crew, a=False)
+    assert await pool._practised(crew, one.worker, GRADER)  # there is nothing to practise with
+    assert one.requests.sent == []
+    pool._remember(GRADER.key, b"managed")
+    one.answers(*reply, why=why)
+    assert await pool._practised(crew, one.worker, GRADER) is practised
+    assert one.requests.sent == [("grade", GRADER.key, b"managed")]
+    assert (GRADER.key in pool._managed) is practised
+    assert (crew._idle == [one.worker]) is not practised
+
+
+async def test_a_worker_whose_practice_is_cancelled_is_ended(crew: Crew) -> None:
+    pool, one = ProcessPool(1), hired(crew, a=False)
+    pool._remember(GRADER.key, b"managed")
+    practice = asyncio.create_task(pool._practised(crew, one.worker, GRADER))
+    await asyncio.sleep(0)
+    practice.cancel()
+    await asyncio.wait([practice])
+    assert practice.cancelled()
+    assert (one.requests.closed, crew.size) == (True, 0)
+
+
+async def test_a_worker_is_started_where_the_system_has_room_or_nobody_else_will_be_free(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, made = ProcessPool(2, memory_mb=7), Made()
+    asked: list[int] = []
+
+    async def hire(memory_mb: int) -> Worker:
+        asked.append(memory_mb)
+        if len(asked) > 1:
+            raise WorkerLost("no room")
+        return made.worker
+
+    monkeypatch.setattr(crew, "hire", hire)
+    assert await pool._hired(crew, fresh=False) is made.worker
+    assert (asked, pool.started) == ([7], 1)
+    with pytest.raises(WorkerLost, match="no room"):
+        await pool._hired(crew, fresh=False)  # nobody else is there
+    hired(crew)
+    assert await pool._hired(crew, fresh=False) is None  # another will be free
+    with pytest.raises(WorkerLost, match="no room"):
+        await pool._hired(crew, fresh=True)
+    assert pool.started == 1
+
+
 # ---- whose fault it is
 
 

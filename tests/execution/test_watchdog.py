@@ -202,6 +202,21 @@ def test_a_watchdog_that_has_ended_disturbs_nobody(sleeper: Callable[[], subproc
     dog.close()
 
 
+def test_a_watchdog_that_does_not_end_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    dog = Watchdog()
+    asked: list[float] = []
+
+    def wait(seconds: float) -> int:
+        asked.append(seconds)
+        raise subprocess.TimeoutExpired("watchdog", seconds)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dog._process, "wait", wait)
+        dog.close()
+    assert asked == [10]
+    dog._process.wait(30)
+
+
 OWNER = """
 import sys
 from judgekit.execution.watchdog import Watchdog
