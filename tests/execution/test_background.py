@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import inspect
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError
+from judgekit.execution import background
 from judgekit.execution.background import background_loop, close_background_loop, in_background, run_blocking
 
 pytestmark = pytest.mark.timeout(60)
@@ -142,6 +144,39 @@ async def test_a_call_on_the_background_loop_itself_is_a_plain_await() -> None:
         return await in_background(give, asyncio.get_running_loop()) is asyncio.get_running_loop()
 
     assert await in_background(outer)
+
+
+def test_a_loop_that_cannot_be_made_is_an_error_and_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system has no descriptor left for it. What was to run is closed, and later calls find a loop."""
+
+    def fail(self: asyncio.Runner) -> None:
+        raise OSError("Too many open files")
+
+    close_background_loop()
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio.Runner, "get_loop", fail)
+        work = give(7)
+        with pytest.raises(OSError, match="Too many open files"):
+            run_blocking(work)
+        assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
+    assert run_blocking(give(7)) == 7
+
+
+def test_a_caller_waits_for_longer_than_it_looks_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "_LOOK_S", 0.001)
+    assert run_blocking(asyncio.sleep(0.05, 7)) == 7
+    with pytest.raises(TimeoutError, match="its own"):
+        run_blocking(give(TimeoutError("its own")))
+
+
+def test_a_call_that_is_refused_leaves_no_coroutine_behind() -> None:
+    async def nested() -> tuple[Any, str]:
+        work = give(1)
+        with pytest.raises(ConfigError):
+            run_blocking(work)
+        return inspect.getcoroutinestate(work), threading.current_thread().name
+
+    assert run_blocking(nested()) == (inspect.CORO_CLOSED, "judgekit-loop")
 
 
 FORKED = """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 
 import pytest
 
+from judgekit import ConfigError
 from judgekit.execution.crossing import Crossing
 
 NAME: ContextVar[str] = ContextVar("NAME", default="")
@@ -168,6 +170,90 @@ async def test_who_waits_behind_a_caller_that_finds_home_closed_is_let_go() -> N
         await crossing.run(asyncio.sleep(0))
     thread.join(10)
     assert second == [asyncio.CancelledError]
+
+
+def test_an_answer_for_a_loop_that_was_closed_disturbs_nobody(
+    home: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    crossing, gate, ended = Crossing(home), threading.Event(), threading.Event()
+
+    async def work() -> None:
+        await asyncio.to_thread(gate.wait)
+
+    async def leaves() -> None:
+        asyncio.get_running_loop().create_task(crossing.run(work()))
+        await asyncio.sleep(0)
+
+    home.call_soon_threadsafe(home.set_exception_handler, lambda loop, context: errors.append(context))
+    errors: list[object] = []
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leaves())
+    (waiting,) = asyncio.all_tasks(loop)
+    waiting._log_destroy_pending = False  # type: ignore[attr-defined]  # it never ends, which is no news to other tests
+    loop.close()
+    gate.set()
+    home.call_soon_threadsafe(lambda: asyncio.ensure_future(_all_ended(ended), loop=home))
+    assert ended.wait(20)
+    assert errors == []
+    assert not caplog.records
+
+
+async def _all_ended(ended: threading.Event) -> None:
+    """Wait for everything else on this loop, and for what is due after it."""
+    mine = asyncio.current_task()
+    if others := [task for task in asyncio.all_tasks() if task is not mine]:
+        await asyncio.wait(others)
+    await asyncio.sleep(0)
+    ended.set()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_an_answer_that_comes_as_its_caller_is_cancelled_is_dropped(
+    fails: bool, home: asyncio.AbstractEventLoop
+) -> None:
+    crossing = Crossing(home)
+
+    async def work() -> int:
+        if fails:
+            raise ValueError("late")
+        return 1
+
+    errors: list[object] = []
+    here = asyncio.get_running_loop()
+    here.set_exception_handler(lambda loop, context: errors.append(context))
+    caller = asyncio.create_task(crossing.run(work()))
+    other = asyncio.create_task(crossing.run(asyncio.sleep(0, 7)))
+    await asyncio.sleep(0)
+    back = crossing._returns[here]
+    while len(back._ended) < 2:  # it waits for this loop, which we hold
+        pass
+    caller.cancel()
+    await asyncio.wait([caller])
+    assert caller.cancelled()
+    assert await other == 7
+    assert errors == []
+
+
+def test_a_forked_child_is_told_that_the_loop_is_its_parent_s(home: asyncio.AbstractEventLoop) -> None:
+    crossing = Crossing(home)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            work = asyncio.sleep(0)
+            asyncio.run(crossing.run(work))
+        except ConfigError as error:
+            code = 0 if "answers only there" in str(error) and work.cr_frame is None else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_loop_that_is_over_is_forgotten_once_another_calls(home: asyncio.AbstractEventLoop) -> None:
+    crossing = Crossing(home)
+    for _ in range(3):
+        assert asyncio.run(crossing.run(asyncio.sleep(0, 7))) == 7
+        assert len(crossing._returns) == 1
 
 
 async def test_at_home_nothing_is_crossed() -> None:

@@ -124,6 +124,20 @@ async def test_an_error_is_each_ones_own_and_never_lost(caplog: pytest.LogCaptur
     assert not caplog.records  # "exception was never retrieved"
 
 
+async def test_an_error_that_cannot_be_copied_is_shared() -> None:
+    class Single(Exception):
+        def __copy__(self) -> Single:
+            raise TypeError("there is one")
+
+    flights, calls = Flights[int](), Calls()
+    calls.error = Single()
+    tasks = await joined(flights, calls, 2)
+    calls.gate.set()
+    first, second = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(first, Single)
+    assert first is second
+
+
 async def test_a_call_that_cancels_itself_is_made_again_by_the_others() -> None:
     flights, calls = Flights[int](), Calls()
     calls.error = asyncio.CancelledError()

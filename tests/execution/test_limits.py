@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import os
 import pickle
 import sys
 import threading
@@ -340,3 +341,20 @@ def test_a_frozen_heap_has_no_garbage_in_it() -> None:
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
+
+
+def test_a_forked_child_has_a_budget_and_places_of_its_own() -> None:
+    """Whatever another thread of the parent holds as it forks."""
+    budget, limiter = RetryBudget(0.2), Limiter(1)
+    assert [budget.allow() for _ in range(3)] == [True, True, False]
+    assert limiter.try_acquire()
+    with budget._lock:
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                code = 0 if budget.allow() and limiter.try_acquire() and limiter.held == 1 else 2
+            finally:
+                os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (budget.allow(), limiter.try_acquire()) == (False, False)

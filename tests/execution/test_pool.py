@@ -14,10 +14,12 @@ import threading
 import time
 from multiprocessing import shared_memory
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from judgekit import ConfigError, Failed, Graded, GradingRunner, Rollout, grader
+from judgekit.errors import GraderRaised
 from judgekit.execution import pool_worker, watchdog
 from judgekit.execution.pickled import PickledGrader
 from judgekit.execution.pool import ProcessPool
@@ -273,3 +275,24 @@ def test_memory_that_killed_processes_shared_is_removed_and_what_others_use_is_n
     finally:
         segments[1].close()
         segments[1].unlink()
+
+
+async def test_a_grader_is_pickled_where_it_has_not_been(pool: ProcessPool) -> None:
+    assert await pool.grade(Act(), Rollout(response="x"), timeout_s=30) == 0.5
+    with pytest.raises(GraderRaised, match="boom"):
+        await pool.grade(Act(), Rollout(response="raise"), timeout_s=30)
+
+
+class Unloadable:
+    """Cannot be unpickled in a worker."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+async def test_warming_up_raises_what_loading_raises(pool: ProcessPool) -> None:
+    with pytest.raises(GraderRaised, match="no number"):
+        await pool.warm_up([PickledGrader("broken", Unloadable())])
+    with pytest.raises(GraderRaised, match="no number"):
+        await pool.warm_up([PickledGrader("act", Act()), PickledGrader("broken", Unloadable())])
+    assert await pool.grade(Act(), Rollout(response="x"), timeout_s=30) == 0.5

@@ -90,3 +90,29 @@ async def test_outside_of_a_runner_there_is_no_clock() -> None:
 
     assert contextvars.copy_context().run(inside)
     assert STOPWATCH.get() is None
+
+
+def test_what_hung_from_the_start_is_excused_from_the_start(clock: Clock) -> None:
+    watch = Stopwatch()
+    assert (watch.held_s(), watch.holding) == (0, False)
+    clock.now = 2
+    watch.excuse(0)
+    assert watch.held_s() == 2
+    watch.excuse(1)  # of a time that was excused already
+    assert watch.held_s() == 2
+
+
+def test_who_is_added_stays_with_a_call_until_it_goes_on(clock: Clock) -> None:
+    call, early, late = Stopwatch(), Stopwatch(), Stopwatch()
+    call.add_sharer(early)
+    with call.held():
+        clock.now = 1
+        call.add_sharer(late)
+        clock.now = 3
+        call.hold()
+        call.release()
+        assert (early.holding, late.holding) == (True, True)
+    clock.now = 5
+    assert (early.held_s(), late.held_s()) == (3, 2)
+    call.excuse(4)
+    assert (call.held_s(), early.held_s(), late.held_s()) == (4, 4, 3)

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from judgekit import Failed, GradingRunner, Rollout, grader
-from judgekit.execution.threads import in_own_thread
+from judgekit.errors import GraderRaised
+from judgekit.execution import threads
+from judgekit.execution.threads import call_in_thread, in_own_thread
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -237,3 +239,48 @@ async def test_a_thread_keeps_nothing_of_the_call_that_it_made() -> None:
     while gone() is not None and time.monotonic() < end:
         await asyncio.sleep(0.01)
     assert gone() is None
+
+
+async def test_a_thread_without_a_call_ends_and_is_given_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_IDLE_S", 0.01)
+    monkeypatch.setattr(threads, "_idle", deque())
+    used = [await call_in_thread(threading.current_thread) for _ in range(2)]
+    for one in used:
+        await asyncio.to_thread(one.join, 20)
+        assert not one.is_alive()
+    assert not threads._idle
+    assert await asyncio.wait_for(call_in_thread(int, "7"), 20) == 7
+
+
+async def test_the_thread_that_was_used_last_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_idle", deque())
+    both = threading.Barrier(2)
+
+    def meet() -> threading.Thread:
+        both.wait(20)
+        return threading.current_thread()
+
+    pair = await asyncio.gather(call_in_thread(meet), call_in_thread(meet))
+    assert len(set(pair)) == len(threads._idle) == 2
+    last = threads._idle[-1]
+    assert [await call_in_thread(threading.current_thread) for _ in range(3)] == [last] * 3
+
+
+async def test_a_grader_s_interrupt_is_its_own_error() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt("mine")
+
+    with pytest.raises(GraderRaised) as caught:
+        await call_in_thread(interrupt)
+    assert caught.value.args == ("KeyboardInterrupt", "mine", False, False)
+    with pytest.raises(SystemExit):
+        await call_in_thread(sys.exit, 3)
+
+
+async def test_a_call_that_ended_before_it_was_given_up_is_not_counted() -> None:
+    before = threads._abandoned
+    call = threads._Call(int, ("7",))
+    call.start()
+    assert call.outcome.result(20) == (7, None)
+    call.give_up()
+    assert threads._abandoned == before

@@ -17,12 +17,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from judgekit import DataError, Graded, GradingRunner, Ledger, Rollout, grader, read_ledger
+from judgekit import ConfigError, DataError, Graded, GradingRunner, Ledger, Rollout, grader, read_ledger
 from judgekit.ledger import writer
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.schema import Entry
@@ -238,7 +239,7 @@ def test_a_full_disk_costs_no_reward_and_no_line(
     assert [r.reward for r in results] == [0.5] * 10
     wait_for(lambda: disk.refused > 1)
     assert not ledger.flush(5)
-    assert "cannot be written (No space left on device)" in caplog.text
+    assert "cannot be written (No space left on device): " in caplog.text
     disk.room = 1500
     wait_for(lambda: disk.refused > 5 and disk.room <= 0)
     disk.room = math.inf
@@ -247,7 +248,12 @@ def test_a_full_disk_costs_no_reward_and_no_line(
     reading = read_ledger(path)
     assert sorted(e.response_chars for e in reading.entries) == sorted([6, *range(10), 45])
     assert reading.torn  # the halves of lines that were written again
-    assert ledger.dropped == 0
+    assert (ledger.dropped, ledger.lost) == (0, 0)
+    assert caplog.text.count("cannot be written") == 1  # however often it was tried
+    for _ in range(20):  # that it has failed once is no reason not to wait
+        ledger.write(entry(ledger))
+        assert ledger.flush()
+    ledger.close()
 
 
 def test_a_file_that_its_server_has_forgotten_is_opened_anew(
@@ -428,11 +434,223 @@ def test_lines_that_a_hanging_disk_costs_are_told_once(
     wait_for(lambda: not ledger._takes_lines())
     for _ in range(49):
         ledger.write(one)
+    assert ledger.lost == 50
     hanging.set()
     wait_for(ledger.flush)
-    assert ledger.dropped == 40
+    assert (ledger.dropped, ledger.lost) == (40, 40)
     assert caplog.text.count("takes no lines, and 10 wait") == 1
     assert caplog.text.count("40 lines are lost, 40 in all") == 1
+    hanging.clear()
+    ledger.write(one)
+    wait_for(lambda: not ledger._takes_lines())
+    for _ in range(12):
+        ledger.write(one)
+    hanging.set()
+    wait_for(ledger.flush)
+    assert caplog.text.count("takes no lines, and 10 wait") == 2
+    assert caplog.text.count("3 lines are lost, 43 in all") == 1
+    ledger.write(one)
+    wait_for(ledger.flush)
+    ledger.close()
+    assert caplog.text.count("lines are lost,") == 2
+    assert lines(tmp_path / "l") == 21
+
+
+def test_lines_that_a_closing_ledger_gives_up_are_lost_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They were counted as lost: none of them is in the file later, when the disk takes lines again."""
+    path = tmp_path / "l"
+    disk = Disk(monkeypatch, path)
+    monkeypatch.setattr(writer, "_RETRY_S", 60)
+    monkeypatch.setattr(writer, "_EXIT_S", 0.05)
+    ledger = Ledger(path)
+    disk.room = 0
+    ledger.write(entry(ledger, id="tried"))
+    wait_for(lambda: ledger._failing)
+    ledger.write(entry(ledger, id="untried"))
+    disk.room = math.inf
+    ledger.close()
+    wait_for(lambda: ledger._thread is None)
+    assert (lines(path), ledger.dropped, ledger.lost) == (0, 2, 2)
+    assert caplog.text.count("2 lines are lost, 2 in all") == 1
+    ledger.write(entry(ledger, id="later"))
+    wait_for(ledger.flush)
+    ledger.close()
+    assert [e.id for e in read_ledger(path).entries] == ["later"]
+    assert (ledger.dropped, ledger.lost) == (2, 2)
+
+
+def test_a_full_disk_is_told_also_right_after_the_machine_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its clock begins at 0 then. It is told again a minute later."""
+    now = 5.0
+    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: now, sleep=time.sleep))
+    disk = Disk(monkeypatch, tmp_path / "l")
+    disk.room = 0
+    ledger = Ledger(tmp_path / "l")
+    ledger.write(entry(ledger))
+    wait_for(lambda: disk.refused > 2)
+    now += 60.0
+    wait_for(lambda before=disk.refused: disk.refused > before + 2)  # type: ignore[misc]
+    assert caplog.text.count("cannot be written (No space left on device): 1 lines wait for it") == 1
+    now += 0.1
+    wait_for(lambda before=disk.refused: disk.refused > before + 2)  # type: ignore[misc]
+    assert caplog.text.count("cannot be written (No space left on device): 1 lines wait for it") == 2
+    disk.room = math.inf
+    ledger.close()
+
+
+def test_a_flush_that_takes_too_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging, real = threading.Event(), os.write
+
+    def write(fd: int, data: Any) -> int:
+        hanging.wait()
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    ledger = Ledger(tmp_path / "l")
+    assert ledger.flush(0)  # nothing waits
+    ledger.write(entry(ledger))
+    assert (ledger.flush(0.01), ledger.lost) == (False, 1)
+    hanging.set()
+    assert (ledger.flush(None), ledger.lost) == (True, 0)
+    ledger.close()
+
+
+async def test_nobody_is_held_back_for_a_disk_that_takes_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, tmp_path / "l")
+    monkeypatch.setattr(writer, "_HELD_BACK_S", 3600)
+    monkeypatch.setattr(writer, "_EXIT_S", 0.05)
+    ledger = Ledger(tmp_path / "l")
+    one = entry(ledger)
+    disk.room = 0
+    ledger.write(one)
+    wait_for(lambda: ledger._failing)
+    monkeypatch.setattr(writer, "_MANY_BYTES", len(encoded(one)))
+    await asyncio.wait_for(ledger.catch_up(), 30)
+    ledger.close()
+
+
+@pytest.mark.parametrize("many", [True, False])
+async def test_whoever_makes_exactly_as_many_bytes_as_may_wait_is_held_back(
+    many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, real = threading.Event(), os.write
+
+    def write(fd: int, data: Any) -> int:
+        hanging.wait()
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(writer, "_HELD_BACK_S", 0.001)
+    monkeypatch.setattr(writer, "_EXIT_S", 3600)
+    ledger = Ledger(tmp_path / "l")
+    one = entry(ledger)
+    monkeypatch.setattr(writer, "_MANY_BYTES", 2 * len(encoded(one)) + (not many))
+    ledger.write(one)
+    ledger.write(one)
+    waiting = asyncio.create_task(ledger.catch_up())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert waiting.done() is not many
+    hanging.set()
+    await waiting
+    ledger.close()
+
+
+def test_a_path_of_a_ledger_is_a_file_or_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the path of a ledger is empty: give a file or a folder"):
+        Ledger("")
+    assert Ledger(tmp_path / "l").file == tmp_path / "l"
+    folders = [
+        Ledger(tmp_path),
+        Ledger(f"{tmp_path}/new/"),
+        pickle.loads(pickle.dumps(Ledger(f"{tmp_path}/new/"))),
+    ]
+    assert [ledger.file.parent for ledger in folders] == [tmp_path, tmp_path / "new", tmp_path / "new"]
+    names = [ledger.file.name for ledger in folders]
+    assert all(f"-{os.getpid()}-" in name and name.endswith(".jsonl") for name in names)
+    assert len(set(names)) == 3
+    default = Ledger(tmp_path / "l")
+    assert (default.texts, default.fsync, default.lost, default.dropped) == (False, "batch", 0, 0)
+
+
+def test_a_ledger_that_cannot_be_opened_is_said_before_anything_is_graded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path / "l")
+    runner = GradingRunner([half], ledger=ledger)
+
+    def refuse(*_: Any) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    real = os.open
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ConfigError, match="ledger .*/l: Permission denied"):
+        ledger.begin(runner.spec)
+    monkeypatch.setattr(os, "open", real)
+    ledger.begin(runner.spec)
+    ledger.begin(runner.spec)
+    ledger.close()
+    assert list(read_ledger(tmp_path / "l").specs) == [runner.spec.digest]
+    assert lines(tmp_path / "l") == 1
+
+
+def test_a_file_that_others_may_read_and_children_do_not_inherit(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        ledger = Ledger(tmp_path / "l")
+        ledger.write(entry(ledger))
+        ledger.flush()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "l").stat().st_mode & 0o777 == 0o644
+    assert ledger._fd is not None
+    assert not os.get_inheritable(ledger._fd)
+    ledger.close()
+
+
+def test_reading_waits_for_the_lines_of_its_own_ledger_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However its path is written, and for a folder as for one of its files. A disk that has failed is not waited for."""
+    waited: list[tuple[Path, bool]] = []
+
+    def wait_for_lines(ledger: Ledger, *, failing: bool) -> None:
+        waited.append((ledger.path, failing))
+
+    monkeypatch.setattr(Ledger, "wait_for_lines", wait_for_lines)
+    monkeypatch.chdir(tmp_path)
+    file, folder = Ledger("l"), Ledger("runs/")
+    for path, asked in (
+        ("l", file),
+        (tmp_path / "l", file),
+        ("runs", folder),
+        (folder.file, folder),
+        ("x", None),
+    ):
+        waited.clear()
+        writer.flush_ledgers(Path(path))
+        assert waited == ([(asked.path, False)] if asked else [])
+
+
+def test_reading_does_not_wait_for_a_disk_that_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, tmp_path / "l")
+    monkeypatch.setattr(writer, "_EXIT_S", 3600)
+    ledger = Ledger(tmp_path / "l")
+    ledger.write(entry(ledger, id="before"))
+    ledger.flush()
+    disk.room = 0
+    ledger.write(entry(ledger, id="lost"))
+    wait_for(lambda: ledger._failing)
+    assert [e.id for e in read_ledger(tmp_path / "l").entries] == ["before"]
+    disk.room = math.inf
     ledger.close()
 
 

@@ -181,3 +181,53 @@ def test_a_setting_can_close_the_door() -> None:
         Gate(Score("correct") >= 1, Score("form"), 0),
     )
     assert findings(runner) == []
+
+
+NEEDS = FinalAnswer()
+WITH, WITHOUT = Rollout(response="42", ground_truth="42"), Rollout(response="42")
+
+
+class Holder:
+    """A grader of others, under the name by which its kind holds them."""
+
+    name, version, score_range = "holder", "1", (0.0, 1.0)
+
+    def __init__(self, **held: Any) -> None:
+        self.__dict__.update(held)
+
+    def grade(self, rollout: Rollout, /) -> Graded:
+        return Graded(0.5)
+
+
+@pytest.mark.parametrize(
+    ("held", "lacks"),
+    [
+        ({"correct": NEEDS}, True),
+        ({"correct": Length(soft_max=5, hard_max=9)}, False),
+        ({"members": {"a": NEEDS}}, True),
+        ({"members": {"a": Length(soft_max=5, hard_max=9), "b": NEEDS}}, True),
+        ({"members": {"a": Length(soft_max=5, hard_max=9)}}, False),
+        ({"members": {}}, False),
+        ({"inputs": ("ground_truth",)}, True),
+        ({"inputs": ("prompt",)}, False),
+        ({}, False),
+    ],
+)
+def test_a_grader_lacks_what_those_that_it_asks_lack(held: dict[str, Any], lacks: bool) -> None:
+    runner = GradingRunner({"it": Holder(**held)})
+    says = "it: it would abstain on each of the 2 rows that were looked at: there is no ground_truth"
+    assert findings(runner, [WITHOUT, WITHOUT]) == ([says] if lacks else [])
+    assert findings(runner, [WITHOUT, WITH]) == []
+
+
+@pytest.mark.parametrize("field", ["reference", "cases"])
+def test_a_reference_may_be_somewhere_else(field: str) -> None:
+    runner = GradingRunner({"it": Holder(inputs=("ground_truth",), **{field: "extra.answer"})})
+    assert findings(runner, [WITH]) == [
+        "it: it would abstain on each of the 1 rows that were looked at: there is no extra.answer"
+    ]
+    assert findings(runner, [Rollout(response="42", extra={"answer": "42"})]) == []
+
+
+def test_no_rows_say_nothing() -> None:
+    assert findings(GradingRunner({"it": NEEDS}), []) == []

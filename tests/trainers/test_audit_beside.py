@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import signal
 import subprocess
@@ -16,7 +18,7 @@ import pytest
 from judgekit import ConfigError
 from judgekit.config import load_runner
 from judgekit.errors import AuditAlarm
-from judgekit.trainers import AuditBeside
+from judgekit.trainers import AuditBeside, audit_beside
 
 from ..evidence.audited_runs import REWARD, asked, folder_of, step
 
@@ -171,6 +173,7 @@ def test_what_cannot_be_audited_is_said_before_anything_starts(
     with pytest.raises(ConfigError) as caught:
         AuditBeside.of(house("one", text) / "reward.yaml")
     assert says in str(caught.value)
+    assert str(caught.value).startswith(f"{Path.cwd() / 'reward.yaml'}: ")
 
 
 def test_an_earlier_training_s_alarm_is_none_of_this_one(house: Callable[..., Path]) -> None:
@@ -181,3 +184,193 @@ def test_an_earlier_training_s_alarm_is_none_of_this_one(house: Callable[..., Pa
     beside.close()
     assert AuditBeside.of(None) is None
     assert os.listdir(folder)
+
+
+# ---- what a trainer reads of them
+
+
+STEP: dict[str, Any] = {
+    "step": 4,
+    "recent": {"paid_wrong": 0.25, "low": 0.125, "high": 0.5, "line": 0.0625},
+    "log_e": 1.5,
+}
+TOLD: dict[str, Any] = {"last": STEP, "alarm": None, "in_words": "", "late": 0, "steps": ["not read"]}
+
+
+@pytest.fixture
+def beside(
+    house: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., AuditBeside]]:
+    """Begin audits whose process only waits for its end; what it would find is written by the test."""
+    monkeypatch.setattr(audit_beside, "_PROGRAM", "import os\nos.read(0, 1)")
+    made: list[AuditBeside] = []
+
+    def begin(more: str = "", **options: Any) -> AuditBeside:
+        folder = house("one", WITH_LEDGER.replace("share: 0.5", f"share: 0.5{more}"))
+        made.append(AuditBeside(folder / "reward.yaml", **options))
+        return made[-1]
+
+    yield begin
+    for one in made:
+        one.close()
+
+
+def tell(one: AuditBeside, **changes: Any) -> None:
+    new = one.curve.with_suffix(".new")
+    new.write_text(json.dumps(TOLD | changes))
+    new.replace(one.curve)
+
+
+def test_the_last_audited_step_is_told_once_with_its_figures(
+    beside: Callable[..., AuditBeside], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "judgekit")
+    one = beside()
+    assert one.figures() == one.latest == {}
+    for text in ("", "{", '{"last": 3}'):  # just being written
+        one.curve.write_text(text)
+        assert one.figures() == {}
+    tell(one, last=None)
+    assert (one.figures(), caplog.messages) == ({}, [])
+    tell(one)
+    figures = {
+        "paid_wrong": 0.25,
+        "paid_wrong_low": 0.125,
+        "paid_wrong_high": 0.5,
+        "line": 0.0625,
+        "log_e": 1.5,
+        "alarm": 0.0,
+    }
+    for _ in range(3):
+        assert one.figures() == {f"judgekit/audit/{name}": value for name, value in figures.items()}
+    assert caplog.messages == [
+        "audited step 4: judge pays 0.25 of what it may pay on rollouts that careful calls wrong (it may: 0.06)"
+    ]
+    tell(one, last=STEP | {"step": 5, "recent": dict.fromkeys(STEP["recent"])})
+    assert one.figures() == {"judgekit/audit/log_e": 1.5, "judgekit/audit/alarm": 0.0}
+    assert len(caplog.messages) == 1
+    one.figures()["other"] = 1.0  # the trainer's copy
+    assert "other" not in one.figures()
+
+
+@pytest.mark.parametrize("on_alarm", ["warn", "stop"])
+def test_an_alarm_is_told_once_and_stops_where_it_is_to(
+    on_alarm: str, beside: Callable[..., AuditBeside], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = beside(f", on_alarm: {on_alarm}")
+    tell(one, alarm={"step": 4}, in_words="alarm at step 4: judge paid")
+    for _ in range(3):
+        if on_alarm == "stop":
+            with pytest.raises(AuditAlarm, match="^alarm at step 4: judge paid$"):
+                one.figures()
+        else:
+            assert one.figures()["judgekit/audit/alarm"] == 1.0
+    tell(one, alarm={"step": 4}, in_words="alarm at step 4: judge paid more")
+    one.read()
+    assert caplog.messages == ["alarm at step 4: judge paid"]
+    one._process.kill()  # ended after its alarm, which was said
+    one._process.wait()
+    one.read()
+    assert caplog.messages == ["alarm at step 4: judge paid"]
+
+
+def test_rollouts_that_come_too_late_are_told_once(
+    beside: Callable[..., AuditBeside], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = beside()
+    for late in (0, 3, 5):
+        tell(one, late=late)
+        one.read()
+        assert len(caplog.messages) == (late > 0)
+    assert caplog.messages[0].startswith(
+        "3 rollouts of the ledger are of steps that had ended, and nobody audits them"
+    )
+
+
+def test_a_ledger_of_which_nothing_is_audited_for_ten_steps_is_asked_about(
+    beside: Callable[..., AuditBeside], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = beside()
+    for step_ in range(1, 13):
+        one.figures()
+        assert len(caplog.messages) == (step_ >= 10)
+    assert caplog.messages[0].startswith(
+        f"after 10 steps none has been audited: is the ledger {one.ledger}, "
+    )
+
+
+def test_nobody_is_asked_where_something_was_audited(
+    beside: Callable[..., AuditBeside], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = beside()
+    tell(one, last=None)
+    for _ in range(12):
+        one.figures()
+    assert caplog.messages == []
+
+
+def test_audits_that_end_without_a_word_are_told_with_their_code(
+    beside: Callable[..., AuditBeside], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = beside().ledger.parent
+    for program, says in (("raise SystemExit(3)", "code 3"), ("raise SystemExit('one\\ntwo\\n')", "two")):
+        caplog.clear()
+        monkeypatch.setattr(audit_beside, "_PROGRAM", program)
+        one = AuditBeside(folder / "reward.yaml")
+        one._process.wait()
+        for _ in range(12):  # after ten steps, too: it was said why nothing is audited
+            one.figures()
+        assert caplog.messages == [f"the audits have ended, and the training goes on without them: {says}"]
+        one.close()
+
+
+def test_the_process_is_asked_to_follow_the_ledger_in_a_session_of_its_own(
+    beside: Callable[..., AuditBeside],
+) -> None:
+    one = beside()
+    assert one.ledger == Path.cwd() / "ledger.jsonl"
+    assert one.curve == Path.cwd() / "ledger.curve.json"
+    assert one._process.args[3:] == [  # type: ignore[index]
+        "audit", str(one.ledger), "--reward", str(Path.cwd() / "reward.yaml"), "--follow",
+    ]  # fmt: skip
+    assert os.getsid(one._process.pid) == one._process.pid  # Ctrl-C is the trainer's
+
+
+def test_closing_ends_the_process_and_may_be_repeated(beside: Callable[..., AuditBeside]) -> None:
+    one = beside()
+    before = one._process
+    assert before.poll() is None
+    one.close()
+    assert before.returncode == -signal.SIGTERM
+    assert before.stdin is not None
+    assert before.stdin.closed
+    assert one._errors.closed
+    one.close()
+
+
+def test_a_process_that_does_not_end_is_killed(
+    beside: Callable[..., AuditBeside], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_beside, "_WAIT_S", 0.01)
+    deaf = "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint(flush=True, file=open('deaf', 'w'))\n"
+    monkeypatch.setattr(audit_beside, "_PROGRAM", deaf + "while True: signal.pause()")
+    one = beside()
+    until(Path("deaf").exists)
+    one.close()
+    assert one._process.returncode == -signal.SIGKILL
+
+
+def test_another_ledger_may_be_audited_than_the_file_s(
+    house: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The host writes it, with the texts, whatever the file says of one."""
+    monkeypatch.setattr(audit_beside, "_PROGRAM", "pass")
+    folder = house("one", REWARD)
+    one = AuditBeside(folder / "reward.yaml", ledger=tmp_path / "other.jsonl")
+    one.close()
+    assert (one.ledger, one.curve) == (tmp_path / "other.jsonl", tmp_path / "other.curve.json")
+    with pytest.raises(ConfigError, match="reward.yaml: there is no section audit"):
+        AuditBeside(
+            house("two", WITH_LEDGER.replace("audit:", "# audit:").replace("  careful:", "  # careful:"))
+            / "reward.yaml"
+        )

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -314,3 +315,89 @@ async def test_who_arrives_after_the_grading_was_cancelled_does_not_wait() -> No
     assert first.cancelled()
     with pytest.raises(JudgekitError, match="cancelled"):
         await asyncio.wait_for(collector.arrive("a", Rollout(response=""), size=2), 20)
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan")])
+def test_a_time_to_wait_is_above_zero(timeout_s: float) -> None:
+    with pytest.raises(ConfigError, match="timeout_s is a number of seconds above 0, not"):
+        GroupCollector(GradingRunner([rank]), timeout_s=timeout_s)
+    assert GroupCollector(GradingRunner([rank]), timeout_s=1e-9).timeout_s == 1e-9
+
+
+async def test_closing_ends_the_wait_of_a_group_that_is_half_there() -> None:
+    meeting = GroupCollector(GradingRunner([rank]), timeout_s=60)
+    waiting = asyncio.create_task(meeting.arrive("g", rollout(1), size=2))
+    await asyncio.sleep(0)
+    timer = meeting._groups["g"].timer
+    assert timer is not None
+    await meeting.close()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    assert timer.cancelled()
+    assert meeting.waiting == 0
+    await meeting.close()  # nothing is left
+
+
+async def test_closing_forgets_groups_of_which_everybody_has_left() -> None:
+    meeting = GroupCollector(GradingRunner([rank]), timeout_s=60)
+    meeting.leave("g", size=2)
+    timer = meeting._groups["g"].timer
+    assert timer is not None
+    await meeting.close()
+    assert (meeting.waiting, timer.cancelled()) == (0, True)
+
+
+async def test_the_time_of_a_group_begins_with_its_first_arrival() -> None:
+    """Not with who has left before, and not again with each who comes or leaves."""
+    meeting = GroupCollector(GradingRunner([rank], missing_reward=0.0), timeout_s=60)
+    meeting.leave("g", size=5)
+    collection = meeting._groups["g"]
+    timers = [collection.timer]
+    tasks = []
+    for n in range(3):
+        tasks.append(asyncio.create_task(meeting.arrive("g", rollout(n), size=5)))
+        await asyncio.sleep(0)
+        timers.append(collection.timer)
+    meeting.leave("g", size=5)
+    timers.append(collection.timer)
+    first, *others = timers
+    assert first is not None
+    assert first.cancelled()
+    assert len({id(timer) for timer in others}) == 1
+    results = await asyncio.gather(*tasks)
+    assert {result.policies for result in results} == {("partial group: 3 of 5 members",)}
+    assert [result.index for result in results] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+async def test_whatever_ends_a_grading_reaches_whoever_waits(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C goes on to the loop as well."""
+    meeting = GroupCollector(GradingRunner([rank]))
+    raised: list[BaseException] = []
+
+    async def follow(*_: object, **__: object) -> None:
+        raise error("stop")
+
+    class Runner:
+        pass
+
+    meeting.runner = Runner()  # type: ignore[assignment]
+    meeting.runner.follow = follow  # type: ignore[method-assign, assignment]
+    grading = meeting._grade
+
+    async def seen(*given: Any) -> None:
+        try:
+            await grading(*given)
+        except BaseException as found:
+            raised.append(found)
+
+    monkeypatch.setattr(meeting, "_grade", seen)
+    for _ in range(2):
+        with pytest.raises(error, match="stop"):
+            await meeting.arrive("g", rollout(1), size=3)
+    assert [type(found) for found in raised] == ([] if error is RuntimeError else [error])
+    with pytest.raises(ConfigError, match="has 3 members, but one of them says 2"):
+        meeting.leave("g", size=2)
+    await meeting.close()

@@ -9,11 +9,30 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 
-from judgekit import ConfigError, Failed, FailureRateError, Gate, GradingRunner, Rollout, grader, group_grader
+from judgekit import (
+    ConfigError,
+    Failed,
+    FailureRateError,
+    Gate,
+    GradingRunner,
+    Rollout,
+    Score,
+    Weighted,
+    grader,
+    group_grader,
+)
 from judgekit.reward.nodes import Turns
-from judgekit.trainers import Counts, RewardConfig, check_failure_rate, hosted_runner, share_limits
+from judgekit.trainers import (
+    Counts,
+    HostedRunner,
+    RewardConfig,
+    check_failure_rate,
+    hosted_runner,
+    share_limits,
+)
 from judgekit.trainers.hosted import DEADLINE_S, without_fill
 from judgekit.trainers.versions import host_version
 
@@ -209,6 +228,177 @@ def test_rollouts_that_come_alone_are_graded_alone(setting: Any) -> None:
     assert made.runner.run_sync([Rollout(response="")])[0].reward == 1.0
 
 
+# ---- where the trainer weights the terms
+
+
+def of_terms(reward: Any, **settings: Any) -> HostedRunner:
+    @grader
+    def kind(response: str) -> float:
+        if response == "down":
+            raise ConnectionError("down")
+        return 1.0 - float(response)
+
+    made: HostedRunner = hosted(GradingRunner([number, kind], reward, **settings), can_exclude=True)
+    return made
+
+
+def graded_terms(made: HostedRunner, *responses: str) -> list[Any]:
+    return list(made.runner.run_sync([Rollout(response=text, group=0) for text in responses]))
+
+
+def weighted(*, normalize: bool = True, kind: Any = None, **weights: Any) -> Weighted:
+    weights = weights or {"number": 3.0, "kind": -1.0}
+    return Weighted(weights if kind is None else {**weights, "kind": kind}, normalize=normalize)
+
+
+@pytest.mark.parametrize(("normalize", "weights"), [(True, (0.75, -0.25)), (False, (3.0, -1.0))])
+def test_a_trainer_that_weights_terms_gets_their_values_and_weights(normalize: bool, weights: Any) -> None:
+    made = of_terms(weighted(normalize=normalize))
+    assert made.weights() == dict(zip(("number", "kind"), weights, strict=True))
+    results = graded_terms(made, "0.2", "0.6")
+    assert [made.terms(result) for result in results] == [
+        {"number": pytest.approx(0.2), "kind": pytest.approx(0.8)},
+        {"number": pytest.approx(0.6), "kind": pytest.approx(0.4)},
+    ]
+    numbers = made.term_numbers(results)
+    assert numbers["number"] == pytest.approx([weights[0] * 0.2, weights[0] * 0.6])
+    assert numbers["kind"] == pytest.approx([weights[1] * 0.8, weights[1] * 0.4])
+    for at, result in enumerate(results):
+        assert sum(column[at] for column in numbers.values()) == pytest.approx(result.reward)
+
+
+def test_a_term_without_a_weight_is_none() -> None:
+    assert of_terms(weighted(number=2.0, kind=0.0)).weights() == {"number": 1.0}
+
+
+@pytest.mark.parametrize("setting", ["exclude", "neutral"])
+def test_a_missing_term_is_the_mean_of_its_siblings(setting: Any) -> None:
+    made = of_terms(weighted(number=1.0, kind=1.0), missing_reward=setting)
+    results = graded_terms(made, "0.2", "down", "0.6")
+    numbers = made.term_numbers(results)
+    assert numbers["number"] == pytest.approx([0.1, 0.2, 0.3])
+    assert numbers["kind"] == pytest.approx([0.4, 0.3, 0.2])
+    assert made.term_numbers(graded_terms(made, "down", "down")) == {"number": [0.0, 0.0], "kind": [0.0, 0.0]}
+    if setting == "exclude":
+        assert made.terms(results[1]) == {}
+
+
+@pytest.mark.parametrize(
+    ("reward", "settings", "says"),
+    [
+        (Gate("number >= 0", Score("kind"), 0.0), {}, "the top of the reward is a weighted of them"),
+        (weighted(kind=[[0, 1.0], [10, 0.5]]), {}, "some of these move with the step"),
+        (
+            weighted(),
+            {"transform": "center"},
+            "transform: center is one of whole rewards.*write transform: none",
+        ),
+        (
+            weighted(),
+            {"missing_reward": 0.5},
+            "missing_reward: 0.5 says nothing of terms.*write exclude or raise",
+        ),
+        (weighted(), {"missing_reward": "mask"}, "missing_reward: mask says nothing of terms"),
+        (weighted(), {"missing_reward": "neutral"}, "missing_reward: neutral says nothing of terms"),
+    ],
+)
+def test_what_only_a_whole_reward_can_do_is_refused_of_terms(reward: Any, settings: Any, says: str) -> None:
+    made = of_terms(reward, **settings)
+    with pytest.raises(ConfigError, match=says):
+        made.weights()
+    if settings.get("missing_reward") == "neutral":  # a number where the trainer needs one
+        assert set(made.weights(fills=True)) == {"number", "kind"}
+    else:
+        with pytest.raises(ConfigError, match=says):
+            made.term_numbers([])
+
+
+def test_a_reward_without_terms_has_none() -> None:
+    made = of_terms(Gate("number >= 0", Score("kind"), 0.0))
+    assert made.terms(graded_terms(made, "0.2")[0]) == {}
+
+
+@pytest.mark.parametrize("setting", ["exclude", "raise"])
+def test_a_missing_reward_that_says_nothing_of_terms_is_no_obstacle(setting: Any) -> None:
+    assert of_terms(weighted(), missing_reward=setting).weights() == {"number": 0.75, "kind": -0.25}
+
+
+# ---- groups that are left out
+
+
+@pytest.mark.parametrize(
+    ("setting", "options", "says"),
+    [
+        ("exclude", {"can_exclude": True}, None),
+        ("mask", {"can_exclude": True}, "write missing_reward: exclude, not mask"),
+        (0.0, {"grouped": False}, "write missing_reward: exclude, not 0.0"),
+        ("exclude", {}, "this trainer cannot leave one out: take it out"),
+        (
+            "exclude",
+            {"grouped": False, "can_exclude": True},
+            f"this trainer hands over rollouts one at a time: {HINT}",
+        ),
+    ],
+)
+def test_groups_are_dropped_where_the_trainer_can_leave_them_out(
+    setting: Any, options: dict[str, Any], says: str | None
+) -> None:
+    runner = GradingRunner([one], missing_reward=setting, drop_if="flat(reward)")
+    if says is None:
+        assert hosted(runner, **options).runner.settings.drop_if is not None
+        return
+    with pytest.raises(ConfigError, match=f"drop_if leaves whole groups out of the training; {says}"):
+        hosted(runner, **options)
+
+
+@pytest.mark.parametrize(("setting", "fill"), [("neutral", 0.5), (0.25, 0.25)])
+def test_a_number_that_is_there_is_nobody_s_fill(setting: Any, fill: float) -> None:
+    made, results = graded("0.25", "down", "0.75", missing_reward=setting)
+    assert made.numbers(results) == [0.25, fill, 0.75]
+
+
+def test_the_mean_of_what_a_dropped_group_earned_is_that_of_its_raw_rewards() -> None:
+    made, results = graded("0.2", "0.6", drop_if="spread(reward) < 5", missing_reward="exclude")
+    assert [result.status for result in results] == ["dropped"] * 2
+    assert made.numbers(results) == pytest.approx([0.4, 0.4])
+
+
+def test_a_grader_of_groups_that_can_grade_one_alone_is_welcome_there() -> None:
+    class Either:
+        name, version, score_range, grades_alone = "either", "1", (0.0, 1.0), True
+
+        def grade_group(self, rollouts: Sequence[Rollout]) -> list[float]:
+            return [1.0] * len(rollouts)
+
+    runner = GradingRunner([Either()], missing_reward=0.0)  # type: ignore[list-item]
+    assert hosted(runner, grouped=False).runner.run_sync([Rollout(response="")])[0].reward == 1.0
+
+
+def test_a_trainer_that_masks_says_whether_it_excludes() -> None:
+    for setting, can_exclude, mask, exclude in (
+        ("exclude", True, True, True), ("mask", True, True, False), ("neutral", True, False, False),
+        ("exclude", False, False, False),
+    ):  # fmt: skip
+        made = hosted(GradingRunner([one], missing_reward=setting), can_exclude=can_exclude)
+        assert (made.mask, made.exclude, made.config) == (mask, exclude, None)
+
+
+def test_rollouts_that_come_alone_may_be_excluded_where_the_trainer_can() -> None:
+    made = hosted(GradingRunner([one], missing_reward="exclude"), grouped=False, can_exclude=True)
+    assert (made.runner.settings.missing_reward, made.exclude) == ("exclude", True)
+    with pytest.raises(ConfigError, match="mask needs loss masking"):
+        hosted(GradingRunner([one], missing_reward="mask"), can_mask=True, grouped=False)
+
+
+def test_turns_are_placed_without_a_transform_and_by_default_not_at_all() -> None:
+    plain_turns = GradingRunner([stepwise], Turns("stepwise"), missing_reward=0.0)
+    assert hosted(plain_turns, places=True).runner.settings.transform == "none"
+    ranked = GradingRunner([stepwise], Turns("stepwise"), transform="rank", missing_reward=0.0)
+    assert hosted(ranked).runner.settings.transform == "rank"
+    no_turns = GradingRunner([one], transform="rank", missing_reward=0.0)
+    assert hosted(no_turns, places=True).runner.settings.transform == "rank"
+
+
 # ---- by name and by file
 
 
@@ -255,7 +445,7 @@ def test_a_file_is_prepared_by_the_adapter_and_its_faults_name_it(tmp_path: Path
     seen: list[RewardConfig] = []
     made = hosted(config=path, prepare=seen.append)
     assert [type(c) for c in seen] == [RewardConfig]
-    assert made.max_failure_rate == 0.5
+    assert (made.max_failure_rate, made.config) == (0.5, str(path))
     assert made.runner.run_sync([Rollout(response="abc")])[0].reward == 1.0
 
     def refuse(config: RewardConfig) -> None:
@@ -280,6 +470,11 @@ def test_the_judges_limits_are_divided_by_the_processes() -> None:
     judge = {"engine": "openai", "layers": {"max_concurrency": 100, "requests_per_minute": 8.0}}
     share_limits(judge, 8)
     assert judge["layers"] == {"max_concurrency": 13, "requests_per_minute": 1.0}
+    bare: list[dict[str, Any]] = [{"engine": "openai"}, {"layers": None}, {"layers": {"timeout_s": 3}}]
+    for one_judge in bare:
+        before = dict(one_judge)
+        share_limits(one_judge, 8)
+        assert one_judge == before
 
 
 def test_a_fill_is_taken_from_a_rollout_that_is_alone() -> None:
@@ -294,6 +489,8 @@ def test_a_fill_is_taken_from_a_rollout_that_is_alone() -> None:
     assert (bad.status, bad.reward) == ("neutral", 0.7)
     assert without_fill(good) is good
     assert (without_fill(bad).status, without_fill(bad).reward) == ("masked", None)
+    dropped = msgspec.structs.replace(good, status="dropped")
+    assert (without_fill(dropped).status, without_fill(dropped).reward) == ("masked", None)
 
 
 def test_the_oldest_version_is_taken() -> None:
@@ -305,5 +502,7 @@ def test_the_oldest_version_is_taken() -> None:
     assert host_version("msgspec", (0, 1, 0, 0, 0, 0), **words)[-1] == 0
     with pytest.raises(ConfigError, match="has no hook; judgekit-x needs 999.0 or later"):
         host_version("msgspec", (999, 0), **words)
+    with pytest.raises(ConfigError, match=f"X {msgspec.__version__} has no hook"):
+        host_version("msgspec", (*found[:1], found[1] + 1), **words)
     with pytest.raises(ConfigError, match="X is not installed here: pip install no-such-package"):
         host_version("no-such-package", (1,), **words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from judgekit import Abstained, Failed, GradingRunner, RewardResult, Rollout, grader
@@ -31,7 +32,17 @@ def test_the_figures_of_a_result() -> None:
         ((1.0, 0.5), ""),
         ((Failed("Down", "at noon"), 0.5), "g0: Down: at noon"),
         ((Failed("Down"), Abstained("no reference")), "g0: Down; g1: no reference"),
+        ((0.5, Abstained("")), "g1"),
     ],
 )
 def test_why_a_reward_is_missing(answers: Any, why: str) -> None:
     assert why_missing(result_of(*answers)) == why
+
+
+def test_a_dropped_reward_says_why_by_its_group_s_words() -> None:
+    result = result_of(1.0, 0.5)
+    for policies, why in ((("group: dropped", "flat"), "group: dropped; flat"), ((), "no grade says why")):
+        dropped = msgspec.structs.replace(result, status="dropped", reward=None, policies=policies)
+        assert why_missing(dropped) == why
+        assert figures_of(dropped) == {"g0": 1.0, "g1": 0.5, "raw": 0.75, "missing": 0.0}
+    assert why_missing(msgspec.structs.replace(result, status="missing", missing=("gone",))) == "gone"

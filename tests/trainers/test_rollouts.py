@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from judgekit.trainers import plain, rollout_of, truth_of, turns_of_tokens
+from judgekit.trainers import fields_of_row, plain, rollout_of, truth_of, turns_of_tokens
 
 WORDS = ["<pad>", "I", "look", "it", "up", "\nuser\n", "tool", "says", "42", "\nassistant\n", "So", "42!"]
 PROMPT = [{"role": "user", "content": "How many?"}]
@@ -42,6 +42,35 @@ def test_turns_are_rebuilt_from_the_mask() -> None:
 )
 def test_runs_at_the_edges(ids: list[int], mask: list[int] | None, turns: list[tuple[str, str]]) -> None:
     assert [(t["role"], t["content"]) for t in turns_of_tokens(ids, mask, decode)] == turns
+
+
+@pytest.mark.parametrize("role", ["assistant", "tool", "user", "system", "observation", "ipython"])
+def test_the_roles_that_a_template_writes_around_a_tool_s_text_are_removed(role: str) -> None:
+    for text, content in (
+        (f"\n{role}\n\nfound 42\n{role}\n", "found 42"), (f" {role} \nfound\n{role}\n42", f"found\n{role}\n42"),
+        (f"the {role}\nsays", f"the {role}\nsays"), (f"{role}", ""),
+    ):  # fmt: skip
+        turns = turns_of_tokens([1, 2, 3], [1, 0, 1], lambda ids, text=text: text if ids == [2] else "I")  # type: ignore[misc]
+        assert turns[1] == {"role": "tool", "content": content}
+
+
+def test_the_prompt_is_kept_as_it_was_given() -> None:
+    turns = [{"role": "assistant", "content": "42"}]
+    for prompt, kept in (("Q?", "Q?"), (PROMPT, PROMPT), (tuple(PROMPT), PROMPT)):
+        made = rollout_of({}, prompt=prompt, turns=turns)
+        assert (made.prompt, made.response) == (kept, "42")
+        assert made.messages == ({"role": "user", "content": "Q?" if prompt == "Q?" else "How many?"}, *turns)
+    assert (made.group, made.id, made.response_tokens, made.finish_reason) == (None, "", None, None)
+    assert (made.data_source, dict(made.extra)) == ("", {})
+
+
+def test_columns_of_data_sets_that_have_a_place_are_no_extra() -> None:
+    columns = {
+        "data_source": 3, "extra_info": "no mapping", "ground_truth": "42", "raw_prompt": object(),
+        "reward_model": {}, "reward_spec": {}, "other": 1,
+    }  # fmt: skip
+    fields = fields_of_row(columns)
+    assert fields == {"ground_truth": "42", "data_source": "3", "extra": {"other": 1}}
 
 
 def test_the_response_is_the_last_turn_and_no_tool_s_text() -> None:

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from judgekit import FailureRateError, GradingRunner, RewardResult, Rollout, grader
-from judgekit.trainers import Counts, StepCounts
+from judgekit.trainers import Counts, StepCounts, check_failure_rate
 from judgekit.trainers.step_counts import STEPLESS
 
 
@@ -104,3 +104,72 @@ def test_a_trainer_without_steps_is_told_every_so_many_rollouts(caplog: pytest.L
     counts.add_stepless(one)
     assert counts.rollouts == 0
     assert caplog.messages == [f"{STEPLESS} rollouts graded"]
+
+
+def test_a_step_begins_once_and_its_figures_come_with_the_next() -> None:
+    steps = StepCounts()
+    assert (steps.step, steps.rollouts, steps.max_failure_rate) == (None, 0, None)
+    assert steps.begin(None) == {}
+    steps.add(results(["good"])[0])
+    assert steps.begin(None) == {}
+    assert steps.rollouts == 1
+    assert steps.begin("a")["judgekit/rollouts"] == 1
+    assert (steps.step, steps.rollouts) == ("a", 0)
+    assert steps.report() == {}
+
+
+def test_a_step_of_which_more_has_come_is_logged_again_and_what_is_unusual_as_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    good, bad = (results([response])[0] for response in ("good", "bad"))
+    caplog.clear()
+    caplog.set_level(logging.INFO, "judgekit")
+    steps = StepCounts()
+    for result, level in ((good, logging.INFO), (bad, logging.WARNING)):
+        steps.add(result)
+        for _ in range(2):
+            steps.report()
+        assert [record.levelno for record in caplog.records][-1] == level
+    assert len(caplog.records) == 2
+    caplog.clear()
+    steps.end()  # nothing is new
+    for _ in range(2):  # of the next steps, as many each
+        steps.add(good)
+        steps.end()
+    assert len(caplog.records) == 2
+
+
+def test_two_failures_of_two_are_too_many_unless_more_is_to_come() -> None:
+    counts = Counts()
+    for result in results(["bad", "bad"]):
+        counts.add(result)
+    with pytest.raises(
+        FailureRateError, match=r"more grades failed in a step than max_failure_rate=0.5 allows: flaky 100"
+    ):
+        check_failure_rate(counts, 0.5)
+    check_failure_rate(counts, 0.5, so_far=True)
+    check_failure_rate(counts, None)
+
+
+@pytest.mark.parametrize("bad", [8, 9])
+def test_as_many_failures_as_are_allowed_are_allowed(bad: int) -> None:
+    counts = Counts()
+    for result in results(["bad"] * bad + ["good"] * (16 - bad)):
+        counts.add(result)
+    if bad == 8:
+        check_failure_rate(counts, 0.5)
+    else:
+        with pytest.raises(FailureRateError, match="max_failure_rate=0.5 allows"):
+            check_failure_rate(counts, 0.5)
+    with pytest.raises(FailureRateError, match="max_failure_rate=0 allows"):
+        check_failure_rate(counts, 0.0)
+
+
+def test_a_trainer_without_steps_has_its_failures_counted_too() -> None:
+    steps = StepCounts(0.5)
+    some = Counts()
+    for result in results(["bad"] * STEPLESS):
+        some.add(result)
+    with pytest.raises(FailureRateError):
+        steps.add_stepless(some)
+    assert steps.rollouts == 0

@@ -137,13 +137,13 @@ def _whole_file(given: Path) -> Iterator[IO[str]]:
         return
     target = Path(os.path.realpath(given))
     try:
-        mode = target.stat().st_mode
+        mode = given.stat().st_mode
     except OSError:
         mode = 0o666 & ~_umask()
     else:
         if not stat.S_ISREG(mode):
             with _sentence(given):
-                device = open(target, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+                device = open(given, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
             with device:
                 yield device
             return

@@ -12,6 +12,7 @@ import asyncio
 import atexit
 import errno
 import logging
+import math
 import os
 import secrets
 import socket
@@ -112,7 +113,7 @@ class Ledger:
         self._failing = False
         self._refused = 0
         """Lines that were dropped since the disk took the last ones."""
-        self._told = 0.0
+        self._told = -math.inf
         self._began = 0.0
         """When the thread began its last batch, or was handed the first line of the next."""
 
