@@ -185,7 +185,7 @@ class Mutator(ast.NodeVisitor):
         if isinstance(value, bool):
             self._add(node, str(not value), f"{value} → {not value}")
         elif isinstance(value, int | float):
-            if self._names:
+            if self._names or not value:  # ten times nothing is nothing
                 self._add(node, f"({value!r} + 1)", f"{value!r} + 1")
             else:  # a setting
                 self._add(node, f"({value!r} * 10)", f"{value!r} * 10")
@@ -265,7 +265,8 @@ class Mutator(ast.NodeVisitor):
             self.visit(value)
 
     def _swapped(self, node: ast.Call) -> None:
-        if isinstance(node.func, ast.Name) and node.func.id in ("min", "max") and len(node.args) > 1:
+        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if called in ("min", "max", "suppress") and len(node.args) > 1:
             return  # their order says nothing
         for i, (first, second) in enumerate(zip(node.args, node.args[1:], strict=False)):
             if isinstance(first, ast.Starred) or isinstance(second, ast.Starred):
