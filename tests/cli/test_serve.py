@@ -175,25 +175,3 @@ async def test_check_of_a_server_and_of_none(files: Path) -> None:
     assert done.returncode == 1
     assert "cannot be reached" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        (("serve", "--engine", "grpc"), "--engine is ray or http, not 'grpc'"),
-        (("serve", "--engine-arg", "nonsense"), "--engine-arg is key=value, not 'nonsense'"),
-        (("serve", "--engine-arg", "a={b"), "--engine-arg a: '{b' is neither YAML nor JSON"),
-        (("serve", "--model", "/no/such/model"), "no model at /no/such/model"),
-        (("serve", "--name", "../x"), "--name is letters, digits"),
-        (("serve", "--host", "0.0.0.0"), "or allow everybody with --no-auth"),
-    ],
-)
-def test_serve_says_what_is_wrong(files: Path, args: tuple[str, ...], says: str) -> None:
-    refused(run(files, *args), says, files)
-
-
-def test_serve_of_nothing_shows_and_stops_nothing(files: Path) -> None:
-    for flag in ("--status", "--stop"):
-        done = run(files, "serve", "--name", "nobody-serves-this", flag)
-        assert done.returncode == 0
-        assert "no judge named nobody-serves-this" in done.stdout

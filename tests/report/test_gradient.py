@@ -107,3 +107,21 @@ def test_a_missing_reward_is_in_no_group(tmp_path: Path) -> None:
 def test_nothing_in_common_has_no_gradient(tmp_path: Path) -> None:
     found = pair(tmp_path, [(0, 0.0), (1, 1.0)], [(0, 0.0), (1, 1.0)])
     assert (found["groups"], found["cosine"], found["most"]) == (0, None, [])
+
+
+def test_of_a_group_the_rollout_that_moves_most_is_explained(tmp_path: Path) -> None:
+    before: list[Any] = [(0, 1.0), (0, 0.0), (0, 0.0), (0, 0.0)]
+    after: list[Any] = [(0, 0.0), (0, 0.5), (0, 0.5), (0, 0.0)]
+    for name, rows in (("before", before), ("after", after)):
+        # the later ledger has them in another order
+        entries = [
+            entry(i, group=group, group_first=0, run=name, reward=reward, raw_reward=reward)
+            for i, (group, reward) in enumerate(rows)
+        ]
+        append(tmp_path / f"{name}.jsonl", *(entries if name == "before" else reversed(entries)))
+    tables = [whole_table(tmp_path / f"{name}.jsonl") for name in ("before", "after")]
+    (group,) = comparison(*tables)["gradient"]["most"]
+    rewards = {member["id"]: member["rewards"] for member in group["members"]}
+    assert rewards == {"0": [1, 0], "1": [0, 0.5], "2": [0, 0.5], "3": [0, 0]}
+    row = group["explained"]["row"]
+    assert tables[1].texts["id"][row] == "0"

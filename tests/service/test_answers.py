@@ -251,8 +251,9 @@ async def test_a_ledger_with_torn_and_foreign_lines_is_read(tmp_path: Path) -> N
     assert second.asked == []
 
 
+@pytest.mark.parametrize("more", [0, 10])
 async def test_only_the_end_of_a_large_ledger_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "ledger.jsonl"
     first, second = Gate(), Gate()
@@ -260,7 +261,7 @@ async def test_only_the_end_of_a_large_ledger_is_read(
         for key in ("old", "new"):
             await address.post("/v1/rewards", {"rollouts": [{"response": key}]}, Idempotency_Key=key)
     last = path.read_bytes().splitlines(keepends=True)[-1]
-    monkeypatch.setattr(answers, "RECALL_BYTES", len(last) + 10)
+    monkeypatch.setattr(answers, "RECALL_BYTES", len(last) + more)
     async with serving(GradingRunner([second], ledger=Ledger(path))) as address:
         for key in ("old", "new"):
             await address.post("/v1/rewards", {"rollouts": [{"response": key}]}, Idempotency_Key=key)

@@ -271,14 +271,11 @@ class Recall:
     def _read(self, file: Path, since: float) -> int:
         found = 0
         with open(file, "rb") as lines:
-            start = max(0, file.stat().st_size - RECALL_BYTES)
-            lines.seek(start)
-            if start:
-                lines.readline()  # the end of a line
+            lines.seek(max(0, file.stat().st_size - RECALL_BYTES))
             for line in lines:
                 try:
                     entry = _decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # torn, or foreign
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # cut off, torn, or foreign
                     continue
                 if isinstance(entry, Entry) and entry.time >= since and REQUEST in entry.tags:
                     runs = self._entries.setdefault(str(entry.tags[REQUEST]), {})

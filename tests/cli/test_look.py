@@ -1,0 +1,65 @@
+"""What `judgekit init` takes a user's columns and rows for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgekit import DataError
+from judgekit.cli.look import LOOKED_AT, look
+
+
+def rows(folder: Path, *given: dict[str, Any]) -> Path:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in given))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("row", "columns"),
+    [
+        ({"prompt": "p", "response": "r", "ground_truth": "1"}, {}),
+        ({"question": "p", "completion": "r", "answer": "1"}, {"prompt": "question", "response": "completion", "ground_truth": "answer"}),
+        ({"question": 3, "response": "r"}, {}),
+        ({"prompt": "p", "completion": [{"role": "assistant", "content": "r"}]}, {"response": "completion"}),
+        ({"prompt": "p", "completion": [{"content": "r"}]}, {}),
+        ({"prompt": "p", "response": "r", "answer": ""}, {}),
+    ],
+)  # fmt: skip
+def test_columns_are_known_by_other_names_where_their_values_fit(
+    tmp_path: Path, row: dict[str, Any], columns: dict[str, str]
+) -> None:
+    assert look(rows(tmp_path, row)).columns == columns
+
+
+@pytest.mark.parametrize(
+    ("row", "task"),
+    [
+        ({"ground_truth": r"\frac{1}{2}"}, "maths"),
+        ({"ground_truth": "$3"}, "maths"),
+        ({"ground_truth": "x^2"}, "maths"),
+        ({"ground_truth": 72}, "answer"),
+        ({"ground_truth": "Jane Austen"}, "words"),
+        ({}, "open"),
+        ({"ground_truth": [{"input": "1", "output": "2"}]}, "code"),
+        ({"extra": {"instruction_id_list": ["punctuation:no_comma"]}}, "instructions"),
+        ({"rubric": ["is polite"]}, "rubric"),
+        ({"chosen": "a", "rejected": "b", "response": None}, "preference"),
+    ],
+)
+def test_the_kind_of_task_is_seen(tmp_path: Path, row: dict[str, Any], task: str) -> None:
+    found = look(rows(tmp_path, {"prompt": "p", "response": "r", **row}))
+    assert (found.task, bool(found.why)) == (task, True)
+
+
+def test_so_many_rows_are_looked_at_and_broken_ones_are_passed_over(tmp_path: Path) -> None:
+    path = rows(tmp_path, *({"prompt": "p", "response": str(i)} for i in range(LOOKED_AT + 5)))
+    assert (look(path).rows, LOOKED_AT) == (64, 64)
+    path.write_text('{"torn\n[1]\n{"prompt": "p", "response": "r"}\n')
+    assert look(path).rows == 1
+    path.write_text("\n")
+    with pytest.raises(DataError, match="rows.jsonl holds no rows"):
+        look(path)
