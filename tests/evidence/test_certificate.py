@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from judgekit import Abstained, DataError, Failed, Grade, Graded
+from judgekit import Abstained, DataError, Failed, Grade, Graded, GradingRunner, Ledger, Rollout, grader
 from judgekit.evidence.certificate import ERRORS, certify
 from judgekit.evidence.certificate_page import page
 from judgekit.evidence.gold_labels import of_marks, read_labels
@@ -131,10 +132,30 @@ def test_the_page_of_a_certificate(tmp_path: Path) -> None:
         f"| right ones that it calls right | 100.0% | {made.right.low:.1%} to 100.0% | 300 on 300 prompts |"
         in text
     )
+    assert (
+        "|\n\n| at most so many wrong | not trusted between | kept | of these wrong |\n|---|---|---|---|\n| 1% |"
+        in text
+    )
+    assert (
+        "|\n\n| without a score | abstained | failed | not asked |\n|---|---|---|---|\n| labelled right |"
+        in text
+    )
     assert "| 5% | 0.1 and 0.9 | 100% | 0.0% |" in text
     assert "| labelled right | 1 | 0 | 0 |\n| labelled wrong | 0 | 1 | 0 |" in text
     assert f"Grader: version {judge.version}, settings {made.fingerprint or 'unknown'}." in text
     assert "Rollouts: data sources unnamed; graded " in text
+
+
+def test_scores_without_bounds_have_no_middle(tmp_path: Path) -> None:
+    @grader(name="judge", score_range=(0.0, math.inf))
+    def unbounded(response: str) -> float:
+        return 1.0
+
+    kept = Ledger(tmp_path / "ledger.jsonl")
+    GradingRunner({"judge": unbounded}, ledger=kept).run_sync([Rollout(response="x")])
+    kept.close()
+    with pytest.raises(DataError, match=r"the scores of judge have no bounds \(0 to inf\)"):
+        certify(read_ledger(tmp_path / "ledger.jsonl"), {0: True}, "judge")
 
 
 def test_the_page_of_labels_without_a_score(tmp_path: Path) -> None:
