@@ -86,7 +86,10 @@ ROOMS = (
         "tests/judges/test_arguments.py",
         "tests/judges/test_places.py",
         "tests/graders/test_arguments.py",
+        "tests/graders/test_reward_functions.py",
         "tests/replay/test_replay.py",
+        "tests/evidence/test_audit.py",
+        "tests/evidence/test_trust.py",
     ),
     _of(
         "cli",
@@ -110,9 +113,16 @@ ROOMS = (
         "tests/report/test_page.py",
         "tests/report/test_texts.py",
     ),
-    _of("attack", "tests/attack", "tests/cli/test_attack.py", "tests/cli/test_init.py"),
+    _of(
+        "attack",
+        "tests/attack",
+        "tests/test_testing.py",
+        "tests/cli/test_attack.py",
+        "tests/cli/test_init.py",
+    ),
     _of(
         "testing",
+        "tests/test_testing.py",
         "tests/attack/test_plugin.py",
         "tests/attack/test_recordings.py",
         "tests/judges/test_layers.py",
