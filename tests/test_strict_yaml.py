@@ -65,6 +65,7 @@ def test_values_are_data_of_their_own() -> None:
             "f.yaml, line 1: the environment variable JK_NONE is not set; set it, or write ${JK_NONE:-default}",
         ),
         ("[" * 1000, "f.yaml: nested too deeply"),
+        ("a: !!timestamp x", "f.yaml: cannot be read ('NoneType' object has no attribute 'groupdict')"),
         ("a: !!int x", "f.yaml: cannot be read (invalid literal for int() with base 10: 'x')"),
     ],
 )

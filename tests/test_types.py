@@ -86,6 +86,26 @@ def test_a_reference_of_numpy_is_pythons() -> None:
         assert (found, type(found)) == (kept, type(kept))
 
 
+def test_names_of_other_data_sets() -> None:
+    names = (
+        "completion",
+        "prediction",
+        "question",
+        "input_query",
+        "answer",
+        "expected",
+        "uid",
+        "group_id",
+        "trajectory",
+    )
+    assert [field_meant(name) for name in names] == [
+        "response", "response", "prompt", None, "ground_truth", "ground_truth", "group", "group", "messages",
+    ]  # fmt: skip
+    assert [field_meant(name) for name in ("query", "input_prompt", "completion_tokens", "stop_reason", "dataset", "source")] == [
+        "prompt", "prompt", "response_tokens", "finish_reason", "data_source", "data_source",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("field", list(OTHER_NAMES))
 def test_every_other_name_is_meant_for_its_field(field: str) -> None:
     for name in OTHER_NAMES[field]:
