@@ -175,7 +175,7 @@ def test_compare_does_not_guess_grades_that_were_not_asked(files: Path) -> None:
     done = call(files, "compare", "a.jsonl", "--reward", "reward.yaml")
     assert done.returncode == 2
     assert re.search(
-        r"reward\.yaml: the ledger holds no grade of 'brief' for \d of 3 rollouts, whose gate there \(correct >= 1\) was not "
+        r"reward\.yaml: the ledger holds no grade of 'brief' for 2 of 3 rollouts, whose gate there \(correct >= 1\) was not "
         r"passed, and this reward needs it: judgekit compare --grade asks for it",
         done.stderr,
     )

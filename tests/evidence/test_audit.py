@@ -77,6 +77,7 @@ def test_a_hacked_run_alarms_and_exits_with_1(tmp_path: Path) -> None:
     assert len(table) == 14
     made = told(tmp_path, code=1)
     assert made["alarm"]["step"] == 7
+    assert [point["step"] for point in made["steps"] if point["alarm"]] == [7]
     assert made["alarm"]["log_e"] >= math.log(20)
     assert made["first_above_line"] <= 8
     assert [point["paid_wrong"] for point in made["steps"][:6]] == [0.0] * 6

@@ -81,24 +81,25 @@ def attack(
         if record.exists():
             raise ConfigError(f"--record: {record} is there already: give another name")
         check_targets([record], inputs=[Path(reward), *map(Path, [rollouts] if rollouts else [])])
-    with prints_aside(json_summary), diverted():
+    with prints_aside(json_summary):
         with diverted() as warnings:
             runner, recording = _runner(reward, record)
-        rows, without = list(SHIPPED), 0
-        if rollouts is not None:
-            found = read_rollouts(rollouts, columns=columns_of(columns))
-            rows, without = rows_of(found, most=limit)
-            if not rows:
-                raise ConfigError(
-                    f"{rollouts}: no prompt has a reference that an attack could be made from: a number, an option's letter, "
-                    "LaTeX, a short text, calls, or a program in extra.solution with its entry_point"
+        with diverted():  # what is said of the corpus is no news
+            rows, without = list(SHIPPED), 0
+            if rollouts is not None:
+                found = read_rollouts(rollouts, columns=columns_of(columns))
+                rows, without = rows_of(found, most=limit)
+                if not rows:
+                    raise ConfigError(
+                        f"{rollouts}: no prompt has a reference that an attack could be made from: a number, an option's letter, "
+                        "LaTeX, a short text, calls, or a program in extra.solution with its entry_point"
+                    )
+            kept = _new_ledger(ledger, [Path(reward), *map(Path, [rollouts] if rollouts else [])])
+            skipped = {"no reference that an attack can be made from": without} if without else {}
+            with recorded(recording), contextlib.closing(kept) if kept else contextlib.nullcontext():
+                report = run(
+                    lambda: find_holes(runner, rows, judges=judges, calls=calls, skipped=skipped, ledger=kept)
                 )
-        kept = _new_ledger(ledger, [Path(reward), *map(Path, [rollouts] if rollouts else [])])
-        skipped = {"no reference that an attack can be made from": without} if without else {}
-        with recorded(recording), contextlib.closing(kept) if kept else contextlib.nullcontext():
-            report = run(
-                lambda: find_holes(runner, rows, judges=judges, calls=calls, skipped=skipped, ledger=kept)
-            )
     certain = [hole for hole in report.worst() if hole.certain]
     if json_summary:
         say(json.dumps(as_json(report), ensure_ascii=False))

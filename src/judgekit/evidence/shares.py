@@ -86,7 +86,7 @@ def interval(hits: Any, totals: Any, level: float = 0.95) -> Share:
 
 def _whole(numbers: Any) -> bool:
     return numbers.dtype.kind in "iufb" and bool(
-        (np.isfinite(numbers) & (numbers >= 0) & (numbers % 1 == 0)).all()
+        (np.isfinite(numbers) & (numbers >= 0) & (numbers == np.trunc(numbers))).all()
     )
 
 
