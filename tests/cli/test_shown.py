@@ -17,7 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 
 from judgekit import Failed, GradingRunner, Ledger, Rollout, grader
 from tests.evidence.audited_runs import folder_of, write_run
@@ -26,6 +26,7 @@ from .command import CONFIG
 from .in_process import call
 
 SHOWN = Path(__file__).with_name("shown")
+SIZE = ConsoleDimensions(140, 40)
 CHANGES = (
     (r"\b[0-9.]+(e[+-]\d+)? (s|ms|µs)(?![a-z])", "TIME"),
     (r"\b\d{4}-\d\d-\d\d\b", "DATE"),
@@ -281,12 +282,12 @@ def session(name: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("name", SESSIONS)
 def test_a_session_shows_what_it_did(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Console, "width", property(lambda self: 140))
+    monkeypatch.setattr(Console, "size", property(lambda self: SIZE))
     assert session(name, tmp_path) == (SHOWN / f"{name}.txt").read_text()
 
 
 def write() -> None:
-    with mock.patch.object(Console, "width", property(lambda self: 140)):
+    with mock.patch.object(Console, "size", property(lambda self: SIZE)):
         for name in SESSIONS:
             with tempfile.TemporaryDirectory() as folder:
                 (SHOWN / f"{name}.txt").write_text(session(name, Path(folder)))

@@ -30,8 +30,9 @@ REQUEST = JudgeRequest((Turn("user", (Piece("?"),)),), max_tokens=1)
 
 
 @pytest.mark.usefixtures("has_vllm")
-def test_gpus_are_dealt_out_in_turn(tmp_path: Path) -> None:
-    port = free_port()
+def test_gpus_are_dealt_out_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "_port_is_free", lambda host, port: True)
+    port = 4321
     lines: dict[Path, list[str]] = {}
 
     def open_log(path: Path) -> Any:
