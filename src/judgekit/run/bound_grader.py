@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from judgekit.errors import ConfigError
+from judgekit.execution.limits import Limit
 from judgekit.execution.pickled import PickledGrader
 from judgekit.execution.pool import ProcessPool
 from judgekit.execution.threads import call_in_thread
@@ -217,11 +218,26 @@ class QueueLimit(NamedTuple):
 
     fixed: float
     judges: tuple[Any, ...] = ()
-    """As many as these are sent calls at once, unless the run has a number for all its evaluations."""
+    """Those that are asked, if they are known."""
+    follows: bool = False
+    """Whether as many are in flight as these are sent calls at once: unless the run has a number for all its evaluations."""
 
 
 OTHERS = 32
 """Evaluations in flight, with "auto", of all graders together that wait for what is not known."""
+
+
+def under(limits: Sequence[QueueLimit], whole: Limit) -> tuple[QueueLimit, ...]:
+    """Return the queues' limits in runs that have *whole* for all evaluations together."""
+    others = OTHERS if whole == "auto" else math.inf
+    return tuple(
+        QueueLimit(
+            limit.fixed if limit.judges else min(limit.fixed, others),
+            limit.judges,
+            bool(limit.judges) and whole == "auto",
+        )
+        for limit in limits
+    )
 
 
 def assign_queues(graders: Sequence[BoundGrader], pool_workers: int) -> list[QueueLimit]:

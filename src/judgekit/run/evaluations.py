@@ -25,7 +25,7 @@ from msgspec import Struct, field
 
 from judgekit.errors import attribute
 from judgekit.execution.stopwatch import STOPWATCH, Stopwatch
-from judgekit.run.bound_grader import OTHERS, BoundGrader
+from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.groups import RolloutState
 from judgekit.run.settings import Plan
 from judgekit.types import Failed, Graded, Usage
@@ -130,14 +130,7 @@ class Evaluations:
         """For callbacks, which would each copy the current one; tasks are made in the other."""
         self._owner = owner
         whole = plan.settings.max_concurrency
-        self._queues = [
-            Queue(
-                min(limit.fixed, OTHERS if whole == "auto" and not limit.judges else math.inf),
-                limit.judges,
-                whole == "auto" and bool(limit.judges),
-            )
-            for limit in plan.queues
-        ]
+        self._queues = [Queue(*limit) for limit in plan.places]
         self._pool = plan.pool
         self._max = math.inf if whole == "auto" else whole
         self._most: float | None = None
@@ -296,8 +289,10 @@ class Evaluations:
         job.began = now = time.monotonic()
         try:
             if now > self._turn_ends:
-                await self._take_turn()
-                now = time.monotonic()
+                if self._turn is not None:
+                    await self._turn_to_end()
+                    now = time.monotonic()
+                self._take_turn(now)
             for limit in limits:
                 if not limit.try_acquire():
                     self.watch()
@@ -321,16 +316,20 @@ class Evaluations:
             for limit in limits[:held]:
                 limit.release()
 
-    async def _take_turn(self) -> None:
-        """Begin a turn, once the one in progress has ended: graders that never suspend would starve the event loop."""
+    async def _turn_to_end(self) -> None:
+        """Wait until the turn in progress has ended: graders that never suspend would starve the event loop."""
         while self._turn is not None:
             now = time.monotonic()
             if now < self._turn_ends_at_last and time.thread_time() < self._turn_cpu_s:
-                self._turn_ends = now + SLICE_S  # a busy machine has held us up, and not our graders
-                return
+                return  # a busy machine has held us up, and not our graders
             self.watch()
             await asyncio.sleep(0)
-        self._turn_ends = time.monotonic() + SLICE_S
+
+    def _take_turn(self, now: float) -> None:
+        """Begin a turn, or go on with the one in progress."""
+        self._turn_ends = now + SLICE_S
+        if self._turn is not None:
+            return
         self._turn_ends_at_last = self._turn_ends + 9 * SLICE_S
         self._turn_cpu_s = time.thread_time() + SLICE_S
 
@@ -463,6 +462,8 @@ class Evaluations:
         self.start()
 
     def _drop_waiting(self) -> list[Job]:
+        if not (self.queued or self._delayed):
+            return []
         jobs = [job for queue in self._queues for job in queue.jobs] + list(self._delayed)
         for queue in self._queues:
             queue.jobs.clear()

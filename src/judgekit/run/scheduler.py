@@ -175,7 +175,8 @@ class Run:
         self.evaluations = Evaluations(plan, self._context(), self)
         try:
             self.results.open(total)
-            await self._until_written()
+            if plan.ledger is not None:
+                await self._until_written()
             await (feed if batch else self._read(feed))
             await self.evaluations.finished()
             if self.results.settled < self.taken_in:

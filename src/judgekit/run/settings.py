@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
+import msgspec
 from msgspec import Struct
 
 from judgekit.errors import ConfigError, did_you_mean
@@ -18,7 +19,7 @@ from judgekit.reward.dropping import DropIf
 from judgekit.reward.nodes import Weighted
 from judgekit.reward.transforms import TransformName
 from judgekit.reward.tree import RewardTree
-from judgekit.run.bound_grader import BoundGrader, Deciders, QueueLimit
+from judgekit.run.bound_grader import BoundGrader, Deciders, QueueLimit, under
 
 MissingReward = Literal["exclude", "neutral", "mask", "raise"] | float
 """What a rollout without a reward gets.
@@ -101,8 +102,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     spec: Spec
     metrics: Metrics
     progress: bool
+    places: Sequence[QueueLimit] = ()
+    """The queues' limits under the run's own."""
 
     def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "places", under(self.queues, self.settings.max_concurrency))
         if self.settings.transform == "gdpo" and not isinstance(self.tree.root, Weighted):
             raise ConfigError(
                 "transform 'gdpo' normalises the terms of a Weighted, so the reward's root must be one"
