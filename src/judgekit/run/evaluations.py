@@ -414,25 +414,28 @@ class Evaluations:
         self.queued += 1
 
     def _take(self) -> Job | None:
-        """Take the next job, from the queue that uses the smallest share of its limit.
+        """Take the next of the jobs that wait."""
+        queues = self._queues
+        best = queues[0] if len(queues) == 1 else self._least_used()
+        if best is None or best.active >= best.limit:
+            return None
+        best.active += 1
+        self.queued -= 1
+        return best.jobs.popleft()
+
+    def _least_used(self) -> Queue | None:
+        """Return the queue with waiting jobs that uses the smallest share of its limit.
 
         Otherwise slow judge calls would take every place and leave the process pool idle.
         """
         best: Queue | None = None
         least = math.inf
-        queues = self._queues
-        if len(queues) == 1:
-            best = queues[0] if queues[0].active < queues[0].limit else None
-        for queue in queues if len(queues) > 1 else ():
+        for queue in self._queues:
             if queue.jobs and queue.active < (limit := queue.limit):
                 used = queue.active / min(limit, self._max)
                 if used < least:
                     best, least = queue, used
-        if best is None:
-            return None
-        best.active += 1
-        self.queued -= 1
-        return best.jobs.popleft()
+        return best
 
     def _try_again(self, job: Job, value: Any) -> bool:
         """Retry the job after a wait that holds no place. Returns False if this was its last attempt."""

@@ -508,10 +508,10 @@ def _gpus() -> list[str]:
         return []
     if out.returncode != 0:
         return []
-    gpus = [
-        line for line in out.stdout.splitlines() if line.startswith("GPU")
-    ]  # the others are parts of them (MIG)
-    return [str(i) for i in range(len(gpus))]
+    gpus = sum(
+        line.startswith("GPU") for line in out.stdout.splitlines()
+    )  # other lines are parts of one (MIG)
+    return [str(i) for i in range(gpus)]
 
 
 def _has_vllm() -> bool:
