@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import math
@@ -16,7 +15,8 @@ from typing import Any
 import pytest
 
 from judgekit import ConfigError
-from judgekit.graders.registry import GRADERS
+
+from .registered import class_of
 
 TABLE = Path(__file__).with_name("arguments.json")
 ODD: tuple[Any, ...] = (-1, 0, 1, 3, 0.5, 2.5, "x", "a.b", None, True, [], ["x"], {}, math.inf, math.nan)
@@ -32,11 +32,10 @@ FINE = "fine"
 
 def saying(rule: str, parameter: str) -> dict[str, str]:
     """What is said of each odd value, by how it is written. Values of a type that the reader of reward.yaml refuses are left out."""
-    module, _, name = GRADERS[rule].partition(":")
     found = {}
     for value in ODD:
         try:
-            getattr(importlib.import_module(module), name)(**{**BESIDE.get(rule, {}), parameter: value})
+            class_of(rule)(**{**BESIDE.get(rule, {}), parameter: value})
         except ConfigError as error:
             found[repr(value)] = str(error)
         except TypeError:
@@ -47,8 +46,7 @@ def saying(rule: str, parameter: str) -> dict[str, str]:
 
 
 def parameters(rule: str) -> list[str]:
-    module, _, name = GRADERS[rule].partition(":")
-    signature = inspect.signature(getattr(importlib.import_module(module), name).__init__)
+    signature = inspect.signature(class_of(rule).__init__)
     return [key for key in signature.parameters if key not in ("self", "name", "count_tokens")]
 
 

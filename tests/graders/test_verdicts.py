@@ -7,7 +7,6 @@ changelog.
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import sys
@@ -19,7 +18,8 @@ import pytest
 
 from judgekit import Graded, Rollout
 from judgekit.graders.protocol import as_grade
-from judgekit.graders.registry import GRADERS
+
+from .registered import class_of
 
 FOLDER = Path(__file__).with_name("verdicts")
 RULES = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
@@ -33,8 +33,7 @@ def rows_of(rule: str) -> list[dict[str, Any]]:
 
 def said(rule: str, row: dict[str, Any]) -> dict[str, Any]:
     """What the rule says of a row's rollout: a score, or what there is instead, and why."""
-    module, _, name = GRADERS[rule].partition(":")
-    grader = getattr(importlib.import_module(module), name)(**row["options"])
+    grader = class_of(rule)(**row["options"])
     grade = as_grade(grader.grade(Rollout(**{"response": "", **row["rollout"]})), grader.score_range)
     if not isinstance(grade, Graded):
         return {
