@@ -322,6 +322,13 @@ def test_the_served_page_is_live_and_keeps_marks(
         assert page.title() == "l.jsonl · judgekit"
 
 
+SELECTED = """() => {
+    const row = document.querySelector(".row[aria-selected=true]"), { x, y, width, height } = row.getBoundingClientRect();
+    return { line: row.dataset.line, place: [x, y, width, height] };
+}"""
+"""The selected row, its line and its place read at once: rows are drawn anew between two questions."""
+
+
 def test_the_place_is_kept_while_rows_arrive(browser: Any, tmp_path: Path) -> None:
     ledger = write(tmp_path / "l.jsonl", some(400))
     with Served(ledger) as served, Opened(browser, served.url) as opened:
@@ -330,11 +337,10 @@ def test_the_place_is_kept_while_rows_arrive(browser: Any, tmp_path: Path) -> No
         page.locator(".grid").evaluate("box => { box.scrollTop = 6000; }")
         page.locator('.row[data-line="210"]').click()
         page.locator(".detail h3", has_text="response").wait_for()
-        before = page.locator(".row[aria-selected=true]").bounding_box()
+        before = page.evaluate(SELECTED)
         write(ledger, some(8, step=9))  # two of them fail, and stand before it
         opened.expect(".filters output", "408 ")
-        assert page.locator(".row[aria-selected=true]").get_attribute("data-line") == "212"
-        assert page.locator(".row[aria-selected=true]").bounding_box() == before
+        assert page.evaluate(SELECTED) == {"line": "212", "place": before["place"]}
         assert page.locator(".detail h3", has_text="response").count() == 1
         opened.tab("Overview")
         opened.tab("Rollouts")  # the opened rollout is in view
