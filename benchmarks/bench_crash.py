@@ -143,11 +143,13 @@ def shared_memory(pid: int) -> set[str]:
 
 
 def engine_cores(root: int) -> list[int]:
-    found = []
+    commands = {}
     for pid in descendants(root):
         with contextlib.suppress(OSError):
-            if b"EngineCore" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
+            commands[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().strip(b"\0")
+    found = [pid for pid, command in commands.items() if b"EngineCore" in command]
+    if not found:  # else nothing is killed, and all is well
+        raise SystemExit(f"no EngineCore is seen below process {root}, only {[*commands.values()]}")
     return found
 
 
