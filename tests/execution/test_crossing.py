@@ -140,36 +140,28 @@ async def test_a_home_that_is_closed_is_an_error_for_everybody() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
     crossing = Crossing(loop)
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="closed"):
-            await crossing.run(asyncio.sleep(0))
+    calls = [asyncio.create_task(crossing.run(asyncio.sleep(0))) for _ in range(3)]
+    await asyncio.sleep(0)
+    calls[1].cancel()
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(one) for one in found] == [RuntimeError, asyncio.CancelledError, RuntimeError]
+    assert str(found[0]) == "Event loop is closed"
 
 
-async def test_who_waits_behind_a_caller_that_finds_home_closed_is_let_go() -> None:
-    """Two threads call at once: only the first wakes home, and only it hears that there is none."""
-    crossing: Crossing
-    second: list[type[BaseException]] = []
-
-    def call() -> None:
-        try:
-            asyncio.run(crossing.run(asyncio.sleep(0)))
-        except BaseException as error:
-            second.append(type(error))
-
-    thread = threading.Thread(target=call, daemon=True)
-
-    class Closed:
-        def call_soon_threadsafe(self, function: object) -> None:
-            thread.start()
-            while len(crossing._calls) < 2:
-                pass
-            raise RuntimeError("Event loop is closed")
-
-    crossing = Crossing(Closed())  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match="closed"):
-        await crossing.run(asyncio.sleep(0))
-    thread.join(10)
-    assert second == [asyncio.CancelledError]
+def test_what_a_loop_asked_in_its_last_turn_is_dropped_once_another_calls(
+    home: asyncio.AbstractEventLoop, recwarn: pytest.WarningsRecorder
+) -> None:
+    crossing = Crossing(home)
+    loop = asyncio.new_event_loop()
+    asked = asyncio.sleep(0)
+    call = crossing.run(asked)
+    loop.call_soon(lambda: (call.send(None), loop.stop()))
+    loop.run_forever()
+    loop.close()
+    call.close()
+    assert asyncio.run(crossing.run(asyncio.sleep(0, 7))) == 7
+    assert asked.cr_frame is None
+    assert not recwarn.list
 
 
 def test_an_answer_for_a_loop_that_was_closed_disturbs_nobody(
@@ -209,7 +201,7 @@ async def _all_ended(ended: threading.Event) -> None:
 
 @pytest.mark.parametrize("fails", [True, False])
 async def test_an_answer_that_comes_as_its_caller_is_cancelled_is_dropped(
-    fails: bool, home: asyncio.AbstractEventLoop
+    fails: bool, home: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crossing = Crossing(home)
 
@@ -221,12 +213,19 @@ async def test_an_answer_that_comes_as_its_caller_is_cancelled_is_dropped(
     errors: list[object] = []
     here = asyncio.get_running_loop()
     here.set_exception_handler(lambda loop, context: errors.append(context))
+    delivers = threading.Event()
+    real = here.call_soon_threadsafe
+
+    def counted(*given: object, **more: object) -> object:
+        delivers.set()
+        return real(*given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(here, "call_soon_threadsafe", counted)
     caller = asyncio.create_task(crossing.run(work()))
     other = asyncio.create_task(crossing.run(asyncio.sleep(0, 7)))
     await asyncio.sleep(0)
-    back = crossing._returns[here]
-    while len(back._ended) < 2:  # it waits for this loop, which we hold
-        pass
+    await asyncio.sleep(0)
+    assert delivers.wait(20)  # both answers wait for this loop, which we hold
     caller.cancel()
     await asyncio.wait([caller])
     assert caller.cancelled()
@@ -253,7 +252,7 @@ def test_a_loop_that_is_over_is_forgotten_once_another_calls(home: asyncio.Abstr
     crossing = Crossing(home)
     for _ in range(3):
         assert asyncio.run(crossing.run(asyncio.sleep(0, 7))) == 7
-        assert len(crossing._returns) == 1
+        assert len(crossing._callers) == 1
 
 
 async def test_at_home_nothing_is_crossed() -> None:

@@ -118,7 +118,7 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 
     async def tracked() -> tuple[Any, BaseException | None]:
         try:
-            return await _outcome(coroutine)
+            return await _outcome(lambda: coroutine)
         finally:
             ended.set()
 
@@ -144,19 +144,18 @@ async def in_background(function: Callable[..., Coroutine[Any, Any, T]], *args: 
     if crossing.home is asyncio.get_running_loop():
         return await function(*args)
 
-    async def call() -> tuple[Any, BaseException | None]:
-        return await _outcome(function(*args))
-
-    value, error = await crossing.run(call())
+    value, error = await crossing.run(_outcome(function, *args))
     if error is not None:
         raise error
     return value  # type: ignore[no-any-return]
 
 
-async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
-    """Return what *coroutine* returned and what it raised: a SystemExit would end the loop for everybody."""
+async def _outcome(
+    function: Callable[..., Coroutine[Any, Any, Any]], *args: Any
+) -> tuple[Any, BaseException | None]:
+    """Return what `function(*args)` returned and what it raised: a SystemExit would end the loop for everybody."""
     try:
-        return await coroutine, None
+        return await function(*args), None
     except asyncio.CancelledError:
         raise
     except BaseException as error:

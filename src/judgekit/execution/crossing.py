@@ -27,21 +27,20 @@ for the end of a step, and yields its core between polls.
 class Crossing:
     """Runs coroutines on the loop *home* for callers on other loops.
 
-    Like `asyncio.run_coroutine_threadsafe`, but a thread is woken once for all calls and results that wait for it,
-    not once for each: with hundreds of short calls in flight, waking costs more than the calls.
+    Like `asyncio.run_coroutine_threadsafe`, but a thread is woken once for all calls and results of one turn of the other
+    loop, not once for each: with hundreds of short calls in flight, two threads that wake each other for each of them take
+    the interpreter from each other, and that costs more than the calls.
     """
 
     def __init__(self, home: asyncio.AbstractEventLoop) -> None:
         self.home = home
         self._lock = Lock()
-        self._calls: list[_Call] = []
-        """Calls that have not begun at home yet."""
-        self._returns: dict[asyncio.AbstractEventLoop, _Return] = {}
+        self._callers: dict[asyncio.AbstractEventLoop, _Caller] = {}
         self._in_parent = False
         in_child(self._forked)
 
     def _forked(self) -> None:
-        leave_to_parent(self._lock, self._calls, self._returns)
+        leave_to_parent(self._lock, self._callers)
         self._in_parent = True
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -55,22 +54,9 @@ class Crossing:
         here = asyncio.get_running_loop()
         if here is self.home:
             return await coroutine
-        with self._lock:
-            back = self._returns.get(here)
-            if back is None:
-                for over in [loop for loop in self._returns if loop.is_closed()]:
-                    del self._returns[over]
-                back = self._returns[here] = _Return(here)
-            call = _Call(coroutine, here.create_future(), copy_context(), back)
-            self._calls.append(call)
-            wake = len(self._calls) == 1
-        if wake:
-            try:
-                self.home.call_soon_threadsafe(self._begin)
-            except RuntimeError:
-                self._give_up()
-                raise
-        give_way()
+        caller = self._callers.get(here) or self._new_caller(here)
+        call = _Call(coroutine, here.create_future(), copy_context(), caller)
+        caller.ask(call)
         try:
             return await call.answer  # type: ignore[no-any-return]
         except asyncio.CancelledError:
@@ -78,37 +64,72 @@ class Crossing:
                 self.home.call_soon_threadsafe(call.cancel)
             raise
 
-    def _begin(self) -> None:
+    def _new_caller(self, here: asyncio.AbstractEventLoop) -> _Caller:
         with self._lock:
-            calls, self._calls = self._calls, []
-        for call in calls:
-            call.begin(self.home)
+            for over in [loop for loop in self._callers if loop.is_closed()]:
+                self._callers.pop(over).abandon()
+            return self._callers.setdefault(here, _Caller(here, self.home))
 
-    def _give_up(self) -> None:
-        """Cancel all calls that have not begun: home is closed."""
-        with self._lock:
-            calls, self._calls = self._calls, []
-        for call in calls:
+
+class _Caller:
+    """One loop that calls: what it asks in a turn goes home together, and what ends there in a turn comes back together."""
+
+    def __init__(self, here: asyncio.AbstractEventLoop, home: asyncio.AbstractEventLoop) -> None:
+        self._here = here
+        self._home = home
+        self._asked: list[_Call] = []
+        """Touched by its own thread alone."""
+        self._ended: list[_Call] = []
+        """Touched by the thread of home alone."""
+
+    def ask(self, call: _Call) -> None:
+        self._asked.append(call)
+        if len(self._asked) == 1:
+            self._here.call_soon(self._send)
+
+    def _send(self) -> None:
+        calls, self._asked = self._asked, []
+        try:
+            self._home.call_soon_threadsafe(_begin, calls, self._home)
+        except RuntimeError as error:  # home is closed
+            for call in calls:
+                call.coroutine.close()
+                if not call.answer.done():
+                    call.answer.set_exception(RuntimeError(*error.args))
+        give_way()
+
+    def abandon(self) -> None:
+        """Drop what was asked in the last turn of a loop that was closed."""
+        for call in self._asked:
             call.coroutine.close()
-            call.back.cancel(call)
+
+    def end(self, call: _Call, _: Any) -> None:
+        self._ended.append(call)
+        if len(self._ended) == 1:
+            self._home.call_soon(self._return)
+
+    def _return(self) -> None:
+        ended, self._ended = self._ended, []
+        with contextlib.suppress(RuntimeError):  # the caller's loop is closed: nobody waits
+            self._here.call_soon_threadsafe(_deliver, ended)
 
 
 class _Call:
     """One coroutine, and the future `answer` that its caller awaits."""
 
-    __slots__ = ("answer", "back", "context", "coroutine", "task")
+    __slots__ = ("answer", "caller", "context", "coroutine", "task")
 
     def __init__(
         self,
         coroutine: Coroutine[Any, Any, Any],
         answer: asyncio.Future[Any],
         context: Context,
-        back: _Return,
+        caller: _Caller,
     ) -> None:
         self.coroutine = coroutine
         self.answer = answer
         self.context = context
-        self.back = back
+        self.caller = caller
         self.task: asyncio.Task[Any] | None = None
 
     def begin(self, home: asyncio.AbstractEventLoop) -> None:
@@ -116,46 +137,28 @@ class _Call:
             self.coroutine.close()
             return
         self.task = home.create_task(self.coroutine, context=self.context)
-        self.task.add_done_callback(partial(self.back.add, self))
+        self.task.add_done_callback(partial(self.caller.end, self))
 
     def cancel(self) -> None:
         if self.task is not None:
             self.task.cancel()
 
 
-class _Return:
-    """Delivers results to one caller's loop."""
+def _begin(calls: list[_Call], home: asyncio.AbstractEventLoop) -> None:
+    for call in calls:
+        call.begin(home)
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._lock = Lock()
-        self._ended: list[tuple[_Call, asyncio.Task[Any]]] = []
 
-    def add(self, call: _Call, task: asyncio.Task[Any]) -> None:
-        with self._lock:
-            self._ended.append((call, task))
-            wake = len(self._ended) == 1
-        if wake:
-            try:
-                self._loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:  # the caller's loop is closed: nobody waits
-                self._ended.clear()
-
-    def cancel(self, call: _Call) -> None:
-        with contextlib.suppress(RuntimeError):  # the caller's loop is closed
-            self._loop.call_soon_threadsafe(call.answer.cancel)
-
-    def _deliver(self) -> None:
-        with self._lock:
-            ended, self._ended = self._ended, []
-        for call, task in ended:
-            if task.cancelled():
-                call.answer.cancel()
-                continue
-            error = task.exception()
-            if call.answer.done():  # the caller was cancelled
-                continue
-            if error is None:
-                call.answer.set_result(task.result())
-            else:
-                call.answer.set_exception(error)
+def _deliver(ended: list[_Call]) -> None:
+    for call in ended:
+        assert call.task is not None
+        if call.task.cancelled():
+            call.answer.cancel()
+            continue
+        error = call.task.exception()
+        if call.answer.done():  # the caller was cancelled
+            continue
+        if error is None:
+            call.answer.set_result(call.task.result())
+        else:
+            call.answer.set_exception(error)
