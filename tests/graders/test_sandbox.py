@@ -18,7 +18,6 @@ import pytest
 from judgekit.graders.rules.programs import sandbox
 from judgekit.graders.rules.programs.sandbox import Finished, Limits, MachineBusy, SandboxError, Watch, Way
 
-
 # ---- what the system says of processes
 
 
