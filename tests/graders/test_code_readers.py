@@ -55,6 +55,7 @@ ONE = {"input": "1", "output": "2"}
         ({"official_tests": [ONE], "time_limit": 2, "memory_limit": 3}, [{**ONE, "time_limit": 2, "memory_limit": 3}]),
         ({"official_tests": [{**ONE, "time_limit": 1}], "time_limit": 2}, [{**ONE, "time_limit": 1}]),
         ({"public_tests": {"input": ["1"], "output": ["2"]}, "private_tests": [ONE]}, [ONE, ONE]),
+        ({"public_tests": {"input": "1", "output": "2"}}, [ONE]),
         *(({key: [ONE]}, [ONE]) for key in (*forms._GROUPS, "cases", "test_cases", "input_output")),
         *(({key: "assert f()"}, [written_as("asserts", "assert f()")]) for key in forms._TESTS),
         *(({key: ["assert f()"]}, [written_as("asserts", "assert f()")]) for key in forms._TESTS),

@@ -45,6 +45,14 @@ def head(left: str, right: str | None = None) -> str:
             "diff --git a/x b/y\nrename from x\nrename to y\n",
         ),
         (
+            "diff --git a/x b/y\nnew file mode 100644\n",
+            "diff --git a/y b/y\nnew file mode 100644\n",
+        ),
+        (
+            "diff --git a/x b/y\ndeleted file mode 100644\n",
+            "diff --git a/x b/x\ndeleted file mode 100644\n",
+        ),
+        (
             "diff --git a/x b/y\ncopy from x\ncopy to y\n",
             "diff --git a/x b/y\ncopy from x\ncopy to y\n",
         ),

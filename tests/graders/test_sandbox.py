@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from judgekit import ConfigError
 from judgekit.graders.rules.programs import sandbox
 from judgekit.graders.rules.programs.sandbox import Finished, Limits, MachineBusy, SandboxError, Watch, Way
+from judgekit.graders.rules.programs.sandboxes import LocalSandbox, RemoteSandbox
 
 # ---- what the system says of processes
 
@@ -132,8 +134,8 @@ class Clock:
         self.now, self.thread, self.proc = 100.0, 0.0, proc
         self.waits: dict[int, list[tuple[str, float, float | None]]] = {}
         self.pids, self.memory, self.shares = [7], 0, 0
-        monkeypatch.setattr(time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(time, "thread_time", lambda: self.thread)
+        clock = SimpleNamespace(monotonic=lambda: self.now, thread_time=lambda: self.thread)
+        monkeypatch.setattr(sandbox, "time", clock)
         monkeypatch.setattr(sandbox, "_family", lambda pid: [*self.pids])
         monkeypatch.setattr(sandbox, "_memory_files", lambda pids: self.memory)
         monkeypatch.setattr(sandbox, "_own_memory", lambda pid: self.shares)
@@ -502,6 +504,34 @@ def test_an_answer_is_a_plain_file(tmp_path: Path, make: str) -> None:
     assert sandbox._answer(folder, "s", Limits()) == (None, False)
     assert len(os.listdir("/proc/self/fd")) == opened
     os.close(folder)
+
+
+def test_an_answer_that_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "answer.json").write_text('{"secret": "s", "answer": 1}')
+    folder = folder_of(tmp_path)
+
+    def broken(*args: Any) -> None:
+        raise OSError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", broken)
+        found = sandbox._answer(folder, "s", Limits())
+    os.close(folder)
+    assert found == (None, False)
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "ftp://host/run_code", "http:///run_code", "host:8080", ""])
+def test_an_address_of_a_service_is_a_url(url: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        RemoteSandbox(url)
+    assert (
+        str(raised.value)
+        == f"sandbox: {url!r} is not the URL of a sandbox, such as http://host:8080/run_code"
+    )
+
+
+def test_programs_are_isolated_unless_that_is_asked_for() -> None:
+    assert LocalSandbox("py") == LocalSandbox("py", network=False, isolated=True)
 
 
 @pytest.mark.parametrize(("more", "answered"), [(0, True), (1, False)])
