@@ -339,11 +339,8 @@ def leads_by_attribute(event: str, args: tuple[Any, ...], frame: Any) -> bool:
     """Whether an attribute that is read or set is a frame, or what a function of the tests or the libraries is made of."""
     if args[1] in ("tb_frame", "gi_frame", "cr_frame", "ag_frame"):
         return handed(frame)
-    code = args[2] if event == "object.__setattr__" and args[1] == "__code__" else None
     owner: Any = getattr(args[0], "__code__", None) if args[1] in _OF_FUNCTIONS else None
-    theirs = owner is not None and (
-        owner.co_filename == TESTS or code is not None or event != "object.__getattr__"
-    )
+    theirs = owner is not None and (owner.co_filename == TESTS or event != "object.__getattr__")
     # a repository's own code may change its own functions, also while a file of the patch is loaded
     return theirs and known(owner.co_filename) and (not trusted(frame) if TRUSTED else acting(frame))
 
@@ -580,7 +577,7 @@ def minus(left: Any, right: Any) -> Any:
 def given(*values: Any) -> list[Any]:
     values = tuple(map(base, values))
     for mine, other in itertools.permutations(values[:2], 2):
-        if decides(mine, other, "__eq__") and not own(other, "__contains__"):
+        if decides(mine, other, "__eq__"):
             raise AssertionError(f"a {type(mine).__name__} decides itself what it is equal to")
         refuse(mine, other)
     return [*values]

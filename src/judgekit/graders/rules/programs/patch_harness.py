@@ -619,7 +619,7 @@ def set_trap(path: str) -> str:
     with open(path, "rb") as file:
         text = file.read().decode("utf-8", "replace")
     words = sorted({*re.findall(r"[a-z]{3,9}", text)} - {"def", "test"}) or ["value"]
-    name = "test_case"
+    name = ""
     while name in text:
         name = f"test_{secrets.choice(words)}_{secrets.choice(words)}_{secrets.choice(words)}"
     line = secrets.choice(
