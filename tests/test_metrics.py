@@ -12,11 +12,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from judgekit import (
+    Abstained,
     ConfigError,
     Failed,
     FailureRateError,
@@ -25,11 +26,14 @@ from judgekit import (
     RewardResult,
     Rollout,
     Score,
+    Skipped,
     Usage,
     Weighted,
     grader,
 )
 from judgekit.metrics import Counts, GraderCounts, Metrics, Moments, SignalLimits, signals
+from judgekit.metrics.moments import is_flat
+from judgekit.types import Status
 
 
 def failing(name: str, error: str) -> GradingRunner:
@@ -508,3 +512,226 @@ def test_limits_that_are_set_later_hold_for_that_runner_alone(caplog: pytest.Log
     assert lax.metrics.counts.rollouts == strict.metrics.counts.rollouts == 3 * len(batch)
     strict.metrics.summary(reset=True)
     assert lax.metrics.counts.rollouts == 0
+
+
+# ---- figure by figure
+
+
+def counted(reward: float | None, status: str = "scored", **fields: Any) -> RewardResult:
+    given = {"index": 0, "group": 0, "contributions": {}, "grades": {}, **fields}
+    return RewardResult(reward=reward, status=status, raw_reward=reward, **given)  # type: ignore[arg-type]
+
+
+def of_pairs(pairs: list[tuple[float, float]]) -> Moments:
+    made = Moments()
+    for x, y in pairs:
+        made.add(x, y)
+    return made
+
+
+def test_the_figures_of_a_step_are_these() -> None:
+    counts = Counts(bounds=(0.0, 1.0))
+    down = Failed("Down", cause="infrastructure")
+    unread = Failed("VerdictError", cause="rollout")
+    given: list[tuple[RewardResult, str]] = [
+        (counted(1.0, grades={"a": Graded(1.0), "b": Graded(0.5, usage=Usage(1, 10, 4, 2))}, usage=Usage(1, 10, 4, 2)), "xx"),
+        (counted(0.0, grades={"a": Graded(0.0), "b": down}), "xxxx"),
+        (counted(0.5, grades={"a": Graded(0.5), "b": unread}, policies=("p",)), "xxxxxx"),
+        (counted(None, "excluded", grades={"a": Abstained("no"), "b": unread}, group=1), "x"),
+        (counted(0.5, "dropped", grades={"a": Skipped("b > 0")}), "xxxxxxxx"),
+    ]  # fmt: skip
+    rollouts = [Rollout(response=text) for _, text in given]
+    for (result, _), rollout in zip(given, rollouts, strict=True):
+        counts.add(result, rollout)
+    counts.add_group([result for result, _ in given[:3]], rollouts[:3])
+    counts.add_group([given[3][0]], rollouts[3:4])
+    counts.add_rewards(rollouts[:2], [0.5, 0.5])
+    counts.add_rewards(rollouts[:1], [0.5], least=2)
+    assert counts.figures("") == pytest.approx(
+        {
+            "a/mean": 0.5,
+            "a/std": math.sqrt(1 / 6),
+            "a/count": 3,
+            "a/abstain_rate": 0.25,
+            "a/failure_rate": 0.0,
+            "b/mean": 0.5,
+            "b/std": 0.0,
+            "b/count": 1,
+            "b/abstain_rate": 0.0,
+            "b/failure_rate": 0.75,
+            "b/failure_rate_infrastructure": 0.25,
+            "b/failure_rate_rollout": 0.5,
+            "b/unreadable_rate": 0.5,
+            "b/unreadable_groups": 2,
+            "b/unreadable_in_worst_group": 1,
+            "rollouts": 5,
+            **{f"{status}_rate": 0.0 for status in get_args(Status)},
+            "scored_rate": 0.6,
+            "excluded_rate": 0.2,
+            "dropped_rate": 0.2,
+            "flat_group_rate": 0.5,
+            "empty_group_rate": 0.5,
+            "reward_mean": 0.5,
+            "reward_std": math.sqrt(1 / 6),
+            "reward_length_correlation": -0.5,
+            "reward_at_low_rate": 1 / 3,
+            "reward_at_high_rate": 1 / 3,
+            "reward_length_correlation_in_groups": counts.evidence.length.correlation,
+            "reward_repetition_correlation": 0.0,
+            "reward_formatting_correlation": 0.0,
+            "judge_calls": 1,
+            "judge_prompt_tokens": 10,
+            "judge_cached_tokens": 4,
+            "judge_completion_tokens": 2,
+        }
+    )
+    assert counts.evidence.length.correlation == pytest.approx(-1 / math.sqrt(5))
+    assert list(counts.warnings()) == [
+        "grader 'b' failed on 3 of 4 rollouts (VerdictError × 2, Down × 1)",
+        "1 of 5 rewards are missing (1 excluded)",
+    ]
+    assert counts.line() == "; ".join(["5 rollouts graded", *counts.warnings()])
+    assert counts.policies == {"p": 1}
+
+
+def test_limits_are_these_where_none_are_given() -> None:
+    limits = {
+        "length": 0.5, "length_overall": 0.8, "repetition": 0.4, "formatting": 0.5, "flat_groups": 0.8,
+        "saturation": 0.9, "missing": 0.05, "disagreement": -0.3,
+    }  # fmt: skip
+    assert {name: getattr(SignalLimits(), name) for name in SignalLimits.__struct_fields__} == limits
+    for value in (-1, 1, 0.0):
+        assert SignalLimits(length=value).length == value
+    for value in (-1.01, 1.01):
+        with pytest.raises(ConfigError):
+            SignalLimits(length=value)
+
+
+LIMITS = SignalLimits(flat_groups=0.5, saturation=0.5, missing=0.25, disagreement=-0.5)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (signals.flat(15, 15, LIMITS), []),
+        (signals.flat(8, 16, LIMITS), [("flat_groups", "", 0.5, 0.5, 16, False, "50.0% of 16 groups have equal rewards: they give a group-relative estimator no gradient")]),
+        (signals.flat(9, 16, LIMITS), [("flat_groups", "", 0.5625, 0.5, 16, True, "56.2% of 16 groups have equal rewards: they give a group-relative estimator no gradient")]),
+        (signals.saturated("highest", 63, 63, LIMITS), []),
+        (signals.saturated("highest", 32, 64, LIMITS), [("saturation", "highest", 0.5, 0.5, 64, False, "50.0% of 64 rewards are the highest one: there is nothing left to learn from them")]),
+        (signals.saturated("lowest", 48, 64, LIMITS), [("saturation", "lowest", 0.75, 0.5, 64, True, "75.0% of 64 rewards are the lowest one: there is nothing left to learn from them")]),
+        (signals.missing("a", 0, 0, "", LIMITS), []),
+        (signals.missing("a", 1, 4, "X × 1", LIMITS), [("missing", "a", 0.25, 0.25, 4, False, "a failed on 25.0% of 4 rollouts (X × 1)")]),
+        (signals.missing("a", 1, 2, "", LIMITS), [("missing", "a", 0.5, 0.25, 2, True, "a failed on 50.0% of 2 rollouts")]),
+        ([signals.correlated("length", of_pairs([(1, 1), (2, 0), (3, 0)]), 0.9)], [("length", "", pytest.approx(-0.8660254), 0.9, 3, False, "reward and length correlate by -0.87 over 3 rollouts")]),
+        ([signals.correlated("length", of_pairs([(1, 1), (2, 0), (3, 0)]), 0.5, what="size")], [("length", "", pytest.approx(-0.8660254), 0.5, 3, True, "reward and size correlate by -0.87 over 3 rollouts")]),
+        ([signals.correlated("length", of_pairs([(1, 1), (2, 0), (3, 0)]), 0.5, by_amount=False)], [("length", "", pytest.approx(-0.8660254), 0.5, 3, False, "reward and length correlate by -0.87 over 3 rollouts")]),
+    ],
+)  # fmt: skip
+def test_a_signal_is_raised_beyond_its_limit(found: Any, expected: list[Any]) -> None:
+    assert [tuple(getattr(one, name) for name in one.__struct_fields__) for one in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("pairs", "correlation", "std"),
+    [
+        ([], 0.0, math.nan),
+        ([(1, 1)], 0.0, 0.0),
+        ([(1, 1), (2, 2)], 1.0, 0.5),
+        ([(1, 2), (2, 1)], -1.0, 0.5),
+        ([(1, 1), (1, 2)], 0.0, 0.5),
+        ([(1, 1), (2, 1)], 0.0, 0.0),
+        ([(1e9, 1), (1e9 + 1e-6, 2)], 0.0, 0.5),
+    ],
+)
+def test_a_correlation_needs_two_sides_that_vary(pairs: Any, correlation: float, std: float) -> None:
+    made = of_pairs(pairs)
+    assert made.correlation == pytest.approx(correlation)
+    assert made.std_y == pytest.approx(std, nan_ok=True)
+    other = of_pairs([])
+    other.merge(made)
+    other.merge(of_pairs([]))
+    assert (other.n, other.mean_x, other.mean_y) == (made.n, made.mean_x, made.mean_y)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "flat"),
+    [([1.0, 1.0], True), ([0.0, 0.0], True), ([1.0, 1.0 + 5e-10], True), ([1.0, 1.0 + 2e-9], False), ([-1.0, -1.0 - 5e-10], True), ([-1.0, -1.0 - 2e-9], False), ([-1.0, 1.0], False), ([0.0, 1e-12], False)],
+)  # fmt: skip
+def test_equal_rewards_are_equal_up_to_rounding(rewards: list[float], flat: bool) -> None:
+    assert is_flat(rewards) is flat
+
+
+@pytest.mark.parametrize(
+    ("text", "repeated", "marks"),
+    [
+        ("", 0.0, 0.0),
+        ("a b c d e", 0.0, 0.0),
+        ("a b c d e f", 0.0, 0.0),
+        ("a a a a a a", 0.5, 0.0),
+        ("a a a a a a a", 2 / 3, 0.0),
+        ("- a\n* b\n", 0.0, 25.0),
+        ("**a**", 0.0, 40.0),
+        ("# a\n####### b\n   ## c\n    # d", 0.0, 100 * 2 / 29),
+        ("1. a\n2) b\n| c\n```\n-d", 0.0, 100 * 4 / 20),
+    ],
+)
+def test_what_is_easily_inflated_is_measured(text: str, repeated: float, marks: float) -> None:
+    assert signals.repetition(text) == pytest.approx(repeated)
+    assert signals.formatting(text) == pytest.approx(marks)
+
+
+def test_a_length_is_in_tokens_where_they_are_known() -> None:
+    assert signals.length_of(Rollout(response="abc")) == 3
+    assert signals.length_of(Rollout(response="abc", response_tokens=7)) == 7
+    assert signals.length_of(Rollout(response="abc", response_tokens=0)) == 3
+    assert signals.length_of(Rollout(response="abc", response_tokens=1 << 60)) == 1 << 53
+
+
+def test_evidence_is_enough_from_64_rollouts_on() -> None:
+    evidence = signals.Evidence("size")
+    judge = Graded(0.0, usage=Usage())
+    for i in range(63):
+        evidence.add(
+            counted(i / 63, grades={"j": Graded(i / 63, usage=Usage()), "r": Graded(1 - i / 63)}), "x" * i
+        )
+    evidence.add_group([1.0], [1.0])
+    evidence.add_group(list(range(63)), [i / 63 for i in range(63)])
+    assert list(evidence.signals(SignalLimits())) == []
+    evidence.add(counted(0.5, grades={"j": judge, "r": Graded(1.0), "s": Abstained("no")}), "**x**")
+    evidence.add_group([5.0, 5.0], [0.25, 0.25])
+    found = {signal.name: signal for signal in evidence.signals(SignalLimits())}
+    assert {*found} == {"length", "repetition", "formatting", "disagreement"}
+    assert found["length"].text == "reward and size correlate by 1.00 over 65 rollouts"
+    assert (found["length"].raised, found["repetition"].raised, found["formatting"].raised) == (
+        True,
+        False,
+        False,
+    )
+    assert (found["disagreement"].subject, found["disagreement"].raised) == ("j / r", True)
+    assert found["disagreement"].text == "j and r correlate by -1.00 over 64 rollouts"
+    assert found["disagreement"].count == 64
+
+
+def test_times_are_told_by_their_share() -> None:
+    metrics = Metrics()
+    timings = metrics.timings("a")
+    assert metrics.timings("a") is timings
+    assert all(kept.maxlen == 4096 for kept in timings)
+    assert math.isnan(metrics.percentile("a", 0.5))
+    assert math.isnan(metrics.starved("a"))
+    timings.seconds.extend([3.0, 1.0, 2.0, 4.0])
+    timings.waits.extend([0.5, 0.25])
+    timings.starved.extend([True, False, False, False])
+    assert [metrics.percentile("a", share) for share in (0.0, 0.5, 0.95, 1.0)] == [1.0, 3.0, 4.0, 4.0]
+    assert metrics.starved("a") == 0.25
+    assert metrics.summary("x/") == {
+        "x/a/p50_s": 3.0, "x/a/p95_s": 4.0, "x/a/queue_wait_p95_s": 0.5, "x/a/starved": 0.25,
+    }  # fmt: skip
+    assert (metrics.begin(3), metrics.begin(2), metrics.begin(1)) == (0, 3, 5)
+    metrics.summary(reset=True)
+    assert (metrics.begin(1), metrics.summary()) == (0, {})
+    assert repr(metrics) == "<Metrics of 0 rollouts>"
+    metrics.add(counted(1.0), Rollout(response="x"))
+    metrics.add(counted(None, "excluded"), Rollout(response="x"))
+    assert repr(metrics) == "<Metrics of 2 rollouts: 1 scored, 1 excluded>"
+    assert metrics._repr_html_().count("scored_rate") == 1

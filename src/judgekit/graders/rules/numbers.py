@@ -109,16 +109,15 @@ for _dimension, _table in {
                "gallon gallons gal": "3.785411784", "quart quarts": "0.946352946", "pint pints": "0.473176473"},
     "area": {"square-meters sqm": "1", "square-feet sqft": "0.09290304", "acre acres": "4046.8564224", "hectare hectares": "10000"},
     "angle": {"degree degrees ° deg": "1", "radian radians rad": "0"},
-    "ratio": {"%": "1", "percent": "1", "per cent": "1"},
+    "ratio": {"%": "1", "percent": "1", "per-cent": "1"},
     "dollars": {"$ usd dollar dollars us$ bucks": "1", "cent cents ¢": "1/100"},
     "euros": {"€ eur euro euros": "1"}, "sterling": {"£ gbp pounds-sterling": "1"}, "yen": {"¥ yen jpy": "1"}, "rupees": {"₹ rupee rupees rs rs.": "1"},
 }.items():  # fmt: skip
     for _names, _factor in _table.items():
         for _name in _names.split():
             _UNITS[_name.replace("-", " ")] = (_dimension, Fraction(_factor))
-_CASED_UNIT = frozenset(("m", "s", "h", "g", "l", "in", "min"))
 _UNIT_WORD = re.compile(
-    r"[ \t-]{0,3}(?:\\?(%)|(°)|(¢)|\s?([€£¥₹$])(?!\d)|\s?((?:square|sq\.?|cubic)\s+\w+|[A-Za-z$]+)(?:\^\{?\s?([23])\}?)?)"
+    r"[ \t-]{0,3}(?:\\?(%)|(°)|(¢)|\s?([€£¥₹$])(?!\d)|\s?((?:square|sq\.?|cubic)\s+\w+|per\s+cent\b|[A-Za-z$]+)(?:\^\{?\s?([23])\}?)?)"
 )
 _RATE = re.compile(r"\s*(?:/|per\b|\\cdot|an?\b)\s*([A-Za-z]+)")
 
@@ -190,7 +189,7 @@ _GLUED_UNITS = frozenset(
 _OPERATORS = re.compile(
     r"\s*(?:\\(?:sqrt|pi|cdot|times|div|pm|ln|log|sin|cos|tan|frac|dfrac|alpha|beta|theta|infty|phi|lambda|mu|sigma|le|ge|lt|gt|neq|binom)(?![A-Za-z])|[√πϕθλ∞×·÷*^<>≤≥≠±]|[-+−/](?=\s*(?:\d|\\|\(|√|[A-Za-z](?![A-Za-z'’])))|(?:pi|sqrt|ln|log|sin|cos|tan|exp)\b|=(?=\s*[\w\\(-]))|\((?=[\w\s+\-*^\\]*\))"
 )
-_JOINED = re.compile(r"\s?:\s?\d|[-–−]\s*$|-\d|–\d|\.\d|/\s?\d|,\d")
+_JOINED = re.compile(r"\s?:\s?\d|[-–−]\s*$|-\d|–\d|[-–−]\s?\\?[$€£¥₹]\s?\d|\.\d|/\s?\d|,\d")
 _LIST = re.compile(
     r"""(?:\s*(?:\\text\s*\{)?\s*(?:[A-Za-z%°$€£]{1,12}\s*){0,2}?\s*\}?)
         (?:[.…]{0,4}\s*[,;/|?–—-]?\s*\b(?:or|and/or)\s+|\s*[,;/|]\s*(?:(?:or|and|and/or|maybe|perhaps|possibly|else|even)\s+)*|\s*(?:,\s*)?\b(?:or|and|and/or|versus|vs\.?|to|through|but\ (?:maybe|possibly)\ (?:also\ )?)\b\s*(?:(?:maybe|perhaps|possibly|even|else|it\ (?:could|might)\ be|the\ answer\ is)\s+)*|\s*&\s*|\s*(?:或|和|oder|ou|или)\s*)
@@ -230,7 +229,7 @@ class Quantity(NamedTuple):
         mine, theirs = _UNITS.get(self.unit), _UNITS.get(other.unit)
         if mine is None or theirs is None or self.unit == other.unit:
             return self.value
-        if mine[0] != theirs[0] or not theirs[1]:
+        if mine[0] != theirs[0] or not (mine[1] and theirs[1]):  # radians are no rational number of degrees
             return None
         return self.value * mine[1] / theirs[1]
 
@@ -256,7 +255,7 @@ def final_quantity(text: str, *, need_marker: bool | Literal["####"] = False) ->
 
     *need_marker*: without a marker there is no answer; "####": and no other marker is one.
     """
-    rest = after_think(text[-TAIL_CHARS:] if len(text) > TAIL_CHARS else text)
+    rest = after_think(text[-TAIL_CHARS:])
     if rest is None:
         return Final(None, "the thinking never ends")
     text = in_ascii(rest)
@@ -338,12 +337,12 @@ def whole_quantity(text: str) -> Quantity | None:
         return None
     text = _bare(in_ascii(text)).strip()
     text = re.sub(r"(?<=[\d}%)])[.!?,;:]+$", "", text).strip()
-    if len(text) >= 2 and text[0] == "(" and text[-1] == ")" and "(" not in text[1:]:
+    if text.startswith("(") and text.endswith(")") and "(" not in text[1:]:
         text = text[1:-1].strip()
     if text.endswith("!"):
         return None
     match = _NUMBER.match(text)
-    if match is None or not match.end():
+    if match is None:
         words = number_in_words(text)
         return None if words is None else Quantity(words)
     if re.fullmatch(r"\d{1,3} \d{3}", text):
@@ -409,8 +408,9 @@ def marked_quantity(text: str, claim: Claim) -> Final:
     """Return the number of what a marker marks."""
     part = _bare(text)
     # in boxes alone, a factorial is one
-    if claim.kind == "boxed" and (factorial := re.fullmatch(r"\s*(\d{1,2})!\s*", part)):
-        return Final(Quantity(Fraction(math.factorial(int(factorial[1])))))
+    if claim.kind == "boxed" and (factorial := re.fullmatch(r"\s*(\d+)!\s*", part)):
+        few = len(factorial[1]) <= 2
+        return Final(Quantity(Fraction(math.factorial(int(factorial[1]))))) if few else NO_NUMBER
     if claim.kind != "boxed" and "\\boxed" in part and (inner := claims(text, only="boxed")):
         return marked_quantity(inner[-1].text, inner[-1])
     if claim.kind in ("words", "hash"):
@@ -440,7 +440,7 @@ def _judged(text: str, match: re.Match[str], value: Fraction) -> Final:
     value, unit, _ = _with_unit(text, match, value)
     before = text[max(0, match.start() - 80) : match.start()]
     if re.search(
-        r"\b(?:not|n['’]t|never|except|without|other\s+than|rather\s+than|less\s+than|more\s+than|greater\s+than|at\s+least|at\s+most|under|over|below|above)\s*[$*(]*$",
+        r"(?:n['’]t|\b(?:not|never|except|without|other\s+than|rather\s+than|less\s+than|more\s+than|greater\s+than|at\s+least|at\s+most|under|over|below|above))\s*[$*(]*$",
         before,
         re.IGNORECASE,
     ):
@@ -541,7 +541,7 @@ def _unit_at(text: str, at: int) -> tuple[str, int]:
         return "", word.end()
     if (len(name) == 1 and name not in _UNITS) or name.lower() in _FUNCTIONS:
         return "", at
-    key = name if name in _CASED_UNIT else name.lower()
+    key = " ".join(name.lower().split())
     if key in _UNITS:
         return key, word.end()
     return "", word.end() if len(name) > 1 else at
@@ -620,7 +620,7 @@ def _glued(before: str, after: str) -> bool:
     unit = re.match(r"([A-Za-z]+)", after)
     if unit and unit[1].lower() not in _GLUED_UNITS and unit[1].lower() not in _MAGNITUDES:
         return True
-    return bool(re.match(r"\s*(?:\\(?:sqrt|pi|ln|log|sin|cos|tan)(?![A-Za-z])|[√π])", after))
+    return bool(re.match(r"\s*(?:\\(?:sqrt|pi|ln|log|sin|cos|tan)(?![A-Za-z])|[√π]|pi\b)", after))
 
 
 def _only(text: str) -> Quantity | None:
@@ -631,7 +631,7 @@ def _only(text: str) -> Quantity | None:
         return result
     if len(set(_NAMED.findall(text))) > 1:
         return None
-    part = text.rpartition("=")[2] if re.search(r"=\s*[-$\d.\\(]", text) else text
+    part = _bare(text).rpartition("=")[2] if re.search(r"=\s*[-$\d.\\(]", text) else text
     if (whole := whole_quantity(part)) is not None and not re.search(
         r"\b(?:or|and)\b|[,;]", text.rpartition("=")[0]
     ):

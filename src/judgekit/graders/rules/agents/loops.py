@@ -172,8 +172,6 @@ _WORD = re.compile(r"\w+(?:[.+/-]+\w+)*")
 
 def _words(value: Any) -> list[str]:
     """Return the words of a call's arguments, in order; a mapping's by its keys."""
-    if isinstance(value, str):
-        return _WORD.findall(value.casefold())
     words: list[str] = []
     left = [value]
     while left:

@@ -213,7 +213,7 @@ def _texts_and_labels(value: Any) -> tuple[Sequence[Any], Any] | None:
             return None
     if not isinstance(value, list | tuple):
         return None
-    if value and all(isinstance(v, Mapping) for v in value):
+    if all(isinstance(v, Mapping) for v in value):
         labels = [v.get("label", v.get("key", v.get("id"))) for v in value]
         value = [v.get("text", v.get("value", v.get("content"))) for v in value]
     return value, labels
