@@ -384,9 +384,8 @@ async def _naive_clients(port: int) -> tuple[Any, Any]:
     import aiohttp
     import openai
 
-    return aiohttp.ClientSession(), openai.AsyncOpenAI(
-        base_url=f"http://127.0.0.1:{port}/v1", api_key="x", max_retries=0
-    )
+    # with its own retries: a server may close an idle connection as it is used
+    return aiohttp.ClientSession(), openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="x")
 
 
 def _naive_post(session: Any, port: int, out: int) -> Callable[[JudgeRequest], Awaitable[Any]]:

@@ -404,13 +404,17 @@ def _bare(text: str) -> str:
     return re.sub(r"\*\*|__|`|\\(?:left|right|displaystyle)(?![A-Za-z])|\\[()\[\]]", "", text)
 
 
+_ASIDES = re.compile(r"\b(?:because|since|where)\b")
+"""What begins a reason, or says what letters mean."""
+
+
 def marked_quantity(text: str, claim: Claim) -> Final:
     """Return the number of what a marker marks."""
     part = _bare(text)
     # in boxes alone, a factorial is one
-    if claim.kind == "boxed" and (factorial := re.fullmatch(r"\s*(\d+)!\s*", part)):
-        few = len(factorial[1]) <= 2
-        return Final(Quantity(Fraction(math.factorial(int(factorial[1]))))) if few else NO_NUMBER
+    if claim.kind == "boxed" and re.search(r"\d!", part):
+        factorial = re.fullmatch(r"\s*(\d{1,2})!\s*", part)
+        return Final(Quantity(Fraction(math.factorial(int(factorial[1]))))) if factorial else NO_NUMBER
     if claim.kind != "boxed" and "\\boxed" in part and (inner := claims(text, only="boxed")):
         return marked_quantity(inner[-1].text, inner[-1])
     if claim.kind in ("words", "hash"):
@@ -418,6 +422,8 @@ def marked_quantity(text: str, claim: Claim) -> Final:
     if (whole := whole_quantity(part)) is not None:
         return Final(whole)
     part = part[:2000]
+    if _NUMBER.search(said := _ASIDES.split(part)[0]):  # "5, where x = 6"
+        part = said
     pieces = part.split("=") if "=" in part else [part]
     for piece in reversed(pieces):
         if (
