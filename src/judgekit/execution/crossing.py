@@ -24,6 +24,10 @@ for the end of a step, and yields its core between polls.
 """
 
 
+_MOST = 32
+"""Calls that go home together, at most: home begins with the first of many while the others are made."""
+
+
 class Crossing:
     """Runs coroutines on the loop *home* for callers on other loops.
 
@@ -86,9 +90,13 @@ class _Caller:
         self._asked.append(call)
         if len(self._asked) == 1:
             self._here.call_soon(self._send)
+        elif len(self._asked) == _MOST:
+            self._send()
 
     def _send(self) -> None:
         calls, self._asked = self._asked, []
+        if not calls:
+            return
         try:
             self._home.call_soon_threadsafe(_begin, calls, self._home)
         except RuntimeError as error:  # home is closed
