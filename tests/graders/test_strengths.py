@@ -37,6 +37,16 @@ def test_nothing_is_more_probable(size: int, count: int, place: float, rng: rand
     assert all(map(math.isfinite, found))
 
 
+@pytest.mark.parametrize(("seed", "start", "place"), [(37, -3.0, 2.0), (43, 3.0, -2.0), (140, -3.0, -2.0), (1383, 3.0, 2.0)])  # fmt: skip
+def test_the_top_is_found_where_whole_steps_lead_beyond_it_and_back(
+    seed: int, start: float, place: float
+) -> None:
+    rng = random.Random(seed)
+    games = [Game(*rng.sample((0, 1), 2), rng.choice([0.0, 1.0, 0.5])) for _ in range(60)]
+    found, after = strengths(games, [start, -start], Place(place, 3.0))
+    assert max(map(abs, slopes(games, found, after.worth))) < 1e-7
+
+
 def test_sure_verdicts_and_those_that_contradict_each_other_have_strengths() -> None:
     beaten, _ = strengths([Game(0, 1, 1.0)] * 50, [0.0, 0.0])
     assert 2 < beaten[0] < 10

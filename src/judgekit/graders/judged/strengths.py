@@ -19,6 +19,9 @@ _PLACE_PRECISION: Final = 4.0
 """Of the prior of the place term: it takes some groups to move it."""
 _LONGEST: Final = 2.0
 """Most that a Newton step moves a strength."""
+_HALVINGS: Final = 40
+_ROUNDING: Final = 1e-12
+"""Relative error of a logarithm of a probability."""
 
 
 class Game(NamedTuple):
@@ -66,6 +69,7 @@ def strengths(
     size = len(start)
     found = [*start, place.worth]
     pivot = place.precision
+    likely = _log_posterior(found, games, place)
     for _ in range(100):
         slope = [-PRECISION * strength for strength in found]
         slope[size] = place.precision * (place.worth - found[size])
@@ -81,12 +85,31 @@ def strengths(
                 row[first] += sign * curvature
                 row[second] -= sign * curvature
                 row[size] += sign * curvature
-        steps = [min(max(step, -_LONGEST), _LONGEST) for step in _solved(rows, slope)]
+        steps = _solved(rows, slope)
         pivot = rows[size][size]
-        found = [value + step for value, step in zip(found, steps, strict=True)]
-        if max(map(abs, steps)) < precise:
+        longest = max(map(abs, steps))
+        share = min(1.0, _LONGEST / longest) if longest else 0.0
+        for _ in range(_HALVINGS):  # a whole step may lead beyond the top, and the next one back
+            there = [value + share * step for value, step in zip(found, steps, strict=True)]
+            then = _log_posterior(there, games, place)
+            if then >= likely - _ROUNDING * (1.0 + abs(likely)):
+                break
+            share /= 2
+        found, likely = there, then
+        if share * longest < precise:
             break
     return found[:size], Place(found[size], pivot)
+
+
+def _log_posterior(found: Sequence[float], games: Sequence[Game], place: Place) -> float:
+    """Return how probable strengths and place term are, as a logarithm, up to a constant."""
+    *strengths, worth = found
+    total = -0.5 * PRECISION * sum(strength * strength for strength in strengths)
+    total -= 0.5 * place.precision * (worth - place.worth) ** 2
+    for first, second, share in games:
+        difference = found[first] - found[second] + worth
+        total += share * difference - max(difference, 0.0) - math.log1p(math.exp(-abs(difference)))
+    return total
 
 
 def _solved(rows: list[list[float]], right: list[float]) -> list[float]:
