@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("no deadline", deadline=None)  # a busy machine is slow, not wrong
+settings.load_profile("no deadline")
 os.environ |= {"RAY_worker_niceness": "0"}  # else whatever else the machine does starves Ray's workers
 collect_ignore = [] if importlib.util.find_spec("vllm") else ["vllm"]
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
 
 from judgekit.execution.pool import default_pool
-
-settings.register_profile("no deadline", deadline=None)  # a busy machine is slow, not wrong
-settings.load_profile("no deadline")
 
 
 @pytest.fixture(autouse=True, scope="module")
