@@ -422,10 +422,9 @@ def marked_quantity(text: str, claim: Claim) -> Final:
     if (whole := whole_quantity(part)) is not None:
         return Final(whole)
     part = part[:2000]
-    if _NUMBER.search(said := _ASIDES.split(part)[0]):  # "5, where x = 6"
-        part = said
-    pieces = part.split("=") if "=" in part else [part]
-    for piece in reversed(pieces):
+    pieces = part.split("=")
+    said = _ASIDES.split(part)[0].split("=")  # "5, where x = 6"
+    for piece in (*reversed(said), *reversed(pieces)):
         if (
             whole := whole_quantity(re.split(r"\b(?:because|since|as|where|when|if)\b", piece)[0])
         ) is not None:
