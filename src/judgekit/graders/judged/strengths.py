@@ -20,6 +20,7 @@ _PLACE_PRECISION: Final = 4.0
 _LONGEST: Final = 2.0
 """Most that a Newton step moves a strength."""
 _HALVINGS: Final = 40
+"""Of a Newton step, at most: a smaller one moves nothing."""
 _ROUNDING: Final = 1e-12
 """Relative error of a logarithm of a probability."""
 
@@ -88,23 +89,23 @@ def strengths(
         steps = _solved(rows, slope)
         pivot = rows[size][size]
         longest = max(map(abs, steps))
-        share = min(1.0, _LONGEST / longest) if longest else 0.0
+        scale = min(1.0, _LONGEST / longest) if longest else 0.0
         for _ in range(_HALVINGS):  # a whole step may lead beyond the top, and the next one back
-            there = [value + share * step for value, step in zip(found, steps, strict=True)]
+            there = [value + scale * step for value, step in zip(found, steps, strict=True)]
             then = _log_posterior(there, games, place)
             if then >= likely - _ROUNDING * (1.0 + abs(likely)):
                 break
-            share /= 2
+            scale /= 2
         found, likely = there, then
-        if share * longest < precise:
+        if scale * longest < precise:
             break
     return found[:size], Place(found[size], pivot)
 
 
 def _log_posterior(found: Sequence[float], games: Sequence[Game], place: Place) -> float:
     """Return how probable strengths and place term are, as a logarithm, up to a constant."""
-    *strengths, worth = found
-    total = -0.5 * PRECISION * sum(strength * strength for strength in strengths)
+    *players, worth = found
+    total = -0.5 * PRECISION * sum(strength * strength for strength in players)
     total -= 0.5 * place.precision * (worth - place.worth) ** 2
     for first, second, share in games:
         difference = found[first] - found[second] + worth
