@@ -30,6 +30,7 @@ from judgekit.judges import (
     JudgeRequest,
     LayerOptions,
     Piece,
+    RayJudge,
     Turn,
     health,
     stacked,
@@ -695,6 +696,27 @@ async def test_the_calls_of_a_replica_that_hangs_go_to_the_others() -> None:
     replies = await asyncio.gather(*(routed.complete(ask(shared=f"group {i}")) for i in range(16)))
     assert [reply.text for reply in replies] == ["1"] * 16
     assert hung.calls
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_a_replica_that_hangs_is_told_by_whoever_finds_it_out() -> None:
+    """The layers' guard looks as often as the replica's own: where it is first, it cuts off the call that the other watches."""
+
+    class Silent(Routed):
+        async def ready(self) -> bool:
+            return False
+
+    engine = Claims(up=False)
+    routed = Silent([engine])
+    routed.replicas[0].guard = HangGuard(object())  # is never first
+    with pytest.raises(JudgeUnavailable, match="hangs"):
+        await stacked(routed, LayerOptions(retry=None)).complete(ask("never"))
+    assert engine.hung == 1
+    named = RayJudge("told")
+    named.hangs()  # nobody has asked it yet
+    named._routed = routed
+    named.hangs()
+    assert engine.hung == 2
 
 
 async def test_a_replica_gets_requests_again_only_when_it_is_ready() -> None:

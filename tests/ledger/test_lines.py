@@ -76,8 +76,8 @@ ITSELF.append(ITSELF)
         (Real(0.5), "0.5"),
         (np.float32(0.5), "0.5"),
         (np.array([1, 2]), "[1,2]"),
-        ({3, 1, 2}, "[1,2,3]"),
-        (frozenset("ba"), '["a","b"]'),
+        ({3}, "[3]"),
+        (frozenset("a"), '["a"]'),
         (Mapped(), '{"a":1}'),
         (Odd(), '"<odd>"'),
         ([Raising()], '["(Raising: ZeroDivisionError)"]'),
@@ -116,6 +116,7 @@ def test_lines_that_are_nested_too_deeply_are_cut() -> None:
 
 def test_stable_lines_are_sorted() -> None:
     assert stable({"b": 1, "a": {"d": 1, "c": 2}}) == b'{"a":{"c":2,"d":1},"b":1}\n'
+    assert stable({"b": frozenset("cab"), "a": {3, 1, 2}}) == b'{"a":[1,2,3],"b":["a","b","c"]}\n'
     assert stable({"b": "\ud800", "a": 1}) == b'{"a":1,"b":"\\\\ud800"}\n'
     assert encoded({"b": 1, "a": 2}) == b'{"b":1,"a":2}\n'
 

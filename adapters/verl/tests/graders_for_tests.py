@@ -35,7 +35,8 @@ async def always_down(rollout: Rollout) -> float:
 @grader
 async def half_down(rollout: Rollout) -> float:
     """A judge that is down for about half of the rollouts, whatever they say."""
-    if int(hashlib.sha256(rollout.id.encode()).hexdigest(), 16) % 2:
+    text = f"{rollout.id} {rollout.response}"  # under V0 all of a group have one id
+    if int(hashlib.sha256(text.encode()).hexdigest(), 16) % 2:
         raise JudgeUnavailable("the judge is down")
     return 1.0
 

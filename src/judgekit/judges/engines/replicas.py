@@ -142,6 +142,12 @@ class Routed:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
 
+    def hangs(self) -> None:
+        """Let all replicas do what they can: whoever watches the whole may find it out before their own guards, and cuts off their calls."""
+        for replica in self.replicas:
+            if hangs := getattr(replica.judge, "hangs", None):
+                hangs()
+
     @property
     def sequences(self) -> int | None:
         """Requests that the replicas run at once; None if one of them does not say."""

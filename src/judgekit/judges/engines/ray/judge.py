@@ -93,6 +93,11 @@ class RayJudge:
             await routed.close()
         return await self._routed.ready()
 
+    def hangs(self) -> None:
+        """Let Ray restart the replicas whose processes answer nothing."""
+        if self._routed is not None:
+            self._routed.hangs()
+
     @property
     def sequences(self) -> int | None:
         """Requests that the replicas run at once."""
