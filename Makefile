@@ -38,16 +38,17 @@ demo: env-vllm
 demo-training: env-skyrl env-vllm
 	$(SKYRL) adapters/skyrl/benchmarks/demo_training.py
 
-# two lanes side by side, one process each: verl's and SkyRL's suites start Ray, and are never run at once
+# two lanes side by side, one process each: verl's and SkyRL's suites start Ray, and are never run at once, for one is the
+# first of its lane and the other the last
 test:
 	$(MAKE) --jobs=2 --output-sync=line --keep-going test-rules-and-callers test-engines-and-clusters
 
 .PHONY: test-rules-and-callers test-engines-and-clusters
 test-rules-and-callers:
-	$(MAKE) --jobs=1 --keep-going test-core test-vllm-texts test-trl
+	$(MAKE) --jobs=1 --keep-going test-skyrl test-core test-vllm-texts test-trl
 
 test-engines-and-clusters:
-	$(MAKE) --jobs=1 --keep-going test-ray test-vllm-engines test-verl test-skyrl
+	$(MAKE) --jobs=1 --keep-going test-ray test-vllm-engines test-verl
 
 # everything but what tests/slow.txt names; a failure's header has the seed of its order: SEED=… gives it again
 ORDER = $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
