@@ -94,6 +94,22 @@ async def test_an_engine_gets_twice_what_it_says_that_it_runs(monkeypatch: pytes
     assert set(seen[300:]) == {96}
 
 
+@pytest.mark.parametrize(("answers", "most"), [(400.0, 100), (600.0, 150), (2000.0, 192)])
+async def test_an_engine_that_answers_all_within_a_moment_gets_more(
+    answers: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next ones are on their way for longer than it takes."""
+
+    class Quick(Told):
+        def rate(self, flying: int) -> float:
+            return answers * min(flying, self.capacity) / self.capacity
+
+    engine = Quick(Clock(monkeypatch), 48)
+    seen = await engine.serve(Places("auto", engine), 5000)
+    assert most - 2 <= max(seen) <= most + 2
+    assert set(seen[:16]) == {16}
+
+
 async def test_what_an_engine_says_is_heard_once_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     class Loads(Endpoint):
         sequences: int | None = None
@@ -335,7 +351,7 @@ def judged(sequences: int | None, **options: Any) -> tuple[Peak, Any]:
 
 @pytest.mark.parametrize(
     ("sequences", "layer", "runner", "peak"),
-    [(40, {}, {}, 80), (None, {"max_concurrency": 50}, {}, 50), (40, {}, {"max_concurrency": 7}, 7), (3, {}, {}, 6), (40, {"max_concurrency": 5}, {"max_concurrency": 9}, 5)],
+    [(40, {}, {}, 160), (None, {"max_concurrency": 50}, {}, 50), (40, {}, {"max_concurrency": 7}, 7), (3, {}, {}, 12), (40, {"max_concurrency": 5}, {"max_concurrency": 9}, 5)],
 )  # fmt: skip
 @pytest.mark.parametrize("shared", [False, True])
 async def test_a_run_has_as_many_evaluations_under_way_as_the_judge_has_places(
@@ -378,7 +394,7 @@ async def test_judges_do_not_wait_for_each_other_nor_for_other_graders() -> None
     go.set()
     await asyncio.wait_for(running, 120)
     peaks = [one[0].peak, two[0].peak, *(peak.peak for peak, _ in panel)]
-    assert peaks == [40, 60, 8, 10]
+    assert peaks == [80, 120, 16, 20]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ _IDLE_S = 0.5
 """A round in which nobody asked for so long says nothing of the endpoint."""
 _CAREFUL_S = 60.0
 """After an overload, the calls in flight grow slowly for so long."""
+_QUICK_S = 0.25
+"""While the next calls travel, an engine that has answered twice what it runs within so many seconds may have nothing to do."""
 _SOON_S = 5.0
 """Answers that come within so many seconds come soon enough: an evaluation's timeout includes them."""
 _LATE_S = 10.0
@@ -41,8 +43,8 @@ class Places:
     """At most so many calls in flight: a number, or what keeps the engine busy ("auto").
 
     "auto" begins with few calls, and doubles them with each round of answers while callers wait, up to twice as many as *engine*
-    says that it runs at once (`sequences`), or until half of them wait in its queue, where it tells its load (`load`). So the next
-    ones are there while an answer travels. Where answers are slow already, and where an engine tells nothing, more calls must bring
+    says that it runs at once (`sequences`), four times where it answers all within a moment, or until half of them wait in its
+    queue, where it tells its load (`load`). So the next ones are there while an answer travels. Where answers are slow already, and where an engine tells nothing, more calls must bring
     more answers a second.
 
     An overload halves the calls in flight, once for all calls that were sent before: a refusal that may be tried again and, with
@@ -66,6 +68,8 @@ class Places:
         self._paid_size = self._paid_rate = 0.0
         """The last number of calls at once that was found to be good, and how many answers a second it brought."""
         self._rest = 0
+        self._quick = 0.0
+        """Calls that were answered in `_QUICK_S` in the last round."""
         self._share = math.inf
         """What is left by other clients of an engine that says what it runs."""
         self._idle: bool | None = None
@@ -132,7 +136,7 @@ class Places:
         """Take note of how many sequences the engine runs: once it is loaded, or has another number of replicas."""
         told = getattr(self._engine, "sequences", None)
         if told != self._told:
-            self._told, self._share = told, math.inf
+            self._told, self._share, self._quick = told, math.inf, 0.0
             self._resize(self.size)
 
     @property
@@ -144,8 +148,12 @@ class Places:
         if self.limit != "auto":
             return self.limit
         if self._told is not None:
-            return max(1.0, min(2 * self._told, self._share))
+            return max(1.0, min(self._useful(self._told), self._share))
         return _MOST if self._idle is None else _MOST_TOLD
+
+    def _useful(self, told: int) -> float:
+        """Calls at once that an engine can use which runs so many."""
+        return max(2.0 * told, min(4.0 * told, self._quick))
 
     def _is_overload(self, call: Call, outcome: BaseException) -> bool:
         if overloads(outcome):
@@ -179,6 +187,7 @@ class Places:
             if self._answers < self.size or seconds < _ROUND_S:
                 return
             rate = self._answers / seconds
+            self._quick = _QUICK_S * rate
             if hasattr(self._engine, "load"):
                 self._begin_look(rate)
             else:
@@ -203,8 +212,8 @@ class Places:
         most: float | None = None
         if self._told is not None:
             if load is not None:
-                # others have calls in flight, too: all clients together have twice what it runs
-                others = (load.running + load.waiting) / (2 * self._told)
+                # others have calls in flight, too: all clients together have what it can use
+                others = (load.running + load.waiting) / self._useful(self._told)
                 self._share = max(1.0, self.size / others) if others > _PAYS else math.inf
                 self._resize(self.size)
             most = self._most
