@@ -115,7 +115,7 @@ class Owner(Protocol):
         """End the run: the time given to `end_after` is up."""
 
     def stop_reading(self) -> None:
-        """Bring in nothing more: an error ends the run, which `finished` raises."""
+        """Bring in nothing more: an error ends the run, which `check` raises."""
 
 
 class Evaluations:
@@ -247,14 +247,14 @@ class Evaluations:
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 
-    async def finished(self) -> None:
-        """Wait until everything is graded. Raises the error that ends the run."""
-        while self._error is None and (self.queued or self._running or self._delayed):
-            if not self._running:  # else those that run start the clock
-                self.watch()
-            self._over = self._loop.create_future()
-            await self._over
-        self.check()
+    def over(self) -> asyncio.Future[None] | None:
+        """Return what is done once nothing runs any more, or an error ends the run; None if that is so already."""
+        if self._error is not None or not (self.queued or self._running or self._delayed):
+            return None
+        if not self._running:  # else those that run start the clock
+            self.watch()
+        self._over = self._loop.create_future()
+        return self._over
 
     def check(self) -> None:
         """Raise the error that ends the run, if there is one."""

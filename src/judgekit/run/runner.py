@@ -164,7 +164,8 @@ class GradingRunner:
             batch += group
             members.append(range(start, len(batch)))
         _check(batch)
-        results = await (await self._new_run(tags, step)).collect(batch, [m for m in members if m])
+        filled = members if all(members) else [m for m in members if m]
+        results = await (await self._new_run(tags, step)).collect(batch, filled)
         return [results[m.start : m.stop] for m in members]
 
     async def stream(

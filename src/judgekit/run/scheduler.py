@@ -178,7 +178,9 @@ class Run:
             if plan.ledger is not None:
                 await self._until_written()
             await (feed if batch else self._read(feed))
-            await self.evaluations.finished()
+            while (over := self.evaluations.over()) is not None:
+                await over
+            self.evaluations.check()
             if self.results.settled < self.taken_in:
                 raise JudgekitError("judgekit lost track of a rollout; please report this")
             self.results.finish()
@@ -208,9 +210,11 @@ class Run:
     def _context(self) -> Context:
         """Return the context of this run's evaluations: the caller's, with what names the run."""
         ledger = self.plan.ledger
+        keep = ledger is not None and ledger.texts
         context = copy_context()
         context.run(CURRENT_RUN.set, self.id)
-        context.run(KEEP_PROMPTS.set, ledger is not None and ledger.texts)
+        if keep != context.get(KEEP_PROMPTS, False):
+            context.run(KEEP_PROMPTS.set, keep)
         return context
 
     async def _read(self, feed: Coroutine[Any, Any, None]) -> None:
