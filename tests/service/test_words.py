@@ -15,7 +15,6 @@ import pytest
 
 from judgekit import ConfigError, JudgeUnavailable, RewardResult, Rollout
 from judgekit.errors import DataError, JudgekitError
-from judgekit.service import server as server_module
 from judgekit.service.forms import OpenRLHF, Verify, _after, _group, _messages, _policy, _slot
 from judgekit.service.grader import ServiceGrader, ServiceGroupGrader, _ask, as_grade
 from judgekit.service.reading import Refusal, decoded, decoded_object, field, refusal_of, rollout_at
@@ -115,7 +114,7 @@ def failing(number: int, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         def close(self) -> None:
             closed.append(True)
 
-    monkeypatch.setattr(server_module.socket, "socket", Socket)
+    monkeypatch.setattr(socket, "socket", Socket)
     return closed
 
 
@@ -441,7 +440,9 @@ async def test_rollouts_that_cannot_be_sent_are_found_by_halves() -> None:
         ((None, None), (-math.inf, math.inf), None),
     ],
 )
-async def test_a_service_s_bounds_fit_into_the_grader_s(bounds: Any, given: Any, says: str | None) -> None:
+async def test_a_service_s_bounds_fit_into_the_grader_s(
+    bounds: Any, given: Any, says: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = ServiceGrader("http://h:80", score_range=given)
     waits: list[float] = []
 
@@ -449,7 +450,7 @@ async def test_a_service_s_bounds_fit_into_the_grader_s(bounds: Any, given: Any,
         waits.append(wait_s)
         return SimpleNamespace(bounds=bounds, missing_reward="exclude", grouped=False)
 
-    one.client.about = about  # type: ignore[method-assign]
+    monkeypatch.setattr(one.client, "about", about)
     if says is None:
         await one.warm_up()
     else:
