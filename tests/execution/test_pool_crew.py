@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 
 from judgekit import ConfigError
@@ -642,7 +643,7 @@ async def test_a_worker_that_was_started_is_told_and_watched(
 
 async def test_a_worker_that_does_not_end_is_given_up(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    real = pool_crew.anyio.move_on_after
+    real = anyio.move_on_after
 
     def soon(seconds: float, *, shield: bool) -> Any:
         given.append((seconds, shield))
@@ -651,6 +652,6 @@ async def test_a_worker_that_does_not_end_is_given_up(crew: Crew, monkeypatch: p
     one = Made()
     crew._all.add(one.worker)
     with monkeypatch.context() as patch:
-        patch.setattr(pool_crew.anyio, "move_on_after", soon)
+        patch.setattr(anyio, "move_on_after", soon)
         await crew._end(one.worker)
     assert (given, crew.size, one.requests.closed) == ([(5.0, True)], 0, True)
