@@ -17,7 +17,7 @@ import pytest
 
 from judgekit import ConfigError, JudgeUnavailable, Retry
 from judgekit.execution.heap import freeze_heap
-from judgekit.execution.limits import Limiter, RetryBudget
+from judgekit.execution.limits import NO_RETRY, Limiter, RetryBudget, check_limit
 
 
 def test_a_limiter_holds_over_loops_and_threads() -> None:
@@ -358,3 +358,72 @@ def test_a_forked_child_has_a_budget_and_places_of_its_own() -> None:
                 os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert (budget.allow(), limiter.try_acquire()) == (False, False)
+
+
+@pytest.mark.parametrize("limit", ["auto", 1, 64])
+def test_a_limit_is_auto_or_a_whole_number(limit: Any) -> None:
+    check_limit(limit)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.0, True, "8", "", None])
+def test_what_is_no_limit_is_said_with_its_name(limit: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_limit(limit)
+    assert str(caught.value) == f"max_concurrency is auto or a whole number from 1, not {limit!r}"
+    with pytest.raises(ConfigError, match="^calls is auto or"):
+        check_limit(limit, "calls")
+
+
+def test_what_is_wrong_with_a_number_is_said() -> None:
+    def said(build: Any) -> str:
+        with pytest.raises(ConfigError) as caught:
+            build()
+        return str(caught.value)
+
+    assert said(lambda: Limiter(0)) == "a limit is at least 1, not 0"
+    for attempts in (0, True, 2.0, "3"):
+        assert said(lambda attempts=attempts: Retry(attempts=attempts)) == (
+            f"retry: attempts is a whole number from 1, not {attempts!r}"
+        )
+    for name in ("wait_initial_s", "wait_max_s", "budget"):
+        for value in (-0.1, math.inf, math.nan, False, "1", None):
+            assert said(lambda name=name, value=value: Retry(**{name: value})) == (
+                f"retry: {name} is a number of at least 0, not {value!r}"
+            )
+    assert said(lambda: Retry(wait_initial_s=2.5, wait_max_s=2)) == (
+        "retry: wait_initial_s must be no more than wait_max_s"
+    )
+    assert Retry(wait_initial_s=2, wait_max_s=2).wait_max_s == 2
+
+
+def test_what_is_not_given_is_three_attempts_from_half_a_second() -> None:
+    assert Retry() == Retry(attempts=3, wait_initial_s=0.5, wait_max_s=20.0, budget=0.2)
+    assert Retry(attempts=1, wait_initial_s=0.5, wait_max_s=20.0, budget=0.2) == NO_RETRY
+
+
+def test_waits_stop_to_double_after_the_thirty_first_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.random", lambda: 1.0)
+    retry = Retry(wait_initial_s=1, wait_max_s=1e12)
+    assert [retry.wait_s(attempt, ValueError()) for attempt in (30, 31, 32)] == [2.0**29, 2.0**30, 2.0**30]
+
+
+async def test_a_waiter_that_is_cancelled_leaves_the_queue() -> None:
+    limiter = Limiter(1)
+    assert limiter.try_acquire()
+    first, second = (asyncio.create_task(limiter.acquire()) for _ in range(2))
+    await asyncio.sleep(0)
+    assert len(limiter._waiters) == 2
+    first.cancel()
+    await asyncio.wait([first])
+    assert (len(limiter._waiters), limiter.held) == (1, 1)
+    second.cancel()
+    await asyncio.wait([second])
+    limiter.release()
+    assert (len(limiter._waiters), limiter.held) == (0, 0)
+    assert limiter.try_acquire()
+
+
+def test_what_is_sent_elsewhere_keeps_its_numbers() -> None:
+    budget = pickle.loads(pickle.dumps(RetryBudget(0.5)))
+    assert [budget.allow() for _ in range(6)] == [True] * 5 + [False]
+    assert pickle.loads(pickle.dumps(Limiter(7))).total == 7

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 
 from judgekit import ConfigError
@@ -618,3 +619,39 @@ def test_a_pool_has_at_least_one_worker() -> None:
     assert 1 <= ProcessPool().workers <= 8
     assert ProcessPool().workers == min(8, os.cpu_count() or 1)
     assert pool_module.default_pool() is pool_module.default_pool()
+
+
+async def test_a_worker_that_was_started_is_told_and_watched(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Made()
+
+    async def start(memory_mb: int) -> Worker:
+        assert (memory_mb, crew.starting, crew.size) == (64, 1, 0)
+        return one.worker
+
+    monkeypatch.setattr(crew, "_start", start)
+    waiting = asyncio.create_task(crew.change())
+    await asyncio.sleep(0)
+    assert await crew.hire(64) is one.worker
+    await asyncio.wait_for(waiting, 20)
+    assert (crew.starting, crew.size) == (0, 1)
+    assert one.worker.watch is not None
+    one.process.end(0)
+    await one.worker.watch
+
+
+async def test_a_worker_that_does_not_end_is_given_up(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    real = anyio.move_on_after
+
+    def soon(seconds: float, *, shield: bool) -> Any:
+        given.append((seconds, shield))
+        return real(0.01, shield=shield)
+
+    one = Made()
+    crew._all.add(one.worker)
+    with monkeypatch.context() as patch:
+        patch.setattr(anyio, "move_on_after", soon)
+        await crew._end(one.worker)
+    assert (given, crew.size, one.requests.closed) == ([(5.0, True)], 0, True)

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -284,3 +285,123 @@ async def test_a_call_that_ended_before_it_was_given_up_is_not_counted() -> None
     assert call.outcome.result(20) == (7, None)
     call.give_up()
     assert threads._abandoned == before
+
+
+async def test_a_refused_call_says_how_many_threads_are_held_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "_abandoned", 65)
+    with pytest.raises(threads.ThreadsExhausted) as caught:
+        await call_in_thread(str, 1)
+    assert str(caught.value) == (
+        "65 threads are held by blocking graders that ran past their timeout; give their clients a timeout, or write "
+        'where="process", which can be killed'
+    )
+
+
+async def test_a_call_in_its_own_thread_has_its_arguments_its_value_and_its_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert await in_own_thread(int, "11", 2) == 3
+    with pytest.raises(ValueError, match="invalid literal"):
+        await in_own_thread(int, "x")
+    monkeypatch.setattr(threads._Call, "start", lambda call: (_ for _ in ()).throw(RuntimeError("no thread")))
+    assert await in_own_thread(int, "11", 2) == 3
+
+
+class Idle:
+    """A worker that only stands in the queue."""
+
+
+@pytest.fixture
+def counters(monkeypatch: pytest.MonkeyPatch) -> deque[Any]:
+    monkeypatch.setattr(threads, "_abandoned", 0)
+    monkeypatch.setattr(threads, "_idle", deque())
+    return threads._idle
+
+
+@pytest.mark.parametrize("error", [None, StopIteration(3), SystemExit(2)])
+def test_a_call_that_was_given_up_counts_until_it_ends(
+    error: BaseException | None, counters: deque[Any]
+) -> None:
+    seen: list[Any] = []
+
+    def work(value: int) -> int:
+        call.give_up()
+        seen.append((threads._abandoned, list(counters)))
+        if error is not None:
+            raise error
+        return value
+
+    call, worker = threads._Call(work, (7,)), Idle()
+    call.run(worker)  # type: ignore[arg-type]
+    assert seen == [(1, [])]
+    assert (threads._abandoned, list(counters)) == (0, [worker])
+    assert call.outcome.result(0) == ((7, None) if error is None else (None, error))
+
+
+class Watched:
+    """A lock that notes what *look* sees as this thread takes it and lets it go."""
+
+    def __init__(self, look: Any) -> None:
+        self.look = look
+        self.seen: list[Any] = []
+        self.thread = threading.get_ident()
+
+    def __enter__(self) -> None:
+        if threading.get_ident() == self.thread:
+            self.seen.append(self.look())
+
+    def __exit__(self, *_: object) -> None:
+        self.__enter__()
+
+
+def test_calls_are_counted_under_the_lock(counters: deque[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    call = threads._Call(int, ("7",))
+    lock = Watched(lambda: (call._given_up, threads._abandoned, len(counters), call._function is None))
+    monkeypatch.setattr(threads, "_lock", lock)
+    call.give_up()
+    call.run(Idle())  # type: ignore[arg-type]
+    assert lock.seen == [(False, 0, 0, False), (True, 1, 0, False), (True, 1, 0, False), (True, 0, 1, True)]
+
+
+def test_the_last_idle_thread_is_taken_under_the_lock(
+    counters: deque[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Worker:
+        def __init__(self) -> None:
+            self.calls: Any = SimpleQueue()
+
+    made: list[Worker] = []
+
+    def new() -> Worker:
+        made.append(Worker())
+        return made[-1]
+
+    monkeypatch.setattr(threads, "_Worker", new)
+    first, last = Worker(), Worker()
+    counters.extend((first, last))
+    lock = Watched(lambda: len(counters))
+    monkeypatch.setattr(threads, "_lock", lock)
+    calls = [threads._Call(int, ("7",)) for _ in range(3)]
+    for call in calls:
+        call.start()
+    assert lock.seen == [2, 1, 1, 0, 0, 0]
+    assert [one.calls.get_nowait() for one in (last, first, made[0])] == calls
+    assert len(made) == 1
+
+
+def test_a_forked_child_has_no_threads(counters: deque[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    before = threads._lock
+    monkeypatch.setattr(threads, "_lock", before)
+    monkeypatch.setattr(threads, "_abandoned", 3)
+    counters.append(Idle())
+    threads._forget()
+    assert (threads._abandoned, len(counters)) == (0, 0)
+    assert threads._lock is not before
+
+
+async def test_threads_of_calls_are_daemons_with_a_name() -> None:
+    used = await call_in_thread(threading.current_thread)
+    assert (used.name, used.daemon) == ("judgekit-worker", True)
+    assert (threads.MAX_ABANDONED, threads._IDLE_S) == (64, 10.0)
