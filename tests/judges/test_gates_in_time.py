@@ -213,3 +213,5 @@ async def test_a_probe_that_ends_oddly_lets_another_one_through(clock: Clock) ->
     probe.outcome = asyncio.CancelledError()
     breaker.leave(probe)
     await breaker.enter(Call("r"))
+
+
