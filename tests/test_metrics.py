@@ -740,8 +740,8 @@ def test_times_are_told_by_their_share() -> None:
 # ---- edges
 
 
-def graded_as(*grades: Any, name: str = "a", **fields: Any) -> RewardResult:
-    return counted(0.5, grades={name: grade for grade in grades}, **fields)
+def graded_as(grade: Any) -> RewardResult:
+    return counted(0.5, grades={"a": grade})
 
 
 def test_scores_are_added_up_from_nothing() -> None:
@@ -763,7 +763,10 @@ def test_counts_of_graders_are_merged_figure_by_figure() -> None:
     one, other = GraderCounts(), GraderCounts()
     for counts, grades in (
         (one, [Graded(0.0), Failed("X", cause="infrastructure"), Failed("VerdictError", cause="rollout")]),
-        (other, [Graded(1.0), Graded(0.5), Abstained("no"), Skipped("g"), Failed("X", cause="infrastructure")]),
+        (
+            other,
+            [Graded(1.0), Graded(0.5), Abstained("no"), Skipped("g"), Failed("X", cause="infrastructure")],
+        ),
     ):
         for group, grade in enumerate(grades):
             counts.add(grade, group)

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from rich.color import ColorSystem
 
@@ -117,7 +118,9 @@ def test_standard_output_that_takes_nothing_is_one_sentence(
         os.write(fd, b"writable")
         os.close(fd)
 
-    monkeypatch.setattr(os, "dup2", dup2)
+    monkeypatch.setattr(
+        cli, "os", SimpleNamespace(dup2=dup2, open=os.open, devnull=os.devnull, O_WRONLY=os.O_WRONLY)
+    )
     done = call(tmp_path, "grade")
     assert (done.returncode, done.stderr) == (
         1,
@@ -239,11 +242,15 @@ def test_a_stdout_without_a_number_is_put_aside_in_python_alone(
 def test_another_stdout_than_the_process_s_leaves_its_number_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "dup2", lambda *numbers: pytest.fail("the number 1 was changed"))
+    changed: list[Any] = []
+    monkeypatch.setattr(
+        console, "os", SimpleNamespace(dup=os.dup, dup2=lambda *numbers: changed.append(numbers))
+    )
     with (tmp_path / "other").open("w") as other:
         monkeypatch.setattr(sys, "stdout", other)
         with prints_aside(True):
             pass
+    assert changed == []
 
 
 def test_what_was_printed_before_comes_first_and_nothing_stays_open(
@@ -280,7 +287,7 @@ def test_ctrl_c_says_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_command_that_ends_well_says_nothing_of_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     async def work() -> int:
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         return 3
 
     assert run(work, signal.SIGTERM, ended=lambda: "stopped") == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -189,8 +190,11 @@ def test_audits_run_beside_a_service_and_end_with_it(
     assert isinstance(served["service"]["audits"], Beside)
     assert served["runner"].ledger.texts is True  # which audits read
     made.clear()
-    monkeypatch.setattr(service_server, "allow_connections", lambda count: None)
-    monkeypatch.setattr(serve_rewards, "_run", lambda serve: (_ for _ in ()).throw(ConfigError("no")))
+
+    def refuse(serve: Any) -> None:
+        raise ConfigError("no")
+
+    monkeypatch.setattr(serve_rewards, "_run", refuse)
     assert call(files, *SERVE, "--ledger", "kept.jsonl").returncode == 2
     assert made[-1] == "closed"
 
@@ -202,7 +206,7 @@ def test_audits_run_beside_a_service_and_end_with_it(
         (AUDITED.replace("share: 0.1", "on_alarm: stop"), "--ledger k.jsonl", "reward.yaml: audit.on_alarm: the service cannot end a training: write warn, and let whatever watches /metrics act on judgekit_audit_alarm"),
         (AUDITED.replace("share: 0.1", "share: 2"), "--ledger k.jsonl", "reward.yaml: audit"),
         (AUDITED, "", "audits read the ledger: add ledger: {path: ledger.jsonl, texts: true}"),
-        ("graders: {a: final_answer}\nledger: {path: reward.yaml}\n", "", "the ledger reward.yaml is reward.yaml, which is read"),
+        ("graders: {a: final_answer}\nledger: {path: reward.yaml}\n", "", "reward.yaml is reward.yaml, which is read: choose another file"),
         (None, "--ledger reward.yaml", "the ledger reward.yaml is reward.yaml, which is read"),
         (None, "--port 65536", "Invalid value for '--port'"),
         (None, "--group 0", "Invalid value for '--group'"),
@@ -288,9 +292,11 @@ def attacked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     monkeypatch.setattr("judgekit.attack.find_holes", find_holes)
     (tmp_path / "gated.yaml").write_text(GATED)
     (tmp_path / "judged.yaml").write_text(JUDGED)
-    row = '{"prompt": "1+1?", "response": "", "ground_truth": "2", "answer": "3"}\n'
-    bare = '{"prompt": "why?", "response": "", "answer": "3"}\n'
-    (tmp_path / "rows.jsonl").write_text(row * 25 + bare)
+    rows = [
+        {"prompt": f"{i}+1?", "response": "", "ground_truth": f"{i + 1}", "answer": "3"} for i in range(25)
+    ]
+    rows.append({"prompt": "why?", "response": "", "answer": "3"})
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return seen
 
 
@@ -554,7 +560,7 @@ def test_weights_are_shared_with_the_judge() -> None:
 
 def test_lint_tells_bounds_and_looks_at_rows(files: Path) -> None:
     done = call(files, "lint", "reward.yaml")
-    assert done.stdout == "reward.yaml: 2 graders, rewards from 0 to 1\n"
+    assert done.stdout.endswith("\nreward.yaml: 2 graders, rewards from 0 to 1\n")
     (files / "one.yaml").write_text("graders: {a: final_answer}\nreward: {weighted: {a: 0.5}}\n")
     assert call(files, "lint", "one.yaml").stdout == "one.yaml: 1 grader, rewards from 0 to 0.5\n"
     (files / "bare.jsonl").write_text('{"response": "x"}\n')

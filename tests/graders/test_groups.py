@@ -646,8 +646,12 @@ def test_scores_are_combined(how: str, scores: list[float], score: float, agreem
 
 def test_agreement_is_over_the_width_of_the_range_or_equal_or_not() -> None:
     grades = [Graded(0.0), Graded(2.0), Graded(2.0)]
-    assert votes("mean", grades, score_range=(-2.0, 2.0)).metadata["agreement"] == pytest.approx(1 - 4 / 3 / 4)
-    assert votes("mean", grades, score_range=(0.0, float("inf"))).metadata["agreement"] == pytest.approx(1 / 3)
+    assert votes("mean", grades, score_range=(-2.0, 2.0)).metadata["agreement"] == pytest.approx(
+        1 - 4 / 3 / 4
+    )
+    assert votes("mean", grades, score_range=(0.0, float("inf"))).metadata["agreement"] == pytest.approx(
+        1 / 3
+    )
 
 
 @pytest.mark.parametrize(("spread", "disagree"), [(0.5, False), (0.49, True), (0.0, True), (None, False)])
@@ -683,7 +687,14 @@ def test_a_majority_counts_the_most_likely_labels() -> None:
 
 @pytest.mark.parametrize(
     ("have", "count", "quorum", "short"),
-    [(2, 3, None, False), (1, 3, None, True), (2, 4, None, True), (3, 4, None, False), (1, 3, 1, False), (2, 3, 3, True)],
+    [
+        (2, 3, None, False),
+        (1, 3, None, True),
+        (2, 4, None, True),
+        (3, 4, None, False),
+        (1, 3, 1, False),
+        (2, 3, 3, True),
+    ],
 )
 def test_more_than_half_must_have_a_score(have: int, count: int, quorum: int | None, short: bool) -> None:
     grades = [Graded(0.5)] * have + [failed()] * (count - have)
@@ -702,17 +713,25 @@ def test_too_few_scores_fail_as_those_that_failed() -> None:
         Abstained("none", usage=used),
     ]
     assert votes("mean", both) == Failed(
-        "JudgeUnavailable", "0 of 3 verdicts, 2 needed: first", retryable=True, cause="rollout", usage=used + used
+        "JudgeUnavailable",
+        "0 of 3 verdicts, 2 needed: first",
+        retryable=True,
+        cause="rollout",
+        usage=used + used,
     )
     found = votes("mean", [both[0], failed(retryable=False), both[2]])
     assert (found.cause, found.retryable) == ("infrastructure", False)
-    assert votes("mean", [Abstained("first"), Abstained("second"), Graded(1.0)]) == Abstained("first", usage=Usage())
+    assert votes("mean", [Abstained("first"), Abstained("second"), Graded(1.0)]) == Abstained(
+        "first", usage=Usage()
+    )
 
 
 def test_no_other_verdict_takes_the_place_of_one_that_the_rollout_silenced() -> None:
     used = Usage(1, 2, 3, 4)
     own = failed("RolloutError", "rollout")
-    assert votes("mean", [Graded(1.0, usage=used), Graded(1.0), own]) == msgspec.structs.replace(own, usage=used)
+    assert votes("mean", [Graded(1.0, usage=used), Graded(1.0), own]) == msgspec.structs.replace(
+        own, usage=used
+    )
 
 
 @pytest.mark.parametrize(
@@ -763,7 +782,11 @@ class Asked:
 
 async def test_what_a_set_costs_is_its_first_member_s_and_its_failure_nobody_s() -> None:
     used = Usage(1, 2, 3, 4)
-    answers = {(2, 0): failed(cause="rollout", usage=used), (1,): failed(cause="rollout"), (0, 1): Graded(1.0, usage=used)}
+    answers = {
+        (2, 0): failed(cause="rollout", usage=used),
+        (1,): failed(cause="rollout"),
+        (0, 1): Graded(1.0, usage=used),
+    }
     usage = [Usage()] * 3
     found = await voting.ask_about(list(answers), Asked(answers.__getitem__), usage)
     assert [getattr(grade, "cause", None) for grade in found] == ["infrastructure", "rollout", None]
@@ -797,7 +820,9 @@ async def test_members_that_fail_alone_are_found(alone: dict[int, Failed], out: 
     assert {member: grade.cause for member, grade in found.items()} == out
     assert ask.sets == [(0,), (1,), (2,)]
     ask.sets.clear()
-    assert await voting.failing_alone([(0, 1), (2, 1)], [Graded(1.0), failed("JudgeTimeout")], ask, usage) == {}
+    assert (
+        await voting.failing_alone([(0, 1), (2, 1)], [Graded(1.0), failed("JudgeTimeout")], ask, usage) == {}
+    )
     assert ask.sets == []
 
 
@@ -849,7 +874,10 @@ def test_equal_texts_are_counted_once() -> None:
     assert listwise._per_member([1, 0, 1], [one, other]) == [other, one, Graded(0.5)]
 
 
-@pytest.mark.parametrize(("size", "chunk", "sizes"), [(8, 8, [8]), (9, 8, [4, 5]), (16, 8, [8, 8]), (17, 8, [6, 5, 6]), (3, 2, [3]), (5, 2, [2, 3])])
+@pytest.mark.parametrize(
+    ("size", "chunk", "sizes"),
+    [(8, 8, [8]), (9, 8, [4, 5]), (16, 8, [8, 8]), (17, 8, [6, 5, 6]), (3, 2, [3]), (5, 2, [2, 3])],
+)
 def test_chunks_are_of_about_one_size(size: int, chunk: int, sizes: list[int]) -> None:
     cut = listwise._cut(size, chunk, random.Random(1))
     assert [len(members) for members in cut] == sizes
@@ -894,10 +922,19 @@ def test_what_graders_of_groups_are_where_nothing_is_given() -> None:
     assert (ranks.name, ranks.version, ranks.rounds, ranks.chunk, ranks.seed) == ("listwise", "1", 1, 8, 0)
     assert (pairs.name, pairs.version, pairs.rounds, pairs.seed) == ("pairwise", "2", None, 0)
     settings = ranks._settings
-    assert (settings["max_tokens"], settings["asker"], settings["unreadable"]) == (2048, "listwise@1", "failure")
+    assert (settings["max_tokens"], settings["asker"], settings["unreadable"]) == (
+        2048,
+        "listwise@1",
+        "failure",
+    )
     assert (ranks._nonce, ranks._asking(2).verdict.max_tokens) == (True, 512)
     asking = pairs._asking
-    assert (asking.max_tokens, asking.asker, asking.unreadable, asking.rubric) == (4096, "pairwise@2", "failure", "")
+    assert (asking.max_tokens, asking.asker, asking.unreadable, asking.rubric) == (
+        4096,
+        "pairwise@2",
+        "failure",
+        "",
+    )
     named = Listwise(judge, name="n", version="v", rounds=2, chunk=3, seed=4)
     assert (named.name, named.version, named.rounds, named.chunk, named.seed) == ("n", "v", 2, 3, 4)
     assert named._settings["asker"] == "n@v"
@@ -906,7 +943,9 @@ def test_what_graders_of_groups_are_where_nothing_is_given() -> None:
     assert {member.asking.max_tokens for member in panel.members.values()} == {4096}
 
 
-@pytest.mark.parametrize(("size", "rounds"), [(1, 7), (2, 7), (8, 7), (11, 8), (12, 8), (16, 8), (17, 10), (64, 12)])
+@pytest.mark.parametrize(
+    ("size", "rounds"), [(1, 7), (2, 7), (8, 7), (11, 8), (12, 8), (16, 8), (17, 10), (64, 12)]
+)
 def test_as_many_rounds_as_usual(size: int, rounds: int) -> None:
     assert usual_rounds(size) == rounds
 
@@ -930,7 +969,11 @@ def test_scores_of_members_are_chances_against_the_others() -> None:
         {"strength": 0.0, "games": 2, "first": 1, "place": made.place.worth},
         *[{"strength": -1.0, "games": 3, "first": 1, "place": made.place.worth}] * 2,
     ]
-    wins = {0: (chance(1) + 2 * chance(2)) / 3, 1: (chance(-1) + 2 * chance(1)) / 3, 2: (chance(-2) + chance(-1) + chance(0)) / 3}
+    wins = {
+        0: (chance(1) + 2 * chance(2)) / 3,
+        1: (chance(-1) + 2 * chance(1)) / 3,
+        2: (chance(-2) + chance(-1) + chance(0)) / 3,
+    }
     assert [grade.score for grade in found] == pytest.approx([wins[0], wins[1], wins[2], wins[2]])
 
 

@@ -38,7 +38,9 @@ async def entered(gate: Any, times: int = 1) -> None:
 async def test_a_budget_of_requests_is_spent_to_the_last_one() -> None:
     spending = Spending(Budget(requests=3))
     await entered(spending, 3)
-    with pytest.raises(JudgeBudgetSpent, match=r"^the budget of the judge is spent: 3 requests of 3 requests$"):
+    with pytest.raises(
+        JudgeBudgetSpent, match=r"^the budget of the judge is spent: 3 requests of 3 requests$"
+    ):
         await entered(spending)
     assert spending.requests == 3
 
@@ -69,7 +71,7 @@ async def test_sums_that_are_rounded_are_spent_too() -> None:
         await entered(spending)
 
 
-def test_a_reply_that_does_not_tell_costs_what_the_others_did() -> None:
+async def test_a_reply_that_does_not_tell_costs_what_the_others_did() -> None:
     spending = Spending(Budget(tokens=10_000, usd=1.0), Price(1.0, 2.0))
     left(spending, reply(0))
     assert spending.tokens == 0.0
@@ -83,8 +85,10 @@ def test_a_reply_that_does_not_tell_costs_what_the_others_did() -> None:
     assert spending.tokens == 585
 
 
-@pytest.mark.parametrize(("budget", "raises"), [({"tokens": 1.0}, True), ({"usd": 1.0}, True), ({"requests": 100}, False)])
-def test_a_judge_that_never_tells_its_tokens_has_no_budget_of_them(
+@pytest.mark.parametrize(
+    ("budget", "raises"), [({"tokens": 1.0}, True), ({"usd": 1.0}, True), ({"requests": 100}, False)]
+)
+async def test_a_judge_that_never_tells_its_tokens_has_no_budget_of_them(
     budget: dict[str, float], raises: bool
 ) -> None:
     spending = Spending(Budget(**budget), Price(1.0, 1.0), "it")
@@ -111,7 +115,9 @@ async def test_a_budget_that_ends_soon_is_told_once(caplog: pytest.LogCaptureFix
 
 
 def test_a_budget_in_dollars_needs_a_price() -> None:
-    with pytest.raises(ConfigError, match=r"budget: usd needs the judge's price, such as price: \{input: 0.15"):
+    with pytest.raises(
+        ConfigError, match=r"budget: usd needs the judge's price, such as price: \{input: 0.15"
+    ):
         Spending(Budget(usd=1.0))
     assert Spending(Budget(requests=1)).who == "the judge"
 
@@ -145,7 +151,7 @@ async def test_tokens_are_guessed_by_length_and_put_right() -> None:
         left(rate, reply(0))
 
 
-def test_a_judge_that_never_tells_its_tokens_has_no_rate_of_them() -> None:
+async def test_a_judge_that_never_tells_its_tokens_has_no_rate_of_them() -> None:
     rate = TokenRate(60.0)
     for _ in range(7):
         left(rate, reply(0))

@@ -103,7 +103,13 @@ def test_a_line_is_this_where_nothing_is_given() -> None:
         True,
         512,
     )
-    assert (form.markers, form.score_range, form.values, form.choices, form.outputs) == ((), (0.0, 1.0), {}, (), ())
+    assert (form.markers, form.score_range, form.values, form.choices, form.outputs) == (
+        (),
+        (0.0, 1.0),
+        {},
+        (),
+        (),
+    )
     assert LineVerdict(nonce=False).markers == ("### Final Score:",)
     assert LineVerdict(line="A: {a} B: {b}", high=9).score_range == (0.0, 1.0)
     assert LineVerdict(low=1, high=5, to=(-1, 1)).score_range == (-1.0, 1.0)
@@ -163,7 +169,13 @@ def test_a_line_that_is_no_verdict_is_said(given: dict[str, Any], text: str, say
 
 
 @pytest.mark.parametrize(
-    "text", ["**final score [k3]:** 1", "# Final Score [k3]: 1", "### FINAL SCORE [K3]: 1", "_Final_ **Score** [k3]: 1"]
+    "text",
+    [
+        "**final score [k3]:** 1",
+        "# Final Score [k3]: 1",
+        "### FINAL SCORE [K3]: 1",
+        "_Final_ **Score** [k3]: 1",
+    ],
 )
 def test_with_a_code_bold_text_and_capitals_make_no_difference(text: str) -> None:
     assert LineVerdict().read(JudgeReply(text), "k3").score == 1.0
@@ -200,7 +212,13 @@ def test_the_words_and_the_schema_of_an_object() -> None:
         "reason": {"type": "string", "maxLength": 600},
         "score": {"type": "number", "minimum": 0.0, "maximum": 1.0},
     }
-    assert (bare.max_tokens, bare.outputs, bare.score_range, bare.choices, bare.markers) == (512, (), (0.0, 1.0), (), ())
+    assert (bare.max_tokens, bare.outputs, bare.score_range, bare.choices, bare.markers) == (
+        512,
+        (),
+        (0.0, 1.0),
+        (),
+        (),
+    )
     assert JsonVerdict().uses_nonce is True
 
 

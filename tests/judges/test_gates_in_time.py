@@ -105,7 +105,9 @@ async def test_a_wave_of_refusals_is_one(clock: Clock) -> None:
     assert clock.slept == [0.375, 0.75]
 
 
-@pytest.mark.parametrize(("limit_s", "asked", "slept"), [(600.0, 600.0, [600.0]), (600.0, 600.1, []), (5.0, 5.1, [])])
+@pytest.mark.parametrize(
+    ("limit_s", "asked", "slept"), [(600.0, 600.0, [600.0]), (600.0, 600.1, []), (5.0, 5.1, [])]
+)
 async def test_a_longer_pause_than_is_borne_is_none(
     clock: Clock, limit_s: float, asked: float, slept: list[float]
 ) -> None:
@@ -149,7 +151,9 @@ async def test_a_breaker_opens_after_so_many_failures_in_a_row(clock: Clock) -> 
     await failing(breaker, 1)
     assert breaker.is_open
     clock.now += 4
-    with pytest.raises(JudgeUnavailable, match="^the judge failed 8 times in a row and is given a rest$") as told:
+    with pytest.raises(
+        JudgeUnavailable, match="^the judge failed 8 times in a row and is given a rest$"
+    ) as told:
         await breaker.enter(Call("r"))
     assert told.value.retry_after == 6.0
 
@@ -213,5 +217,3 @@ async def test_a_probe_that_ends_oddly_lets_another_one_through(clock: Clock) ->
     probe.outcome = asyncio.CancelledError()
     breaker.leave(probe)
     await breaker.enter(Call("r"))
-
-

@@ -70,7 +70,12 @@ def test_the_same_server_with_other_connections() -> None:
     server = Server(f"{URL}?v=1", api_key="k", timeout_s=20, key_header="api-key")
     for timeout_s, kept in ((5.0, 5.0), (99.0, 20.0)):
         beside = server.beside(timeout_s=timeout_s, max_connections=3)
-        assert (beside.url, beside._query, beside._key.reveal(), beside._key_header) == (URL, "?v=1", "k", "api-key")
+        assert (beside.url, beside._query, beside._key.reveal(), beside._key_header) == (
+            URL,
+            "?v=1",
+            "k",
+            "api-key",
+        )
         assert (beside.timeout_s, beside._sessions.max_connections) == (kept, 3)
         assert beside._sessions is not server._sessions
 
@@ -87,19 +92,18 @@ def test_half_of_the_files_may_be_connections(soft: int, most: int, monkeypatch:
 
 async def test_whether_an_engine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    answer: Any = {}
+    answers: list[Any] = [{"is_sleeping": True}, {"is_sleeping": "yes"}, {}, JudgeUnavailable("no such page")]
+    told = iter(answers)
 
     async def get(self: Server, path: str, *, root: bool = False) -> Any:
         asked.append((path, root))
+        answer = next(told)
         if isinstance(answer, JudgeError):
             raise answer
         return answer
 
     monkeypatch.setattr(Server, "get", get)
-    found = []
-    for answer in ({"is_sleeping": True}, {"is_sleeping": "yes"}, {}, JudgeUnavailable("no such page")):
-        found.append(await Server(URL).sleeping())
-    assert found == [True, False, False, False]
+    assert [await Server(URL).sleeping() for _ in answers] == [True, False, False, False]
     assert set(asked) == {("/is_sleeping", True)}
 
 
@@ -129,16 +133,15 @@ async def test_what_the_engine_has_done(monkeypatch: pytest.MonkeyPatch) -> None
         "# HELP vllm:prompt_tokens_total", "vllm:prompt_tokens_total 1", "vllm:other 2", "vllm:generation_tokens_total 3",
         "vllm:iteration_tokens_total_count 4", "vllm:request_success_total 5",
     ]  # fmt: skip
-    page: str | None = "\n".join(lines)
+    pages = iter(["\n".join(lines), "vllm:other 2", "", None])
 
     async def page_of(self: Server, path: str) -> str | None:
         assert path == "/metrics"
-        return page
+        return next(pages)
 
     monkeypatch.setattr(Server, "page", page_of)
     assert await Server(URL).work_done() == "\n".join([lines[1], *lines[3:]])
-    for page in ("vllm:other 2", "", None):
-        assert await Server(URL).work_done() is None
+    assert [await Server(URL).work_done() for _ in range(3)] == [None] * 3
 
 
 @pytest.mark.parametrize("found", [{}, {"data": {}}, {"data": [1]}, {"data": [{"id": "a"}, {}]}])
@@ -256,7 +259,11 @@ def test_how_long_a_server_asks_to_wait(headers: dict[str, str], wait: float | N
 
 def test_a_time_in_place_of_seconds() -> None:
     later = datetime.now(UTC) + timedelta(seconds=300)
-    for text in (format_datetime(later, usegmt=True), later.isoformat(), later.isoformat().replace("+00:00", "Z")):
+    for text in (
+        format_datetime(later, usegmt=True),
+        later.isoformat(),
+        later.isoformat().replace("+00:00", "Z"),
+    ):
         wait = retry_after({"Retry-After": text})
         assert wait is not None
         assert 200 < wait <= 300

@@ -82,7 +82,9 @@ def test_256_mb_wait_for_a_disk_that_takes_nothing_and_no_byte_more(
     ledger._reset()
 
 
-def test_a_disk_that_takes_lines_may_have_more_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_takes_lines_may_have_more_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = Ledger(tmp_path / "l")
     monkeypatch.setattr(ledger, "_started_thread", lambda: True)
     ledger._size, ledger._began = 300 * MB, time.monotonic()
@@ -126,7 +128,9 @@ def test_how_long_a_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monke
     wait_for(lambda: ledger._thread is None)
 
 
-def test_lines_that_come_together_are_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_come_together_are_written_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slept: list[float] = []
     monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
     ledger = Ledger(tmp_path / "l")
@@ -260,10 +264,13 @@ def test_a_spec_says_how_rollouts_are_graded() -> None:
 def test_a_line_that_is_not_utf_8_or_too_deep_is_torn_for_whoever_follows(tmp_path: Path) -> None:
     path = tmp_path / "l"
     path.write_bytes(
-        b'{"type":"rollout","id":"\xff"}\n' + b"[" * 5000 + b"]" * 5000 + b"\n \n" + writer.encoded(SPEC)
+        b'{"type":"rollout","id":"\xff"}\n'
+        + b'{"type":"rollout","ground_truth":'
+        + b"[" * 5000
+        + b"]" * 5000
+        + b"}\n \n"
+        + writer.encoded(SPEC)
     )
     tail = Tail(path)
     assert (tail.read(), list(tail.specs)) == ([], [SPEC.digest])
     assert tail.torn == 2
-
-
