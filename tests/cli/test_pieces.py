@@ -18,6 +18,7 @@ from judgekit.cli import audit, certify, compare, console, grade, replay, report
 from judgekit.evidence import audit_curve
 from judgekit.evidence.certificate import Certificate, Threshold
 from judgekit.evidence.shares import Share
+from judgekit.ledger.reader import read_ledger
 from judgekit.metrics import SignalLimits
 from judgekit.report import runs as report_runs
 from judgekit.report import view as report_view
@@ -218,6 +219,16 @@ def test_a_ledger_keeps_the_texts_and_a_run_that_loses_lines_fails(
     monkeypatch.setattr(grade, "not_kept", lambda ledger, advice: f"{ledger.path} lost some: {advice}")
     done = call(files, *args)
     assert (done.returncode, done.stderr) == (1, f"judgekit: l.jsonl lost some: {grade._RESUME}\n")
+
+
+def test_a_run_that_goes_on_says_which_one_it_replaces(files: Path) -> None:
+    args = ("grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl", "--resume")
+    for _ in range(2):
+        assert call(files, *args).returncode == 0
+    entries = read_ledger(files / "l.jsonl", replaced=True).entries
+    first, second = dict.fromkeys(entry.run for entry in entries)
+    assert {entry.run: entry.tags for entry in entries} == {first: {}, second: {"resumes": [first]}}
+    assert {entry.run for entry in read_ledger(files / "l.jsonl").entries} == {second}
 
 
 # ---- report and view
@@ -445,6 +456,47 @@ def test_judges_are_closed_whatever_becomes_of_the_audits(work: audit._Work) -> 
     with pytest.raises(KeyError):
         work._run(main, SimpleNamespace(close=close))  # type: ignore[arg-type]
     assert closed == [True]
+
+
+@pytest.mark.parametrize(
+    ("on_alarm", "raised", "steps"), [("stop", True, 1), ("stop", False, 4), ("warn", True, 4)]
+)
+def test_an_alarm_ends_it_where_that_is_said(
+    work: audit._Work,
+    told: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+    on_alarm: Any,
+    raised: bool,
+    steps: int,
+) -> None:
+    done: list[Any] = []
+    slept: list[float] = []
+
+    async def step(*given: Any) -> None:
+        done.append(given)
+
+    async def close() -> None: ...
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            raise KeyboardInterrupt
+
+    specs = {"s": SimpleNamespace(graders={"judge": 1})}
+    tail = SimpleNamespace(read=list, specs=specs)
+    fake: Any = SimpleNamespace(add=lambda entries: None, late=0)
+    fake.complete = lambda *, ended: [] if ended else [(1, ["a"]), (2, ["b"])]
+    work.steps, work.settings = fake, SimpleNamespace(watch="judge", grader="g", on_alarm=on_alarm)  # type: ignore[assignment]
+    monkeypatch.setattr("judgekit.ledger.tail.Tail", lambda path: tail)
+    monkeypatch.setattr("judgekit.evidence.auditor.Auditor", lambda *given: auditor(raised=raised, step=step))
+    monkeypatch.setattr(audit.anyio, "sleep", sleep)
+    with contextlib.suppress(KeyboardInterrupt):
+        work.follow(SimpleNamespace(close=close))  # type: ignore[arg-type]
+    assert done == [(1, ["a"], specs), (2, ["b"], specs), (1, ["a"], specs), (2, ["b"], specs)][:steps]
+    assert slept == [0.5] * (steps // 2)
+    assert told.getvalue().startswith(
+        f"following {work.ledger}: each step is audited once the next one has begun\n"
+    )
 
 
 def test_a_step_is_a_line_and_an_alarm_another(work: audit._Work, told: io.StringIO, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(service_server, "RewardServer", make_server)
     monkeypatch.setattr(service_server, "allow_connections", lambda count: seen.update(connections=count))
     monkeypatch.setattr(serve_rewards, "_told", tell)
+    monkeypatch.setattr(serve_rewards, "freeze_heap", lambda: seen.update(frozen=True))
     return seen
 
 
@@ -80,6 +81,7 @@ def test_a_signal_ends_a_service_well(files: Path, served: dict[str, Any], numbe
         "api_key": None, "limits": service_server.Limits(requests=4096, body_bytes=64 << 20, stop_s=600.0),
     }  # fmt: skip
     assert served["connections"] == 4096
+    assert served["frozen"]
     assert served["runner"].ledger is None
 
 

@@ -274,3 +274,10 @@ def test_a_line_that_is_not_utf_8_or_too_deep_is_torn_for_whoever_follows(tmp_pa
     tail = Tail(path)
     assert (tail.read(), list(tail.specs)) == ([], [SPEC.digest])
     assert tail.torn == 2
+
+
+def test_a_ledger_may_begin_with_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    path.write_bytes(b'{"type":"ro\n' + writer.encoded(SPEC))
+    reading = read_ledger(path)
+    assert (reading.torn, list(reading.specs), reading.entries) == ([1], [SPEC.digest], [])
