@@ -735,3 +735,288 @@ def test_times_are_told_by_their_share() -> None:
     metrics.add(counted(None, "excluded"), Rollout(response="x"))
     assert repr(metrics) == "<Metrics of 2 rollouts: 1 scored, 1 excluded>"
     assert metrics._repr_html_().count("scored_rate") == 1
+
+
+# ---- edges
+
+
+def graded_as(grade: Any) -> RewardResult:
+    return counted(0.5, grades={"a": grade})
+
+
+def test_scores_are_added_up_from_nothing() -> None:
+    counts = GraderCounts()
+    assert (counts.mean, counts.squares, counts.failed, counts.asked) == (0.0, 0.0, 0, 0)
+    assert math.isnan(counts.std)
+    for score in (0.25, 0.75):
+        counts.add(Graded(score))
+    assert (counts.graded, counts.mean, counts.squares, counts.std) == (2, 0.5, 0.125, 0.25)
+    counts.merge(GraderCounts())
+    assert (counts.graded, counts.mean, counts.squares) == (2, 0.5, 0.125)
+    counts.add(Failed("X"))
+    counts.add(Abstained("no"))
+    counts.add(Skipped("a > 0"))
+    assert (counts.asked, counts.failed, counts.abstained, counts.skipped) == (4, 1, 1, 1)
+
+
+def test_counts_of_graders_are_merged_figure_by_figure() -> None:
+    one, other = GraderCounts(), GraderCounts()
+    for counts, grades in (
+        (one, [Graded(0.0), Failed("X", cause="infrastructure"), Failed("VerdictError", cause="rollout")]),
+        (
+            other,
+            [Graded(1.0), Graded(0.5), Abstained("no"), Skipped("g"), Failed("X", cause="infrastructure")],
+        ),
+    ):
+        for group, grade in enumerate(grades):
+            counts.add(grade, group)
+    one.merge(other)
+    assert (one.graded, one.abstained, one.skipped, one.failed, one.infrastructure) == (3, 1, 1, 3, 2)
+    assert (one.mean, one.squares) == pytest.approx((0.5, 0.5))
+    assert one.errors == {"X": 2, "VerdictError": 1}
+    assert one.unreadable == {2: 1}
+    assert one.top_errors() == "X × 2, VerdictError × 1"
+    for name in ("Y", "Y", "Y", "Z"):
+        one.add(Failed(name))
+    assert one.top_errors() == "Y × 3, X × 2, VerdictError × 1"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "rewards", "low", "high"),
+    [
+        ((0.0, 1.0), [0.0, 1.0, 0.5, -0.5, 1.5], 2, 2),
+        ((0.0, 1.0), [1e-15, 1 - 1e-10, 1 - 1e-8], 0, 1),
+        ((-1.0, 2.0), [-1 + 1e-10, -1 + 1e-8, 2 - 1e-10, 2 - 1e-8], 1, 1),
+        ((-2.0, -1.0), [-2 + 1e-10, -1 - 1e-10, -1.5], 1, 1),
+        ((1.0, 1.0), [1.0], 1, 0),
+        ((-math.inf, math.inf), [1e300, -1e300], 0, 0),
+    ],
+)
+def test_rewards_at_the_bounds_are_counted(
+    bounds: tuple[float, float], rewards: list[float], low: int, high: int
+) -> None:
+    counts = Counts(bounds=bounds)
+    for reward in rewards:
+        counts.add(counted(reward))
+    assert (counts.at_low, counts.at_high, counts.rewards.n) == (low, high, len(rewards))
+    assert ("reward_at_low_rate" in counts.figures("")) is (bounds[0] > -math.inf)
+
+
+def test_every_32nd_text_after_the_first_64_is_analysed() -> None:
+    for first, number, analysed in (
+        (0, None, True), (63, None, True), (64, None, True), (65, None, False), (95, None, False), (96, None, True),
+        (0, 63, True), (0, 65, False), (0, 128, True), (0, 129, False),
+    ):  # fmt: skip
+        counts = Counts(first=first)
+        counts.add(counted(0.5), Rollout(response="x"), number)
+        assert counts.evidence.repetition.n == int(analysed), (first, number)
+    counts = Counts(first=64)
+    for _ in range(33):
+        counts.add(counted(0.5), Rollout(response="x"))
+    assert counts.evidence.repetition.n == 2  # numbers 64 and 96
+    counts.add(counted(0.5))
+    assert (counts.evidence.repetition.n, counts.rewards.n) == (2, 34)
+
+
+def test_a_reward_that_is_dropped_or_missing_is_in_no_mean() -> None:
+    counts = Counts(bounds=(0.0, 1.0))
+    counts.add(counted(1.0, "dropped"))
+    counts.add(counted(None, "masked"))
+    counts.add(counted(0.0), Rollout(response="xyz"))
+    assert (counts.rewards.n, counts.at_low, counts.at_high) == (1, 1, 0)
+    assert (counts.rewards.mean_x, counts.rewards.mean_y) == (3.0, 0.0)
+    assert (counts.rollouts, counts.missing) == (3, 1)
+
+
+def test_groups_are_counted_by_their_valid_members() -> None:
+    counts = Counts()
+    rollouts = [Rollout(response="x" * n) for n in (1, 2, 3)]
+    for rewards, least in (([], 1), ([0.5], 1), ([0.5], 2), ([0.5, 0.5], 2), ([0.5, 0.5, 1.0], 4)):
+        counts.add_rewards(rollouts[: len(rewards)], rewards, least=least)
+    assert (counts.groups, counts.compared_groups, counts.flat_groups, counts.empty_groups) == (5, 2, 1, 3)
+    counts.add_rewards([], [])
+    assert counts.empty_groups == 4
+    other = Counts()
+    other.merge(counts)
+    other.merge(counts)
+    assert (other.groups, other.compared_groups, other.flat_groups, other.empty_groups) == (12, 4, 2, 8)
+
+
+def test_merging_passes_limits_and_bounds_on() -> None:
+    lax, strict = SignalLimits(length=1.0), SignalLimits(length=0.1)
+    one, other = Counts(), Counts(lax, (0.0, 1.0))
+    one.merge(other)
+    assert (one.limits, one.low, one.high) == (lax, other.low, other.high)
+    one.merge(Counts(strict, (-1.0, 2.0)))
+    assert (one.limits, one.low, one.high) == (lax, other.low, other.high)
+
+
+def test_what_is_unusual_is_a_missing_reward_a_failure_or_a_raised_signal() -> None:
+    plain = Counts()
+    plain.add(graded_as(Graded(0.5)))
+    assert not plain.unusual
+    assert plain.line() == "1 rollouts graded"
+    missing = Counts()
+    missing.add(counted(None, "neutral"))
+    failed = Counts()
+    failed.add(graded_as(Failed("X")))
+    flat = Counts()
+    for _ in range(16):
+        flat.add_rewards([Rollout(response="x")] * 2, [1.0, 1.0])
+    assert [counts.unusual for counts in (missing, failed, flat)] == [True, True, True]
+    assert list(failed.trouble()) == ["grader 'a' failed on 1 of 1 rollouts (X × 1)"]
+    assert list(missing.trouble()) == ["1 of 1 rewards are missing (1 neutral)"]
+    assert list(flat.warnings()) == [
+        "signals: 100.0% of 16 groups have equal rewards: they give a group-relative estimator no gradient"
+    ]
+
+
+def test_length_over_all_rollouts_is_for_those_that_come_one_by_one() -> None:
+    def names(counts: Counts) -> list[str]:
+        return [signal.name for signal in counts.signals()]
+
+    counts = Counts()
+    for i in range(63):
+        counts.add(counted(i / 64), Rollout(response="x" * i))
+    assert "length_overall" not in names(counts)
+    counts.add(counted(1.0), Rollout(response="x" * 64))
+    found = next(signal for signal in counts.signals() if signal.name == "length_overall")
+    assert (found.count, found.limit, found.raised) == (64, 0.8, True)
+    assert found.text == "reward and length correlate by 1.00 over 64 rollouts"
+    same = Counts()
+    for i in range(64):
+        same.add(counted(i / 64), Rollout(response="x"))
+    assert "length_overall" not in names(same)
+    counts.add_rewards([Rollout(response="x" * i) for i in range(64)], [i / 64 for i in range(64)])
+    assert "length_overall" not in names(counts)
+    assert "length" in names(counts)
+
+
+def test_saturation_is_told_where_the_bounds_are_known() -> None:
+    for bounds, told in (((0.0, 1.0), ["highest", "lowest"]), ((-math.inf, math.inf), [])):
+        counts = Counts(bounds=bounds)
+        for i in range(64):
+            counts.add(counted(float(i < 60)))
+        found = [signal for signal in counts.signals() if signal.name == "saturation"]
+        assert [signal.subject for signal in found] == told
+        assert [signal.value for signal in found] == ([60 / 64, 4 / 64] if told else [])
+        assert ("signals_raised" in counts.figures("")) is True
+        assert counts.figures("")["signals_raised"] == len(told) / 2
+
+
+@pytest.mark.parametrize(
+    ("failures", "others", "allowed", "so_far", "says"),
+    [
+        (4, 16, 0.2, False, ""),
+        (5, 15, 0.2, False, "a 25.0 % (X × 5)"),
+        (1, 0, 0.5, False, ""),
+        (2, 0, 0.5, False, "a 100.0 % (X × 2)"),
+        (2, 0, 0.5, True, ""),
+        (2, 1, 0.5, False, ""),
+        (9, 0, 0.5, True, "a 100.0 % (X × 9)"),
+    ],
+)
+def test_failures_beyond_the_share_are_told(
+    failures: int, others: int, allowed: float, so_far: bool, says: str
+) -> None:
+    counts = Counts()
+    for _ in range(failures):
+        counts.add(graded_as(Failed("X", cause="infrastructure")))
+    for _ in range(others):
+        counts.add(graded_as(Graded(0.5)))
+    assert counts.excess_failures(allowed, so_far=so_far) == says
+
+
+def test_names_beyond_so_many_are_counted_together() -> None:
+    counts = GraderCounts()
+    for i in range(9_999):
+        counts.add(Failed(str(i)))
+    counts.add(Failed("the last"))
+    counts.add(Failed("one more"))
+    counts.add(Failed("the last"))
+    assert (counts.errors["the last"], counts.errors["(others)"], counts.failed) == (2, 1, 10_002)
+    assert "one more" not in counts.errors
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "after", "now", "logged"),
+    [(63, 9.99, False, False), (64, 9.99, False, True), (63, 10.0, False, True), (1, 0.0, True, True)],
+)
+def test_small_runs_are_told_together_every_ten_seconds(
+    rollouts: int,
+    after: float,
+    now: bool,
+    logged: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = 1000.0
+    monkeypatch.setattr("judgekit.metrics.metrics.time.monotonic", lambda: clock)
+    metrics = Metrics()
+    metrics.tell(1)
+    metrics.add(counted(None, "excluded"), Rollout(response="x"))
+    clock += after
+    metrics.tell(rollouts, now=now)
+    assert caplog.messages == (["1 of 1 rewards are missing (1 excluded)"] if logged else [])
+    metrics.tell(64)
+    assert caplog.messages == ["1 of 1 rewards are missing (1 excluded)"]  # and not again
+    assert metrics.counts.rollouts == 1
+
+
+def test_limits_are_seen_and_the_counts_are_shared() -> None:
+    limits = SignalLimits(length=0.1)
+    metrics = Metrics((0.0, 1.0), limits)
+    assert metrics.with_limits(limits) is metrics
+    other = metrics.with_limits(SignalLimits(length=0.2))
+    other.add(counted(0.0), Rollout(response="x"))
+    assert (metrics.limits, metrics.counts.rollouts, metrics.counts.at_low) == (limits, 1, 1)
+    assert other.counts.limits == SignalLimits(length=0.2)
+    assert metrics.counts.limits is limits
+
+
+def test_only_a_reset_begins_anew() -> None:
+    metrics = Metrics((0.0, 1.0))
+    metrics.add(counted(1.0), Rollout(response="x"))
+    metrics.add_rewards([Rollout(response="x")], [1.0], least=2)
+    metrics.timings("a").seconds.append(1.0)
+    for _ in range(2):
+        summary = metrics.summary("")
+        assert (summary["rollouts"], summary["empty_group_rate"], summary["a/p50_s"]) == (1, 1.0, 1.0)
+    assert metrics.summary(reset=True)["judgekit/reward_at_high_rate"] == 1.0
+    assert (metrics.summary(), list(metrics.timings("a").seconds)) == ({}, [])
+
+
+def test_disagreements_are_of_judges_and_rules_whose_scores_vary() -> None:
+    evidence = signals.Evidence()
+    for i in range(4):
+        grades = {
+            "judge": Graded(i / 4, usage=Usage()), "other": Graded(i / 4, usage=Usage()), "rule": Graded(i / 4), "flat": Graded(1.0),
+        }  # fmt: skip
+        evidence.add(counted(0.5, grades=grades), "x")
+    assert [(judge, rule, moments.n) for judge, rule, moments in evidence.disagreements()] == [
+        ("judge", "rule", 4),
+        ("other", "rule", 4),
+    ]
+    assert evidence.judges == {"judge", "other"}
+    merged = signals.Evidence()
+    merged.merge(evidence)
+    merged.merge(evidence)
+    assert [moments.n for _, _, moments in merged.disagreements()] == [8, 8]
+    assert merged.judges == {"judge", "other"}
+    late = signals.Evidence()
+    late.add(counted(0.5, grades={"judge": Graded(0.0), "rule": Graded(0.0)}), "x")
+    late.add(counted(None, "masked", grades={"judge": Graded(1.0, usage=Usage())}), "x")
+    assert (late.repetition.n, late.formatting.n) == (1, 1)
+    late.pairs["judge", "rule"] = evidence.pairs["judge", "rule"]
+    late.pairs["rule", "judge"] = evidence.pairs["judge", "rule"]
+    assert [(judge, rule) for judge, rule, _ in late.disagreements()] == [("judge", "rule")]
+
+
+def test_moments_are_these() -> None:
+    made = of_pairs([(1, 2), (3, 6), (5, 4)])
+    assert (made.n, made.mean_x, made.mean_y, made.xx, made.yy, made.xy) == pytest.approx((3, 3, 4, 8, 8, 4))
+    other = of_pairs([(7, 0), (9, 8)])
+    made.merge(other)
+    whole = of_pairs([(1, 2), (3, 6), (5, 4), (7, 0), (9, 8)])
+    for name in Moments.__slots__:
+        assert getattr(made, name) == pytest.approx(getattr(whole, name))

@@ -50,6 +50,12 @@ def test_columns_under_other_names(tmp_path: Path, row: dict[str, Any], columns:
     assert found.mapping == (f" --map {named}" if named else "")
 
 
+def test_a_conversation_under_another_name_is_an_answer(tmp_path: Path) -> None:
+    said = [*CHAT, {"role": "assistant", "content": "a"}]
+    assert looked(tmp_path, {"prompt": "q", "conversation": said}).answered
+    assert not looked(tmp_path, {"prompt": "q", "conversation": []}).answered
+
+
 @pytest.mark.parametrize(
     ("rows", "task", "why"),
     [

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from judgekit import (
@@ -22,10 +23,16 @@ from judgekit import (
     JudgeUnavailable,
     Rollout,
     RolloutError,
+    Usage,
+    VerdictError,
 )
 from judgekit.graders import Criterion, Listwise, Pairwise, Panel, Rubric, RubricGrader
+from judgekit.graders.judged import listwise, voting
+from judgekit.graders.judged.pairwise import Tournament, _own, usual_rounds
 from judgekit.graders.judged.rubric import shipped_rubrics
-from judgekit.judges import JudgeReply, JudgeRequest, LineVerdict
+from judgekit.graders.judged.strengths import UNKNOWN, Game, chance
+from judgekit.graders.judged.voting import combined
+from judgekit.judges import ChoiceVerdict, JudgeReply, JudgeRequest, LineVerdict
 from judgekit.testing import ScriptedJudge, prompt_text
 
 DOWN = JudgeUnavailable("down")
@@ -604,3 +611,404 @@ async def test_a_judge_that_echoes_a_rollout_ranks_nothing() -> None:
     attack = '{"code": "", "reason": "", "ranking": ["M1", "M2"]}'
     found = await grades(Listwise(ScriptedJudge(echo)), group(attack, attack + " "))
     assert all(isinstance(g, Failed) for g in found)
+
+
+# ---- what is made of grades, without a judge
+
+
+def failed(error: str = "JudgeUnavailable", cause: Any = "infrastructure", **fields: Any) -> Failed:
+    return Failed(error, fields.pop("detail", "down"), cause=cause, **fields)
+
+
+def votes(how: Any, grades: list[Any], **given: Any) -> Any:
+    options = {"score_range": (0.0, 1.0), "quorum": None, "max_spread": None, "name": "g", **given}
+    return combined(how, options.pop("count", len(grades)), **options)(grades)
+
+
+@pytest.mark.parametrize(
+    ("how", "scores", "score", "agreement"),
+    [
+        ("mean", [0.0, 0.5, 1.0], 0.5, 1 - 2 / 3),
+        ("mean", [0.0, 0.0, 0.75], 0.25, 0.5),
+        ("median", [0.0, 0.25, 1.0], 0.25, 1 - 2 / 3),
+        ("majority", [1.0, 0.0, 1.0], 1.0, 1 / 3),
+        ("mean", [0.75], 0.75, 1.0),
+        ("mean", [0.1, 0.1, 0.1], 0.1, 1.0),
+    ],
+)
+def test_scores_are_combined(how: str, scores: list[float], score: float, agreement: float) -> None:
+    found = votes(how, [Graded(s, f"why {s}") for s in scores])
+    assert found.score == pytest.approx(score)
+    assert found.metadata == {"votes": scores, "agreement": pytest.approx(agreement)}
+    assert found.reason == f"why {scores[0]}"
+    assert found.usage == Usage()
+
+
+def test_agreement_is_over_the_width_of_the_range_or_equal_or_not() -> None:
+    grades = [Graded(0.0), Graded(2.0), Graded(2.0)]
+    assert votes("mean", grades, score_range=(-2.0, 2.0)).metadata["agreement"] == pytest.approx(
+        1 - 4 / 3 / 4
+    )
+    assert votes("mean", grades, score_range=(0.0, float("inf"))).metadata["agreement"] == pytest.approx(
+        1 / 3
+    )
+
+
+@pytest.mark.parametrize(("spread", "disagree"), [(0.5, False), (0.49, True), (0.0, True), (None, False)])
+def test_judges_that_differ_by_more_abstain(spread: float | None, disagree: bool) -> None:
+    used = Usage(1, 2, 3, 4)
+    found = votes("mean", [Graded(0.25, usage=used), Graded(0.75, usage=used)], max_spread=spread)
+    if disagree:
+        assert found == Abstained("the judges disagree: 0.25 to 0.75", {"votes": [0.25, 0.75]}, used + used)
+    else:
+        assert (found.score, found.usage) == (0.5, used + used)
+    assert votes("mean", [Graded(0.5), Graded(0.5)], max_spread=0.0).score == 0.5
+
+
+def test_a_tie_names_both_and_keeps_what_was_spent() -> None:
+    used = Usage(1, 2, 3, 4)
+    grades = [Graded(1.0, usage=used), Graded(0.0), Failed("X", usage=used), Graded(0.0), Graded(1.0)]
+    assert votes("majority", grades) == Abstained(
+        "a tie between 1 and 0", {"votes": [1.0, 0.0, 0.0, 1.0]}, used + used
+    )
+    assert votes("majority", [*grades, Graded(0.0)]).score == 0.0
+
+
+def test_a_majority_counts_the_most_likely_labels() -> None:
+    labels = {"0": 0.0, "1": 1.0}
+    grades = [
+        Graded(0.6, metadata={"probs": {"0": 0.4, "1": 0.6}}), Graded(0.55, metadata={"probs": {"0": 0.45, "1": 0.55}}),
+        Graded(0.0, metadata={"probs": {"0": 1.0, "1": 0.0}}),
+    ]  # fmt: skip
+    assert votes("majority", grades, labels=labels).score == 1.0
+    assert votes("majority", [grades[0], Graded(0.6), Graded(0.6)], labels=labels).score == 0.6
+    assert votes("majority", [*grades[:1] * 2, Graded(0.2)], labels=None).score == 0.6
+
+
+@pytest.mark.parametrize(
+    ("have", "count", "quorum", "short"),
+    [
+        (2, 3, None, False),
+        (1, 3, None, True),
+        (2, 4, None, True),
+        (3, 4, None, False),
+        (1, 3, 1, False),
+        (2, 3, 3, True),
+    ],
+)
+def test_more_than_half_must_have_a_score(have: int, count: int, quorum: int | None, short: bool) -> None:
+    grades = [Graded(0.5)] * have + [failed()] * (count - have)
+    found = votes("mean", grades, quorum=quorum)
+    assert isinstance(found, Failed) is short
+    if short:
+        needed = quorum or count // 2 + 1
+        assert found.detail == f"{have} of {count} verdicts, {needed} needed: down"
+
+
+def test_too_few_scores_fail_as_those_that_failed() -> None:
+    used = Usage(1, 2, 3, 4)
+    both = [
+        failed(detail="first", retryable=False, cause="rollout", usage=used),
+        failed("Other", retryable=True, cause="rollout"),
+        Abstained("none", usage=used),
+    ]
+    assert votes("mean", both) == Failed(
+        "JudgeUnavailable",
+        "0 of 3 verdicts, 2 needed: first",
+        retryable=True,
+        cause="rollout",
+        usage=used + used,
+    )
+    found = votes("mean", [both[0], failed(retryable=False), both[2]])
+    assert (found.cause, found.retryable) == ("infrastructure", False)
+    assert votes("mean", [Abstained("first"), Abstained("second"), Graded(1.0)]) == Abstained(
+        "first", usage=Usage()
+    )
+
+
+def test_no_other_verdict_takes_the_place_of_one_that_the_rollout_silenced() -> None:
+    used = Usage(1, 2, 3, 4)
+    own = failed("RolloutError", "rollout")
+    assert votes("mean", [Graded(1.0, usage=used), Graded(1.0), own]) == msgspec.structs.replace(
+        own, usage=used
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "given", "says"),
+    [
+        ("mode", {}, "g: combine is 'mean', 'median' or 'majority', not 'mode'"),
+        ("mean", {"quorum": 0}, "g: quorum is a number from 1 to 3, not 0"),
+        ("mean", {"quorum": 4}, "g: quorum is a number from 1 to 3, not 4"),
+        ("mean", {"max_spread": -0.1}, "g: max_spread is a difference of scores, at least 0, not -0.1"),
+        ("mean", {"max_spread": float("nan")}, "g: max_spread is a difference of scores, at least 0, not nan"),
+    ],
+)  # fmt: skip
+def test_verdicts_that_cannot_be_combined_so(how: Any, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        votes(how, [], count=3, **given)
+    assert str(told.value) == says
+
+
+@pytest.mark.parametrize(
+    ("grade", "refuses", "suspect"),
+    [
+        (failed("JudgeRejected"), True, True),
+        (failed("RolloutError"), True, True),
+        (failed("VerdictError"), False, True),
+        (failed("JudgeTimeout"), False, False),
+        (Graded(1.0), False, False),
+        (Abstained("no"), False, False),
+    ],
+)
+def test_what_a_member_s_text_may_have_caused(grade: Any, refuses: bool, suspect: bool) -> None:
+    assert (voting.refused(grade), voting.suspicious(grade)) == (refuses, suspect)
+
+
+class Asked:
+    """Answers about sets of members as it is told to; notes them."""
+
+    def __init__(self, answer: Callable[[tuple[int, ...]], Any]) -> None:
+        self.answer = answer
+        self.sets: list[tuple[int, ...]] = []
+
+    async def __call__(self, members: Any) -> Any:
+        self.sets.append(tuple(members))
+        found = self.answer(tuple(members))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+async def test_what_a_set_costs_is_its_first_member_s_and_its_failure_nobody_s() -> None:
+    used = Usage(1, 2, 3, 4)
+    answers = {
+        (2, 0): failed(cause="rollout", usage=used),
+        (1,): failed(cause="rollout"),
+        (0, 1): Graded(1.0, usage=used),
+    }
+    usage = [Usage()] * 3
+    found = await voting.ask_about(list(answers), Asked(answers.__getitem__), usage)
+    assert [getattr(grade, "cause", None) for grade in found] == ["infrastructure", "rollout", None]
+    assert usage == [used, Usage(), used]
+    found = await voting.ask_about([(0, 1)], Asked(lambda members: ValueError("odd")), usage)
+    assert (found[0].error, found[0].detail) == ("ValueError", "odd")  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="no such judge"):
+        await voting.ask_about([(0, 1)], Asked(lambda members: ConfigError("no such judge")), usage)
+
+
+REFUSED, MUTE = failed("JudgeRejected"), failed("VerdictError")
+
+
+@pytest.mark.parametrize(
+    ("alone", "out"),
+    [
+        ({0: REFUSED}, {0: "rollout"}),
+        ({0: MUTE}, {0: "infrastructure"}),
+        ({0: REFUSED, 1: MUTE}, {0: "rollout", 1: "infrastructure"}),
+        ({0: REFUSED, 1: MUTE, 2: MUTE}, {0: "rollout"}),
+        ({0: MUTE, 1: MUTE, 2: MUTE}, {}),
+        ({0: REFUSED, 1: REFUSED, 2: REFUSED}, {}),
+        ({0: failed("JudgeTimeout")}, {}),
+        ({}, {}),
+    ],
+)
+async def test_members_that_fail_alone_are_found(alone: dict[int, Failed], out: dict[int, str]) -> None:
+    ask = Asked(lambda members: alone.get(members[0], Graded(1.0)))
+    usage = [Usage()] * 3
+    found = await voting.failing_alone([(0, 1), (2, 1)], [MUTE, REFUSED], ask, usage)
+    assert {member: grade.cause for member, grade in found.items()} == out
+    assert ask.sets == [(0,), (1,), (2,)]
+    ask.sets.clear()
+    assert (
+        await voting.failing_alone([(0, 1), (2, 1)], [Graded(1.0), failed("JudgeTimeout")], ask, usage) == {}
+    )
+    assert ask.sets == []
+
+
+@pytest.mark.parametrize(
+    ("blockers", "error", "low", "out", "cause"),
+    [
+        ({1}, MUTE, False, {1}, "infrastructure"),
+        ({1}, MUTE, True, {1}, "rollout"),
+        ({1}, REFUSED, False, {1}, "rollout"),
+        ({1, 2}, MUTE, False, set(), ""),
+        (set(), MUTE, False, set(), ""),
+    ],
+)
+async def test_members_that_block_the_others_are_found(
+    blockers: set[int], error: Failed, low: bool, out: set[int], cause: str
+) -> None:
+    ask = Asked(lambda members: Graded(1.0) if ({0, 1, 2, 3} - set(members)) <= blockers else MUTE)
+    found = await voting.blocking([0, 1, 2, 3], error, ask, [Usage()] * 4, low=low)
+    assert set(found) == out
+    assert {grade.cause for grade in found.values()} == ({cause} if out else set())
+    assert ask.sets == [(1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)]
+
+
+def test_ranks_are_averaged_over_the_rankings_that_count() -> None:
+    def ranked(*places: int, reason: str = "") -> Graded:
+        return Graded(0.0, reason, {"ranking": list(places)})
+
+    used = [Usage(calls=n) for n in range(5)]
+    chunks = [[0, 1, 2], [2, 0], [1, 3], [3, 4]]
+    rankings = [ranked(1, 0, 2, reason="first"), ranked(1, 0, reason="second"), MUTE, failed("JudgeTimeout")]
+    found = listwise._standings(chunks, rankings, {}, used)
+    assert found == [
+        Graded(0.75, "second", {"ranks": [0.5, 1.0]}, used[0]),
+        Graded(1.0, "first", {"ranks": [1.0]}, used[1]),
+        Graded(0.0, "second", {"ranks": [0.0, 0.0]}, used[2]),
+        msgspec.structs.replace(MUTE, usage=used[3]),
+        failed("JudgeTimeout", usage=used[4]),
+    ]
+    out = {3: REFUSED}
+    found = listwise._standings(chunks, rankings, out, used)
+    assert found[3:] == [
+        msgspec.structs.replace(REFUSED, usage=used[3]),
+        Abstained("there is no other response to compare with", usage=used[4]),
+    ]
+
+
+def test_equal_texts_are_counted_once() -> None:
+    one, other = Graded(1.0, usage=Usage(1)), Graded(0.5, usage=Usage(2))
+    assert listwise._per_member([1, 0, 1], [one, other]) == [other, one, Graded(0.5)]
+
+
+@pytest.mark.parametrize(
+    ("size", "chunk", "sizes"),
+    [(8, 8, [8]), (9, 8, [4, 5]), (16, 8, [8, 8]), (17, 8, [6, 5, 6]), (3, 2, [3]), (5, 2, [2, 3])],
+)
+def test_chunks_are_of_about_one_size(size: int, chunk: int, sizes: list[int]) -> None:
+    cut = listwise._cut(size, chunk, random.Random(1))
+    assert [len(members) for members in cut] == sizes
+    assert sorted(member for members in cut for member in members) == list(range(size))
+    assert cut != [list(range(size))] or size < 3
+
+
+def test_the_words_and_the_schema_of_a_ranking() -> None:
+    form = listwise._Ranking(3, nonce=True, max_tokens=9)
+    assert form.max_tokens == 9
+    assert form.words("k3") == {
+        "HOW_TO_ANSWER": 'Answer with one JSON object and nothing else:\n{"code": "CODE", "reason": "<why, briefly>", "ranking": ["<name>", "…"]}\n'
+        "with the names of all responses, the best first, where CODE is the code that you are given at the end.",
+        "REMINDER": 'Answer with the JSON object {"code": "k3", "reason": "<why, briefly>", "ranking": ["<name>", "…"]}',
+    }
+    names = ["M1", "M2", "M3"]
+    ranking = {"type": "array", "items": {"enum": names}, "minItems": 3, "maxItems": 3}
+    reason = {"type": "string", "maxLength": 600}
+    assert form.json_schema == {
+        "type": "object",
+        "properties": {"code": {"type": "string", "maxLength": 16}, "reason": reason, "ranking": ranking},
+        "required": ["code", "reason", "ranking"],
+        "additionalProperties": False,
+    }
+    bare = listwise._Ranking(3, nonce=False, max_tokens=9)
+    assert bare.words("k3") == {
+        "HOW_TO_ANSWER": 'Answer with one JSON object and nothing else:\n{"reason": "<why, briefly>", "ranking": ["<name>", "…"]}\nwith the '
+        "names of all responses, the best first.",
+        "REMINDER": "Answer with the JSON object.",
+    }
+    assert bare.json_schema is not None
+    assert list(bare.json_schema["properties"]) == ["reason", "ranking"]
+    verdict = bare.read(JudgeReply('{"reason": "so", "ranking": ["M3", "M1", "M2"]}'))
+    assert (verdict.score, verdict.reason, verdict.metadata) == (0.0, "so", {"ranking": [2, 0, 1]})
+    with pytest.raises(VerdictError, match="^the ranking does not name each of M1, M2, M3 once$"):
+        bare.read(JudgeReply('{"reason": "", "ranking": ["M3", "M1", "M1"]}'))
+
+
+def test_what_graders_of_groups_are_where_nothing_is_given() -> None:
+    judge = ScriptedJudge("1")
+    ranks, pairs = Listwise(judge), Pairwise(judge)
+    assert (ranks.name, ranks.version, ranks.rounds, ranks.chunk, ranks.seed) == ("listwise", "1", 1, 8, 0)
+    assert (pairs.name, pairs.version, pairs.rounds, pairs.seed) == ("pairwise", "2", None, 0)
+    settings = ranks._settings
+    assert (settings["max_tokens"], settings["asker"], settings["unreadable"]) == (
+        2048,
+        "listwise@1",
+        "failure",
+    )
+    assert (ranks._nonce, ranks._asking(2).verdict.max_tokens) == (True, 512)
+    asking = pairs._asking
+    assert (asking.max_tokens, asking.asker, asking.unreadable, asking.rubric) == (
+        4096,
+        "pairwise@2",
+        "failure",
+        "",
+    )
+    named = Listwise(judge, name="n", version="v", rounds=2, chunk=3, seed=4)
+    assert (named.name, named.version, named.rounds, named.chunk, named.seed) == ("n", "v", 2, 3, 4)
+    assert named._settings["asker"] == "n@v"
+    panel = Panel([judge, judge])
+    assert (panel.name, panel.version, list(panel.members)) == ("panel", "1", ["judge 1", "judge 2"])
+    assert {member.asking.max_tokens for member in panel.members.values()} == {4096}
+
+
+@pytest.mark.parametrize(
+    ("size", "rounds"), [(1, 7), (2, 7), (8, 7), (11, 8), (12, 8), (16, 8), (17, 10), (64, 12)]
+)
+def test_as_many_rounds_as_usual(size: int, rounds: int) -> None:
+    assert usual_rounds(size) == rounds
+
+
+def tournament(size: int, games: list[Any], strengths: list[float], **lost: Failed) -> Tournament:
+    async def never(members: Any) -> Any:
+        raise AssertionError
+
+    made = Tournament(size, 1, 0, UNKNOWN, never)
+    made.games = [Game(*game) for game in games]
+    made.strengths = strengths
+    made.lost = {int(player.removeprefix("p")): failure for player, failure in lost.items()}
+    return made
+
+
+def test_scores_of_members_are_chances_against_the_others() -> None:
+    made = tournament(3, [(0, 1, 1.0), (1, 2, 1.0), (2, 0, 0.0), (0, 2, 1.0)], [1.0, 0.0, -1.0])
+    found: Any = made.grades([0, 1, 2, 2])
+    assert [grade.metadata for grade in found] == [
+        {"strength": 1.0, "games": 3, "first": 2, "place": made.place.worth},
+        {"strength": 0.0, "games": 2, "first": 1, "place": made.place.worth},
+        *[{"strength": -1.0, "games": 3, "first": 1, "place": made.place.worth}] * 2,
+    ]
+    wins = {
+        0: (chance(1) + 2 * chance(2)) / 3,
+        1: (chance(-1) + 2 * chance(1)) / 3,
+        2: (chance(-2) + chance(-1) + chance(0)) / 3,
+    }
+    assert [grade.score for grade in found] == pytest.approx([wins[0], wins[1], wins[2], wins[2]])
+
+
+def test_members_without_a_game_fail_tie_or_abstain() -> None:
+    made = tournament(4, [(0, 1, 1.0)], [0.5, -0.5, 0.0, 0.0], p3=REFUSED)
+    found: Any = made.grades([0, 1, 2, 2, 3])
+    assert found[2] == found[3] == Graded(0.5, "equal to all that it could be compared with", {"games": 0})
+    assert found[4] == REFUSED
+    assert made.grades([0, 1, 2, 3])[2] == Abstained("there is no other response to compare with")
+    made.failures[2] = [failed("JudgeTimeout", detail="slow", retryable=True), failed()]
+    assert made.grades([0, 1, 2])[2] == Failed("JudgeTimeout", "0 of 2 comparisons: slow", True)
+    made.lost = {0: REFUSED, 1: REFUSED, 3: REFUSED}
+    assert made._counted(2) == []
+    made.lost = {0: REFUSED, 1: REFUSED}
+    assert len(made._counted(2)) == 2
+
+
+def test_few_members_without_a_verdict_are_to_blame() -> None:
+    lost, other = MUTE, failed("JudgeTimeout")
+    good = Graded(1.0)
+    causes = [getattr(grade, "cause", "") for grade in _own([lost, good, good, other])]
+    assert causes == ["rollout", "", "", "infrastructure"]
+    assert _own([lost, good]) == [lost, good]
+    assert [getattr(grade, "cause", "") for grade in _own([lost, good, good])] == ["rollout", "", ""]
+
+
+def test_a_comparison_has_three_labels() -> None:
+    form = Pairwise(ScriptedJudge("A"))._asking.verdict
+    assert isinstance(form, ChoiceVerdict)
+    assert form.labels == {"A": 1.0, "C": 0.5, "B": 0.0}
+    assert form.words() == {
+        "HOW_TO_ANSWER": "Answer with one character and nothing else: A if response A is better, B if response B is better, C if they "
+        "are equally good.",
+        "REMINDER": "Your verdict (A, B or C):",
+    }
+    spare = form.spare()
+    assert spare.labels == {"1": 1.0, "3": 0.5, "2": 0.0}
+    assert spare.words()["REMINDER"] == "Your verdict (1, 2 or 3):"

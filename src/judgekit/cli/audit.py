@@ -237,14 +237,14 @@ class _Work:
         points = audit_curve.curve(audited)
         if not any(point.audits for point in points):
             why = (
-                f", the last one: {audited.why}"
+                f", the last one: {one_line(audited.why)}"
                 if audited.why
-                else f" ({points[-1].reason})"
+                else f" ({one_line(points[-1].reason)})"
                 if points
                 else ""
             )
             raise DataError(
-                f"none of {many(audited.asked + audited.reused, 'audit')} gave a verdict{one_line(why)}: nothing can be said of {self.settings.watch}"
+                f"none of {many(audited.asked + audited.reused, 'audit')} gave a verdict{why}: nothing can be said of {self.settings.watch}"
             )
         self._print(points)
         if self.to not in (None, STDOUT):

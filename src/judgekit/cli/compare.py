@@ -58,6 +58,7 @@ def compare(
     if json_summary or to == STDOUT:
         out.file = sys.stderr
     found: list[dict[str, Any]] = []
+    page = ""
     with prints_aside(out.file is sys.stderr):
         earlier = whole_table(before)
         tell_torn(earlier)
@@ -69,8 +70,10 @@ def compare(
                     {"reward": name, **comparison(earlier, later)} if name else comparison(earlier, later)
                 )
                 if to is not None:
-                    with whole_file(to) as file:
-                        file.write(render(later, signals(later, given), comparison=found[-1]))
+                    page = render(later, signals(later, given), comparison=found[-1])
+    if to is not None:
+        with whole_file(to) as file:
+            file.write(page)
     if json_summary:
         sys.stdout.write(json_line(found[0] if len(found) == 1 else {"rewards": found}))
     elif to != STDOUT:

@@ -93,9 +93,7 @@ def graders(
         return
     make = found(name)
     rows = parameters(make)
-    widths = [
-        max((len(cell) for cell in column), default=0) for column in zip(*map(cells, rows), strict=True)
-    ]
+    widths = [max(map(len, column)) for column in zip(*map(cells, rows), strict=True)]
     for row in rows:
         say("  ".join(cell.ljust(width) for cell, width in zip(cells(row), widths, strict=True)).rstrip())
     if name in EXAMPLES:

@@ -92,7 +92,11 @@ def serve_rewards(
     listener = bound_socket(host, port)
     limits = Limits(requests=max_requests, body_bytes=max_body_mb << 20, stop_s=stop_timeout)
 
-    audits = AuditBeside(config, ledger=ledger) if audit is not None else None
+    try:
+        audits = AuditBeside(config, ledger=ledger) if audit is not None else None
+    except ConfigError:
+        listener.close()
+        raise
     service = RewardService(runner, group=group, group_wait_s=group_wait, audits=audits)
     server = RewardServer(service, api_key=api_key, limits=limits)
 

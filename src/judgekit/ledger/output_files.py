@@ -72,8 +72,6 @@ def check_ledger(path: Path, *, inputs: Sequence[Path] = ()) -> None:
         mode = _mode(path)
         if not mode:
             folder = next(parent for parent in path.absolute().parents if parent.exists())
-            if not folder.is_dir():
-                raise NotADirectoryError
             if not os.access(folder, os.W_OK):
                 raise ConfigError(f"cannot write the ledger {path}: Permission denied")
         if not mode or stat.S_ISDIR(mode):
