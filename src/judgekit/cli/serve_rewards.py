@@ -17,6 +17,7 @@ from judgekit.errors import ConfigError, first_error
 from judgekit.execution.heap import freeze_heap
 
 if TYPE_CHECKING:
+    from judgekit.evidence.audit_settings import AuditSettings
     from judgekit.service.lanes import Knows
     from judgekit.service.service import RewardService
 
@@ -59,8 +60,7 @@ def serve_rewards(
     ] = 600.0,
 ) -> None:
     """Serve a reward.yaml to trainers over HTTP."""
-    from judgekit.config import load_config, load_runner
-    from judgekit.config.checks import placed
+    from judgekit.config import load_runner
     from judgekit.judges.launch.supervise import is_loopback
     from judgekit.ledger.output_files import check_ledger
     from judgekit.ledger.writer import Ledger
@@ -75,15 +75,7 @@ def serve_rewards(
         )
     if ledger is not None:
         check_ledger(ledger, inputs=[config])
-    try:
-        audit = load_config(config).audit_settings()
-    except ConfigError as error:
-        raise placed(error, f"{config}") from None
-    if audit is not None and audit.on_alarm == "stop":
-        raise ConfigError(
-            f"{config}: audit.on_alarm: the service cannot end a training: write warn, and let whatever watches /metrics act on "
-            "judgekit_audit_alarm"
-        )
+    audit = _audit_settings(config)
     kept = None if ledger is None else Ledger(ledger, texts=audit is not None)
     overrides: dict[str, Any] = {} if kept is None else {"ledger": kept}
     runner = load_runner(config, **overrides)
@@ -121,6 +113,23 @@ def serve_rewards(
     say("stopped")
     if lost := not_kept(runner.ledger, "make room for the next run"):
         fail(lost, code=1)
+
+
+def _audit_settings(config: Path) -> AuditSettings | None:
+    """Return the file's audit, if it has one. Raises ConfigError where it is one that a service cannot do."""
+    from judgekit.config import load_config
+    from judgekit.config.checks import placed
+
+    try:
+        audit = load_config(config).audit_settings()
+    except ConfigError as error:
+        raise placed(error, f"{config}") from None
+    if audit is not None and audit.on_alarm == "stop":
+        raise ConfigError(
+            f"{config}: audit.on_alarm: the service cannot end a training: write warn, and let whatever watches /metrics act on "
+            "judgekit_audit_alarm"
+        )
+    return audit
 
 
 def _run(serve: Callable[[anyio.Event, anyio.Event], Awaitable[None]]) -> None:
