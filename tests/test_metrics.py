@@ -1020,3 +1020,10 @@ def test_moments_are_these() -> None:
     whole = of_pairs([(1, 2), (3, 6), (5, 4), (7, 0), (9, 8)])
     for name in Moments.__slots__:
         assert getattr(made, name) == pytest.approx(getattr(whole, name))
+
+
+def test_rollouts_are_numbered_from_0() -> None:
+    counts = Counts()
+    for _ in range(65):
+        counts.add(counted(0.5), Rollout(response="x"))
+    assert counts.evidence.repetition.n == 65  # the last one is number 64

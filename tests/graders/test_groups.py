@@ -1012,3 +1012,15 @@ def test_a_comparison_has_three_labels() -> None:
     spare = form.spare()
     assert spare.labels == {"1": 1.0, "3": 0.5, "2": 0.0}
     assert spare.words()["REMINDER"] == "Your verdict (1, 2 or 3):"
+
+
+async def test_a_judge_of_criteria_is_checked_before_any_rollout() -> None:
+    class Checked(ScriptedJudge):
+        checked: tuple[str, ...] = ()
+
+        async def check_request(self, request: JudgeRequest) -> None:
+            self.checked = request.choices
+
+    judge = Checked("1")
+    await RubricGrader(judge, RUBRIC).warm_up()
+    assert (judge.checked, judge.requests) == (("0", "1"), [])

@@ -187,3 +187,28 @@ async def test_a_request_is_checked_by_the_first_that_answers() -> None:
         with pytest.raises(type(error)):
             await Routed([Engine(error), Engine(error)]).check_request(REQUEST)
     await Routed([object(), object()]).check_request(REQUEST)  # type: ignore[list-item]
+
+
+def test_what_a_server_finds_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    plain = {"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    assert supervise._server_env([], None) == plain
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "7")
+    assert supervise._server_env(["0", "2"], "k") == {
+        **plain, "VLLM_CPU_KVCACHE_SPACE": "7", "CUDA_VISIBLE_DEVICES": "0,2", "VLLM_API_KEY": "k",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (None, []),
+        (True, ["--x"]),
+        (False, ["--no-x"]),
+        ({"a": 1}, ["--x", '{"a": 1}']),
+        ([1, "b", {"c": 2}, [3]], ["--x", "1", "b", '{"c": 2}', "[3]"]),
+        (0.5, ["--x", "0.5"]),
+    ],
+)
+def test_options_of_a_server_are_written_on_its_command_line(value: Any, written: list[str]) -> None:
+    assert supervise._as_arguments("x", value) == written
