@@ -124,6 +124,18 @@ async def test_an_error_is_each_ones_own_and_never_lost(caplog: pytest.LogCaptur
     assert not caplog.records  # "exception was never retrieved"
 
 
+async def test_two_callers_have_an_error_each_and_one_alone_has_the_call_s_own() -> None:
+    calls = Calls()
+    calls.error = own = ValueError("no")
+    calls.gate.set()
+    found = await asyncio.gather(*await joined(Flights[int](), calls, 2), return_exceptions=True)
+    assert [type(error) for error in found] == [ValueError, ValueError]
+    assert own not in found
+    assert found[0] is not found[1]
+    calls.error = own
+    assert await asyncio.gather(*await joined(Flights[int](), calls, 1), return_exceptions=True) == [own]
+
+
 async def test_an_error_that_cannot_be_copied_is_shared() -> None:
     class Single(Exception):
         def __copy__(self) -> Single:

@@ -142,6 +142,22 @@ def test_only_the_end_of_a_file_is_read(
         assert Recall(b"salt").read(file) == found
 
 
+def test_lines_that_are_torn_or_no_text_are_passed_over(recall: Recall, tmp_path: Path, clock: Clock) -> None:
+    file = tmp_path / "ledger.jsonl"
+    good = [line(name, run=name, tag=recall.tag("k")).encode() for name in "ab"]
+    wrong = [
+        b'{"type": "rollout", "spec": "\xff"}\n',
+        good[0][:40] + b"\n",
+        b"[" * 100_000 + b"\n",
+        b"\n",
+        b"7\n",
+    ]
+    file.write_bytes(good[0] + b"".join(wrong) + good[1])
+    os.utime(file, (5000, 5000))
+    assert recall.read(file) == 2
+    assert digests(recall.take("k", unique=True)) == ["a", "b"]
+
+
 # ---- jobs
 
 
