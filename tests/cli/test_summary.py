@@ -120,11 +120,13 @@ def test_the_summary_for_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_engine_with_too_few_requests_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     runner, results = graded("x")
-    for share, lines in ((0.1, 0), (0.11, 1)):
+    for share, seconds, lines in ((0.1, 10.0, 0), (0.11, 9.9, 0), (0.11, 10.0, 1)):
         monkeypatch.setattr(
             runner.metrics, "starved", lambda name, share=share: share if name == "quarter" else 0.0
         )
-        found = [line for line in printed(monkeypatch, runner.metrics, results, [], 1.0) if "too low" in line]
+        found = [
+            line for line in printed(monkeypatch, runner.metrics, results, [], seconds) if "too low" in line
+        ]
         assert len(found) == lines
     assert found[0].startswith(
         "quarter: its engine would have run more requests while rollouts waited, 11 % of the time"

@@ -109,11 +109,10 @@ def print_summary(
     for load in filter(str, loads):
         say(f"{load.name}: {load}")
     for name in counts.graders:
-        if (share := metrics.starved(name)) > _STARVED:
+        if (share := metrics.starved(name)) > _STARVED and seconds >= _SHORT_S:
             say(
                 f"{name}: its engine would have run more requests while rollouts waited, {100 * share:.0f} % of the time: a number "
-                "for max_concurrency, of the runner or in the judge's layers, is too low; without one, a short run ends before "
-                "the right one is found out"
+                "for max_concurrency, of the runner or in the judge's layers, is too low"
             )
     for line in problems(results):
         say(line)
@@ -122,6 +121,8 @@ def print_summary(
             say(f"warning: {text}")
 
 
+_SHORT_S = 10.0
+"""A run that ends sooner is over before "auto" has found out how many requests the engine takes."""
 _STARVED = 0.1
 """Share of a grader's evaluations from which on it is said that its engine had too few requests."""
 _DROPPED = ("p95", "p50", "std", "skipped", "abstained")
