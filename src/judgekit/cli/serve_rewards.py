@@ -81,35 +81,29 @@ def serve_rewards(
     runner = load_runner(config, **overrides)
     if runner.ledger is not None:
         check_ledger(runner.ledger.path, inputs=[config])
-    listener = bound_socket(host, port)
     limits = Limits(requests=max_requests, body_bytes=max_body_mb << 20, stop_s=stop_timeout)
-
-    try:
+    with bound_socket(host, port) as listener:
         audits = AuditBeside(config, ledger=ledger) if audit is not None else None
-    except ConfigError:
-        listener.close()
-        raise
-    service = RewardService(runner, group=group, group_wait_s=group_wait, audits=audits)
-    server = RewardServer(service, api_key=api_key, limits=limits)
+        service = RewardService(runner, group=group, group_wait_s=group_wait, audits=audits)
+        server = RewardServer(service, api_key=api_key, limits=limits)
 
-    async def serve(started: anyio.Event, stop: anyio.Event) -> None:
-        if runner.resources:
-            say("starting the judges (a local engine takes about half a minute) …")
-        async with server.serve(listener):
-            freeze_heap()
-            started.set()
-            for line in _told(service, listener):
-                say(line)
-            await stop.wait()
-            say("stopping: what was taken is finished; another signal stops at once")
+        async def serve(started: anyio.Event, stop: anyio.Event) -> None:
+            if runner.resources:
+                say("starting the judges (a local engine takes about half a minute) …")
+            async with server.serve(listener):
+                freeze_heap()
+                started.set()
+                for line in _told(service, listener):
+                    say(line)
+                await stop.wait()
+                say("stopping: what was taken is finished; another signal stops at once")
 
-    allow_connections(max_requests)
-    try:
-        with listener:
+        allow_connections(max_requests)
+        try:
             _run(serve)
-    finally:
-        if audits is not None:
-            audits.close()
+        finally:
+            if audits is not None:
+                audits.close()
     say("stopped")
     if lost := not_kept(runner.ledger, "make room for the next run"):
         fail(lost, code=1)

@@ -44,8 +44,8 @@ class Places:
 
     "auto" begins with few calls, and doubles them with each round of answers while callers wait, up to twice as many as *engine*
     says that it runs at once (`sequences`), four times where it answers all within a moment, or until half of them wait in its
-    queue, where it tells its load (`load`). So the next ones are there while an answer travels. Where answers are slow already, and where an engine tells nothing, more calls must bring
-    more answers a second.
+    queue, where it tells its load (`load`). So the next ones are there while an answer travels. Where answers are slow
+    already, and where an engine tells nothing, more calls must bring more answers a second.
 
     An overload halves the calls in flight, once for all calls that were sent before: a refusal that may be tried again and, with
     "auto", other failures that may pass and timeouts. A number that was cut grows back by one with each answer; with "auto", the calls
