@@ -27,16 +27,6 @@ from judgekit.types import Price
 from ..report.ledgers import some, write
 from .in_process import call, contents, refused
 
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What is printed."""
-    found = io.StringIO()
-    monkeypatch.setattr(console.out, "_file", found)
-    monkeypatch.setattr(console.out, "_width", 140)
-    return found
-
-
 # ---- grade
 
 

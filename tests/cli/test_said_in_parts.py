@@ -18,7 +18,6 @@ from judgekit.cli import (
     audit,
     certify,
     compare,
-    console,
     grade,
     graders,
     init,
@@ -118,15 +117,6 @@ def test_what_goes_together_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 # ---- single lines
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What is printed."""
-    found = io.StringIO()
-    monkeypatch.setattr(console.out, "_file", found)
-    monkeypatch.setattr(console.out, "_width", 140)
-    return found
 
 
 @pytest.mark.parametrize(

@@ -204,14 +204,7 @@ def test_a_spec_is_written_once_and_again_in_a_new_file(tmp_path: Path) -> None:
     assert list(read_ledger(tmp_path / "l").specs) == [SPEC.digest, "other"]
 
 
-def test_a_thread_waits_until_its_lines_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hanging, real = threading.Event(), os.write
-
-    def write(fd: int, data: Any) -> int:
-        hanging.wait()
-        return real(fd, data)
-
-    monkeypatch.setattr(os, "write", write)
+def test_a_thread_waits_until_its_lines_are_written(tmp_path: Path, released: threading.Event) -> None:
     ledger = Ledger(tmp_path / "l")
     ledger.write(SPEC)
     over: list[bool] = []
@@ -219,7 +212,7 @@ def test_a_thread_waits_until_its_lines_are_written(tmp_path: Path, monkeypatch:
     waiting.start()
     waiting.join(0.02)
     assert over == []
-    hanging.set()
+    released.set()
     waiting.join()
     assert (over, ledger.lost) == ([True], 0)
     ledger.close()

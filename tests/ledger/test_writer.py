@@ -502,19 +502,12 @@ def test_a_full_disk_is_told_also_right_after_the_machine_has_started(
     ledger.close()
 
 
-def test_a_flush_that_takes_too_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hanging, real = threading.Event(), os.write
-
-    def write(fd: int, data: Any) -> int:
-        hanging.wait()
-        return real(fd, data)
-
-    monkeypatch.setattr(os, "write", write)
+def test_a_flush_that_takes_too_long_says_so(tmp_path: Path, released: threading.Event) -> None:
     ledger = Ledger(tmp_path / "l")
     assert ledger.flush(0)  # nothing waits
     ledger.write(entry(ledger))
     assert (ledger.flush(0.01), ledger.lost) == (False, 1)
-    hanging.set()
+    released.set()
     assert (ledger.flush(None), ledger.lost) == (True, 0)
     ledger.close()
 
@@ -537,15 +530,8 @@ async def test_nobody_is_held_back_for_a_disk_that_takes_no_line(
 
 @pytest.mark.parametrize("many", [True, False])
 async def test_whoever_makes_exactly_as_many_bytes_as_may_wait_is_held_back(
-    many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    many: bool, tmp_path: Path, released: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hanging, real = threading.Event(), os.write
-
-    def write(fd: int, data: Any) -> int:
-        hanging.wait()
-        return real(fd, data)
-
-    monkeypatch.setattr(os, "write", write)
     monkeypatch.setattr(writer, "_HELD_BACK_S", 0.001)
     monkeypatch.setattr(writer, "_EXIT_S", 3600)
     ledger = Ledger(tmp_path / "l")
@@ -557,7 +543,7 @@ async def test_whoever_makes_exactly_as_many_bytes_as_may_wait_is_held_back(
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert waiting.done() is not many
-    hanging.set()
+    released.set()
     await waiting
     ledger.close()
 
