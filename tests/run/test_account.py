@@ -37,7 +37,9 @@ from judgekit import (
     read_ledger,
 )
 from judgekit.execution.pool import ProcessPool
+from judgekit.ledger.schema import Comparison
 from judgekit.run.bound_grader import BoundGrader
+from judgekit.run.results import KnownGrades
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -353,3 +355,11 @@ def test_results_without_numbers_of_their_group_share_an_empty_dictionary_that_n
         assert made == second
         assert made.group_numbers is first.group_numbers is second.group_numbers
     assert b'"group_numbers":{}' in msgspec.json.encode(first)
+
+
+def test_known_grades_name_those_of_comparisons_too() -> None:
+    call = Comparison("run:0", 4)
+    known = KnownGrades({"rule": Graded(1.0)}, {"rank": {call: {"rank.style": Graded(0.5)}}})
+    assert known == {"rule": Graded(1.0)}
+    assert known.compared == {"rank": {call: {"rank.style": Graded(0.5)}}}
+    assert known.names() == {"rule", "rank.style"}

@@ -25,6 +25,7 @@ from judgekit import (
 from judgekit.ledger.writer import Ledger
 from judgekit.metrics.counts import Counts
 from judgekit.run import progress
+from judgekit.run.scheduler import Run
 from judgekit.run.settings import Settings
 
 pytestmark = pytest.mark.timeout(60)
@@ -71,6 +72,40 @@ async def test_a_missing_reward_at_the_deadline_raises_out_of_the_run() -> None:
     with pytest.raises(MissingRewardError, match="DeadlineExceeded"):
         await asyncio.wait_for(runner.run(rollouts(50)), 20)
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_missing_reward_of_what_waits_for_a_place_raises_too() -> None:
+    """It is the first to be answered at the deadline: before the one that runs, whose cancellation takes a turn."""
+    hangs = Hangs()
+    runner = GradingRunner({"judge": hangs}, max_concurrency=1, deadline_s=0.05, missing_reward="raise")
+    given = [Rollout(response="", group=i, id=str(i)) for i in range(3)]
+    with pytest.raises(MissingRewardError, match="rollout '?1"):
+        await asyncio.wait_for(runner.run(given), 20)
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_run_is_out_of_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its graders clean up, the clock goes on for them alone."""
+    told = 0
+    out_of_time = Run.out_of_time
+
+    def count(run: Run) -> None:
+        nonlocal told
+        told += 1
+        out_of_time(run)
+
+    @grader
+    async def tidy(response: str) -> float:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.05)
+            raise
+        return 1.0
+
+    monkeypatch.setattr(Run, "out_of_time", count)
+    await GradingRunner([tidy], deadline_s=0.05, missing_reward="mask").run(rollouts(2))
+    assert told == 1
 
 
 async def test_nothing_is_tried_again_after_the_deadline() -> None:

@@ -234,3 +234,53 @@ async def test_groups_may_come_from_iterators() -> None:
 async def test_one_rollout_is_no_list_of_them() -> None:
     with pytest.raises(DataError, match="give a list of rollouts"):
         await GradingRunner({"slow": Slow()}).run(Rollout(response=""))  # type: ignore[arg-type]
+
+
+class Engine:
+    """A judge that says how many calls it takes, whether it has few, and whether it is sent all that it takes."""
+
+    def __init__(self, *, places: int, starved: bool | None, full: bool = True) -> None:
+        self.places, self.starved, self.full = places, starved, full
+
+
+class Asks(Slow):
+    """Asks an engine, as far as the runner sees."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.judge = engine
+        self.running = self.most = 0
+
+    async def grade(self, rollout: Rollout, /) -> float:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.running -= 1
+        return 0.5
+
+
+@pytest.mark.parametrize(
+    ("engine", "starved"),
+    [
+        (Engine(places=2, starved=True), 1.0),
+        (Engine(places=2, starved=False), 0.0),
+        (Engine(places=2, starved=None), math.nan),
+        (Engine(places=2, starved=True, full=False), 0.5),  # no more wait than it may be sent
+    ],
+)
+async def test_a_runner_tells_how_often_an_engine_had_too_little_to_do(
+    engine: Engine, starved: float
+) -> None:
+    runner = GradingRunner({"judge": Asks(engine)})
+    await runner.run(rollouts(4))
+    assert runner.metrics.starved("judge") == pytest.approx(starved, nan_ok=True)
+
+
+@pytest.mark.parametrize(("limit", "most"), [("auto", 8), (2, 2)])
+async def test_a_number_holds_for_all_runs_together_and_a_judge_that_is_followed_holds_itself(
+    limit: Any, most: int
+) -> None:
+    asks = Asks(Engine(places=3, starved=None))
+    runner = GradingRunner({"judge": asks}, max_concurrency=limit).with_settings(shared=True)
+    await asyncio.gather(*(runner.run(rollouts(1)) for _ in range(8)))
+    assert asks.most == most

@@ -11,6 +11,7 @@ from judgekit import Abstained, Graded, Rollout, from_function
 from judgekit.cli.graders import EXAMPLES
 from judgekit.config import load_runner
 from judgekit.graders import FinalAnswer, Length, ToolCallFormat
+from judgekit.graders.function import Wrapper
 from judgekit.graders.protocol import as_grade
 from judgekit.reward.gates import Gate
 from judgekit.reward.nodes import Score
@@ -218,6 +219,13 @@ def test_a_grader_lacks_what_those_that_it_asks_lack(held: dict[str, Any], lacks
     says = "it: it would abstain on each of the 2 rows that were looked at: there is no ground_truth"
     assert findings(runner, [WITHOUT, WITHOUT]) == ([says] if lacks else [])
     assert findings(runner, [WITHOUT, WITH]) == []
+
+
+def test_what_is_wrapped_lacks_what_it_lacks_without() -> None:
+    runner = GradingRunner({"it": Wrapper(NEEDS)})
+    says = "it: it would abstain on each of the 1 rows that were looked at: there is no ground_truth"
+    assert findings(runner, [WITHOUT]) == [says]
+    assert findings(runner, [WITH]) == []
 
 
 @pytest.mark.parametrize("field", ["reference", "cases"])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgekit import DataError, Rollout, group_by_prompt
-from judgekit.run.grouping import group_id
+from judgekit.run.grouping import check_groups, group_id
 
 ids = st.one_of(st.none(), st.integers(0, 3), st.text(max_size=2), st.tuples(st.integers(0, 2)))
 
@@ -121,3 +121,25 @@ def test_a_truth_that_holds_itself_is_said() -> None:
     truth.append(truth)
     with pytest.raises(DataError, match="holds itself"):
         group_by_prompt([Rollout(response="", ground_truth=truth)])
+
+
+class Incomparable:
+    """An id whose like is found among the others, and which refuses to be compared."""
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        raise ZeroDivisionError
+
+
+def test_an_id_that_cannot_be_compared_is_said_with_its_place() -> None:
+    rollouts = [Rollout(response="", group=group) for group in (Incomparable(), Incomparable())]
+    says = "^rollout 1: comparing its group id, a Incomparable, raised ZeroDivisionError$"
+    with pytest.raises(DataError, match=says):
+        group_by_prompt(rollouts)
+
+
+def test_given_groups_are_read_once_and_lose_those_without_members() -> None:
+    groups = (iter(members) for members in ([1, np.int64(0)], [], [2]))
+    assert check_groups(groups, 3) == [[1, 0], [2]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -134,3 +135,33 @@ async def test_a_group_of_an_earlier_epoch_is_another(caplog: pytest.LogCaptureF
         runner = GradingRunner([first_digit], transform="center")
         assert len([r async for r in runner.stream(epochs())]) == 1200
     assert not [text for text in caplog.messages if "comes again" in text]
+
+
+async def test_a_time_out_of_the_input_is_an_error_and_not_its_end() -> None:
+    async def slow() -> AsyncIterator[Rollout]:
+        yield Rollout(response="1")
+        raise TimeoutError("the engine does not answer")
+
+    with pytest.raises(TimeoutError, match="the engine does not answer"):
+        [r async for r in GradingRunner([first_digit], deadline_s=60).stream(slow())]
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "says"),
+    [
+        (Rollout(response="1"), "give a list of rollouts, such as \\[rollout\\], not one rollout"),
+        ([Rollout(response="1", group=0), "no rollout"], r"item 1 is a str, not a judgekit\.Rollout"),
+    ],
+)
+async def test_what_is_no_list_of_rollouts_is_refused_before_any_is_graded(rollouts: Any, says: str) -> None:
+    graded = 0
+
+    @grader
+    def count(response: str) -> float:
+        nonlocal graded
+        graded += 1
+        return 0.5
+
+    with pytest.raises(DataError, match=says):
+        [r async for r in GradingRunner([count]).stream(rollouts)]
+    assert graded == 0
