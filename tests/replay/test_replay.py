@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from judgekit import (
     Score,
     Switch,
     Weighted,
+    from_function,
     grader,
     read_ledger,
 )
@@ -276,6 +278,17 @@ def test_each_score_is_checked_against_the_range_of_its_own_run(tmp_path: Path) 
     replay(path).write(kept)
     for ledger in (path, kept.path):
         assert [result.reward for result in replay(ledger).results] == first
+
+
+def test_a_penalty_without_a_lowest_score_is_replayed_under_other_weights(tmp_path: Path) -> None:
+    """What a rollout that breaks it is paid need not be said again: it has broken it or not."""
+    penalty = from_function(
+        lambda response: -float(len(response)), name="penalty", score_range=(-math.inf, 0)
+    )
+    ledger = Ledger(tmp_path / "l")
+    GradingRunner([penalty], Score("penalty", if_broken=-9.0), ledger=ledger).run_sync(ROLLOUTS)
+    ledger.flush()
+    assert in_order(replay(ledger.path, {"penalty": 0.5})) == [0, -0.5, -1, -1.5]
 
 
 async def test_a_rollout_without_all_its_grades_gets_no_reward(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_gdpo_weighs_terms_after_normalising_each() -> None:
     assert gdpo(terms, {"a": 1, "b": 1}) == pytest.approx([0, 0])
     assert gdpo(terms, {"a": 1, "b": 0.5}) == pytest.approx([s / 2, -s / 2])
     assert gdpo([{"a": 1.0}, {}, {"a": 2.0}], {"a": 1})[1] == 0
+    assert gdpo([{}, {"b": 1.0}], {"a": 1, "b": 1}) == [0, 0]
 
 
 def test_float_noise_is_not_spread() -> None:

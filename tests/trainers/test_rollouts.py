@@ -48,7 +48,7 @@ def test_runs_at_the_edges(ids: list[int], mask: list[int] | None, turns: list[t
 def test_the_roles_that_a_template_writes_around_a_tool_s_text_are_removed(role: str) -> None:
     for text, content in (
         (f"\n{role}\n\nfound 42\n{role}\n", "found 42"), (f" {role} \nfound\n{role}\n42", f"found\n{role}\n42"),
-        (f"the {role}\nsays", f"the {role}\nsays"), (f"{role}", ""),
+        (f"  \n{role}\n \nfound 42\n\t\n", "found 42"), (f"the {role}\nsays", f"the {role}\nsays"), (f"{role}", ""),
     ):  # fmt: skip
         turns = turns_of_tokens([1, 2, 3], [1, 0, 1], lambda ids, text=text: text if ids == [2] else "I")  # type: ignore[misc]
         assert turns[1] == {"role": "tool", "content": content}
