@@ -59,6 +59,11 @@ class Quality:
 ROLLOUTS = [Rollout(group=i // 2, response="x" * i, prompt="p") for i in range(4)]
 
 
+def in_order(found: Any) -> list[float | None]:
+    pairs = zip(found.entries, found.results, strict=True)
+    return [result.reward for _, result in sorted(pairs, key=lambda pair: pair[0].index)]
+
+
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
     path = tmp_path / "l.jsonl"
@@ -244,10 +249,6 @@ async def test_two_groups_of_one_id_stay_two_groups(tmp_path: Path) -> None:
     pairs = [[Rollout(response="x" * n, prompt="p") for n in sizes] for sizes in ((1, 3), (5, 8, 7))]
     first = [r.reward for group in await made(path).run_groups(pairs) for r in group]
     assert first == pytest.approx([-0.1, 0.1, -0.15, 0.15, None])
-
-    def in_order(found: Any) -> list[float | None]:
-        pairs = zip(found.entries, found.results, strict=True)
-        return [result.reward for _, result in sorted(pairs, key=lambda pair: pair[0].index)]
 
     assert in_order(replay(path)) == first
     down[0] = False
