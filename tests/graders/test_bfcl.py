@@ -59,6 +59,7 @@ def rollout(*calls: tuple[str, Any], truth: Any = None, tools: Any = None) -> Ro
 def score(*calls: tuple[str, Any], truth: Any, tools: Any = TOOLS, **options: Any) -> float | None:
     grader = ToolCallMatch(of="exact", checks="bfcl", **options)
     grade = grader.grade(rollout(*calls, truth=truth, tools=tools))
+    assert isinstance(grade, Graded | Abstained)
     return grade.score if isinstance(grade, Graded) else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
+from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout, RolloutError
 from judgekit.execution.pool import ProcessPool
 from judgekit.graders import JsonFormat, JsonMatch, ToolCallFormat
 
@@ -166,11 +166,21 @@ MATCHES: list[tuple[str, Any, Any, float | None]] = [
     ('{"a": 1}', {"a": 1, "b": 3}, {"score": "leaves"}, 2 / 3),
     ('{"a": 1, "b": 3}', {"a": 1}, {"score": "leaves"}, 2 / 3),
     ('{"a": 1, "b": 3}', {"a": 1}, {"score": "leaves", "extra_keys": "fine"}, 1),
+    ('{"b": 1}', {"a": 1}, {"score": "leaves", "extra_keys": "fine"}, 0),
+    ("{}", {"a": 1}, {"score": "leaves"}, 0),
     ("[3, 1, 2]", [1, 2, 3], {"score": "leaves", "list_order": False}, 1),
     ("[3, 1, 2]", [1, 2, 3], {"score": "leaves"}, 0),
     ("{}", {}, {"score": "leaves"}, 1),
     (json.dumps(list(range(5000))), list(range(5000)), {}, 1),
 ]
+
+
+def test_leaves_a_thousand_levels_down_are_not_looked_for() -> None:
+    truth: Any = 5
+    for _ in range(1001):
+        truth = [truth]
+    with pytest.raises(RolloutError, match="nested more than 1,000 deep"):
+        score(JsonMatch(score="leaves"), "[5]", truth)
 
 
 @pytest.mark.parametrize(("response", "truth", "options", "expected"), MATCHES)

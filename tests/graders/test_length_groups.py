@@ -201,6 +201,7 @@ def test_compression() -> None:
 async def group(rule: Any, *responses: str, truth: Any = "7", **fields: Any) -> list[float | None]:
     rollouts = [Rollout(response=r, ground_truth=truth, group=0, **fields) for r in responses]
     results = await GradingRunner([rule]).run(rollouts)
+    assert not any(isinstance(result.grades[rule.name], Failed) for result in results)
     return [result.score(rule.name) for result in results]
 
 

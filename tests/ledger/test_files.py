@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -242,3 +244,21 @@ def test_nothing_is_appended_to_what_is_no_ledger(full: Path, tmp_path: Path) ->
         ):
             check_ledger(same, inputs=[Path("-"), same])
     check_ledger(full, inputs=[Path("-"), tmp_path / "rollouts.jsonl"])
+
+
+class Piped(io.StringIO):
+    """Standard output that keeps what it is given until it is flushed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = ""
+
+    def flush(self) -> None:
+        self.out = self.getvalue()
+
+
+def test_what_goes_to_standard_output_is_there_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", piped := Piped())
+    with whole_file("-") as file:
+        file.write("a line")
+    assert (piped.out, piped.closed) == ("a line", False)

@@ -65,6 +65,13 @@ class Recorder:
         self.seconds: dict[str, float] = defaultdict(float)
         self.failed: set[str] = set()
 
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Mark what takes long, as tests/conftest.py does for the core's tests alone."""
+        slow = set((ROOT / "tests" / "slow.txt").read_text().split())
+        for item in items:
+            if item.nodeid.partition("[")[0] in slow:
+                item.add_marker("slow")
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.coverage.switch_context(nodeid)
 

@@ -387,10 +387,7 @@ class JsonMatch(Rule):
                     del left[match]
         if self.extra_keys == "fine":
             total_have = sum(len(values) for path, values in have.items() if path in want)
-        if not total_want or not total_have:
-            return Graded(float(total_want == total_have))
-        precision, recall = right / total_have, right / total_want
-        score = 2 * precision * recall / (precision + recall) if right else 0.0
+        score = 2 * right / (total_have + total_want)  # the harmonic mean of precision and recall
         return Graded(min(score, 1.0), f"{right} of {total_want} leaves")
 
 
