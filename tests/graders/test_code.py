@@ -19,7 +19,7 @@ from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Roll
 from judgekit.graders import Code
 from judgekit.graders.rules.programs import code as rules
 from judgekit.graders.rules.programs import sandbox
-from judgekit.graders.rules.programs.code import _equal, _same, program_of
+from judgekit.graders.rules.programs.code import COMPARE, _equal, _same, program_of
 from judgekit.graders.rules.programs.code_forms import read_cases
 from judgekit.graders.rules.programs.sandbox import (
     OWN,
@@ -158,6 +158,7 @@ def test_forms_of_cases(value: Any, count: int, first: Any) -> None:
         ("1\n2", "1\n2", "lines exact tokens numbers"),
         ("1 2", "1\n2", "tokens numbers"),
         ("1.0000000001", "1", "numbers"),
+        ("1.0000000001 x 2", "1 x 2", "numbers"),
         ("1.1", "1", ""),
         (" 1", "1", "tokens numbers"),
         ("", "", "lines exact tokens numbers"),
@@ -167,7 +168,9 @@ def test_forms_of_cases(value: Any, count: int, first: Any) -> None:
     ],
 )
 def test_comparing_outputs(given: str, wanted: str, equal: str) -> None:
-    for how in ("lines", "exact", "tokens", "numbers"):
+    assert COMPARE == ("lines", "exact", "tokens", "numbers")
+    for how in COMPARE:
+        assert Code(compare=how).compare == how
         assert _equal(given, wanted, how) == (how in equal.split())
 
 
