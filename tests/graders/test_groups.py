@@ -961,6 +961,18 @@ def tournament(size: int, games: list[Any], strengths: list[float], **lost: Fail
     return made
 
 
+async def test_a_round_of_which_a_game_fails_is_not_the_last() -> None:
+    asked: list[int] = []
+
+    async def ask(members: Any) -> Any:
+        asked.append(len(asked))
+        return failed("JudgeTimeout") if len(asked) == 1 else Graded(1.0)
+
+    made = Tournament(4, 3, 0, UNKNOWN, ask)
+    await made.play()
+    assert (len(asked), len(made.games)) == (6, 5)
+
+
 def test_scores_of_members_are_chances_against_the_others() -> None:
     made = tournament(3, [(0, 1, 1.0), (1, 2, 1.0), (2, 0, 0.0), (0, 2, 1.0)], [1.0, 0.0, -1.0])
     found: Any = made.grades([0, 1, 2, 2])

@@ -437,6 +437,29 @@ async def test_a_panic_of_native_code_reaches_everybody_who_waits() -> None:
         assert isinstance(error, PanicException)
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+async def test_as_many_replies_as_requests_or_none_is_anybody_s(count: int) -> None:
+    class Miscounts(Many):
+        async def complete_many(self, requests: Sequence[JudgeRequest], /) -> list[JudgeReply | Exception]:
+            return [JudgeReply("1")] * count
+
+    judge = Coalescing(Miscounts())
+    found = await asyncio.gather(*(judge.complete(ask(text)) for text in "ab"), return_exceptions=True)
+    assert [repr(error) for error in found] == [f"RuntimeError('{count} replies for 2 requests')"] * 2
+
+
+async def test_whoever_waits_for_a_batch_ends_with_it() -> None:
+    many = Many()
+    judge = Coalescing(many)
+    calls = [asyncio.create_task(judge.complete(ask(text))) for text in "ab"]
+    while not many.batches:
+        await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - {asyncio.current_task(), *calls}:
+        task.cancel()
+    await asyncio.wait(calls)
+    assert [call.cancelled() for call in calls] == [True, True]
+
+
 class APIStatusError(Exception):
     """As openai's: a copy would be made without what it needs."""
 
