@@ -968,9 +968,9 @@ async def test_a_round_of_which_a_game_fails_is_not_the_last() -> None:
         asked.append(len(asked))
         return failed("JudgeTimeout") if len(asked) == 1 else Graded(1.0)
 
-    made = Tournament(4, 3, 0, UNKNOWN, ask)
+    made = Tournament(16, 3, 0, UNKNOWN, ask)
     await made.play()
-    assert (len(asked), len(made.games)) == (6, 5)
+    assert (len(asked), len(made.games)) == (24, 23)
 
 
 def test_scores_of_members_are_chances_against_the_others() -> None:
