@@ -121,6 +121,35 @@ def test_what_is_the_answer_is_not_nothing() -> None:
     assert set(by_name(Row(kind="number", prompt="p", answer="2"), "nothing").values()) == set(parts._NOTHING)
 
 
+@pytest.mark.parametrize(
+    ("kind", "answer", "says"),
+    [
+        ("number", "1", {"1", "Score: 1", "### Final Score: 1"}),
+        ("number", "1.0", {"1", "Score: 1", "### Final Score: 1"}),
+        ("maths", "x=0", {"0"}),
+        ("text", "yes", {"Yes"}),
+        ("text", "none", {"None"}),
+    ],
+)
+def test_what_says_the_answer_in_other_words_is_not_nothing(kind: Any, answer: str, says: set[str]) -> None:
+    found = by_name(Row(kind=kind, prompt="p", answer=answer), "nothing").values()
+    assert set(parts._NOTHING) - set(found) == says
+
+
+@pytest.mark.parametrize(("kind", "answer"), [("number", "0"), ("maths", "x=0")])
+def test_a_multiple_of_zero_is_not_wrong(kind: Any, answer: str) -> None:
+    row = Row(kind=kind, prompt="p", answer=answer)
+    assert set(map(str, range(12))) - by_name(row, "part").keys() == {"0", "1", "7", "10"}
+    assert not {"x=-(0)", "x=2(0)"} & set(wrong_values(row).values())
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, None, 2.5, True])
+def test_calls_have_arguments_of_any_type(value: Any) -> None:
+    row = Row(kind="tools", prompt="p", answer=json.dumps([{"name": "f", "arguments": {"x": value}}]))
+    (changed,) = calls_in(by_name(row, "calls")["other values"])
+    assert changed["arguments"]["x"] != value
+
+
 def test_every_family_and_every_finding_is_explained() -> None:
     assert set(WHAT) == set(get_args(What)) == {"as right", "above wrong", "nothing paid", "right refused"}
     assert {one.family for row in SHIPPED for one in completions(row)} == set(FAMILIES)
@@ -197,7 +226,15 @@ def kind_of(truth: Any, **fields: Any) -> Any:
     [
         (42, {}, ("number", "42")),
         (0.5, {}, ("number", "0.5")),
-        (1e20, {}, ("number", "1e+20")),
+        (1e20, {}, ("number", "1" + "0" * 20)),
+        (1234567.0, {}, ("number", "1234567")),
+        (12345.678, {}, ("number", "12345.678")),
+        (1e-7, {}, ("number", "0.0000001")),
+        (float("nan"), {}, None),
+        (float("inf"), {}, None),
+        ("\\infty", {}, None),
+        ("x = -\\infty", {}, None),
+        ("(0, \\infty)", {}, ("maths", "(0, \\infty)")),
         (True, {}, None),
         (None, {}, None),
         ("", {}, None),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
@@ -154,7 +156,9 @@ def _row(rollout: Rollout, prompt: str) -> Row | None:
         calls = _calls(truth)
         return None if calls is None else Row(kind="tools", prompt=prompt, answer=calls, origin=rollout)
     if isinstance(truth, int | float) and not isinstance(truth, bool):
-        answer = f"{truth:g}" if isinstance(truth, float) else str(truth)
+        if isinstance(truth, float) and not math.isfinite(truth):
+            return None
+        answer = f"{Decimal(str(truth)):f}".removesuffix(".0")
         return Row(kind="number", prompt=prompt, answer=answer, origin=rollout)
     if not isinstance(truth, str) or not truth.strip() or len(truth) > 10_000:
         return None
@@ -163,11 +167,14 @@ def _row(rollout: Rollout, prompt: str) -> Row | None:
     return None if kind is None else Row(kind=kind, prompt=prompt, answer=answer, origin=rollout)
 
 
+_INFINITY = re.compile(r"(?:\w+\s*=)?[\s$+-]*\\infty[\s$]*")
+
+
 def _kind(answer: str) -> Kind | None:
-    """Tell the kind of a reference that is text; None for tests, JSON and long texts."""
+    """Tell the kind of a reference that is text; None for tests, JSON, long texts, and infinity, whose multiples are right, too."""
     if whole_quantity(answer) is not None:
         return "number"
-    if re.search(r"\b(?:assert|def|import|class)\b", answer):
+    if re.search(r"\b(?:assert|def|import|class)\b", answer) or _INFINITY.fullmatch(answer):
         return None
     if re.search(r"\\[a-zA-Z]+|[\^_=<>]|\d\s*[-+*/]", answer):
         return "maths"

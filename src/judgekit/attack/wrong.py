@@ -20,6 +20,11 @@ def named_value(answer: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
+def is_zero(value: str) -> bool:
+    quantity = whole_quantity(value)
+    return quantity is not None and not quantity.value
+
+
 def wrong_values(row: Row) -> dict[str, str]:
     """Return wrong answers by what is wrong with them; at least three."""
     found: dict[str, str]
@@ -35,6 +40,8 @@ def wrong_values(row: Row) -> dict[str, str]:
             "doubled": f"{name}2({a})",
             "another": f"{name}\\frac{{17}}{{19}}",
         }
+        if is_zero(a):
+            del found["negated"], found["doubled"]
     else:
         found = {f"another {number}": word for number, word in enumerate(_WORDS)}
     found |= {f"of another row {number}": text for number, text in enumerate(row.others)}
