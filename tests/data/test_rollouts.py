@@ -570,10 +570,19 @@ def test_json_as_python_writes_it_is_read(tmp_path: Path, name: str) -> None:
     assert made.ground_truth is None
 
 
+@pytest.mark.parametrize("prompt", [{}, {"prompt": "q"}, {"prompt": ""}, {"prompt": [USER]}])
+def test_a_conversation_that_is_the_response_holds_its_prompt_once(prompt: dict[str, Any]) -> None:
+    said = [USER, FOUR, {"role": "user", "content": "sure?"}, FIVE]
+    asked = {"prompt": USER["content"]} if prompt.get("prompt") == "q" else prompt
+    (made,) = rollouts_from([{"messages": said, **asked}], columns={"response": "messages"})
+    assert (made.response, made.messages) == (FIVE["content"], said)
+    assert made.prompt in ([USER], USER["content"])
+
+
 def test_forms_of_responses() -> None:
     turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "5"}]
     (made,) = rollouts_from([{"completion": turns}], columns={"response": "completion"})
-    assert (made.response, len(made.messages)) == ("5", 3)
+    assert (made.response, made.prompt, made.messages) == ("5", turns[:1], turns)
     made_two = rollouts_from([{"generations": ["a", "b"]}], columns={"responses": "generations"})
     assert [(r.response, r.group) for r in made_two] == [("a", 0), ("b", 0)]
     (made,) = rollouts_from([{"resps": [["x"]]}], columns={"response": "resps.0.0"})

@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit.data.files import Broken, read_rows
-from judgekit.data.rollout_files import PAIR, PAIRED, responses_of, rollouts_from
+from judgekit.data.rollout_files import PAIR, PAIRED, each_rollout, hint_at_columns, responses_of
 from judgekit.errors import ConfigError, DataError
-from judgekit.rollouts.rows import HOLDERS, given
+from judgekit.rollouts.rows import HOLDERS, given, last_said
 from judgekit.types import OTHER_NAMES, Rollout
 
 LOOKED_AT = 64
@@ -52,17 +52,26 @@ class Looked(Struct):
 
 def look(path: Path) -> Looked:
     """Read the first rows of a file. Raises DataError if it cannot be read, or holds no rows."""
-    rows = [row for _, row in islice(read_rows(path), LOOKED_AT)]
-    whole = [row for row in rows if not isinstance(row, Broken) and isinstance(row, Mapping)]
-    if not whole:
-        raise DataError(f"{path} holds no rows")
+    rows = dict(islice(read_rows(path), LOOKED_AT))
+    places = [place for place, row in rows.items() if isinstance(row, Mapping)]
+    if not places:
+        broken = next((row for row in rows.values() if isinstance(row, Broken)), None)
+        raise DataError(f"{broken.where}: {broken.problem}" if broken else f"{path} holds no rows")
+    whole = [rows[place] for place in places]
     columns = dict(_columns(whole))
-    names = (columns.get("response", "response"), columns.get("messages", "messages"))
-    answered = any(responses_of(row) or any(given(row.get(name)) for name in names) for row in whole)
+    response, messages = (columns.get(name, name) for name in ("response", "messages"))
+    answered = any(responses_of(row) or given(row.get(response)) for row in whole)
+    if not answered and any(_messages(row.get(messages)) and last_said(row[messages]) for row in whole):
+        columns["response"], answered = messages, True
+        columns.pop("messages", None)
     if not answered:
         columns.pop("response", None)
         whole = [{**row, "response": ""} for row in whole]
-    rollouts = rollouts_from(whole, columns=columns, skip_bad_rows=True)
+    placed = list(zip(places, whole, strict=True))
+    rollouts = list(each_rollout(placed, str(path), columns, skip_bad_rows=True))
+    if not rollouts:
+        rollouts = list(each_rollout(placed, str(path), columns))  # which says what is wrong with the first
+    hint_at_columns(rollouts, str(path))
     criteria = _criteria(rollouts)
     task, why = _task(rollouts, criteria)
     named = next((name for name in _CRITERIA if any(name in rollout.extra for rollout in rollouts)), None)
