@@ -292,6 +292,13 @@ def test_rows_are_of_different_prompts_and_references() -> None:
     assert without == 1
     assert rows[0].others == ["Rome", "Bern", "Kyiv"]
     assert rows[1].others == ["Oslo", "oslo", "Bern"]  # at most three
+    named = [
+        Rollout(response="", prompt=t, ground_truth=t)
+        for t in ("Austen", "The USA", "usa", "Jane Austen", "x^2", "x^3")
+    ]
+    assert [list(row.others) for row in rows_of(named)[0]] == [
+        ["The USA", "usa"], ["Austen", "Jane Austen"], ["Austen", "Jane Austen"], ["The USA", "usa"], ["x^3"], ["x^2"],
+    ]  # fmt: skip
     assert rows[0].rollout("mine").response == "mine"
     assert len(rows_of(rollouts, most=2)[0]) == 2
     numbers, _ = rows_of([Rollout(response="", prompt=f"p{i}", ground_truth=i) for i in range(3)])

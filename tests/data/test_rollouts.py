@@ -67,6 +67,10 @@ def test_a_limit_stops_the_reading_and_blank_lines_count_as_lines_only(tmp_path:
         ({"respons": "x"}, "if 'respons' is it: --map response=respons"),
         ({"response": 3}, "'response' is text, not int"),
         ({"response": "x", "prompt": 3}, "'prompt' is text or a list of messages, not int"),
+        (
+            {"response": [{"role": "assistant", "content": "x"}], "prompt": 3},
+            "'prompt' is text or a list of messages, not int",
+        ),
         ({"response": "x", "messages": "hi"}, "'messages' is a list of messages, not str"),
         ({"response": "x", "data_source": 1}, "'data_source' is text, not int"),
         ({"response": "x", "finish_reason": 1}, "'finish_reason' is text, not int"),

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from judgekit.graders.rules.answers.choices import read_options
 from judgekit.graders.rules.numbers import whole_quantity
+from judgekit.graders.rules.rule import normaliser
 from judgekit.types import Rollout, content_text
 
 Kind = Literal["number", "maths", "choice", "text", "tools", "code"]
@@ -133,8 +134,15 @@ def rows_of(rollouts: Iterable[Rollout], *, most: int = 200) -> tuple[list[Row],
 def _beside(row: Row, rows: Sequence[Row]) -> Row:
     if row.kind not in ("text", "maths"):
         return row
-    others = [one.answer for one in rows if one.kind == row.kind and one.answer.lower() != row.answer.lower()]
+    others = [one.answer for one in rows if one.kind == row.kind and not _alike(one.answer, row.answer)]
     return msgspec.structs.replace(row, others=list(dict.fromkeys(others))[:3])
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether one answer holds the other, so that it may be right where the other is: Austen, and Jane Austen."""
+    way = normaliser(min(one, other, key=len))
+    first, second = f" {way(one)} ", f" {way(other)} "
+    return first in second or second in first
 
 
 def _prompt(rollout: Rollout) -> str:

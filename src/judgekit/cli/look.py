@@ -52,25 +52,17 @@ class Looked(Struct):
 
 def look(path: Path) -> Looked:
     """Read the first rows of a file. Raises DataError if it cannot be read, or holds no rows."""
-    rows = dict(islice(read_rows(path), LOOKED_AT))
-    places = [place for place, row in rows.items() if isinstance(row, Mapping)]
-    if not places:
-        broken = next((row for row in rows.values() if isinstance(row, Broken)), None)
-        raise DataError(f"{broken.where}: {broken.problem}" if broken else f"{path} holds no rows")
-    whole = [rows[place] for place in places]
+    rows = _first_rows(path)
+    whole = list(rows.values())
     columns = dict(_columns(whole))
-    response, messages = (columns.get(name, name) for name in ("response", "messages"))
-    answered = any(responses_of(row) or given(row.get(response)) for row in whole)
-    if not answered and any(_messages(row.get(messages)) and last_said(row[messages]) for row in whole):
-        columns["response"], answered = messages, True
-        columns.pop("messages", None)
+    answered = _answered(whole, columns)
     if not answered:
         columns.pop("response", None)
         whole = [{**row, "response": ""} for row in whole]
-    placed = list(zip(places, whole, strict=True))
+    placed = list(zip(rows, whole, strict=True))
     rollouts = list(each_rollout(placed, str(path), columns, skip_bad_rows=True))
-    if not rollouts:
-        rollouts = list(each_rollout(placed, str(path), columns))  # which says what is wrong with the first
+    # where there is none, it says what is wrong with the first
+    rollouts = rollouts or list(each_rollout(placed, str(path), columns))
     hint_at_columns(rollouts, str(path))
     criteria = _criteria(rollouts)
     task, why = _task(rollouts, criteria)
@@ -78,6 +70,28 @@ def look(path: Path) -> Looked:
     if named and not criteria:
         why += f"; {named!r} holds no criteria that are read: texts, or objects with text and weight"
     return Looked(columns, rollouts, answered, task, why, len(whole), criteria)
+
+
+def _first_rows(path: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the first rows by their places, without those that are none. Raises DataError if all are."""
+    rows = dict(islice(read_rows(path), LOOKED_AT))
+    found = {place: row for place, row in rows.items() if isinstance(row, Mapping)}
+    if not found:
+        broken = next((row for row in rows.values() if isinstance(row, Broken)), None)
+        raise DataError(f"{broken.where}: {broken.problem}" if broken else f"{path} holds no rows")
+    return found
+
+
+def _answered(rows: Sequence[Mapping[str, Any]], columns: dict[str, str]) -> bool:
+    """Return whether there are responses; a conversation with one is it, which *columns* then say."""
+    response, messages = (columns.get(name, name) for name in ("response", "messages"))
+    if any(responses_of(row) or given(row.get(response)) for row in rows):
+        return True
+    if any(_messages(row.get(messages)) and last_said(row[messages]) for row in rows):
+        columns.pop("messages", None)
+        columns["response"] = messages
+        return True
+    return False
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

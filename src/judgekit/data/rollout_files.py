@@ -254,18 +254,26 @@ def rollout_from(row: Any) -> Rollout:
     ):
         known["response_tokens"] = int(tokens)  # CSV has no numbers, and pandas no whole ones beside NaN
     if _is_messages(known.get("response")):
-        turns = known["response"]
-        known["response"] = last_said(turns)
-        if not given(start := known.get("prompt")):  # it is the whole conversation
-            start = known["prompt"] = list(takewhile(lambda turn: turn["role"] not in POLICY, turns)) or ""
-        before = [{"role": "user", "content": start}] if start and isinstance(start, str) else list(start)
-        known.setdefault("messages", turns if turns[: len(before)] == before else [*before, *turns])
+        _take_apart(known)
     if "group" in known:
         known["group"] = _group(known["group"])
     _check_kinds(known)
     if "id" in known:
         known["id"] = str(known["id"])
     return Rollout(**known)
+
+
+def _take_apart(known: dict[str, Any]) -> None:
+    """Make text of a response of messages, which are the conversation's, or all of it."""
+    turns = known["response"]
+    known["response"] = last_said(turns)
+    if not given(known.get("prompt")):  # it is the whole conversation
+        known["prompt"] = list(takewhile(lambda turn: turn["role"] not in POLICY, turns)) or ""
+    start: Any = known["prompt"]
+    if isinstance(start, str):
+        start = [{"role": "user", "content": start}] if start else []
+    before = start if _is_messages(start) else []  # of another kind, it is refused
+    known.setdefault("messages", turns if turns[: len(before)] == before else [*before, *turns])
 
 
 def _check_response(row: Any) -> None:
