@@ -13,7 +13,7 @@ from msgspec import Struct
 from judgekit.data.files import Broken, read_rows
 from judgekit.data.rollout_files import PAIR, PAIRED, each_rollout, hint_at_columns, responses_of
 from judgekit.errors import ConfigError, DataError
-from judgekit.rollouts.rows import HOLDERS, given, last_said
+from judgekit.rollouts.rows import HOLDERS, POLICY, given
 from judgekit.types import OTHER_NAMES, Rollout
 
 LOOKED_AT = 64
@@ -87,11 +87,13 @@ def _answered(rows: Sequence[Mapping[str, Any]], columns: dict[str, str]) -> boo
     response, messages = (columns.get(name, name) for name in ("response", "messages"))
     if any(responses_of(row) or given(row.get(response)) for row in rows):
         return True
-    if any(_messages(row.get(messages)) and last_said(row[messages]) for row in rows):
+    said = [turn["role"] for row in rows if _messages(row.get(messages)) for turn in row[messages]]
+    if set(POLICY).isdisjoint(said):
+        return False
+    if all(row.get(response) is None for row in rows):
         columns.pop("messages", None)
         columns["response"] = messages
-        return True
-    return False
+    return True
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
