@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any, get_args
 
 import pytest
@@ -230,6 +231,8 @@ def kind_of(truth: Any, **fields: Any) -> Any:
         (1234567.0, {}, ("number", "1234567")),
         (12345.678, {}, ("number", "12345.678")),
         (1e-7, {}, ("number", "0.0000001")),
+        (Decimal("4.50"), {}, ("number", "4.50")),
+        (Decimal("nan"), {}, None),
         (float("nan"), {}, None),
         (float("inf"), {}, None),
         ("\\infty", {}, None),

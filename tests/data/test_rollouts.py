@@ -6,6 +6,8 @@ import csv
 import gzip
 import json
 import logging
+from datetime import date
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -528,6 +530,13 @@ class Array:
 def test_an_array_is_written_as_its_values(tmp_path: Path, name: str) -> None:
     write_results(tmp_path / name, [Rollout(response="x", ground_truth=Array())], [RESULTS[0]])
     assert "[1,2]" in (tmp_path / name).read_text().replace(" ", "").replace("\n", "")
+
+
+@pytest.mark.parametrize(("truth", "text"), [(Decimal("4.00"), "4.00"), (date(2026, 5, 3), "2026-05-03")])
+def test_a_decimal_or_a_date_is_a_text_without_quotes(tmp_path: Path, truth: Any, text: str) -> None:
+    for name in ("o.csv", "o.jsonl"):
+        write_results(tmp_path / name, [Rollout(response="x", ground_truth=truth)], [RESULTS[0]])
+        assert read_rollouts(tmp_path / name)[0].ground_truth == text
 
 
 def test_a_column_of_arrays_is_a_field() -> None:

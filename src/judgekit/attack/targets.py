@@ -163,8 +163,8 @@ def _row(rollout: Rollout, prompt: str) -> Row | None:
     if isinstance(truth, list | tuple):
         calls = _calls(truth)
         return None if calls is None else Row(kind="tools", prompt=prompt, answer=calls, origin=rollout)
-    if isinstance(truth, int | float) and not isinstance(truth, bool):
-        if isinstance(truth, float) and not math.isfinite(truth):
+    if isinstance(truth, int | float | Decimal) and not isinstance(truth, bool):
+        if not isinstance(truth, int) and not math.isfinite(truth):
             return None
         answer = f"{Decimal(str(truth)):f}".removesuffix(".0")
         return Row(kind="number", prompt=prompt, answer=answer, origin=rollout)
