@@ -254,6 +254,19 @@ def test_a_last_number_is_an_answer_where_it_is_said(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        *((f"The answer is {said}.", 0) for said in ("3 hours (or 4)", "3 hours (or -3)", "3 hours (or 4 hours)", "3% (or 4)")),
+        *((f"The answer is {said}.", 1) for said in ("3 hours (or 180 minutes)", "3 hours or 180 minutes", "3 eggs (or 1/4 dozen)")),
+    ],
+)  # fmt: skip
+def test_a_number_beside_one_with_a_unit_is_another_answer_unless_it_is_the_same(
+    text: str, score: float
+) -> None:
+    assert FinalAnswer().grade(Rollout(response=text, ground_truth="3")).score == score  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "x=5",

@@ -197,7 +197,12 @@ _LIST = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _BESIDE = re.compile(r"\s+(?:[A-Za-z]+,?\s+)?[-−+]?\d")
-_ASIDE = re.compile(r"\s*[(\[]\s*(?:or|and/or)\s[^\d)\]]{0,20}\d", re.IGNORECASE)
+_ASIDE = re.compile(
+    r"\s*[(\[]\s*(?:or|and/or)\s[^\d)\]]{0,20}\d"
+    # behind a unit, a number of this unit or of none: "3 cm (or 4)" leaves it open, and "5 dozen (or 60 eggs)" does not
+    r"|(?:\s*(?P<unit>[A-Za-z%°]{1,12})){1,2}\s*[(\[]\s*(?:or|and/or)\s+[-−+]?\d[\d.,]*\s*(?P=unit)?\s*[)\]]",
+    re.IGNORECASE,
+)
 _OR_BEFORE = re.compile(
     r"(?:\d[\d.,/]*\s*(?:[A-Za-z%$]+\s+){0,2}?(?:[-–—,;?.…(]+\s*)?(?:or|and/or|或|/|versus|vs\.?)\s*(?:(?:maybe|perhaps|even|possibly|else)\s+)?(?:[A-Za-z]\s*=\s*)?[$€£]?)$"
     r"|\d\s+and\s+[$€£]?$|\bif\s+not\s+[^.,;\n]{1,20},?\s*(?:then\s+)?[$€£]?$",
@@ -457,15 +462,20 @@ def _judged(text: str, match: re.Match[str], value: Fraction) -> Final:
     ):
         return Final(None, "the answer is only possible")
     rest = re.sub(r"\s+", " ", text[match.end() : match.end() + 100])
-    if (_LIST.match(rest) or _BESIDE.match(rest) or _ASIDE.match(rest)) and not _same_again(rest, value):
+    if (_LIST.match(rest) or _BESIDE.match(rest) or _ASIDE.match(rest)) and not _same_again(
+        rest, Quantity(value, unit)
+    ):
         return Final(None, "several numbers are given as the answer")
     return Final(Quantity(value, unit))
 
 
-def _same_again(rest: str, value: Fraction) -> bool:
-    """Whether the next number is the same: "5, or 5.0"."""
+def _same_again(rest: str, mine: Quantity) -> bool:
+    """Whether the next number is the same: "5, or 5.0", "3 hours (or 180 minutes)"."""
     following = _NUMBER.search(rest)
-    return following is not None and _value(following) == value
+    if following is None or (value := _value(following)) is None:
+        return False
+    value, unit, _ = _with_unit(rest, following, value)
+    return mine.same(Quantity(value, unit))
 
 
 def _partial(text: str, match: re.Match[str]) -> str | None:
