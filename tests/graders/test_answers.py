@@ -215,7 +215,8 @@ def test_real_solutions_agree_with_their_labels() -> None:
     [
         "Not x=5.", "It is anything but x = 5.", "I am sure that it is not x=5.", "So it is -(5).", "The answer is -(5).", "x=-(5)",
         "\\boxed{-(5)}", "2(5)", "The answer is 2(5).", "<answer>-(5)</answer>",
-        "The answer is x=5 (or x=-5).", "The answer is 5 (or 6).",
+        "The answer is x=5 (or x=-5).", "The answer is 5 (or 6).", "The answer is x=-5 or x=5.", "\\boxed{x=6, x=5}", "#### x = 4 and x = 5",
+        "<answer>x=-(-6) or x=5</answer>",
     ],
 )  # fmt: skip
 def test_a_number_that_an_expression_changes_or_a_denial_names_is_no_answer(text: str) -> None:
@@ -258,9 +259,11 @@ def test_a_last_number_is_an_answer_where_it_is_said(text: str) -> None:
     [
         *((f"The answer is {said}.", 0) for said in ("3 hours (or 4)", "3 hours (or -3)", "3 hours (or 4 hours)", "3% (or 4)")),
         *((f"The answer is {said}.", 1) for said in ("3 hours (or 180 minutes)", "3 hours or 180 minutes", "3 eggs (or 1/4 dozen)")),
+        *((f"The answer is {said}.", 0) for said in ("x = 4 or x = 3", "x = 4, x = 3")),
+        *((f"The answer is {said}.", 1) for said in ("x = 2 + 1, x = 3", "2x = 6, x = 3", "x = 3 or x = 3.0", "x = 6/2, x = 3")),
     ],
 )  # fmt: skip
-def test_a_number_beside_one_with_a_unit_is_another_answer_unless_it_is_the_same(
+def test_a_number_beside_another_is_one_of_several_unless_they_are_the_same(
     text: str, score: float
 ) -> None:
     assert FinalAnswer().grade(Rollout(response=text, ground_truth="3")).score == score  # type: ignore[union-attr]
@@ -278,6 +281,7 @@ def test_a_number_beside_one_with_a_unit_is_another_answer_unless_it_is_the_same
         "not 3 but x=5",
         "The answer is 5 (or five).",
         "The answer is 5 (or 5.0).",
+        "The answer is x = 10/2, x = 5.",
     ],
 )
 def test_an_equation_s_value_is_an_answer(text: str) -> None:
