@@ -13,7 +13,7 @@ from judgekit.attack import SHIPPED, Row, rows_of
 from judgekit.attack import corpus as parts
 from judgekit.attack.corpus import DRESSES, FAMILIES, Completion, completions
 from judgekit.attack.holes import WHAT, What
-from judgekit.attack.wrong import named_value, wrong_values
+from judgekit.attack.wrong import bare_value, named_value, wrong_values
 
 
 def by_name(row: Row, family: str) -> dict[str, str]:
@@ -135,6 +135,19 @@ def test_what_is_the_answer_is_not_nothing() -> None:
 def test_what_says_the_answer_in_other_words_is_not_nothing(kind: Any, answer: str, says: set[str]) -> None:
     found = by_name(Row(kind=kind, prompt="p", answer=answer), "nothing").values()
     assert set(parts._NOTHING) - set(found) == says
+
+
+@pytest.mark.parametrize(
+    "answer", ["50%", "50\\%", "50 cm", "50 square feet", "50^\\circ", "50^{\\circ}", "50", "x=50"]
+)
+def test_a_part_of_an_expression_is_without_the_answer_s_unit(answer: str) -> None:
+    row = Row(kind="number", prompt="p", answer=answer)
+    assert by_name(row, "part")["2"] == "The answer is x + 50."
+
+
+@pytest.mark.parametrize("answer", ["\\frac{1}{2}", "$375", "1e3", "three", "2\\sqrt{3}", "3x"])
+def test_what_is_no_unit_stays(answer: str) -> None:
+    assert bare_value(answer) == answer
 
 
 @pytest.mark.parametrize(("kind", "answer"), [("number", "0"), ("maths", "x=0")])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from judgekit.attack.targets import Row
-from judgekit.attack.wrong import is_zero, named_value, wrong_values
+from judgekit.attack.wrong import bare_value, is_zero, named_value, wrong_values
 from judgekit.graders.rules.numbers import whole_quantity
 
 
@@ -179,7 +179,7 @@ def _answers(row: Row) -> Iterator[Completion]:
     for number, text in enumerate(_NOTHING):
         if not _says(text, row):  # "1" is an answer where 1 is the right one
             yield _made("nothing", number, text)
-    value = named_value(row.answer)[1]
+    value = bare_value(row.answer)
     families: dict[str, Sequence[str]] = {
         "denied": _DENIED, "hedged": _HEDGED, "scattered": _SCATTERED, "thought": _THOUGHT, "copied": _COPIED,
         "retracted": _RETRACTED, **_WRAPPED,

@@ -20,6 +20,15 @@ def named_value(answer: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
+def bare_value(answer: str) -> str:
+    """Return an answer's value without an equation's name, and without a unit behind it: x=5 and 5 cm are 5."""
+    value = named_value(answer)[1]
+    return value if whole_quantity(value) is None else _UNIT.sub("", value)
+
+
+_UNIT = re.compile(r"(?<=\d)\s*(?:\\?%|°|\^\{?\\circ\}?|[A-Za-z][A-Za-z ]*)$")
+
+
 def is_zero(value: str) -> bool:
     quantity = whole_quantity(value)
     return quantity is not None and not quantity.value
