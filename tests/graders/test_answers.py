@@ -210,6 +210,18 @@ def test_real_solutions_agree_with_their_labels() -> None:
     assert seen == 2640
 
 
+def test_mathematics_is_read_without_what_nobody_sees_and_without_a_denial() -> None:
+    for truth in ("5", "0"):
+        for text in (
+            f"The answer is\u200b x={truth}+1.",
+            f"x\u2060={truth}+1",
+            f"\\boxed{{\\text{{not }} {truth}}}",
+        ):
+            assert MathEquivalence().grade(Rollout(response=text, ground_truth=truth)).score == 0, text  # type: ignore[union-attr]
+    right = Rollout(response="The answer is\u200b x=\ufeff5.", ground_truth="x=5")
+    assert MathEquivalence().grade(right).score == 1  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -263,9 +275,7 @@ def test_a_last_number_is_an_answer_where_it_is_said(text: str) -> None:
         *((f"The answer is {said}.", 1) for said in ("x = 2 + 1, x = 3", "2x = 6, x = 3", "x = 3 or x = 3.0", "x = 6/2, x = 3")),
     ],
 )  # fmt: skip
-def test_a_number_beside_another_is_one_of_several_unless_they_are_the_same(
-    text: str, score: float
-) -> None:
+def test_a_number_beside_another_is_one_of_several_unless_they_are_the_same(text: str, score: float) -> None:
     assert FinalAnswer().grade(Rollout(response=text, ground_truth="3")).score == score  # type: ignore[union-attr]
 
 

@@ -72,6 +72,8 @@ def _numbers(answer: str) -> dict[str, str]:
         "a digit": value + 30,
         "a little more": value + Fraction(1, 10),
     }
+    if quantity.unit == "%":  # a hundredth of it is itself
+        del made["a hundredth"]
     return {what: _shown(number) for what, number in made.items() if number != value}
 
 
