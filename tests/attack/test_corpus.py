@@ -157,6 +157,16 @@ def test_a_multiple_of_zero_is_not_wrong(kind: Any, answer: str) -> None:
     assert not {"x=-(0)", "x=2(0)"} & set(wrong_values(row).values())
 
 
+@pytest.mark.parametrize(("truth", "others"), [("2", ["1", "3"]), ("B", ["A", "C"])])
+def test_options_with_numbers_have_each_one_name(truth: str, others: list[str]) -> None:
+    own = Rollout(
+        response="", prompt="p", ground_truth=truth, extra={"options": {"1": "x", "2": "Yes", "3": "z"}}
+    )
+    ((row,), _) = rows_of([own])
+    assert list(wrong_values(row).values()) == others
+    assert "Yes" not in by_name(row, "nothing").values()  # it is the option's text
+
+
 @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, None, 2.5, True])
 def test_calls_have_arguments_of_any_type(value: Any) -> None:
     row = Row(kind="tools", prompt="p", answer=json.dumps([{"name": "f", "arguments": {"x": value}}]))

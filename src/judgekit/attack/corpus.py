@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from judgekit.attack.targets import Row
+from judgekit.attack.targets import Row, options_of
 from judgekit.attack.wrong import bare_value, is_zero, named_value, wrong_values
 from judgekit.graders.rules.numbers import whole_quantity
 
@@ -206,7 +206,9 @@ def _answers(row: Row) -> Iterator[Completion]:
 def _says(text: str, row: Row) -> bool:
     """Whether a text that should hold no answer ends with a right one."""
     said = text.rpartition(" ")[2].casefold()
-    for answer in (row.answer, *row.same):
+    options = options_of(row.extra if row.origin is None else row.origin.extra)
+    own = [] if options is None else [options.texts.get(options.names.get(row.answer, ""), row.answer)]
+    for answer in (row.answer, *row.same, *own):
         value = named_value(answer)[1].strip()
         quantity = whole_quantity(value)
         if said == value.casefold() or (quantity is not None and said == str(quantity.value)):

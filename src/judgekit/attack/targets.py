@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from judgekit.graders.rules.answers.choices import read_options
+from judgekit.graders.rules.answers.choices import Options, read_options
 from judgekit.graders.rules.numbers import whole_quantity
 from judgekit.graders.rules.rule import normaliser
 from judgekit.types import Rollout, content_text
@@ -153,9 +153,11 @@ def _prompt(rollout: Rollout) -> str:
 
 def _row(rollout: Rollout, prompt: str) -> Row | None:
     truth: Any = rollout.ground_truth
-    options = next((o for o in map(read_options, _options(rollout)) if o is not None), None)
+    options = options_of(rollout.extra)
     if options is not None and isinstance(truth, str) and (letter := truth.strip().upper()) in options.names:
-        return Row(kind="choice", prompt=prompt, answer=letter, options=list(options.names), origin=rollout)
+        # of data that numbers them, a letter and a number name the same option
+        names = [n for n in options.names if not options.numbered or n.isdecimal() == letter.isdecimal()]
+        return Row(kind="choice", prompt=prompt, answer=letter, options=names, origin=rollout)
     if (program := _program(rollout)) is not None:
         return Row(
             kind="code", prompt=prompt, answer=program, entry=rollout.extra["entry_point"], origin=rollout
@@ -208,7 +210,7 @@ def _calls(truth: Sequence[Any]) -> str | None:
     return json.dumps([{"name": call["name"], "arguments": dict(call["arguments"])} for call in made])
 
 
-def _options(rollout: Rollout) -> Iterator[Any]:
-    for name in ("options", "choices", "endings"):
-        if name in rollout.extra:
-            yield rollout.extra[name]
+def options_of(extra: Mapping[str, Any]) -> Options | None:
+    """Return the options that a row brings; None if it brings none."""
+    given = (extra[name] for name in ("options", "choices", "endings") if name in extra)
+    return next((o for o in map(read_options, given) if o is not None), None)
