@@ -115,7 +115,8 @@ def test_thresholds_leave_out_what_is_unsure(scale: int) -> None:
 def test_what_a_threshold_says_is_kept_is_what_trust_keeps(low: float, high: float) -> None:
     scores = [low] * 200 + [high] * 200 + [0.5] * 20
     found = thresholds(scores, LABELS, PROMPTS, 0.05)
-    assert found.low is not None and found.high is not None
+    assert found.low is not None
+    assert found.high is not None
     trusted = [isinstance(with_trust(Graded(x), (found.low, found.high)), Graded) for x in scores]
     assert sum(trusted) / len(trusted) == found.kept
 
