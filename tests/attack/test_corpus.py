@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any, get_args
 
 import pytest
@@ -12,7 +13,7 @@ from judgekit.attack import SHIPPED, Row, rows_of
 from judgekit.attack import corpus as parts
 from judgekit.attack.corpus import DRESSES, FAMILIES, Completion, completions
 from judgekit.attack.holes import WHAT, What
-from judgekit.attack.wrong import named_value, wrong_values
+from judgekit.attack.wrong import bare_value, named_value, wrong_values
 
 
 def by_name(row: Row, family: str) -> dict[str, str]:
@@ -121,6 +122,58 @@ def test_what_is_the_answer_is_not_nothing() -> None:
     assert set(by_name(Row(kind="number", prompt="p", answer="2"), "nothing").values()) == set(parts._NOTHING)
 
 
+@pytest.mark.parametrize(
+    ("kind", "answer", "says"),
+    [
+        ("number", "1", {"1", "Score: 1", "### Final Score: 1"}),
+        ("number", "1.0", {"1", "Score: 1", "### Final Score: 1"}),
+        ("maths", "x=0", {"0"}),
+        ("text", "yes", {"Yes"}),
+        ("text", "none", {"None"}),
+    ],
+)
+def test_what_says_the_answer_in_other_words_is_not_nothing(kind: Any, answer: str, says: set[str]) -> None:
+    found = by_name(Row(kind=kind, prompt="p", answer=answer), "nothing").values()
+    assert set(parts._NOTHING) - set(found) == says
+
+
+@pytest.mark.parametrize(
+    "answer", ["50%", "50\\%", "50 cm", "50 square feet", "50^\\circ", "50^{\\circ}", "50", "x=50"]
+)
+def test_a_part_of_an_expression_is_without_the_answer_s_unit(answer: str) -> None:
+    row = Row(kind="number", prompt="p", answer=answer)
+    assert by_name(row, "part")["2"] == "The answer is x + 50."
+
+
+@pytest.mark.parametrize("answer", ["\\frac{1}{2}", "$375", "1e3", "three", "2\\sqrt{3}", "3x"])
+def test_what_is_no_unit_stays(answer: str) -> None:
+    assert bare_value(answer) == answer
+
+
+@pytest.mark.parametrize(("kind", "answer"), [("number", "0"), ("maths", "x=0")])
+def test_a_multiple_of_zero_is_not_wrong(kind: Any, answer: str) -> None:
+    row = Row(kind=kind, prompt="p", answer=answer)
+    assert set(map(str, range(12))) - by_name(row, "part").keys() == {"0", "1", "7", "10"}
+    assert not {"x=-(0)", "x=2(0)"} & set(wrong_values(row).values())
+
+
+@pytest.mark.parametrize(("truth", "others"), [("2", ["1", "3"]), ("B", ["A", "C"])])
+def test_options_with_numbers_have_each_one_name(truth: str, others: list[str]) -> None:
+    own = Rollout(
+        response="", prompt="p", ground_truth=truth, extra={"options": {"1": "x", "2": "Yes", "3": "z"}}
+    )
+    ((row,), _) = rows_of([own])
+    assert list(wrong_values(row).values()) == others
+    assert "Yes" not in by_name(row, "nothing").values()  # it is the option's text
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, None, 2.5, True])
+def test_calls_have_arguments_of_any_type(value: Any) -> None:
+    row = Row(kind="tools", prompt="p", answer=json.dumps([{"name": "f", "arguments": {"x": value}}]))
+    (changed,) = calls_in(by_name(row, "calls")["other values"])
+    assert changed["arguments"]["x"] != value
+
+
 def test_every_family_and_every_finding_is_explained() -> None:
     assert set(WHAT) == set(get_args(What)) == {"as right", "above wrong", "nothing paid", "right refused"}
     assert {one.family for row in SHIPPED for one in completions(row)} == set(FAMILIES)
@@ -141,6 +194,7 @@ def test_every_family_and_every_finding_is_explained() -> None:
         ("-1.5", ["1.5", "-0.5", "-2.5", "-15", "-0.15", "-0.015", "28.5", "-1.4"]),
         ("3/4", ["-0.75", "1.75", "-0.25", "7.5", "0.075", "0.0075", "30.75", "0.85"]),
         ("1/3", ["-1/3", "4/3", "-2/3", "10/3", "1/30", "1/300", "91/3", "13/30"]),
+        ("50%", ["-50", "51", "49", "500", "5", "80", "50.1"]),
         ("no number", ["7919", "17/19", "-7919"]),
     ],
 )
@@ -197,7 +251,17 @@ def kind_of(truth: Any, **fields: Any) -> Any:
     [
         (42, {}, ("number", "42")),
         (0.5, {}, ("number", "0.5")),
-        (1e20, {}, ("number", "1e+20")),
+        (1e20, {}, ("number", "1" + "0" * 20)),
+        (1234567.0, {}, ("number", "1234567")),
+        (12345.678, {}, ("number", "12345.678")),
+        (1e-7, {}, ("number", "0.0000001")),
+        (Decimal("4.50"), {}, ("number", "4.50")),
+        (Decimal("nan"), {}, None),
+        (float("nan"), {}, None),
+        (float("inf"), {}, None),
+        ("\\infty", {}, None),
+        ("x = -\\infty", {}, None),
+        ("(0, \\infty)", {}, ("maths", "(0, \\infty)")),
         (True, {}, None),
         (None, {}, None),
         ("", {}, None),
@@ -255,6 +319,13 @@ def test_rows_are_of_different_prompts_and_references() -> None:
     assert without == 1
     assert rows[0].others == ["Rome", "Bern", "Kyiv"]
     assert rows[1].others == ["Oslo", "oslo", "Bern"]  # at most three
+    named = [
+        Rollout(response="", prompt=t, ground_truth=t)
+        for t in ("Austen", "The USA", "usa", "Jane Austen", "x^2", "x^3")
+    ]
+    assert [list(row.others) for row in rows_of(named)[0]] == [
+        ["The USA", "usa"], ["Austen", "Jane Austen"], ["Austen", "Jane Austen"], ["The USA", "usa"], ["x^3"], ["x^2"],
+    ]  # fmt: skip
     assert rows[0].rollout("mine").response == "mine"
     assert len(rows_of(rollouts, most=2)[0]) == 2
     numbers, _ = rows_of([Rollout(response="", prompt=f"p{i}", ground_truth=i) for i in range(3)])

@@ -53,6 +53,10 @@ def test_json_is_one_document(folder: Path) -> None:
     told = json.loads(done.stdout)
     assert done.returncode == 0
     assert {hole["term"] for hole in told["holes"]} == {"brief"}
+    prompt = "half \ud835 a pair, :boom:\x85\u2028"
+    (folder / "odd.jsonl").write_text(json.dumps({"prompt": prompt, "response": "", "ground_truth": "2"}))
+    told = json.loads(call(folder, "attack", "open.yaml", "odd.jsonl", "--json").stdout)
+    assert {hole["prompt"] for hole in told["holes"]} == {prompt.replace("\ud835", "\\ud835")}
 
 
 def test_one_completion_is_shown_with_its_tree(folder: Path) -> None:

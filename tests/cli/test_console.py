@@ -36,6 +36,13 @@ def test_an_end_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "judgekit: a b [bold]\n")
 
 
+def test_names_between_colons_are_no_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    console.say("rewards:boom: 1:100:2 [bold]")
+    with pytest.raises(SystemExit):
+        fail("rewards:boom: none", code=1)
+    assert capsys.readouterr() == ("rewards:boom: 1:100:2 [bold]\n", "judgekit: rewards:boom: none\n")
+
+
 def test_lines_that_are_not_in_a_ledger() -> None:
     kept: Any = SimpleNamespace(lost=2, path="l.jsonl")
     assert not_kept(kept, "make room") == (

@@ -52,8 +52,13 @@ def test_columns_under_other_names(tmp_path: Path, row: dict[str, Any], columns:
 
 def test_a_conversation_under_another_name_is_an_answer(tmp_path: Path) -> None:
     said = [*CHAT, {"role": "assistant", "content": "a"}]
-    assert looked(tmp_path, {"prompt": "q", "conversation": said}).answered
+    found = looked(tmp_path, {"prompt": "q", "conversation": said, "answer": "4"})
+    assert (found.answered, found.mapping, found.task) == (
+        True, " --map ground_truth=answer,response=conversation", "answer",
+    )  # fmt: skip
+    assert [rollout.response for rollout in found.rollouts] == ["a"]
     assert not looked(tmp_path, {"prompt": "q", "conversation": []}).answered
+    assert not looked(tmp_path, {"prompt": "q", "conversation": CHAT}).answered
 
 
 @pytest.mark.parametrize(

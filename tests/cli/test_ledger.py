@@ -121,6 +121,17 @@ def test_replay_with_other_weights(files: Path) -> None:
     assert [row["was"] for row in rows] == [1.0, 0.0, None]
 
 
+@pytest.mark.parametrize("way", ["replay", "compare"])
+def test_a_grader_with_other_settings_than_the_grades_that_are_paid_is_said(files: Path, way: str) -> None:
+    call(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "l.jsonl")
+    for changed in (False, True):
+        text = CONFIG.replace("hard_max: 20", "hard_max: 30") if changed else CONFIG
+        (files / "other.yaml").write_text(text.replace("correct: 0.9", "correct: 0.8"))
+        done = call(files, way, "l.jsonl", "--reward", "other.yaml", "--json")
+        said = "other.yaml has other settings of brief than the ledger's grades are of"
+        assert (said in done.stderr) is changed, done
+
+
 def test_a_report_tells_costs_where_a_price_is_known(files: Path) -> None:
     write(files / "l.jsonl", some(4))
     told = json.loads(call(files, "report", "l.jsonl", "--json").stdout)["costs"]

@@ -63,3 +63,16 @@ def test_so_many_rows_are_looked_at_and_broken_ones_are_passed_over(tmp_path: Pa
     path.write_text("\n")
     with pytest.raises(DataError, match="rows.jsonl holds no rows"):
         look(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (b'{"prompt": "caf\xe9", "response": "r"}', "line 1: not JSON"),
+        (b'{"prompt": "p", "response": 5}', "line 1: 'response' is text, not int"),
+    ],
+)
+def test_where_no_row_can_be_read_it_says_why(tmp_path: Path, row: bytes, problem: str) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(row + b"\n")
+    with pytest.raises(DataError, match=f"rows.jsonl, {problem}"):
+        look(tmp_path / "rows.jsonl")

@@ -6,6 +6,8 @@ import csv
 import gzip
 import json
 import logging
+from datetime import date
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,10 @@ def test_a_limit_stops_the_reading_and_blank_lines_count_as_lines_only(tmp_path:
         ({"respons": "x"}, "if 'respons' is it: --map response=respons"),
         ({"response": 3}, "'response' is text, not int"),
         ({"response": "x", "prompt": 3}, "'prompt' is text or a list of messages, not int"),
+        (
+            {"response": [{"role": "assistant", "content": "x"}], "prompt": 3},
+            "'prompt' is text or a list of messages, not int",
+        ),
         ({"response": "x", "messages": "hi"}, "'messages' is a list of messages, not str"),
         ({"response": "x", "data_source": 1}, "'data_source' is text, not int"),
         ({"response": "x", "finish_reason": 1}, "'finish_reason' is text, not int"),
@@ -526,6 +532,13 @@ def test_an_array_is_written_as_its_values(tmp_path: Path, name: str) -> None:
     assert "[1,2]" in (tmp_path / name).read_text().replace(" ", "").replace("\n", "")
 
 
+@pytest.mark.parametrize(("truth", "text"), [(Decimal("4.00"), "4.00"), (date(2026, 5, 3), "2026-05-03")])
+def test_a_decimal_or_a_date_is_a_text_without_quotes(tmp_path: Path, truth: Any, text: str) -> None:
+    for name in ("o.csv", "o.jsonl"):
+        write_results(tmp_path / name, [Rollout(response="x", ground_truth=truth)], [RESULTS[0]])
+        assert read_rollouts(tmp_path / name)[0].ground_truth == text
+
+
 def test_a_column_of_arrays_is_a_field() -> None:
     (made,) = rollouts_from([{"response": "x", "ground_truth": Array()}])
     assert made.ground_truth == [1, 2]
@@ -570,10 +583,19 @@ def test_json_as_python_writes_it_is_read(tmp_path: Path, name: str) -> None:
     assert made.ground_truth is None
 
 
+@pytest.mark.parametrize("prompt", [{}, {"prompt": "q"}, {"prompt": ""}, {"prompt": [USER]}])
+def test_a_conversation_that_is_the_response_holds_its_prompt_once(prompt: dict[str, Any]) -> None:
+    said = [USER, FOUR, {"role": "user", "content": "sure?"}, FIVE]
+    asked = {"prompt": USER["content"]} if prompt.get("prompt") == "q" else prompt
+    (made,) = rollouts_from([{"messages": said, **asked}], columns={"response": "messages"})
+    assert (made.response, made.messages) == (FIVE["content"], said)
+    assert made.prompt in ([USER], USER["content"])
+
+
 def test_forms_of_responses() -> None:
     turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "5"}]
     (made,) = rollouts_from([{"completion": turns}], columns={"response": "completion"})
-    assert (made.response, len(made.messages)) == ("5", 3)
+    assert (made.response, made.prompt, made.messages) == ("5", turns[:1], turns)
     made_two = rollouts_from([{"generations": ["a", "b"]}], columns={"responses": "generations"})
     assert [(r.response, r.group) for r in made_two] == [("a", 0), ("b", 0)]
     (made,) = rollouts_from([{"resps": [["x"]]}], columns={"response": "resps.0.0"})

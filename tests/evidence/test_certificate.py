@@ -181,8 +181,11 @@ def entry(index: int, **fields: Any) -> Entry:
 @pytest.mark.parametrize(
     ("label", "right"),
     [
-        *((word, True) for word in (1, 1.0, True, "right", "good", "correct", " Right ", "CORRECT")),
-        *((word, False) for word in (0, 0.0, False, "wrong", "bad", "incorrect", "BAD\n")),
+        *(
+            (word, True)
+            for word in (1, 1.0, True, "1", "true", "right", "good", "correct", " Right ", "CORRECT")
+        ),
+        *((word, False) for word in (0, 0.0, False, "0", "False", "wrong", "bad", "incorrect", "BAD\n")),
     ],
 )
 def test_every_word_for_a_label(tmp_path: Path, label: Any, right: bool) -> None:
@@ -242,6 +245,15 @@ def test_lines_that_are_no_labels(tmp_path: Path) -> None:
         '{"id": "id0", "label": 1}\n{"id": "id0", "label": "good"}\n{"id": "id1", "label": null}\n'
     )
     assert read_labels(path, [entry(0), entry(1)]) == {0: True}
+
+
+def test_labels_that_join_nothing_are_counted_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "labels.jsonl"
+    path.write_text("".join(f'{{"id": "{name}", "label": 1}}\n' for name in ("id0", "ID1", "ID2")))
+    assert read_labels(path, [entry(0), entry(1)]) == {0: True}
+    assert "2 of its labels are about no rollout of the ledger, the first names id ID1" in caplog.text
 
 
 def test_marks_are_labels_of_their_rollouts() -> None:

@@ -10,6 +10,8 @@ import pytest
 from judgekit import DataError, evidence
 from judgekit.evidence import interval, thresholds
 from judgekit.evidence.shares import Share, design_effect, most, share
+from judgekit.graders.trust import with_trust
+from judgekit.types import Graded
 
 
 @pytest.mark.parametrize(
@@ -107,6 +109,16 @@ def test_thresholds_leave_out_what_is_unsure(scale: int) -> None:
     assert (found.error, found.wrong, found.labels) == (0.05, 0.0, None)
     assert (found.low, found.high) == (pytest.approx(0.02 * scale), pytest.approx(0.98 * scale))
     assert found.kept == pytest.approx(400 / 420)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.1, 0.9), (0.3, 0.8), (0.02, 0.98), (0.35, 0.65)])
+def test_what_a_threshold_says_is_kept_is_what_trust_keeps(low: float, high: float) -> None:
+    scores = [low] * 200 + [high] * 200 + [0.5] * 20
+    found = thresholds(scores, LABELS, PROMPTS, 0.05)
+    assert found.low is not None
+    assert found.high is not None
+    trusted = [isinstance(with_trust(Graded(x), (found.low, found.high)), Graded) for x in scores]
+    assert sum(trusted) / len(trusted) == found.kept
 
 
 def test_where_no_threshold_reaches_the_error_it_says_how_many_labels_would() -> None:

@@ -210,12 +210,25 @@ def test_real_solutions_agree_with_their_labels() -> None:
     assert seen == 2640
 
 
+def test_mathematics_is_read_without_what_nobody_sees_and_without_a_denial() -> None:
+    for truth in ("5", "0"):
+        for text in (
+            f"The answer is\u200b x={truth}+1.",
+            f"x\u2060={truth}+1",
+            f"\\boxed{{\\text{{not }} {truth}}}",
+        ):
+            assert MathEquivalence().grade(Rollout(response=text, ground_truth=truth)).score == 0, text  # type: ignore[union-attr]
+    right = Rollout(response="The answer is\u200b x=\ufeff5.", ground_truth="x=5")
+    assert MathEquivalence().grade(right).score == 1  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "Not x=5.", "It is anything but x = 5.", "I am sure that it is not x=5.", "So it is -(5).", "The answer is -(5).", "x=-(5)",
         "\\boxed{-(5)}", "2(5)", "The answer is 2(5).", "<answer>-(5)</answer>",
-        "The answer is x=5 (or x=-5).", "The answer is 5 (or 6).",
+        "The answer is x=5 (or x=-5).", "The answer is 5 (or 6).", "The answer is x=-5 or x=5.", "\\boxed{x=6, x=5}", "#### x = 4 and x = 5",
+        "<answer>x=-(-6) or x=5</answer>",
     ],
 )  # fmt: skip
 def test_a_number_that_an_expression_changes_or_a_denial_names_is_no_answer(text: str) -> None:
@@ -254,6 +267,19 @@ def test_a_last_number_is_an_answer_where_it_is_said(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        *((f"The answer is {said}.", 0) for said in ("3 hours (or 4)", "3 hours (or -3)", "3 hours (or 4 hours)", "3% (or 4)")),
+        *((f"The answer is {said}.", 1) for said in ("3 hours (or 180 minutes)", "3 hours or 180 minutes", "3 eggs (or 1/4 dozen)")),
+        *((f"The answer is {said}.", 0) for said in ("x = 4 or x = 3", "x = 4, x = 3")),
+        *((f"The answer is {said}.", 1) for said in ("x = 2 + 1, x = 3", "2x = 6, x = 3", "x = 3 or x = 3.0", "x = 6/2, x = 3")),
+    ],
+)  # fmt: skip
+def test_a_number_beside_another_is_one_of_several_unless_they_are_the_same(text: str, score: float) -> None:
+    assert FinalAnswer().grade(Rollout(response=text, ground_truth="3")).score == score  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "x=5",
@@ -265,6 +291,7 @@ def test_a_last_number_is_an_answer_where_it_is_said(text: str) -> None:
         "not 3 but x=5",
         "The answer is 5 (or five).",
         "The answer is 5 (or 5.0).",
+        "The answer is x = 10/2, x = 5.",
     ],
 )
 def test_an_equation_s_value_is_an_answer(text: str) -> None:

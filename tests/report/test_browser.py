@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -559,6 +560,21 @@ def curve_of(ledger: Path, *, alarm: bool) -> None:
         "examples": [example, {**example, "run": "gone"}],
     }
     beside(ledger, "curve").write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize(("means", "half"), [([0.0, 1.0], 6.353), ([0.0, 1.0, 1.0, 0.0], 0.9187)])
+def test_intervals_of_few_groups_are_as_wide_as_they_must_be(
+    browser: Any, tmp_path: Path, means: list[float], half: float
+) -> None:
+    """*half*: Student's quantile times the standard error, each group twice."""
+    overview = (files("judgekit.report") / "assets" / "overview.js").read_text()
+    write_report(write(tmp_path / "ledger.jsonl", some(8)), tmp_path / "report.html")
+    with Opened(browser, (tmp_path / "report.html").as_uri()) as opened:
+        low, high = opened.page.evaluate(
+            f"(() => {{ const means = {means}, known = Number.isFinite, groupKey = (row) => row >> 1;\n{overview}\n"
+            "return interval([...means, ...means].map((_, row) => row), (row) => means[row >> 1]).slice(1); })()"
+        )
+    assert (high - low) / 2 == pytest.approx(half, rel=0.003)
 
 
 def test_audits_are_shown_with_their_curve_and_lead_to_the_rollouts(browser: Any, tmp_path: Path) -> None:

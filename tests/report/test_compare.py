@@ -44,7 +44,7 @@ def test_it_pairs_rollouts_and_says_what_moved(tmp_path: Path) -> None:
         "both_graded": 3,
         "mean_before": pytest.approx(0.5),
         "mean_after": pytest.approx(1.9 / 3),
-        "correlation": 0.0,
+        "correlation": None,  # before, all were 0.5
         "scores_moved": 1,
         "kinds_changed": 1,
     }

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from judgekit import DataError, Failed, Graded
+from judgekit.report.marks import Mark, write_mark
 from judgekit.report.runs import Runs, ledgers_in, names_of, render_runs, summary
 from judgekit.report.table import Table
 
@@ -68,6 +69,9 @@ def test_a_folder_of_folders_holds_several_ledgers(tmp_path: Path) -> None:
     assert ledgers_in([two.parent, one]) == [two.parent, one]  # a folder of files is one ledger
     assert names_of([one.parent, two.parent]) == ["a", "b/c"]
     assert names_of([one, two]) == ["a/ledger.jsonl", "b/c/0.jsonl"]
+    write_mark(one.parent, Mark("r", 0, "good"))  # beside its folder, which is in the folder of the runs
+    write_mark(two.parent, Mark("r", 0, "good"))
+    assert ledgers_in([tmp_path / "runs"]) == [one.parent, two.parent]
     (tmp_path / "none").mkdir()
     with pytest.raises(
         DataError, match=re.escape("holds no ledger: there is no file *.jsonl in it or below it")

@@ -115,6 +115,13 @@ def test_few_rollouts_say_nothing(tmp_path: Path) -> None:
     assert set(found(tmp_path / "l", lambda i, rng: {"reward": 1.0}, rows=20)) == {"missing a"}
 
 
+def test_rewards_that_are_all_the_same_are_neither_the_highest_nor_the_lowest(tmp_path: Path) -> None:
+    told = found(tmp_path / "ledger.jsonl", lambda i, rng: {"reward": 1.0})
+    assert [(one.subject, one.raised) for one in told.values() if one.name == "saturation"] == [
+        ("same", True)
+    ]
+
+
 def test_missing_rewards_are_in_no_correlation(tmp_path: Path) -> None:
     def row(i: int, rng: random.Random) -> dict[str, Any]:
         if i % 2:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from judgekit.graders.rules.answers.choices import read_options
+from judgekit.graders.rules.answers.choices import Options, read_options
 from judgekit.graders.rules.numbers import whole_quantity
+from judgekit.graders.rules.rule import normaliser
 from judgekit.types import Rollout, content_text
 
 Kind = Literal["number", "maths", "choice", "text", "tools", "code"]
@@ -131,8 +134,15 @@ def rows_of(rollouts: Iterable[Rollout], *, most: int = 200) -> tuple[list[Row],
 def _beside(row: Row, rows: Sequence[Row]) -> Row:
     if row.kind not in ("text", "maths"):
         return row
-    others = [one.answer for one in rows if one.kind == row.kind and one.answer.lower() != row.answer.lower()]
+    others = [one.answer for one in rows if one.kind == row.kind and not _alike(one.answer, row.answer)]
     return msgspec.structs.replace(row, others=list(dict.fromkeys(others))[:3])
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether one answer holds the other, so that it may be right where the other is: Austen, and Jane Austen."""
+    way = normaliser(min(one, other, key=len))
+    first, second = f" {way(one)} ", f" {way(other)} "
+    return first in second or second in first
 
 
 def _prompt(rollout: Rollout) -> str:
@@ -143,9 +153,11 @@ def _prompt(rollout: Rollout) -> str:
 
 def _row(rollout: Rollout, prompt: str) -> Row | None:
     truth: Any = rollout.ground_truth
-    options = next((o for o in map(read_options, _options(rollout)) if o is not None), None)
+    options = options_of(rollout.extra)
     if options is not None and isinstance(truth, str) and (letter := truth.strip().upper()) in options.names:
-        return Row(kind="choice", prompt=prompt, answer=letter, options=list(options.names), origin=rollout)
+        # of data that numbers them, a letter and a number name the same option
+        names = [n for n in options.names if not options.numbered or n.isdecimal() == letter.isdecimal()]
+        return Row(kind="choice", prompt=prompt, answer=letter, options=names, origin=rollout)
     if (program := _program(rollout)) is not None:
         return Row(
             kind="code", prompt=prompt, answer=program, entry=rollout.extra["entry_point"], origin=rollout
@@ -153,8 +165,10 @@ def _row(rollout: Rollout, prompt: str) -> Row | None:
     if isinstance(truth, list | tuple):
         calls = _calls(truth)
         return None if calls is None else Row(kind="tools", prompt=prompt, answer=calls, origin=rollout)
-    if isinstance(truth, int | float) and not isinstance(truth, bool):
-        answer = f"{truth:g}" if isinstance(truth, float) else str(truth)
+    if isinstance(truth, int | float | Decimal) and not isinstance(truth, bool):
+        if not isinstance(truth, int) and not math.isfinite(truth):
+            return None
+        answer = f"{Decimal(str(truth)):f}".removesuffix(".0")
         return Row(kind="number", prompt=prompt, answer=answer, origin=rollout)
     if not isinstance(truth, str) or not truth.strip() or len(truth) > 10_000:
         return None
@@ -163,11 +177,14 @@ def _row(rollout: Rollout, prompt: str) -> Row | None:
     return None if kind is None else Row(kind=kind, prompt=prompt, answer=answer, origin=rollout)
 
 
+_INFINITY = re.compile(r"(?:\w+\s*=)?[\s$+-]*\\infty[\s$]*")
+
+
 def _kind(answer: str) -> Kind | None:
-    """Tell the kind of a reference that is text; None for tests, JSON and long texts."""
+    """Tell the kind of a reference that is text; None for tests, JSON, long texts, and infinity, whose multiples are right, too."""
     if whole_quantity(answer) is not None:
         return "number"
-    if re.search(r"\b(?:assert|def|import|class)\b", answer):
+    if re.search(r"\b(?:assert|def|import|class)\b", answer) or _INFINITY.fullmatch(answer):
         return None
     if re.search(r"\\[a-zA-Z]+|[\^_=<>]|\d\s*[-+*/]", answer):
         return "maths"
@@ -193,7 +210,7 @@ def _calls(truth: Sequence[Any]) -> str | None:
     return json.dumps([{"name": call["name"], "arguments": dict(call["arguments"])} for call in made])
 
 
-def _options(rollout: Rollout) -> Iterator[Any]:
-    for name in ("options", "choices", "endings"):
-        if name in rollout.extra:
-            yield rollout.extra[name]
+def options_of(extra: Mapping[str, Any]) -> Options | None:
+    """Return the options that a row brings; None if it brings none."""
+    given = (extra[name] for name in ("options", "choices", "endings") if name in extra)
+    return next((o for o in map(read_options, given) if o is not None), None)

@@ -20,6 +20,20 @@ def named_value(answer: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
+def bare_value(answer: str) -> str:
+    """Return an answer's value without an equation's name, and without a unit behind it: x=5 and 5 cm are 5."""
+    value = named_value(answer)[1]
+    return value if whole_quantity(value) is None else _UNIT.sub("", value)
+
+
+_UNIT = re.compile(r"(?<=\d)\s*(?:\\?%|°|\^\{?\\circ\}?|[A-Za-z][A-Za-z ]*)$")
+
+
+def is_zero(value: str) -> bool:
+    quantity = whole_quantity(value)
+    return quantity is not None and not quantity.value
+
+
 def wrong_values(row: Row) -> dict[str, str]:
     """Return wrong answers by what is wrong with them; at least three."""
     found: dict[str, str]
@@ -35,6 +49,8 @@ def wrong_values(row: Row) -> dict[str, str]:
             "doubled": f"{name}2({a})",
             "another": f"{name}\\frac{{17}}{{19}}",
         }
+        if is_zero(a):
+            del found["negated"], found["doubled"]
     else:
         found = {f"another {number}": word for number, word in enumerate(_WORDS)}
     found |= {f"of another row {number}": text for number, text in enumerate(row.others)}
@@ -56,6 +72,8 @@ def _numbers(answer: str) -> dict[str, str]:
         "a digit": value + 30,
         "a little more": value + Fraction(1, 10),
     }
+    if quantity.unit == "%":  # a hundredth of it is itself
+        del made["a hundredth"]
     return {what: _shown(number) for what, number in made.items() if number != value}
 
 

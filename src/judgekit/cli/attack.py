@@ -73,6 +73,7 @@ def attack(
     from judgekit.cli.grade import columns_of, recorded
     from judgekit.cli.logs import diverted
     from judgekit.data import read_rollouts
+    from judgekit.ledger.jsonl import json_line
     from judgekit.ledger.output_files import check_targets
 
     if record is not None:
@@ -102,7 +103,7 @@ def attack(
                 )
     certain = [hole for hole in report.worst() if hole.certain]
     if json_summary:
-        say(json.dumps(as_json(report), ensure_ascii=False))
+        sys.stdout.write(json_line(as_json(report)))
     else:
         for text in warnings:
             say(f"warning: {text}")

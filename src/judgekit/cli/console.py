@@ -28,7 +28,7 @@ def _width() -> int | None:
     return None if terminal or os.environ.get("COLUMNS", "").isdecimal() else 140
 
 
-out = Console(highlight=False, markup=False, width=_width())
+out = Console(highlight=False, markup=False, emoji=False, width=_width())
 
 
 def say(text: str = "") -> None:
@@ -65,7 +65,7 @@ def fail(error: BaseException | str, *, code: int) -> NoReturn:
 
 
 def _tell(text: BaseException | str) -> None:
-    Console(stderr=True, highlight=False).print(
+    Console(stderr=True, highlight=False, emoji=False).print(
         f"judgekit: {one_line(str(text))}", markup=False, soft_wrap=True
     )
 

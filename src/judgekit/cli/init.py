@@ -241,14 +241,15 @@ def init(
         model = model or _asked("The judge's model?", "Qwen/Qwen2.5-1.5B-Instruct")
     if judge == "http":
         url = url or _asked("The server's address?", "http://127.0.0.1:8000/v1")
-    grade = NEXT["none"].format(path=path)
+    quoted = shlex.quote(str(path))
+    grade = NEXT["none"].format(path=quoted)
     mapping = ""
     if looked is not None and looked.answered:
         grade = grade.replace("rollouts.jsonl", f"{shlex.quote(str(data))}{looked.mapping}")
         mapping = f"# {one_line(grade)}\n"
     criteria = looked.criteria if looked is not None else ""
     _write(path, mapping + reward_yaml(task, judge, model or "", url or "", trainer, criteria))
-    say(f"wrote {path}, and beside it {SCHEMA} for your editor; check it with: judgekit lint {path}")
+    say(f"wrote {path}, and beside it {SCHEMA} for your editor; check it with: judgekit lint {quoted}")
     if task == "rubric":
         _write_rubric(path.parent / RUBRIC_FILE, criteria)
     _tell_next(path, grade, task, judge, trainer, {"model": model, "url": url})

@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import Struct
 
 from judgekit.data.files import Broken, read_rows
-from judgekit.data.rollout_files import PAIR, PAIRED, responses_of, rollouts_from
+from judgekit.data.rollout_files import PAIR, PAIRED, each_rollout, hint_at_columns, responses_of
 from judgekit.errors import ConfigError, DataError
-from judgekit.rollouts.rows import HOLDERS, given
+from judgekit.rollouts.rows import HOLDERS, POLICY, given
 from judgekit.types import OTHER_NAMES, Rollout
 
 LOOKED_AT = 64
@@ -52,23 +52,48 @@ class Looked(Struct):
 
 def look(path: Path) -> Looked:
     """Read the first rows of a file. Raises DataError if it cannot be read, or holds no rows."""
-    rows = [row for _, row in islice(read_rows(path), LOOKED_AT)]
-    whole = [row for row in rows if not isinstance(row, Broken) and isinstance(row, Mapping)]
-    if not whole:
-        raise DataError(f"{path} holds no rows")
+    rows = _first_rows(path)
+    whole = list(rows.values())
     columns = dict(_columns(whole))
-    names = (columns.get("response", "response"), columns.get("messages", "messages"))
-    answered = any(responses_of(row) or any(given(row.get(name)) for name in names) for row in whole)
+    answered = _answered(whole, columns)
     if not answered:
         columns.pop("response", None)
         whole = [{**row, "response": ""} for row in whole]
-    rollouts = rollouts_from(whole, columns=columns, skip_bad_rows=True)
+    placed = list(zip(rows, whole, strict=True))
+    rollouts = list(each_rollout(placed, str(path), columns, skip_bad_rows=True))
+    # where there is none, it says what is wrong with the first
+    rollouts = rollouts or list(each_rollout(placed, str(path), columns))
+    hint_at_columns(rollouts, str(path))
     criteria = _criteria(rollouts)
     task, why = _task(rollouts, criteria)
     named = next((name for name in _CRITERIA if any(name in rollout.extra for rollout in rollouts)), None)
     if named and not criteria:
         why += f"; {named!r} holds no criteria that are read: texts, or objects with text and weight"
     return Looked(columns, rollouts, answered, task, why, len(whole), criteria)
+
+
+def _first_rows(path: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the first rows by their places, without those that are none. Raises DataError if all are."""
+    rows = dict(islice(read_rows(path), LOOKED_AT))
+    found = {place: row for place, row in rows.items() if isinstance(row, Mapping)}
+    if not found:
+        broken = next((row for row in rows.values() if isinstance(row, Broken)), None)
+        raise DataError(f"{broken.where}: {broken.problem}" if broken else f"{path} holds no rows")
+    return found
+
+
+def _answered(rows: Sequence[Mapping[str, Any]], columns: dict[str, str]) -> bool:
+    """Return whether there are responses; a conversation with one is it, which *columns* then say."""
+    response, messages = (columns.get(name, name) for name in ("response", "messages"))
+    if any(responses_of(row) or given(row.get(response)) for row in rows):
+        return True
+    said = [turn["role"] for row in rows if _messages(row.get(messages)) for turn in row[messages]]
+    if set(POLICY).isdisjoint(said):
+        return False
+    if all(row.get(response) is None for row in rows):
+        columns.pop("messages", None)
+        columns["response"] = messages
+    return True
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

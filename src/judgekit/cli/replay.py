@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ import typer
 from judgekit.cli.console import fail, not_kept, out, prints_aside, run, say
 
 if TYPE_CHECKING:
+    from judgekit.ledger.reader import Reading
     from judgekit.ledger.schema import Entry
     from judgekit.ledger.writer import Ledger
     from judgekit.replay import Again
@@ -135,6 +136,11 @@ def recomputed(
         # what the file leaves out stays as the ledger has it
         kept_settings = ("transform", "missing_reward", "drop_if")
         options |= {key: settings[key] for key in kept_settings if key in settings}
+        if other := _set_otherwise(loaded.fingerprints(), reading):
+            say(
+                f"warning: {config} has other settings of {', '.join(other)} than the ledger's grades are of; these are paid as they are: "
+                "judgekit grade asks again"
+            )
     with diverted() as warnings:
         found = recompute(reading, **options)
     if kept is not None:
@@ -143,6 +149,20 @@ def recomputed(
     for text in _alike(warnings):
         say(f"warning: {text}")
     return found.entries, found.results
+
+
+def _set_otherwise(fingerprints: Mapping[str, str], reading: Reading) -> list[str]:
+    """Return the graders of a reward.yaml whose settings, as far as the ledger tells, are not those that it was written with."""
+    graders = [
+        (key.partition(".")[0], one) for spec in reading.specs.values() for key, one in spec.graders.items()
+    ]
+    return list(
+        dict.fromkeys(
+            name
+            for name, one in graders
+            if one.fingerprint and fingerprints.get(name, one.fingerprint) != one.fingerprint
+        )
+    )
 
 
 def _alike(warnings: Sequence[str]) -> Iterator[str]:

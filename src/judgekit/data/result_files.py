@@ -96,7 +96,10 @@ _KINDS = {Graded: "graded", Abstained: "abstained", Skipped: "skipped", Failed: 
 def _text(value: Any) -> str | None:
     if value is None:
         return None
-    return value if isinstance(value, str) else json_line(value)[:-1]
+    if isinstance(value, str):
+        return value
+    written = json_line(value)[:-1]
+    return json.loads(written) if written.startswith('"') else written  # a decimal or a date is text there
 
 
 def _utf8(value: Any) -> Any:

@@ -6,12 +6,12 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from judgekit.data.files import Broken, Cells, read_rows
 from judgekit.errors import ConfigError, DataError, did_you_mean
-from judgekit.rollouts.rows import HOLDERS, given, last_said, references_in
+from judgekit.rollouts.rows import HOLDERS, POLICY, given, last_said, references_in
 from judgekit.types import OTHER_NAMES, Message, Rollout, field_meant, plain
 
 logger = logging.getLogger("judgekit")
@@ -254,17 +254,26 @@ def rollout_from(row: Any) -> Rollout:
     ):
         known["response_tokens"] = int(tokens)  # CSV has no numbers, and pandas no whole ones beside NaN
     if _is_messages(known.get("response")):
-        turns = known["response"]
-        known["response"] = last_said(turns)
-        start = known.get("prompt", "")
-        before = [{"role": "user", "content": start}] if isinstance(start, str) else list(start)
-        known.setdefault("messages", [*before, *turns])
+        _take_apart(known)
     if "group" in known:
         known["group"] = _group(known["group"])
     _check_kinds(known)
     if "id" in known:
         known["id"] = str(known["id"])
     return Rollout(**known)
+
+
+def _take_apart(known: dict[str, Any]) -> None:
+    """Make text of a response of messages, which are the conversation's, or all of it."""
+    turns = known["response"]
+    known["response"] = last_said(turns)
+    if not given(known.get("prompt")):  # it is the whole conversation
+        known["prompt"] = list(takewhile(lambda turn: turn["role"] not in POLICY, turns)) or ""
+    start: Any = known["prompt"]
+    if isinstance(start, str):
+        start = [{"role": "user", "content": start}] if start else []
+    before = start if _is_messages(start) else []  # of another kind, it is refused
+    known.setdefault("messages", turns if turns[: len(before)] == before else [*before, *turns])
 
 
 def _check_response(row: Any) -> None:
@@ -277,6 +286,7 @@ def _check_response(row: Any) -> None:
     if "response" in row:
         raise DataError("'response' is null; a rollout without text has the response \"\"")
     others = [name for name in OTHER_NAMES["response"] if isinstance(row.get(name), str)]
+    others += [name for name in ("messages", *OTHER_NAMES["messages"]) if _is_messages(row.get(name))]
     others += get_close_matches("response", map(str, row), n=1)
     hint = f"; if {others[0]!r} is it: --map response={others[0]}" if others else did_you_mean("", row)
     raise DataError(f"the rollout has no 'response'{hint}")

@@ -247,7 +247,10 @@ def _threshold(scores: Any, right: Any, prompts: Any, cut: float, error: float) 
     if best is None:
         return Threshold(error, None, None, None, None, _labels_for(right, prompts, error))
     kept = away >= best
-    return Threshold(error, cut - best, cut + best, float(kept.mean()), float(wrong[kept].mean()), None)
+    # cut - best may round to just below the score that it was made of
+    low = max([cut - best, *scores[kept & (scores < cut)].tolist()])
+    high = min([cut + best, *scores[kept & (scores >= cut)].tolist()])
+    return Threshold(error, low, high, float(kept.mean()), float(wrong[kept].mean()), None)
 
 
 def _labels_for(right: Any, prompts: Any, error: float) -> int:

@@ -11,12 +11,16 @@ import msgspec
 
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import numbered_lines
-from judgekit.ledger.schema import Entry
+from judgekit.ledger.schema import Entry, logger
 
 _WORDS: dict[Any, bool] = {
+    "1": True,
+    "true": True,
     "right": True,
     "good": True,
     "correct": True,
+    "0": False,
+    "false": False,
     "wrong": False,
     "bad": False,
     "incorrect": False,
@@ -32,7 +36,7 @@ def read_labels(path: str | os.PathLike[str], entries: Sequence[Entry]) -> dict[
 
     *path*: JSON lines with `label` (1 or 0, true or false, "right" or "wrong", "good" or "bad"; null is none yet). Raises
     DataError for a line that is no label, for two labels of one rollout, for a name that several rollouts have, and if no
-    label joins.
+    label joins; labels that do not, beside others that do, are counted in the log.
     """
     places = _Places(entries)
     found: dict[int, tuple[bool, int]] = {}
@@ -60,6 +64,13 @@ def read_labels(path: str | os.PathLike[str], entries: Sequence[Entry]) -> dict[
         raise DataError(
             f"{path}: none of {len(lost)} labels is about a rollout of the ledger, the first names {lost[0] if lost else 'none'}, "
             f"the ledger has {places.example()}: {WAYS}"
+        )
+    if lost:
+        logger.warning(
+            "%s: %d of its labels are about no rollout of the ledger, the first names %s, and count for nothing",
+            path,
+            len(lost),
+            lost[0],
         )
     return {place: right for place, (right, _) in found.items()}
 

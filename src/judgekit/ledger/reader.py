@@ -69,10 +69,16 @@ def ledger_files(path: Path) -> list[Path]:
                 f"{path} is not a ledger: give the file that --ledger or the section ledger names"
             )
         return [path]
-    files = [file for file in sorted(path.glob("[!.]*.jsonl")) if not file.name.endswith(_BESIDE)]
+    files = files_in(path)
     if not files:
         raise DataError(f"{path} holds no ledger: there is no file *.jsonl in it")
     return files
+
+
+def files_in(folder: Path, *, below: bool = False) -> list[Path]:
+    """Return the ledger files in a folder, and *below* also those in its folders; not what stands beside a ledger."""
+    found = (folder.rglob if below else folder.glob)("[!.]*.jsonl")
+    return sorted(file for file in found if not file.name.endswith(_BESIDE))
 
 
 def beside(ledger: str | os.PathLike[str], kind: Literal["marks", "audits", "curve"]) -> Path:

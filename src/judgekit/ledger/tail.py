@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from judgekit.errors import DataError
-from judgekit.ledger.reader import ledger_files
+from judgekit.ledger.reader import files_in, ledger_files
 from judgekit.ledger.schema import FORMAT, Entry, Line, Spec, foreign
 
 
@@ -28,7 +28,7 @@ class Tail:
 
         Raises DataError for a line of another file, and if a file was replaced or emptied.
         """
-        if not self.path.exists() or (self.path.is_dir() and not any(self.path.glob("[!.]*.jsonl"))):
+        if not self.path.exists() or (self.path.is_dir() and not files_in(self.path)):
             return []
         found: list[Entry] = []
         for file in ledger_files(self.path):

@@ -43,9 +43,14 @@ class Moments:
         return math.sqrt(self.yy / self.n) if self.n else math.nan
 
     @property
+    def vary(self) -> bool:
+        """Whether both sides do, so that they have a correlation."""
+        return self.n > 1 and _varies(self.xx, self.mean_x) and _varies(self.yy, self.mean_y)
+
+    @property
     def correlation(self) -> float:
         """Pearson's, 0 where either side does not vary."""
-        if self.n < 2 or not (_varies(self.xx, self.mean_x) and _varies(self.yy, self.mean_y)):
+        if not self.vary:
             return 0.0
         return min(max(self.xy / (math.sqrt(self.xx) * math.sqrt(self.yy)), -1.0), 1.0)
 

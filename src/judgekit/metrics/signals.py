@@ -172,7 +172,7 @@ def flat(flat_groups: int, groups: int, limits: SignalLimits) -> Iterator[Signal
 
 
 def saturated(which: str, count: int, rewards: int, limits: SignalLimits) -> Iterator[Signal]:
-    """*which*: "highest" or "lowest"."""
+    """*which*: "highest" or "lowest"; "same" where there is no other."""
     if rewards >= LEAST:
         share = count / rewards
         yield Signal(

@@ -105,7 +105,7 @@ def _grader(before: Table, after: Table, name: str, pairs: Sequence[tuple[int, i
         "both_graded": moments.n,
         "mean_before": moments.mean_x if moments.n else None,
         "mean_after": moments.mean_y if moments.n else None,
-        "correlation": moments.correlation if moments.n else None,
+        "correlation": moments.correlation if moments.vary else None,
         "scores_moved": moved,
         "kinds_changed": kinds,
     }

@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from judgekit.errors import DataError
+from judgekit.ledger.reader import files_in
 from judgekit.metrics import SignalLimits
 from judgekit.metrics.moments import is_flat
 from judgekit.report.access import Access, as_json
@@ -30,8 +31,8 @@ def ledgers_in(paths: Iterable[Path]) -> list[Path]:
     """Return the ledgers that *paths* are: files, folders of one ledger's files, or folders of such folders."""
     found: list[Path] = []
     for path in paths:
-        if path.is_dir() and not any(path.glob("[!.]*.jsonl")):
-            inside = {file.parent for file in path.rglob("[!.]*.jsonl")}
+        if path.is_dir() and not files_in(path):
+            inside = {file.parent for file in files_in(path, below=True)}
             if not inside:
                 raise DataError(f"{path} holds no ledger: there is no file *.jsonl in it or below it")
             found += sorted(inside)

@@ -37,8 +37,9 @@ def signals(table: Table, limits: SignalLimits | None = None) -> list[Signal]:
         *flat(sum(is_flat([reward[row] for row in m]) for m in groups), len(groups), limits),
     ]
     if values := Counter(reward[row] for row in rows):
-        found += saturated("highest", values[max(values)], len(rows), limits)
-        found += saturated("lowest", values[min(values)], len(rows), limits)
+        ends = {max(values): "highest", min(values): "lowest"} if len(values) > 1 else {max(values): "same"}
+        for value, which in ends.items():
+            found += saturated(which, values[value], len(rows), limits)
     found += _missing(table, limits)
     return sorted(found, key=lambda signal: not signal.raised)
 

@@ -21,6 +21,9 @@ HOLDERS = ("reward_model", "reward_spec")
 TRUTHS = (*HOLDERS, "ground_truth", "expected_answer", "answer", "solution", "label")
 """Columns that may hold the reference, in their order."""
 
+POLICY = ("assistant", "model", "gpt")
+"""What messages of the policy have as their role."""
+
 
 def given(value: Any) -> bool:
     """Return whether a field has a value: null, NaN, "" and empty containers are none."""
@@ -41,7 +44,7 @@ def references_in(row: Mapping[str, Any], names: Sequence[str] = TRUTHS) -> Iter
 
 def last_said(turns: Sequence[Message]) -> str:
     """Return the text of the policy's last turn; "" if it has none."""
-    said = [turn for turn in turns if turn.get("role") in ("assistant", "model", "gpt")]
+    said = [turn for turn in turns if turn.get("role") in POLICY]
     return content_text(said[-1].get("content")) if said else ""
 
 

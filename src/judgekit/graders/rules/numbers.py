@@ -197,7 +197,12 @@ _LIST = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _BESIDE = re.compile(r"\s+(?:[A-Za-z]+,?\s+)?[-−+]?\d")
-_ASIDE = re.compile(r"\s*[(\[]\s*(?:or|and/or)\s[^\d)\]]{0,20}\d", re.IGNORECASE)
+_ASIDE = re.compile(
+    r"\s*[(\[]\s*(?:or|and/or)\s[^\d)\]]{0,20}\d"
+    # behind a unit, a number of this unit or of none: "3 cm (or 4)" leaves it open, and "5 dozen (or 60 eggs)" does not
+    r"|(?:\s*(?P<unit>[A-Za-z%°]{1,12})){1,2}\s*[(\[]\s*(?:or|and/or)\s+[-−+]?\d[\d.,]*\s*(?P=unit)?\s*[)\]]",
+    re.IGNORECASE,
+)
 _OR_BEFORE = re.compile(
     r"(?:\d[\d.,/]*\s*(?:[A-Za-z%$]+\s+){0,2}?(?:[-–—,;?.…(]+\s*)?(?:or|and/or|或|/|versus|vs\.?)\s*(?:(?:maybe|perhaps|even|possibly|else)\s+)?(?:[A-Za-z]\s*=\s*)?[$€£]?)$"
     r"|\d\s+and\s+[$€£]?$|\bif\s+not\s+[^.,;\n]{1,20},?\s*(?:then\s+)?[$€£]?$",
@@ -404,6 +409,11 @@ def _bare(text: str) -> str:
     return re.sub(r"\*\*|__|`|\\(?:left|right|displaystyle)(?![A-Za-z])|\\[()\[\]]", "", text)
 
 
+_SEVERAL = "several numbers are given as the answer"
+_VALUE_AGAIN = re.compile(
+    r"(?<![\w\\])(?P<name>[A-Za-z])\s*=\s*(?P<one>[^=,;\n]{1,20}?)(?P<sign>\s*[,;]?\s*\b(?:or|and/or|and)\s+|\s*[,;]\s*)"
+    r"(?P=name)\s*=\s*(?P<other>[^=,;\n]*?)(?=\s*(?:[,;}<\n]|\.?\s*$|\bor\b))"
+)
 _ASIDES = re.compile(r"\b(?:because|since|where)\b")
 """What begins a reason, or says what letters mean."""
 
@@ -422,6 +432,8 @@ def marked_quantity(text: str, claim: Claim) -> Final:
     if (whole := whole_quantity(part)) is not None:
         return Final(whole)
     part = part[:2000]
+    if any(map(_other_value, _VALUE_AGAIN.finditer(part))):
+        return Final(None, _SEVERAL)
     pieces = part.split("=")
     said = _ASIDES.split(part)[0].split("=")  # "5, where x = 6"
     for piece in (*reversed(said), *reversed(pieces)):
@@ -457,15 +469,28 @@ def _judged(text: str, match: re.Match[str], value: Fraction) -> Final:
     ):
         return Final(None, "the answer is only possible")
     rest = re.sub(r"\s+", " ", text[match.end() : match.end() + 100])
-    if (_LIST.match(rest) or _BESIDE.match(rest) or _ASIDE.match(rest)) and not _same_again(rest, value):
-        return Final(None, "several numbers are given as the answer")
+    if (_LIST.match(rest) or _BESIDE.match(rest) or _ASIDE.match(rest)) and not _same_again(
+        rest, Quantity(value, unit)
+    ):
+        return Final(None, _SEVERAL)
     return Final(Quantity(value, unit))
 
 
-def _same_again(rest: str, value: Fraction) -> bool:
-    """Whether the next number is the same: "5, or 5.0"."""
+def _other_value(again: re.Match[str]) -> bool:
+    """Whether a letter gets two values: "x = 3 or x = 4", but not "x = 6/2, x = 3" and not a step, "x = 2 + 1, x = 3"."""
+    one, other = whole_quantity(again["one"]), whole_quantity(again["other"])
+    if one is None or other is None:
+        return again["sign"].strip().endswith("or")
+    return not one.same(other)
+
+
+def _same_again(rest: str, mine: Quantity) -> bool:
+    """Whether the next number is the same: "5, or 5.0", "3 hours (or 180 minutes)"."""
     following = _NUMBER.search(rest)
-    return following is not None and _value(following) == value
+    if following is None or (value := _value(following)) is None:
+        return False
+    value, unit, _ = _with_unit(rest, following, value)
+    return mine.same(Quantity(value, unit))
 
 
 def _partial(text: str, match: re.Match[str]) -> str | None:
@@ -561,7 +586,7 @@ def _last(text: str) -> Final:
     if (value := _value(last)) is None:
         return NO_NUMBER
     if len(text) < 200 and _only_numbers(text):
-        return Final(None, "several numbers are given as the answer")
+        return Final(None, _SEVERAL)
     start = text.rfind("\n", 0, last.start()) + 1
     if (last["sign"] or "").endswith((" ", "\n")):
         if not text[start : last.start()].strip():  # a list's dash
@@ -575,7 +600,7 @@ def _last(text: str) -> Final:
     before = text[max(start, last.start() - 60) : last.start()]
     after = text[last.end() : last.end() + 60]
     if _OR_BEFORE.search(before) or (_LIST_BEFORE.search(before) and not re.match(r"[^.!?\n]*\w", after)):
-        return Final(None, "several numbers are given as the answer")
+        return Final(None, _SEVERAL)
     if _glued(before, after):
         return Final(None, "the number is a part of an expression")
     value, unit, _ = _with_unit(text[: last.end() + 60], last, value)

@@ -105,6 +105,8 @@ const flatShare = (rows) => {
   const several = [...found.values()].filter((values) => values.length > 1);
   return several.length ? several.filter((values) => values.every((v) => v === values[0])).length / several.length : NaN;
 };
+// Student's quantile at 97.5 %, from the normal's: within 0.3 %.
+const student = (free) => [1.4, 1.593, 2.556, 2.823, 2.372, 1.96].reduce((sum, term) => sum / free + term);
 // The mean with its interval, by group: rollouts of a group are alike.
 const interval = (rows, value) => {
   const found = new Map();
@@ -119,7 +121,7 @@ const interval = (rows, value) => {
   if (!n) return [NaN];
   const middle = sum / n, parts = [...found.values()];
   if (parts.length < 2) return [middle];
-  const half = (1.96 * Math.sqrt((parts.reduce((a, [x, k]) => a + (x - k * middle) ** 2, 0) * parts.length) / (parts.length - 1))) / n;
+  const half = (student(parts.length - 1) * Math.sqrt((parts.reduce((a, [x, k]) => a + (x - k * middle) ** 2, 0) * parts.length) / (parts.length - 1))) / n;
   return [middle, middle - half, middle + half];
 };
 const byStep = (rows) => {

@@ -119,7 +119,8 @@ class MathEquivalence(Rule):
         text = rollout.response if self.thinking == "keep" else after_think(rollout.response)
         if text is None or not text.strip():
             return Graded(0.0, "no answer is given")
-        given = self._given(_SPACED_BOX.sub(r"\\\1{", text[-TAIL_CHARS:]))
+        text = _INVISIBLE.sub("", text[-TAIL_CHARS:])
+        given = self._given(_SPACED_BOX.sub(r"\\\1{", text))
         if given.why:
             return Graded(0.0, given.why)
         if right := next((gold for gold in golds if self._fits(gold, given)), None):
@@ -156,6 +157,8 @@ class MathEquivalence(Rule):
         return self._boxed(text[found[last].start : marked.claim.end], marked.text)
 
     def _boxed(self, text: str, content: str) -> _Answer:
+        if _DENIED.search(content):  # else the product of its letters, and of 0
+            return _Answer("", why="the answer is denied")
         quantity = whole_quantity(content)
         if quantity is not None and _SPELLED.search(content):
             return _Answer(content, self._parse(f"\\boxed{{{_latex(quantity.value)}}}"), quantity)
@@ -387,6 +390,9 @@ _SPELLED = re.compile(
     r"hundred|thousand|million|billion|trillion|lakh|crore|minus|negative|\d\s*x\s*10\b", re.IGNORECASE
 )
 _SENTENCE = re.compile(r"\b(?:is|it|so|or|and|get|we|the|of|to|be|are|I|not|has|her|his)\b", re.IGNORECASE)
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
+"""Characters that nobody sees, and over which the parser stumbles: it would take the first number of what it cannot read."""
+_DENIED = re.compile(r"\\text\s*\{\s*(?:is\s+)?not\s*\}")
 _SPACED_BOX = re.compile(r"\\(boxed|fbox)\s{1,4}\{")
 _SPAN = re.compile(r"(?<!\\)\$\$?([^$]{1,2000})\$\$?|\\\((.{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]", re.DOTALL)
 _CORRECTED = re.compile(
