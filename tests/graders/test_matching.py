@@ -78,6 +78,24 @@ def test_text_match_options() -> None:
     assert score(TextMatch(part="last_line"), "hm\n5\n\n", "5") == 1
 
 
+@pytest.mark.parametrize("whole_words", [False, True])
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("It is a cat", 1),
+        ("It is not a dog, it is a cat", 1),
+        ("a cat? It is a cat", 1),
+        ("It is not a cat", 0),
+        ("It isn't the cat", 0),
+        ("It may look like a cat, but it is not a cat", 0),
+    ],
+)
+def test_an_answer_that_ends_in_a_denial_does_not_end_in_what_it_denies(
+    response: str, expected: float, whole_words: bool
+) -> None:
+    assert score(TextMatch(how="suffix", whole_words=whole_words), response, "cat") == expected
+
+
 def test_a_pattern_that_never_ends_is_the_rollouts_fault() -> None:
     pool = ProcessPool(1)
     try:
