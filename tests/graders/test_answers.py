@@ -270,3 +270,50 @@ def test_a_last_number_is_an_answer_where_it_is_said(text: str) -> None:
 def test_an_equation_s_value_is_an_answer(text: str) -> None:
     for rule in (FinalAnswer(), MathEquivalence()):
         assert rule.grade(Rollout(response=text, ground_truth="5")).score == 1, rule  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "right", "wrong"),
+    [
+        # another answer is put in the answer's place
+        ("The answer is 42. Wait, no, it's 43.", "43", "42"),
+        ("The answer is 42, sorry, 43.", "43", "42"),
+        ("The answer is 42 — no, 43.", "43", "42"),
+        ("The answer is 42, or rather 43.", "43", "42"),
+        ("The answer is 42. That is wrong. It should be 43.", "43", "42"),
+        ("\\boxed{42}\n\nWait, no, it's 43.", "43", "42"),
+        ("#### 42\nOops, that's 43", "43", "42"),
+        ("<answer>42</answer> Sorry, I mean 43.", "43", "42"),
+        ("The answer is 42. Wait, no, it's not 43.", None, "43"),
+        # and here it is not
+        ("The answer is 42. Actually, it's a nice number.", "42", "43"),
+        ("The answer is 42. Actually, 43 is prime.", "42", "43"),
+        ("The answer is 42. Wait, let me check: 6*7=42. Yes.", "42", "7"),
+        ("Thus, Rose had 60 - 56 = 4 incorrect answers.", "4", "56"),
+        ("It is 42, incorrect.", None, "42"),
+        # Markdown's headings are no markers
+        ("It is 6.\n##### 5\nso 6 it is", "6", "5"),
+        ("#### Final Answer\n42", "42", "1"),
+        ("#### Conclusion\nShe has 42 apples.", "42", "1"),
+        ("#### Step 1: Add\n40+2=42\n\nShe has 42.", "42", "1"),
+        ("#### 1. Add\n40+2=42", "42", "1"),
+        ("#### Therefore:\n42", "42", "1"),
+        ("#### 42\nThat is it, in 3 steps.", "42", "3"),
+        ("Answer - 42", "42", "-42"),
+        ("Answer -42", "-42", "42"),
+        ("The answer:\n- 42", "42", "-42"),
+        # what somebody could do is as certain as what she did
+        ("Aunt May has 133 + 15 = 148 gallons.", "148", "15"),
+        ("Therefore, he could read 36 * 2 = 72 pages.", "72", "2"),
+        ("So she could buy 9 tickets.", "9", "1"),
+        ("It could be 9.", None, "9"),
+        ("She may have 9.", None, "9"),
+        # a title ends no sentence
+        ("The answer is: Mr. Johnson has 12+10=22 students.", "22", "12"),
+    ],
+)
+def test_what_a_response_stands_by(text: str, right: str | None, wrong: str) -> None:
+    for rule in (FinalAnswer(), MathEquivalence()):
+        assert rule.grade(Rollout(response=text, ground_truth=wrong)).score == 0, rule  # type: ignore[union-attr]
+        if right is not None:
+            assert rule.grade(Rollout(response=text, ground_truth=right)).score == 1, rule  # type: ignore[union-attr]

@@ -146,6 +146,10 @@ CITIES = {"A": "Paris", "B": "London", "C": "New York", "D": "York"}
         ("答案是 B", "B"),
         ("Answer：B", "B"),
         ("x" * 10**6 + "\nAnswer: B", "B"),
+        ("Answer: B. No wait, C.", "C"),
+        ("The answer is B. Actually, it's (C).", "C"),
+        ("The answer is B. Actually, A is too large.", "B"),
+        ("#### Step 1: Read\nA is wrong.\n\nAnswer: C", "C"),
     ],
 )
 def test_which_option_is_chosen(response: str, letter: str | None) -> None:

@@ -121,7 +121,12 @@ def _marked(text: str, kind: Literal["tag", "boxed"]) -> str | None:
     """Return what the last tag or box holds; None if it is not closed, or others stand beside it."""
     found = [claim for claim in claims(text, only=kind) if claim.complete or kind == "boxed"]
     marked = commitment(text, lambda part: " ".join(part.split()), found=found)
-    if marked is None or marked.claim is None or (marked.text is None and marked.why not in STATED):
+    if (
+        marked is None
+        or marked.claim is None
+        or marked.claim.kind != kind
+        or (marked.text is None and marked.why not in STATED)
+    ):
         return None
     return marked.claim.text.strip()
 
