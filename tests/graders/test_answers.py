@@ -317,3 +317,46 @@ def test_what_a_response_stands_by(text: str, right: str | None, wrong: str) -> 
         assert rule.grade(Rollout(response=text, ground_truth=wrong)).score == 0, rule  # type: ignore[union-attr]
         if right is not None:
             assert rule.grade(Rollout(response=text, ground_truth=right)).score == 1, rule  # type: ignore[union-attr]
+
+
+COUNTED = [
+    ("five apples", "5", 1), ("The answer is five apples.", "5", 1), ("Answer: twenty-five dollars", "25", 1),
+    (r"\boxed{\text{five apples}}", "5", 1), ("The answer is one half.", "0.5", 1), ("Two thirds", "2/3", 1),
+    ("The answer is two and a half hours.", "2.5", 1), ("The answer is three quarters of an hour.", "3/4", 1),
+    ("The answer is a dozen.", "12", 1), ("The answer is five, not six.", "5", 1), ("The answer is a hundred.", "100", 1),
+    ("The answer is five or six apples.", "5", 0), ("The answer is one of them.", "1", 0), ("The answer is one more than five.", "1", 0),
+    ("The answer is three times five.", "3", 0), ("The answer is ten to twelve.", "10", 0), ("The answer is one in five.", "1", 0),
+    ("The answer is not five apples.", "5", 0),
+]  # fmt: skip
+AROUND = [
+    ("The answer is 5xy", "5", 0), ("The answer is 5 xy", "5", 0), (r"\boxed{5xy}", "5", 0), ("5 x^2", "5", 0), ("The answer is 5theta", "5", 0),
+    ("The answer is 130miles", "130", 1), ("So it is 130miles", "130", 1), ("The answer is 20apples.", "20", 1),
+    ("Answer: Total: 42", "42", 1), ("The answer is x:42", "42", 0), ("The answer is $8 for 3 gallons of milk.", "8", 1),
+    ("The answer is 119 dollars after 7 days.", "119", 1), ("The answer is 64 then 7", "64", 0), ("The answer is 1 in 6.", "1", 0),
+    ("The answer is 42 or more.", "42", 0), ("The answer is 42 apples or fewer", "42", 0), ("The answer is 42+.", "42", 0),
+    ("The answer is 42, more or less.", "42", 1), ("The answer is 90 minutes, or 1.5 hours.", "90", 1),
+    ("The answer is 90 minutes, or 1.5 hours.", "1.5", 0), ("The answer is 90 minutes or 2 hours.", "90", 0),
+    (r"\boxed{1\,\frac{1}{2}}", "1.5", 1), (r"\boxed{10\ 000}", "10000", 1), (r"\boxed{10,\!000}", "10000", 1), (r"\boxed{{42}}", "42", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "truth", "score"), [*COUNTED, *AROUND])
+def test_a_number_is_read_with_what_stands_around_it(text: str, truth: str, score: float) -> None:
+    for rule in (FinalAnswer(), MathEquivalence()):
+        assert rule.grade(Rollout(response=text, ground_truth=truth)).score == score, rule  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "truth", "score"),
+    [
+        ("5 m^2", "5 m", 0), ("5 m", "5 m^2", 0), ("5 m^3", "5 m^2", 0), (r"\boxed{5\,\text{m}^{2}}", "5 m", 0), ("25 cm2", "25 cm", 0),
+        ("5 m²", "5 m^2", 1), ("5 square meters", "5 m^2", 1), ("10000 cm^2", "1 m^2", 1), ("1 m^3", "1000 L", 1), ("5 m^2", "5", 1), ("5", "5 m^2", 1),
+        ("100 km/h", "100 m/s", 0), (r"\boxed{100\,\text{km/h}}", "100 m/s", 0), ("60 mph", "60 km/h", 0), ("$5 per hour", "$5 per day", 0),
+        ("10 m/s^2", "10 m/s", 0), ("100 km/h", "100 kilometers per hour", 1), ("36 km/h", "10 m/s", 1), ("60 mph", "60 miles per hour", 1),
+        (r"\boxed{100 \frac{\text{km}}{\text{h}}}", "100 km/h", 1), ("$5 per hour", "$5", 1), ("$5", "$5 an hour", 1), ("3 apples per day", "3", 1),
+        ("3 dozen", "36", 1), ("3 dozen", "3", 1), ("36 eggs", "3 dozen eggs", 1), ("2 dozen", "3 dozen", 0),
+    ],
+)  # fmt: skip
+def test_units_of_area_rates_and_dozens(text: str, truth: str, score: float) -> None:
+    assert grade(f"The answer is {text}.", truth).score == score  # type: ignore[attr-defined]
+    assert grade(text, truth).score == score  # type: ignore[attr-defined]

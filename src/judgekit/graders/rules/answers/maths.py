@@ -156,10 +156,12 @@ class MathEquivalence(Rule):
         return self._boxed(text[found[last].start : marked.claim.end], marked.text)
 
     def _boxed(self, text: str, content: str) -> _Answer:
-        quantity = whole_quantity(content)
-        if quantity is not None and _SPELLED.search(content):
+        several = len(_BOX.findall(text)) > 1
+        quantity = None if several else whole_quantity(content)
+        if quantity is not None and (_SPELLED.search(content) or not _DIGIT.search(content)):
             return _Answer(content, self._parse(f"\\boxed{{{_latex(quantity.value)}}}"), quantity)
-        if (number := number_in_words(_unwrapped(_plain_text(content))) or _grouped(content)) is not None:
+        number = None if several else number_in_words(_unwrapped(_plain_text(content))) or _grouped(content)
+        if number is not None:
             return _Answer(_latex(number), self._parse(f"\\boxed{{{_latex(number)}}}"), quantity)
         text = readable(text, answer=False)
         if (boxed := last_boxed(text)) is not None and (better := readable(boxed, answer=True)) != boxed:
@@ -211,6 +213,8 @@ class MathEquivalence(Rule):
         text = _BOLD.sub("", text)
         whole = whole_answer(text)
         if whole is not None and not wordy(whole) and not _SENTENCE.search(whole):
+            if not _DIGIT.search(whole) and (counted := whole_quantity(whole)) is not None:
+                return _Answer(whole, self._parse(f"\\boxed{{{_latex(counted.value)}}}"), counted)
             return _Answer(whole, self._bare(whole) or self._parse(whole), whole_quantity(whole))
         spans = list(_SPAN.finditer(text))
         if not spans:
@@ -386,7 +390,9 @@ class _Answer(NamedTuple):
 _SPELLED = re.compile(
     r"hundred|thousand|million|billion|trillion|lakh|crore|minus|negative|\d\s*x\s*10\b", re.IGNORECASE
 )
+_DIGIT = re.compile(r"\d")
 _SENTENCE = re.compile(r"\b(?:is|it|so|or|and|get|we|the|of|to|be|are|I|not|has|her|his)\b", re.IGNORECASE)
+_BOX = re.compile(r"\\(?:boxed|fbox)\{")
 _SPACED_BOX = re.compile(r"\\(boxed|fbox)\s{1,4}\{")
 _SPAN = re.compile(r"(?<!\\)\$\$?([^$]{1,2000})\$\$?|\\\((.{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]", re.DOTALL)
 _CORRECTED = re.compile(
