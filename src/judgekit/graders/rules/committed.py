@@ -35,7 +35,7 @@ _AGENT = re.compile(
     rf"(?P<call><tool_call>)|(?P<opens>{_THOUGHT_OPENS.pattern})|(?:{_THOUGHT_ENDS.pattern})", re.IGNORECASE
 )
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{")
-_BRACE = re.compile(r"\\[{}]|[{}]")
+_BRACE = re.compile(r"\\[\\{}]|[{}]")
 
 _BE = (
     r"(?:is|are|was|be|isn['’]?t|aren['’]?t|wasn['’]?t|equals|comes?\ (?:out\ )?to"

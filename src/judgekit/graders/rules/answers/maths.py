@@ -68,8 +68,8 @@ class MathEquivalence(Rule):
     A short response without any mark or word is an answer as a whole. Mixed numbers (`1 1/2`), thousands with thin
     spaces and money are numbers. A reference of words (a name, a date) is compared by its words.
 
-    *extract*: the kinds of answers to parse, from "latex" and "expr". *precision*: decimal digits that numbers are
-    rounded to. *strict*: sets, intervals and tuples, variables and numbers must agree in kind.
+    *extract*: the kinds of answers to parse, from "latex" and "expr" (alone: numbers, also in a box). *precision*: decimal digits that numbers are
+    rounded to. *strict*: sets, intervals and tuples, variables and numbers must agree in kind: `\\{1, 2\\}` is not `(1, 2)`.
     *set_relations*: a set may be answered by a relation: `-2 \\le x \\le 7` for `[-2, 7]`.
 
     Evaluation may never finish (`9**9**9**9`), so it runs in a worker process that is killed at *timeout_s*: such a
@@ -119,8 +119,9 @@ class MathEquivalence(Rule):
         text = rollout.response if self.thinking == "keep" else after_think(rollout.response)
         if text is None or not text.strip():
             return Graded(0.0, "no answer is given")
-        given = self._given(_SPACED_BOX.sub(r"\\\1{", text[-TAIL_CHARS:]))
-        if given.why:
+        given = self._given(_ANY_BOX.sub(r"\\boxed{", text[-TAIL_CHARS:]))
+        words = [gold for gold in golds if gold.kind == "words" and same_words(given.text, gold.text)]
+        if given.why and not words:
             return Graded(0.0, given.why)
         if right := next((gold for gold in golds if self._fits(gold, given)), None):
             return Graded(
@@ -156,7 +157,7 @@ class MathEquivalence(Rule):
         return self._boxed(text[found[last].start : marked.claim.end], marked.text)
 
     def _boxed(self, text: str, content: str) -> _Answer:
-        several = len(_BOX.findall(text)) > 1
+        several = text.count("\\boxed{") > 1
         quantity = None if several else whole_quantity(content)
         if quantity is not None and (_SPELLED.search(content) or not _DIGIT.search(content)):
             return _Answer(content, self._parse(f"\\boxed{{{_latex(quantity.value)}}}"), quantity)
@@ -180,7 +181,12 @@ class MathEquivalence(Rule):
             return self._boxed(text, inner)
         if (number := number_in_words(_unwrapped(_plain_text(text)))) is not None:
             return _Answer(_latex(number), self._parse(f"\\boxed{{{_latex(number)}}}"))
+        if _PAIR.search(text):
+            return _Answer(text, self._bare(_plain_text(text)))
         quantity = whole_quantity(text)
+        if quantity is not None and _DECIMAL_COMMA.search(text):  # or two values
+            parsed = self._parse(f"\\boxed{{{_latex(quantity.value)}}}")
+            return _Answer(text, [*self._bare(_plain_text(text)), *parsed], quantity)
         if quantity is not None and "%" not in text:
             exact = "." not in text or _SPELLED.search(text) or _grouped(text) is not None
             parsed = (
@@ -210,9 +216,9 @@ class MathEquivalence(Rule):
         return bool(first and second and not self._equal(first, second))
 
     def _unmarked(self, text: str) -> _Answer:
-        text = _BOLD.sub("", text)
+        text = _BOLD.sub("", text).strip().strip("`")
         whole = whole_answer(text)
-        if whole is not None and not wordy(whole) and not _SENTENCE.search(whole):
+        if whole is not None and not wordy(whole) and not _SENTENCE.search(_IN_WORDS.sub(" ", whole)):
             if not _DIGIT.search(whole) and (counted := whole_quantity(whole)) is not None:
                 return _Answer(whole, self._parse(f"\\boxed{{{_latex(counted.value)}}}"), counted)
             return _Answer(whole, self._bare(whole) or self._parse(whole), whole_quantity(whole))
@@ -230,7 +236,12 @@ class MathEquivalence(Rule):
             r"\s*,?\s*(?:or|and/or|/)\s*", text[spans[-2].end() : last.start()]
         ):
             return _Answer("", why="several answers are given")
-        return _Answer(_plain_text(last[0]), self._parse(readable(text, answer=False)))
+        content = _plain_text(last[0])
+        if not _PROSE.search(_IN_WORDS.sub(" ", content)) and not text[last.end() : last.end() + 1].isdigit():
+            marked = self._boxed(f"\\boxed{{{content}}}", content)
+            if marked.parsed:
+                return marked
+        return _Answer(content, self._parse(readable(text, answer=False)))
 
     def _number_in(self, text: str) -> _Answer:
         """Return the number that a text without marks and mathematics ends with."""
@@ -263,6 +274,15 @@ class MathEquivalence(Rule):
             and gold.quantity.unit != given.quantity.unit
         ):
             return given.quantity.same(gold.quantity)
+        if (
+            gold.quantity
+            and given.quantity
+            and (_has_area(gold.quantity) or _has_area(given.quantity))
+            and given.quantity.same(gold.quantity)
+        ):
+            return True
+        if self.strict and _of_other_kind(gold, given):
+            return False
         parsed = given.parsed
         if gold.natural and "\\log" in given.text:
             parsed = self._bare(re.sub(r"\\log(?![_A-Za-z])", r"\\ln ", given.text))
@@ -298,6 +318,8 @@ class MathEquivalence(Rule):
     def _parse(self, text: str, seconds: int | None = None) -> list[Any]:
         from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 
+        if "latex" not in self.extract:
+            text = _in_expr(text)
         logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it has no timeout
         configs: list[Any] = []
         if "latex" in self.extract:
@@ -316,7 +338,7 @@ class MathEquivalence(Rule):
             return None
         if isinstance(value, int) and abs(value) > 10**1000:
             return None
-        text = str(value).strip()
+        text = _ANY_BOX.sub(r"\\boxed{", str(value).strip())
         if not text or len(text) > MAX_REFERENCE_CHARS:
             return None
         answer = _last_part(text)
@@ -363,6 +385,15 @@ class MathEquivalence(Rule):
         return []
 
 
+def _in_expr(text: str) -> str:
+    """Write what a box holds without LaTeX, as far as it is a number: without LaTeX, no box is read."""
+    boxed = last_boxed(text)
+    return _FRACTION.sub(r"\1/\2", text if boxed is None else boxed)
+
+
+_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}")
+
+
 class _Gold(NamedTuple):
     """A reference: mathematics, words, or a token such as a date."""
 
@@ -387,14 +418,39 @@ class _Answer(NamedTuple):
         return str(self.parsed[-1] if self.parsed else self.text)[:80]
 
 
+def _has_area(quantity: Quantity) -> bool:
+    """Whether a unit is a square or a cube that math-verify takes for variables ("cm^2"); m is a variable's name, too."""
+    return quantity.unit.startswith(("square ", "cubic ")) and not quantity.unit.endswith(" m")
+
+
+_KIND = re.compile(
+    r"(?:[^={}()]*(?:=|\\in(?![a-z])))?\s*(?:\\left)?\s*(\\\{|\()[^(){}]*(?:\\right)?\s*(\\\}|\))"
+)
+
+
+def _of_other_kind(gold: _Gold, given: _Answer) -> bool:
+    """Whether one is written as a set, in braces, and the other as a tuple or an interval, in parentheses."""
+    texts = (str(gold.parsed[-1]), str(given.parsed[-1] if given.parsed else given.text))
+    kinds = [
+        found[1] + found[2] for text in texts if (found := _KIND.fullmatch(text.strip())) and "," in text
+    ]
+    return len({*kinds}) == 2 and {*kinds} == {"\\{\\}", "()"}
+
+
 _SPELLED = re.compile(
     r"hundred|thousand|million|billion|trillion|lakh|crore|minus|negative|\d\s*x\s*10\b", re.IGNORECASE
 )
 _DIGIT = re.compile(r"\d")
+_IN_WORDS = re.compile(r"\\(?:text|mbox)\s*\{[^{}]*\}")
+_PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}[ \t]+[A-Za-z]{2,}(?![A-Za-z])")
+"""Words between two amounts of money, which are no mathematics: "$10 and has $42"."""
+_PAIR = re.compile(r"^[\s$*]*(?:\\left)?\([^()]*,[^()]*\)[\s$*.]*$")
+_DECIMAL_COMMA = re.compile(r"^[\s$*]*[-−]?\d+,\d{1,2}[\s$*.]*$")
 _SENTENCE = re.compile(r"\b(?:is|it|so|or|and|get|we|the|of|to|be|are|I|not|has|her|his)\b", re.IGNORECASE)
-_BOX = re.compile(r"\\(?:boxed|fbox)\{")
-_SPACED_BOX = re.compile(r"\\(boxed|fbox)\s{1,4}\{")
-_SPAN = re.compile(r"(?<!\\)\$\$?([^$]{1,2000})\$\$?|\\\((.{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]", re.DOTALL)
+_ANY_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{")
+_SPAN = re.compile(
+    r"(?<!\\)\$\$?((?:\\.|[^$\\]){1,2000})\$\$?|\\\((.{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]", re.DOTALL
+)
 _CORRECTED = re.compile(
     r"\b(?:wait|no|actually|wrong|instead|correction|sorry|mistake|hmm|should|so|therefore|thus|hence|then|now)\b",
     re.IGNORECASE,
