@@ -152,7 +152,7 @@ _CORRECTION = re.compile(
       (?:(?:oh|hmm++|ah|but|or|and|well)\b[\s,.!…—–-]*+){{0,3}}
       (?:(?:wait|no|actually|sorry|oops|correction|scratch\ that|hold\ on|rather|i\ mean|hmm++)\b[\s,.:!…—–-]*+){{1,4}}
       (?: {_STANDS_FOR_IT} | (?:make\ (?:it|that)|i\ meant?)\s+
-        | (?=[-−–$*(]*(?:\d[\d.,/]*+|(?-i:[A-Z]))[%).!*]*\s*(?:\n|\Z)))
+        | (?=[-−–$*(]*(?:\d[\d.,/]*+|(?-i:[^\W\d_a-z]))[%).!*]*\s*(?:\n|\Z)))
     """,
     re.VERBOSE | re.IGNORECASE,
 )
@@ -162,7 +162,7 @@ _REPLACED = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 """The same, after a word that takes it back: "That is wrong. It should be 43"."""
-_BREAK = re.compile(r"[,;(.!?—–…-]++(?=\s)|^\W{0,9}\S{1,30}(?=\s{1,9}(?:is|was)\b)")
+_BREAK = re.compile(r"[,;(.!?—–…-]++(?=\s)|^\W{0,9}[^\s,;:\"]{1,30}(?=\s{1,9}(?:is|was)\b)")
 """Where a sentence may begin to take back what it has said."""
 _ASIDE = re.compile(
     r"""[\s\W\d]*(?:(?:and|or|the|final|my|possible|also|maybe|perhaps|another|answers?|alternatively|option|candidate|choice|guess|case|
