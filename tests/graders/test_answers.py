@@ -291,6 +291,10 @@ def test_an_equation_s_value_is_an_answer(text: str) -> None:
         ("The answer is 42. Wait, let me check: 6*7=42. Yes.", "42", "7"),
         ("Thus, Rose had 60 - 56 = 4 incorrect answers.", "4", "56"),
         ("It is 42, incorrect.", None, "42"),
+        ("The answer is not 41. The answer is 42.", "42", "41"),
+        ("The answer cannot be 41, so the answer is 42.", "42", "41"),
+        ("There is no doubt that the answer is 42.", "42", "1"),
+        ("I doubt that the answer is 42.", None, "42"),
         # Markdown's headings are no markers
         ("It is 6.\n##### 5\nso 6 it is", "6", "5"),
         ("#### Final Answer\n42", "42", "1"),
@@ -302,6 +306,8 @@ def test_an_equation_s_value_is_an_answer(text: str) -> None:
         ("Answer - 42", "42", "-42"),
         ("Answer -42", "-42", "42"),
         ("The answer:\n- 42", "42", "-42"),
+        ("The answer is:\n\n$$\n42\n$$\n\nIt is 6 * 7.", "42", "7"),
+        ("Answer:\n```\n42\n```", "42", "4"),
         # what somebody could do is as certain as what she did
         ("Aunt May has 133 + 15 = 148 gallons.", "148", "15"),
         ("Therefore, he could read 36 * 2 = 72 pages.", "72", "2"),
@@ -336,6 +342,11 @@ AROUND = [
     ("The answer is 42 or more.", "42", 0), ("The answer is 42 apples or fewer", "42", 0), ("The answer is 42+.", "42", 0),
     ("The answer is 42, more or less.", "42", 1), ("The answer is 90 minutes, or 1.5 hours.", "90", 1),
     ("The answer is 90 minutes, or 1.5 hours.", "1.5", 0), ("The answer is 90 minutes or 2 hours.", "90", 0),
+    ("The answer is > 42", "42", 0), ("x > 42", "42", 0), (r"\boxed{x \ge 42}", "42", 0), ("The answer is 42 squared", "42", 0),
+    ("The answer is half of 42", "42", 0), ("The answer is twice 42", "42", 0), ("The answer is the square root of 42.", "42", 0),
+    ("The answer is 42 divided by 2", "42", 0), ("The answer is 42 factorial", "42", 0), ("=> 42", "42", 1),
+    ("Answer: 42 (cm)", "42", 1), ("The answer is <42>.", "42", 1), ("Answer: 42 \u2705", "42", 1), ("__42__", "42", 1),
+    ("The answer is 42 - not 41.", "42", 1), (r"\boxed{\text{42 apples}}", "42", 1), (r"\boxed{\text{3.14 cm}}", "3.14", 1),
     (r"\boxed{1\,\frac{1}{2}}", "1.5", 1), (r"\boxed{10\ 000}", "10000", 1), (r"\boxed{10,\!000}", "10000", 1), (r"\boxed{{42}}", "42", 1),
 ]  # fmt: skip
 

@@ -69,7 +69,7 @@ _CHOICE = re.compile(
     _FLAGS,
 )
 _SENTENCE_END = re.compile(
-    r"(?:(?<!\.)(?<!\b[MD]r)(?<!\bMs)(?<!\bSt)(?<!\bMrs)(?<!\bapprox)[.!?](?=\s|$)(?!\s*\d)|[。！？])"
+    r"(?:(?<!\.)(?<!\b[MD]r)(?<!\bMs)(?<!\bSt)(?<!\bMrs)(?<!\bapprox)(?<!\b[A-Z]\.\s[A-Z])[.!?](?=\s|$)(?!\s[A-Z]\.\s)(?!\s*\d)|[。！？])"
 )
 
 _ADVERBS = (
@@ -107,7 +107,7 @@ _UNDER = re.compile(
         (?:\s+(?:that|if|whether|why|to\ say(?:\ that)?|with\ the\ claim\ that))?
     | \b(?:(?:by|in|at)\s+no\s+(?:means|way|case|sense|point|time)|under\s+no\s+circumstances|never|nowhere|hardly)\s+(?:is|was|are|can|could|would|will)
     | \b(?:wrong|incorrect|mistake|error|false|absurd|foolish|misleading)\s+to(?:\s+(?:answer|say|give|choose|pick|write|conclude|take|call|name|report))?(?:\s+with)?
-    | \b(?:doubt|deny|denies|disagree|reject|refuse)\b[^.,;:]{0,30}
+    | (?<!\bno\ )(?<!\bnot\ )(?<!\bwithout\ )(?<!\bwithout\ a\ )\b(?:doubt|deny|denies|disagree|reject|refuse)\b[^.,;:]{0,30}
     | \b(?:false|untrue|wrong|incorrect|mistaken?|unlikely|impossible|error)\s+(?:to\s+(?:say|think|claim|believe|conclude|assume)\s+)?(?:that|is)
     | \b(?:whether|unless|suppose|supposing|assum(?:e|ing)|pretend)(?:\s+that)?
     | (?:^|[,;:]\s*|\b(?:even|only|as|and|but)\s+)if
@@ -170,8 +170,14 @@ _ASIDE = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _NAME_ENDS = re.compile(r"[,;.!?](?=\s|$)|\n")
-_OR_AFTER = re.compile(r"[.!?。\s]*(?i:or|and/or)\b[^.!?\n]{0,30}?(?:\d|\b[B-H]\b)")
+_OR_AFTER = re.compile(
+    r"[.!?。\s]*(?i:or|and/or)\b[^.!?\n]{0,30}?(?:\d|\b[B-H]\b)|[.!?。\s]*(?i:or|and/or)\s+[A-Z]\w+[.!]?\s*(?:\n|\Z)"
+)
 """A sentence that lists another answer: "Or 61."."""
+_BLOCK = re.compile(
+    r"(?P<opens>\$\$|\\\[|```)\w*[ \t]*\n\s*(?P<inside>[^\n]{1,500}?)\s*\n\s*(?:(?<=\n)[ \t]*)?(?:(?P=opens)|\\\])"
+)
+"""A line in display mode or in a fence: what is below "The answer is:"."""
 _ONLY_ITEM = re.compile(r"[-•][ \t]+(?=[^\n]*+(?!\n\s*+[-•*]))")
 """The dash of a list of one: "The answer is:", and below it "- 42"."""
 _AROUND_A_NAME = " \t.,;:!?$*_`\"'()[]{}\\"
@@ -387,6 +393,8 @@ def commitment(
         before = found[at]
         if before.kind != claim.kind or not aside(text, before, found[at + 1]):
             break
+        if settle(before.text, before.verb).text is None:
+            continue
         other = read(before.text)
         same = (
             other == value
@@ -430,7 +438,7 @@ def settle(text: str, verb: str = "") -> Commitment:
 
 
 _UNSURE = re.compile(
-    r"\b(?:maybe|perhaps|possibly|might|(?-i:may)|could|if|whether|either|suppose|guessing)\b[^,]{0,40}$",
+    r"\b(?:maybe|perhaps|possibly|might|(?-i:may)(?!\s\d)|could|if|whether|either|suppose|guessing)\b[^,]{0,40}$",
     re.IGNORECASE,
 )
 _COULD = re.compile(
@@ -524,6 +532,8 @@ def _claim(text: str, marker: re.Match[str]) -> Claim:
             at += 1
         if (item := _ONLY_ITEM.match(text, at)) and text[marker.end() : at].endswith("\n"):
             at = item.end()
+    if kind == "words" and (block := _BLOCK.match(text, at)):
+        return Claim(kind, block["inside"], start, block.end(), verb=marker["verb"] or "")
     end = text.find("\n", at)
     end = len(text) if end < 0 else end
     return Claim(kind, text[at:end], start, end, verb=marker["verb"] or "")

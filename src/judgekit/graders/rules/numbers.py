@@ -201,7 +201,7 @@ _GLUED_UNITS = frozenset(
     ]
 )
 _OPERATORS = re.compile(
-    r"\s*(?:\\(?:sqrt|pi|cdot|times|div|pm|ln|log|sin|cos|tan|frac|dfrac|alpha|beta|theta|infty|phi|lambda|mu|sigma|le|ge|lt|gt|neq|binom)(?![A-Za-z])|[√πϕθλ∞×·÷*^<>≤≥≠±]|[-+−/](?=\s*(?:\d|\\|\(|√|[A-Za-z](?![A-Za-z'’])))|(?:pi|sqrt|ln|log|sin|cos|tan|exp)\b|=(?=\s*[\w\\(-]))|\((?=[\w\s+\-*^\\]*\))"
+    r"\s*(?:(?:squared(?!\s+(?:feet|met|inch|cent|kilo|mil|unit|yard|cm))|cubed|factorial|divided\s+by|multiplied\s+by)\b|\\(?:sqrt|pi|cdot|times|div|pm|ln|log|sin|cos|tan|frac|dfrac|alpha|beta|theta|infty|phi|lambda|mu|sigma|le|ge|lt|gt|neq|binom)(?![A-Za-z])|[√πϕθλ∞×·÷*^<>≤≥≠±]|[-+−/](?=\s*(?:\d|\\|\(|√|[A-Za-z](?![A-Za-z'’])))|(?:pi|sqrt|ln|log|sin|cos|tan|exp)\b|=(?=\s*[\w\\(-]))|\((?=[\w\s+\-*^\\]*\))"
 )
 _JOINED = re.compile(r"\s?:\s?\d|[-–−]\s*$|-\d|–\d|[-–−]\s?\\?[$€£¥₹]\s?\d|\.\d|/\s?\d|,\d")
 _LIST = re.compile(
@@ -233,7 +233,24 @@ _NAMES = (
     "sqrt sinh cosh tanh asin acos atan alpha beta gamma delta theta lambda sigma omega frac cdot times infty"
 )
 _SPELLED = frozenset(_NAMES.split())
-_FUNCTIONS = frozenset(["pi", "sqrt", "ln", "log", "sin", "cos", "tan", "exp", "or", "and", "to"])
+_FUNCTIONS = frozenset(
+    [
+        "pi",
+        "sqrt",
+        "ln",
+        "log",
+        "sin",
+        "cos",
+        "tan",
+        "exp",
+        "or",
+        "and",
+        "to",
+        "squared",
+        "cubed",
+        "factorial",
+    ]
+)
 _HALF = re.compile(
     r"\s+and\s+(?:an?|one)[\s-]+(half|third|quarter|fourth|fifth|eighth|tenth)\b", re.IGNORECASE
 )
@@ -300,7 +317,7 @@ def final_quantity(text: str, *, need_marker: bool | Literal["####"] = False) ->
     rest = after_think(text[-TAIL_CHARS:])
     if rest is None:
         return Final(None, "the thinking never ends")
-    text = in_ascii(rest)
+    text = in_ascii(rest).replace("__", "")
     marked = claims(text, only="hash" if need_marker == "####" else None)
     found = commitment(text, _value_of, found=marked)
     if found is None:
@@ -388,13 +405,18 @@ def shown(number: Fraction) -> str:
     return f"{float(number):.12g}"
 
 
+_IN_BRACKETS = re.compile(r"(?<=\d)\s?\(([A-Za-z]{2}[A-Za-z ]{0,18})\)$")
+"""A unit in brackets: "42 (cm)"."""
+
+
 def whole_quantity(text: str) -> Quantity | None:
     """Return the number that *text* is, with its unit; None if it is more or less than one."""
     if len(text) > _MAX_CHARS:
         return None
     text = _bare(in_ascii(text)).strip()
     text = re.sub(r"(?<=[\d}%)])[.!?,;:]+$", "", text).strip()
-    for opens, closes in ("()", "{}"):
+    text = _IN_BRACKETS.sub(r" \1", text)
+    for opens, closes in ("()", "{}", "<>"):
         if text.startswith(opens) and text.endswith(closes) and opens not in text[1:]:
             text = text[1:-1].strip()
     if text.endswith("!"):
@@ -606,7 +628,7 @@ def _after_operand(before: str, sign: str | None) -> bool:
     ):
         return True
     if re.search(
-        r"(?:[\w)}\]]\s*[*×·^/÷+]|\w\s+[-−–]|\\(?:times|cdot|pm|div)|[√±^_<>≤≥]|\\(?:sqrt|frac|log|ln|sin|cos|tan|binom|log_)\s*\{?|[\w)]\s?/|(?:[\d)]|(?<![A-Za-z])[A-Za-z])\s?:)\s*[({]*$",
+        r"(?:[\w)}\]]\s*[*×·^/÷+]|\w\s+[-−–]|\\(?:times|cdot|pm|div|leq?|geq?|lt|gt)|[√±^_<>≤≥]|\\(?:sqrt|frac|log|ln|sin|cos|tan|binom|log_)\s*\{?|[\w)]\s?/|(?:[\d)]|(?<![A-Za-z])[A-Za-z])\s?:)\s*[({]*$",
         before,
     ):
         return True
@@ -749,8 +771,10 @@ def _last_match(text: str) -> re.Match[str] | None:
 _FACTOR = re.compile(
     r"(?:[-\d)]|(?<![A-Za-z\\])[a-z]|\b(?:log|ln|lg|exp|sqrt|sin|cos|tan))(?:\\left)?\($"
     r"|(?:[\d)}\]]|(?<![A-Za-z\\])[A-Za-z])[ \t]*(?:[*×·÷+]|\\(?:times|cdot|div))[ \t]*[({]*$"
+    r"|(?<![=-])[<>≤≥][ \t]*$|\\(?:leq?|geq?|lt|gt)[ \t]*$"
+    r"|\b(?:(?:half|third|quarter|(?:square|cube)[ \t]+root)[ \t]+of|double|twice|triple|thrice)[ \t]+$"
 )
-"""What makes a number a part of an expression: -(5), 2(5), f(5), 3 * 5."""
+"""What makes a number a part of an expression: -(5), 2(5), f(5), 3 * 5, x > 5, half of 5."""
 
 
 def _glued(before: str, after: str) -> bool:

@@ -212,14 +212,14 @@ def decided(scores: Sequence[float], several: Several) -> float:
     return min(max(score, 0.0), 1.0)
 
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_PUNCTUATION = str.maketrans("", "", string.punctuation + "“”‘’«»–—−‐‑")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def normalised(text: str) -> str:
     """Apply `normalize_answer` of the official SQuAD script (Rajpurkar et al. 2016, arXiv:1606.05250).
 
-    Lower case, without ASCII punctuation, English articles and extra space.
+    Lower case, without ASCII punctuation, English articles and extra space; also without typographic quotes and dashes.
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 

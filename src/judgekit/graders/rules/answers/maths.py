@@ -161,9 +161,12 @@ class MathEquivalence(Rule):
         quantity = None if several else whole_quantity(content)
         if quantity is not None and (_SPELLED.search(content) or not _DIGIT.search(content)):
             return _Answer(content, self._parse(f"\\boxed{{{_latex(quantity.value)}}}"), quantity)
-        number = None if several else number_in_words(_unwrapped(_plain_text(content))) or _grouped(content)
-        if number is not None:
-            return _Answer(_latex(number), self._parse(f"\\boxed{{{_latex(number)}}}"), quantity)
+        if quantity is not None and _IN_WORDS.fullmatch(content.strip()):  # "\\text{42 apples}"
+            number = shown(quantity.value) if "." in content else _latex(quantity.value)
+            return _Answer(content, self._parse(f"\\boxed{{{number}}}"), quantity)
+        spelled = None if several else number_in_words(_unwrapped(_plain_text(content))) or _grouped(content)
+        if spelled is not None:
+            return _Answer(_latex(spelled), self._parse(f"\\boxed{{{_latex(spelled)}}}"), quantity)
         text = readable(text, answer=False)
         if (boxed := last_boxed(text)) is not None and (better := readable(boxed, answer=True)) != boxed:
             text = text.replace(f"{{{boxed}}}", f"{{{better}}}")
@@ -216,7 +219,7 @@ class MathEquivalence(Rule):
         return bool(first and second and not self._equal(first, second))
 
     def _unmarked(self, text: str) -> _Answer:
-        text = _BOLD.sub("", text).strip().strip("`")
+        text = _BOLD.sub("", text).replace("__", "").strip().strip("`")
         whole = whole_answer(text)
         if whole is not None and not wordy(whole) and not _SENTENCE.search(_IN_WORDS.sub(" ", whole)):
             if not _DIGIT.search(whole) and (counted := whole_quantity(whole)) is not None:
@@ -281,6 +284,8 @@ class MathEquivalence(Rule):
             and given.quantity.same(gold.quantity)
         ):
             return True
+        if _BOUND.match(given.text) and not _RELATION.search(gold.text):
+            return False
         if self.strict and _of_other_kind(gold, given):
             return False
         parsed = given.parsed
@@ -423,6 +428,8 @@ def _has_area(quantity: Quantity) -> bool:
     return quantity.unit.startswith(("square ", "cubic ")) and not quantity.unit.endswith(" m")
 
 
+_RELATION = re.compile(r"[<>≤≥]|\\(?:leq?|geq?|lt|gt|in)(?![A-Za-z])|[(\[]")
+_BOUND = re.compile(r"[\s$]*(?:[<>≤≥](?![^<>]*>$)|\\(?:leq?|geq?|lt|gt)(?![A-Za-z]))")
 _KIND = re.compile(
     r"(?:[^={}()]*(?:=|\\in(?![a-z])))?\s*(?:\\left)?\s*(\\\{|\()[^(){}]*(?:\\right)?\s*(\\\}|\))"
 )
@@ -457,7 +464,7 @@ _CORRECTED = re.compile(
 )
 """Words after which a box is another answer than the one before."""
 _BECAUSE = re.compile(
-    r"\s*[,;(]?\s*\b(?:because|since|which|where|when|whenever|as\s+(?:we|it|the)|so\s+that|and\s+(?:the|so|this)|for\s+all|for\s+(?:the|each|every)|by\s+the|in\s+total|not)\b.*$",
+    r"\s*[,;(–—-]?\s*\b(?:because|since|which|where|when|whenever|as\s+(?:we|it|the)|so\s+that|and\s+(?:the|so|this)|for\s+all|for\s+(?:the|each|every)|by\s+the|in\s+total|not)\b.*$",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -495,10 +502,13 @@ def _named_until(text: str, last: re.Match[str] | None = None) -> int:
     return said.end()
 
 
+_EMOJI = re.compile("(?:\\s*(?![✗✘❌❎])[\u2600-\u27bf\U0001f300-\U0001faff\ufe0f])+$")
+
+
 def _plain_text(text: str) -> str:
     """Remove what decorates an answer: dollars around mathematics, bold, a final stop."""
     text = text.strip().strip("*").strip()
-    text = re.sub(r"[.。;,]+$", "", text).strip()
+    text = re.sub(r"[.。;,]+$", "", _EMOJI.sub("", text)).strip()
     found = _SPAN.fullmatch(text)
     return (next(group for group in found.groups() if group is not None).strip() if found else text).strip(
         " *"
