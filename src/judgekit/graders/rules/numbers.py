@@ -771,7 +771,7 @@ def _last_match(text: str) -> re.Match[str] | None:
 _FACTOR = re.compile(
     r"(?:[-\d)]|(?<![A-Za-z\\])[a-z]|\b(?:log|ln|lg|exp|sqrt|sin|cos|tan))(?:\\left)?\($"
     r"|(?:[\d)}\]]|(?<![A-Za-z\\])[A-Za-z])[ \t]*(?:[*×·÷+]|\\(?:times|cdot|div))[ \t]*[({]*$"
-    r"|(?<![=-])[<>≤≥][ \t]*$|\\(?:leq?|geq?|lt|gt)[ \t]*$"
+    r"|(?:(?<![\w</\\])[A-Za-z][ \t]*|^[ \t]*)[<>≤≥][ \t]*$|\\(?:leq?|geq?|lt|gt)[ \t]*$"
     r"|\b(?:(?:half|third|quarter|(?:square|cube)[ \t]+root)[ \t]+of|double|twice|triple|thrice)[ \t]+$"
 )
 """What makes a number a part of an expression: -(5), 2(5), f(5), 3 * 5, x > 5, half of 5."""

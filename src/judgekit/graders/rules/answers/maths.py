@@ -240,7 +240,7 @@ class MathEquivalence(Rule):
         ):
             return _Answer("", why="several answers are given")
         content = _plain_text(last[0])
-        if not _PROSE.search(_IN_WORDS.sub(" ", content)) and not text[last.end() : last.end() + 1].isdigit():
+        if not _is_money(text, last):
             marked = self._boxed(f"\\boxed{{{content}}}", content)
             if marked.parsed:
                 return marked
@@ -423,13 +423,26 @@ class _Answer(NamedTuple):
         return str(self.parsed[-1] if self.parsed else self.text)[:80]
 
 
+_PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}[ \t]+[A-Za-z]{2,}(?![A-Za-z])|<<")
+
+
+def _is_money(text: str, span: re.Match[str]) -> bool:
+    """Whether dollars stand before two amounts, not around mathematics: "$10 and has $42"."""
+    inside = span[1] if span[1] and not span[0].startswith("$$") else ""
+    return (
+        inside != inside.strip()
+        or _PROSE.search(_IN_WORDS.sub(" ", inside)) is not None
+        or text[span.end() : span.end() + 1].isdigit()
+    )
+
+
 def _has_area(quantity: Quantity) -> bool:
     """Whether a unit is a square or a cube that math-verify takes for variables ("cm^2"); m is a variable's name, too."""
     return quantity.unit.startswith(("square ", "cubic ")) and not quantity.unit.endswith(" m")
 
 
 _RELATION = re.compile(r"[<>≤≥]|\\(?:leq?|geq?|lt|gt|in)(?![A-Za-z])|[(\[]")
-_BOUND = re.compile(r"[\s$]*(?:[<>≤≥](?![^<>]*>$)|\\(?:leq?|geq?|lt|gt)(?![A-Za-z]))")
+_BOUND = re.compile(r"[\s$]*(?:(?:<(?!<)|[>≤≥])(?![^<>]*>$)|\\(?:leq?|geq?|lt|gt)(?![A-Za-z]))")
 _KIND = re.compile(
     r"(?:[^={}()]*(?:=|\\in(?![a-z])))?\s*(?:\\left)?\s*(\\\{|\()[^(){}]*(?:\\right)?\s*(\\\}|\))"
 )
@@ -449,8 +462,6 @@ _SPELLED = re.compile(
 )
 _DIGIT = re.compile(r"\d")
 _IN_WORDS = re.compile(r"\\(?:text|mbox)\s*\{[^{}]*\}")
-_PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}[ \t]+[A-Za-z]{2,}(?![A-Za-z])")
-"""Words between two amounts of money, which are no mathematics: "$10 and has $42"."""
 _PAIR = re.compile(r"^[\s$*]*(?:\\left)?\([^()]*,[^()]*\)[\s$*.]*$")
 _DECIMAL_COMMA = re.compile(r"^[\s$*]*[-−]?\d+,\d{1,2}[\s$*.]*$")
 _SENTENCE = re.compile(r"\b(?:is|it|so|or|and|get|we|the|of|to|be|are|I|not|has|her|his)\b", re.IGNORECASE)
