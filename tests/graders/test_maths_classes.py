@@ -367,3 +367,9 @@ def test_a_number_that_mathematics_is_said_to_be_is_the_answer(
     grade = MathEquivalence().grade(Rollout(response=response, ground_truth=truth))
     assert isinstance(grade, Graded)
     assert grade.score == right
+
+
+@pytest.mark.parametrize("filler", ["\t", " ", "\u2705", "$$\n", "no, "])
+def test_a_long_row_of_one_thing_takes_no_long_time(filler: str) -> None:
+    """With cubic time, a row of spaces broke the grader."""
+    assert score(MathEquivalence(), f"The answer is 5 {filler * 2000}.", "6") == 0

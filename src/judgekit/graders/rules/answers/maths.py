@@ -475,7 +475,7 @@ _CORRECTED = re.compile(
 )
 """Words after which a box is another answer than the one before."""
 _BECAUSE = re.compile(
-    r"\s*[,;(–—-]?\s*\b(?:because|since|which|where|when|whenever|as\s+(?:we|it|the)|so\s+that|and\s+(?:the|so|this)|for\s+all|for\s+(?:the|each|every)|by\s+the|in\s+total|not)\b.*$",
+    r"(?<!\s)\s*+[,;(–—-]?\s*+\b(?:because|since|which|where|when|whenever|as\s+(?:we|it|the)|so\s+that|and\s+(?:the|so|this)|for\s+all|for\s+(?:the|each|every)|by\s+the|in\s+total|not)\b.*$",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -513,13 +513,15 @@ def _named_until(text: str, last: re.Match[str] | None = None) -> int:
     return said.end()
 
 
-_EMOJI = re.compile("(?:\\s*(?![✗✘❌❎])[\u2600-\u27bf\U0001f300-\U0001faff\ufe0f])+$")
+_EMOJI = (
+    "".join({*map(chr, (*range(0x2600, 0x27C0), *range(0x1F300, 0x1FB00)))} - {*"✗✘❌❎"}) + "\ufe0f \t\n"
+)
 
 
 def _plain_text(text: str) -> str:
     """Remove what decorates an answer: dollars around mathematics, bold, a final stop."""
     text = text.strip().strip("*").strip()
-    text = re.sub(r"[.。;,]+$", "", _EMOJI.sub("", text)).strip()
+    text = re.sub(r"[.。;,]+$", "", text.rstrip(_EMOJI)).strip()
     found = _SPAN.fullmatch(text)
     return (next(group for group in found.groups() if group is not None).strip() if found else text).strip(
         " *"
