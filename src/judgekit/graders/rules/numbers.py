@@ -120,10 +120,10 @@ for _dimension, _table in {
     for _names, _factor in _table.items():
         for _name in _names.split():
             _UNITS[_name.replace("-", " ")] = (_dimension, Fraction(_factor))
-for _name, _factor in [(name, factor) for name, (kind, factor) in _UNITS.items() if kind == "length"]:
-    _UNITS[f"cubic {_name}"] = ("volume", _factor**3 * 1000)
+for _name, _length in [(name, factor) for name, (kind, factor) in _UNITS.items() if kind == "length"]:
+    _UNITS[f"cubic {_name}"] = ("volume", _length**3 * 1000)
     for _square in ("square", "sq", "sq."):
-        _UNITS[f"{_square} {_name}"] = ("area", _factor**2)
+        _UNITS[f"{_square} {_name}"] = ("area", _length**2)
 _SQUARED = re.compile(r"\^\s?(?:\{\s?([23])\s?\}|([23])(?!\d))")
 _BEFORE_POWER = re.compile(r"(?:^|(?<=[\d\s}])|(/\s?))([A-Za-z]{1,11})\s?$")
 _POWER = {"2": "²", "3": "³"}
@@ -445,9 +445,14 @@ def number_in_words(text: str) -> Fraction | None:
     if words[0] in ("a", "an") and len(words) > 1 and words[1] in ("hundred", *_LARGE):
         words = words[1:]
     negative = words[0] in ("minus", "negative")
+    number = _whole_in_words(words[negative:])
+    return None if number is None else Fraction(-number if negative else number)
+
+
+def _whole_in_words(words: list[str]) -> int | None:
     total = group = 0
     seen = False
-    for word in words[negative:]:
+    for word in words:
         if word == "and" and seen:
             continue
         if word in _SMALL:
@@ -462,7 +467,7 @@ def number_in_words(text: str) -> Fraction | None:
         else:
             return None
         seen = True
-    return Fraction(-(total + group) if negative else total + group) if seen else None
+    return total + group if seen else None
 
 
 def _share_in_words(words: list[str], parts: int) -> Fraction | None:
@@ -697,20 +702,33 @@ def _unit_at(text: str, at: int) -> tuple[str, int]:
     key = " ".join(name.lower().split())
     if word[6]:
         key = f"{'cubic' if '3' in word[6] or '³' in word[6] else 'square'} {key}"
-    end, rates = word.end(), []
-    while (rate := _RATE.match(text, end)) and rate[2].lower() in _UNITS:
-        end = rate.end()
-        rates.append("" if rate[1] == "\\cdot" else rate[2].lower())
-    if rates:
-        return "/".join([key, *rates]) if key in _UNITS and all(rates) else "", end
-    letter = len(name) == 1 and not word[6] and name not in _UNITS and name != "L"
-    if letter or name.lower() in _FUNCTIONS or _PRODUCT.fullmatch(name):
-        return "", at
-    if word.start(5) == at and not _may_be_glued(name):
+    if (rate := _rate_at(text, word.end(), key)) is not None:
+        return rate
+    if not word[6] and _no_unit(name, glued=word.start(5) == at):
         return "", at
     if key in _UNITS:
         return key, word.end()
     return "", word.end() if len(name) > 1 else at
+
+
+def _rate_at(text: str, at: int, unit: str) -> tuple[str, int] | None:
+    """Return what a unit becomes by "/h" or "per hour" behind it, and where that ends; None if nothing is."""
+    parts, known, end = [unit], unit in _UNITS, at
+    while (rate := _RATE.match(text, end)) and rate[2].lower() in _UNITS:
+        end, known = rate.end(), known and rate[1] != "\\cdot"
+        parts.append(rate[2].lower())
+    return None if end == at else ("/".join(parts) if known else "", end)
+
+
+def _no_unit(name: str, *, glued: bool) -> bool:
+    """Whether a word behind a number is a variable or a function, and no unit."""
+    if len(name) == 1 and name not in _UNITS and name != "L":
+        return True
+    return (
+        name.lower() in _FUNCTIONS
+        or _PRODUCT.fullmatch(name) is not None
+        or (glued and not _may_be_glued(name))
+    )
 
 
 def _last(text: str) -> Final:

@@ -269,21 +269,8 @@ class MathEquivalence(Rule):
             return False
         if given.text and is_token(given.text) and not same_token(gold.text, given.text):
             return False
-        if (
-            gold.quantity
-            and given.quantity
-            and gold.quantity.unit
-            and given.quantity.unit
-            and gold.quantity.unit != given.quantity.unit
-        ):
-            return given.quantity.same(gold.quantity)
-        if (
-            gold.quantity
-            and given.quantity
-            and (_has_area(gold.quantity) or _has_area(given.quantity))
-            and given.quantity.same(gold.quantity)
-        ):
-            return True
+        if (by_units := _by_units(gold.quantity, given.quantity)) is not None:
+            return by_units
         if _BOUND.match(given.text) and not _RELATION.search(gold.text):
             return False
         if self.strict and _of_other_kind(gold, given):
@@ -434,6 +421,15 @@ def _is_money(text: str, span: re.Match[str]) -> bool:
         or _PROSE.search(_IN_WORDS.sub(" ", inside)) is not None
         or text[span.end() : span.end() + 1].isdigit()
     )
+
+
+def _by_units(gold: Quantity | None, given: Quantity | None) -> bool | None:
+    """Whether two quantities are equal, where their units decide that; else None."""
+    if gold is None or given is None:
+        return None
+    if gold.unit and given.unit and gold.unit != given.unit:
+        return given.same(gold)
+    return True if (_has_area(gold) or _has_area(given)) and given.same(gold) else None
 
 
 def _has_area(quantity: Quantity) -> bool:
