@@ -167,6 +167,8 @@ class MathEquivalence(Rule):
         spelled = None if several else number_in_words(_unwrapped(_plain_text(content))) or _grouped(content)
         if spelled is not None:
             return _Answer(_latex(spelled), self._parse(f"\\boxed{{{_latex(spelled)}}}"), quantity)
+        if not several and (inner := _ALL_TEXT.fullmatch(content)) and not wordy(inner[1]):
+            text = text.replace(content, inner[1])
         text = readable(text, answer=False)
         if (boxed := last_boxed(text)) is not None and (better := readable(boxed, answer=True)) != boxed:
             text = text.replace(f"{{{boxed}}}", f"{{{better}}}")
@@ -180,6 +182,10 @@ class MathEquivalence(Rule):
         if self._two(marked, claim):
             return _Answer("", why="several answers are given")
         text = marked if claim.kind == "tag" else _expression(marked)
+        if _SPANS.fullmatch(text):
+            return _Answer(
+                text, self._bare(", ".join(_plain_text(found[0]) for found in _SPAN.finditer(text)))
+            )
         if "\\boxed" in text and (inner := last_boxed(text)) is not None:
             return self._boxed(text, inner)
         if (number := number_in_words(_unwrapped(_plain_text(text)))) is not None:
@@ -429,7 +435,10 @@ def _by_units(gold: Quantity | None, given: Quantity | None) -> bool | None:
         return None
     if gold.unit and given.unit and gold.unit != given.unit:
         return given.same(gold)
-    return True if (_has_area(gold) or _has_area(given)) and given.same(gold) else None
+    looser = (
+        _has_area(gold) or _has_area(given) or {gold.unit, given.unit} <= {"", "%", "percent", "per cent"}
+    )
+    return True if looser and (gold.unit or given.unit) and given.same(gold) else None
 
 
 def _has_area(quantity: Quantity) -> bool:
@@ -458,6 +467,11 @@ _SPELLED = re.compile(
 )
 _DIGIT = re.compile(r"\d")
 _IN_WORDS = re.compile(r"\\(?:text|mbox)\s*\{[^{}]*\}")
+_ALL_TEXT = re.compile(r"\s*\\(?:text|mbox)\s*\{([^{}]*)\}\s*")
+_SPANS = re.compile(
+    r"\s*\$([^$]{1,100})\$(?:(?:\s*,\s*(?:and|or)?|\s+and|\s+or)\s*\$([^$]{1,100})\$){1,5}[.\s]*"
+)
+"""Several values, each in dollars of its own."""
 _PAIR = re.compile(r"^[\s$*]*(?:\\left)?\([^()]*,[^()]*\)[\s$*.]*$")
 _DECIMAL_COMMA = re.compile(r"^[\s$*]*[-−]?\d+,\d{1,2}[\s$*.]*$")
 _SENTENCE = re.compile(r"\b(?:is|it|so|or|and|get|we|the|of|to|be|are|I|not|has|her|his)\b", re.IGNORECASE)

@@ -11,10 +11,12 @@ _LATEX_FORMS = [
     (re.compile(r"\\(?:boldsymbol|bm|underline|mathsf|textsf|emph)\s*\{([^{}]*)\}"), r"\1"),
     (re.compile(r"\\(?:mathrm|text|operatorname)\s*\{\s*([ie])\s*\}"), r" \1 "),
     (re.compile(r"\\text\s*\{\s*,\s*\}"), ","),
+    (re.compile(r"\\[,;:! ]\s*(?=\\?%)"), ""),
     (re.compile(r"\\degree(?![A-Za-z])"), r"^{\\circ}"),
     (re.compile(r"\\varnothing(?![A-Za-z])"), r"\\emptyset "),
 ]
 """What math-verify does not read, and how it reads the same."""
+_REPEATING = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{0,9})\\overline\s*\{\s*(\d{1,9})\s*\}")
 _MIXED = re.compile(r"(?<![\w.,/\\}^])(\d{1,9})\s+(\d{1,9})/(\d{1,9})(?![\w/]|\.\d)")
 _SPACED = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\[,;: ]|~|[\u2009\u202f\u00a0])\d{3})+(?!\d)")
 _SPACED_WHOLE = re.compile(r"\s*[+-]?\d{1,3}(?: \d{3})+(?:\.\d+)?\s*")
@@ -43,6 +45,7 @@ def readable(text: str, *, answer: bool) -> str:
     if "\\" in text:
         for pattern, plain in _LATEX_FORMS:
             text = pattern.sub(plain, text)
+        text = _REPEATING.sub(_repeated, text)
     text = _MONEY.sub("", text)
     text = _CURRENCY.sub("", text)
     text = _SPACED.sub(lambda found: re.sub(r"\D", "", found[0]), text)
@@ -223,6 +226,14 @@ def _token(text: str) -> str:
     if re.fullmatch(r"[-+\d.\s]+", text):
         return " ".join(text.split())
     return re.sub(r"\s+|\\[,;:! ]|[{}]", "", text).replace("–", "-").casefold()
+
+
+def _repeated(found: re.Match[str]) -> str:
+    """Write 0.1\\overline{6} as a fraction."""
+    before, period = found[1] + found[2], found[3]
+    size = 10 ** len(found[2])
+    top = int(before + period) - int(before or "0")
+    return f"\\frac{{{top}}}{{{size * (10 ** len(period) - 1)}}}"
 
 
 def _improper(found: re.Match[str]) -> str:
