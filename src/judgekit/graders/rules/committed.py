@@ -151,7 +151,9 @@ _CORRECTION = re.compile(
     rf"""[\s.,;:!?…$*)}}\]\\_"'—–-]*+(?:\(\s*+)?
       (?:(?:oh|hmm++|ah|but|or|and|well)\b[\s,.!…—–-]*+){{0,3}}
       (?:(?:wait|no|actually|sorry|oops|correction|scratch\ that|hold\ on|rather|i\ mean|hmm++)\b[\s,.:!…—–-]*+){{1,4}}
+      (?:(?:on\ reflection|up?on\ reflection|on\ second\ thoughts?)\b[\s,]*+)?
       (?: {_STANDS_FOR_IT} | (?:make\ (?:it|that)|i\ meant?)\s+
+        | (?=[-−–$*("]*(?:\d[\d.,/]*+|(?-i:[A-Z]))[)"*]*\s+(?:is|must\ be)\s+(?:the\s+)?(?:correct|right|answer|better|best)\b)
         | (?=[-−–$*(]*(?:\d[\d.,/]*+|(?-i:[^\W\d_a-z]))[%).!*]*\s*(?:\n|\Z)))
     """,
     re.VERBOSE | re.IGNORECASE,

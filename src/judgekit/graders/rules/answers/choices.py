@@ -368,7 +368,9 @@ def _forms(names: tuple[str, ...]) -> _Forms:
     other = [
         re.escape(name) for name in sorted(names, key=len, reverse=True) if not re.fullmatch("[A-Z]", name)
     ]
-    any_case = "(?P<letter>(?:" + "|".join(["[A-Za-z]", *other]) + r")(?![A-Za-z0-9'’]|[+#=^]|[/<>-]\S))"
+    any_case = (
+        "(?P<letter>(?:" + "|".join(["[A-Za-z]", *other]) + r")(?![A-Za-z0-9]|['’][A-Za-z]|[+#=^]|[/<>-]\S))"
+    )
     upper = "(?P<letter>(?:" + "|".join(["[A-Z]", *other]) + r")(?![A-Za-z0-9'’]|[+#=^]|[/<>-]\S))"
     bound = r"(?<![A-Za-z0-9'’+#=^\\/-])"
     noun = (
@@ -376,7 +378,7 @@ def _forms(names: tuple[str, ...]) -> _Forms:
         r"(?:(?:the\s+)?(?:correct\s+|right\s+|best\s+)?(?:option|choice|answer|letter|one|number|no\.)\s*(?:is\s+|:\s*)?)"
     )
     return _Forms(
-        lead=re.compile(rf"[\s$*_\"'`:]*+{noun}?[\s*_$\"'`(\[{{<]*+{any_case}", re.IGNORECASE),
+        lead=re.compile(rf"[\s$*_\"'`“‘:]*+{noun}?[\s*_$\"'`“‘(\[{{<]*+{any_case}", re.IGNORECASE),
         second=re.compile(
             r"[\s)\]}>\"'.*]*\(?\s*(?:,\s*(?:or|and)?|/|&|;|\||\bor\b|\band\b|\bor\s+else\b|或|和)\s*(?:(?:maybe|possibly|perhaps|even|also|option|choice)\s+)*[(\[]?"
             + upper
@@ -410,7 +412,9 @@ def _forms(names: tuple[str, ...]) -> _Forms:
         any=re.compile(bound + upper),
         wrong=re.compile(
             r"[)\]\"'.:]*\s*(?:(?:is|are|was|seems|looks|would\s+be|can(?:not|['’]t)|could(?:not|n['’]t)|does|do|did|has|have|isn['’]t|doesn['’]t|won['’]t)\s*)+"
-            r"(?:(?:clearly|obviously|also|definitely|certainly|simply|just|be)\s+)*(?:wrong|incorrect|false|not\b|n['’]t|too\b|impossible|out\b|never|no\b|irrelevant|unlikely|eliminated|ruled)"
+            r"(?:(?:clearly|obviously|also|definitely|certainly|simply|just|be|the|an?)\s+)*(?:wrong|incorrect|false|not\b|n['’]t|too\b|impossible|out\b|never|no\b|irrelevant|unlikely|eliminated|ruled)"
+            r"|[)\]\"'.:]*\s+(?:is|looks|seems)\s+\w+(?:,)?\s+but\s+(?:\w+\s+)?(?:wrong|incorrect|false|not)\b"
+            r"|[)\]\"'.:]*\s*(?:[✗✘❌]|(?:wrong|incorrect)\s*[.!]?\s*(?:\n|$))"
             r"|[)\]\"'.:]*\s*(?:isn['’]t|doesn['’]t|cannot|can['’]t|won['’]t|ignores?\b|fails?\b|contradicts?\b|misses\b)"
         ),
     )
@@ -544,6 +548,8 @@ def _only_discussed(line: str, option: str | None, forms: _Forms) -> bool:
         )
         return chosen is None
     if _AGAINST.match(f" {line}") or _denies(line, option, forms):
+        return True
+    if option and line.lower().rstrip(".!") in ("no", "false"):
         return True
     against = re.search(
         r"\b(?:wrong|incorrect|false|eliminated|ruled out|impossible)\b|\btoo\s+\w+",
