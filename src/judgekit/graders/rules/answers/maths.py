@@ -66,7 +66,8 @@ class MathEquivalence(Rule):
     (*thinking*: "strip"; "keep" reads it, too). The reference is LaTeX, an expression, a number, a worked solution
     that ends in a box or in `#### 72`, or a list of accepted answers; a bare reference is parsed as if it were boxed.
     A short response without any mark or word is an answer as a whole. Mixed numbers (`1 1/2`), thousands with thin
-    spaces and money are numbers. A reference of words (a name, a date) is compared by its words.
+    spaces and money are numbers. A reference of words (a name, a date) is compared by its words. One with an
+    option's letter (`\\text{(C)}\\ 5`) accepts the letter, and the text.
 
     *extract*: the kinds of answers to parse, from "latex" and "expr" (alone: numbers, also in a box). *precision*: decimal digits that numbers are
     rounded to. *strict*: sets, intervals and tuples, variables and numbers must agree in kind: `\\{1, 2\\}` is not `(1, 2)`.
@@ -113,7 +114,12 @@ class MathEquivalence(Rule):
         self.timeout_s = timeout_s
 
     def grade(self, rollout: Rollout, /) -> Grade:
-        golds = [gold for value in truths(rollout) if (gold := self._gold(value)) is not None]
+        golds = [
+            gold
+            for value in truths(rollout)
+            for text in (value, *_option(value))
+            if (gold := self._gold(text)) is not None
+        ]
         if not golds:
             return Abstained("the reference cannot be parsed as mathematics")
         text = rollout.response if self.thinking == "keep" else after_think(rollout.response)
@@ -342,6 +348,8 @@ class MathEquivalence(Rule):
         answer = _last_part(text)
         if (number := number_in_words(_unwrapped(_plain_text(answer))) or _grouped(answer)) is not None:
             text = answer = _latex(number)
+        elif _COUNTED.fullmatch(answer.strip()) and (counted := whole_quantity(answer)) is not None:
+            text = answer = _latex(counted.value)
         elif wordy(answer):
             return _Gold(_plain_text(answer), "words")
         elif is_token(answer):
@@ -427,6 +435,19 @@ def _is_money(text: str, span: re.Match[str]) -> bool:
         or _PROSE.search(_IN_WORDS.sub(" ", inside)) is not None
         or text[span.end() : span.end() + 1].isdigit()
     )
+
+
+_COUNTED = re.compile(r"[-+]?\d+(?:\s+\d+)?/\d+\s+[a-z]{3,20}")
+"""A fraction with what it counts: "3/4 cup"."""
+_OPTION = re.compile(
+    r"\s*(?:\\(?:text|textbf|mathrm|mathbf)\s*\{\s*)?\(([A-H])\)\s*(?:\}|(?=\s))(?:\\[ ,;:!]|\\q?quad|[\s~])*(\S.*)"
+)
+
+
+def _option(value: Any) -> Sequence[str]:
+    """Return the letter and the text of a reference that has both, as "(C) 5": each is right."""
+    found = _OPTION.fullmatch(value) if isinstance(value, str) else None
+    return found.groups() if found else ()
 
 
 def _by_units(gold: Quantity | None, given: Quantity | None) -> bool | None:

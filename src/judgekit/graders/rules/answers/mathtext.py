@@ -30,7 +30,7 @@ _UNIT_IN_MATHS = re.compile(
 _WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf|mbox|hbox)\s*\{([^{}]*)\}")
 _MONTHS = "january february march april may june july august september october november december"
 _FUNCTIONS = frozenset(
-    ("sinh", "cosh", "tanh", "sqrt", "frac", "asin", "acos", "atan", "arcsin", "arccos", "arctan")
+    ("sinh", "cosh", "tanh", "sqrt", "frac", "asin", "acos", "atan", "arcsin", "arccos", "arctan", "infinity")
 )
 _TIME = re.compile(r"\d:\d\d\s*[ap]\.?\s?m", re.IGNORECASE)
 _BARE = re.compile(r"[^\W\d_]{2,}")
