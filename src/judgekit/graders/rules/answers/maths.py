@@ -166,13 +166,13 @@ class MathEquivalence(Rule):
         several = text.count("\\boxed{") > 1
         quantity = None if several else whole_quantity(content)
         if quantity is not None and (_SPELLED.search(content) or not _DIGIT.search(content)):
-            return _Answer(content, self._parse(f"\\boxed{{{_latex(quantity.value)}}}"), quantity)
+            return _Answer(content, self._parsed_number(quantity.value), quantity)
         if quantity is not None and _IN_WORDS.fullmatch(content.strip()):  # "\\text{42 apples}"
             number = shown(quantity.value) if "." in content else _latex(quantity.value)
             return _Answer(content, self._parse(f"\\boxed{{{number}}}"), quantity)
         spelled = None if several else number_in_words(_unwrapped(_plain_text(content))) or _grouped(content)
         if spelled is not None:
-            return _Answer(_latex(spelled), self._parse(f"\\boxed{{{_latex(spelled)}}}"), quantity)
+            return _Answer(_latex(spelled), self._parsed_number(spelled), quantity)
         if not several and (inner := _ALL_TEXT.fullmatch(content)) and not wordy(inner[1]):
             text = text.replace(content, inner[1])
         text = readable(text, answer=False)
@@ -195,21 +195,9 @@ class MathEquivalence(Rule):
         if "\\boxed" in text and (inner := last_boxed(text)) is not None:
             return self._boxed(text, inner)
         if (number := number_in_words(_unwrapped(_plain_text(text)))) is not None:
-            return _Answer(_latex(number), self._parse(f"\\boxed{{{_latex(number)}}}"))
-        if _PAIR.search(text):
-            return _Answer(text, self._bare(_plain_text(text)))
-        quantity = whole_quantity(text)
-        if quantity is not None and _DECIMAL_COMMA.search(text):  # or two values
-            parsed = self._parse(f"\\boxed{{{_latex(quantity.value)}}}")
-            return _Answer(text, [*self._bare(_plain_text(text)), *parsed], quantity)
-        if quantity is not None and "%" not in text:
-            exact = "." not in text or _SPELLED.search(text) or _grouped(text) is not None
-            parsed = (
-                self._parse(f"\\boxed{{{_latex(quantity.value)}}}")
-                if exact
-                else self._bare(_plain_text(text))
-            )
-            return _Answer(text, parsed, quantity)
+            return _Answer(_latex(number), self._parsed_number(number))
+        if (whole := self._whole(text)) is not None:
+            return whole
         bare = _plain_text(text)
         if whole_answer(bare) is not None and not wordy(bare):
             return _Answer(bare, self._bare(bare))
@@ -217,10 +205,27 @@ class MathEquivalence(Rule):
             return _Answer(span, self._bare(span))
         number_of = marked_quantity(marked, claim)
         if number_of.quantity is not None and not is_token(bare):
-            return _Answer(
-                bare, self._parse(f"\\boxed{{{_latex(number_of.quantity.value)}}}"), number_of.quantity
-            )
+            return _Answer(bare, self._parsed_number(number_of.quantity.value), number_of.quantity)
         return _Answer(bare, [])
+
+    def _whole(self, text: str) -> _Answer | None:
+        """Return a marked text as a pair or as a number with its unit, if it is one."""
+        if _PAIR.search(text):
+            return _Answer(text, self._bare(_plain_text(text)))
+        if (quantity := whole_quantity(text)) is None:
+            return None
+        if _DECIMAL_COMMA.search(text):  # or two values
+            return _Answer(
+                text, [*self._bare(_plain_text(text)), *self._parsed_number(quantity.value)], quantity
+            )
+        if "%" in text:
+            return None
+        exact = "." not in text or _SPELLED.search(text) or _grouped(text) is not None
+        parsed = self._parsed_number(quantity.value) if exact else self._bare(_plain_text(text))
+        return _Answer(text, parsed, quantity)
+
+    def _parsed_number(self, number: Fraction) -> list[Any]:
+        return self._parse(f"\\boxed{{{_latex(number)}}}")
 
     def _two(self, marked: str, claim: Claim) -> bool:
         """Whether an answer has another one in brackets behind it, and not the same again."""
@@ -235,7 +240,7 @@ class MathEquivalence(Rule):
         whole = whole_answer(text)
         if whole is not None and not wordy(whole) and not _SENTENCE.search(_IN_WORDS.sub(" ", whole)):
             if not _DIGIT.search(whole) and (counted := whole_quantity(whole)) is not None:
-                return _Answer(whole, self._parse(f"\\boxed{{{_latex(counted.value)}}}"), counted)
+                return _Answer(whole, self._parsed_number(counted.value), counted)
             return _Answer(whole, self._bare(whole) or self._parse(whole), whole_quantity(whole))
         spans = list(_SPAN.finditer(text))
         if not spans:
@@ -261,7 +266,7 @@ class MathEquivalence(Rule):
     def _number_in(self, text: str) -> _Answer:
         """Return the number that a text without marks and mathematics ends with."""
         if (number := final_quantity(text)).quantity is not None:
-            parsed = self._parse(f"\\boxed{{{_latex(number.quantity.value)}}}")
+            parsed = self._parsed_number(number.quantity.value)
             return _Answer(shown(number.quantity.value), parsed, number.quantity)
         return _Answer(text.strip()[:200], [], why=number.why)
 
