@@ -230,15 +230,30 @@ def _remembered(function: Callable[..., T]) -> Callable[..., T]:
 
 @_remembered
 def after_think(text: str) -> str | None:
-    """Return the text after the thinking, or all of it; None if there is only thinking."""
+    """Return the text after the thinking, or all of it; None if there is only thinking. Tokens that end a turn are left out."""
     ended = None
     for ended in _THOUGHT_ENDS.finditer(text):  # noqa: B007 - the last one is wanted
         pass
-    rest = text[ended.end() :] if ended else text
+    rest = _without_end(text[ended.end() :] if ended else text)
     if (opening := _THOUGHT_OPENS.search(rest)) is not None:
         before = rest[: opening.start()]
         return before if before.strip() else None
     return rest
+
+
+_END_TOKENS = re.compile(
+    r"(?:(?:<\|[A-Za-z_]{2,30}\|>|<｜[^｜\n]{2,30}｜>|</s>|<eos>|<end_of_turn>)\s*+)++\Z", re.IGNORECASE
+)
+_END_CHARS = 2_000
+"""Characters at the end that are searched for them."""
+
+
+def _without_end(text: str) -> str:
+    """Remove the control tokens with which a model ends its turn, where a trainer keeps them."""
+    if not text.rstrip().endswith(">"):
+        return text
+    end = _END_TOKENS.search(text, max(0, len(text) - _END_CHARS))
+    return text if end is None else text[: end.start()]
 
 
 @_remembered

@@ -18,7 +18,7 @@ scientific notation, with a magnitude ("3 million"), or a number in English word
 "two thirds", "five apples"). Other exponents (`x^2`) and subscripts are no numbers. Numbers are compared by value:
 1,234.50 = 1234.5, 18.00 = 18, 0.5 = 1/2. A percent sign is a unit. Units decide only where the answer and the reference
 both have one that is known: 5 feet are not 5 meters, 500 cm are 5 m, 5 m² are not 5 m, 36 km/h are 10 m/s. A rate and what
-is none ("$5 an hour" for "$5") are compared by value. "3 dozen" is right for 3 and for 36.
+is none ("$5 an hour" for "$5") are compared by value. "3 dozen" is right for 3 and for 36, "2 hours 30 minutes" for 2.5 hours.
 """
 
 from __future__ import annotations
@@ -682,8 +682,25 @@ def _with_unit(text: str, match: re.Match[str], value: Fraction) -> tuple[Fracti
         rate = _RATE.match(text, end)
         if money in _UNITS and rate and rate[2].lower() in _UNITS:
             return value, f"{money}/{rate[2].lower()}", rate.end()
-        return value, money if money in _UNITS else "", end
-    return value, *_unit_at(text, end)
+        unit = money if money in _UNITS else ""
+    else:
+        unit, end = _unit_at(text, end)
+    return _with_rest(text, value, unit, end)
+
+
+_REST = re.compile(r"\s*(?:,\s*)?(?:and\b)?\s*(\d{1,9}(?:\.\d{1,9})?)\s*([A-Za-z]+)")
+
+
+def _with_rest(text: str, value: Fraction, unit: str, end: int) -> tuple[Fraction, str, int]:
+    """Add what is given in a smaller unit: "2 hours and 30 minutes"."""
+    mine, rest = _UNITS.get(unit), _REST.match(text, end)
+    theirs = _UNITS.get(rest[2].lower()) if rest else None
+    if rest is None or mine is None or theirs is None or mine[0] != theirs[0] or value.denominator != 1:
+        return value, unit, end
+    more = Fraction(rest[1]) * theirs[1]
+    if not 0 < more < mine[1]:
+        return value, unit, end
+    return value + (more if value >= 0 else -more) / mine[1], unit, rest.end()
 
 
 def _may_be_glued(name: str) -> bool:
@@ -737,6 +754,13 @@ def _last(text: str) -> Final:
     if last is None:
         words = counted_in_words(sentence(text.strip())) if len(text) < 200 else None
         return NO_NUMBER if words is None else Final(words)
+    if (
+        len(text) < 200
+        and last.start()
+        and (whole := whole_quantity(text)) is not None
+        and whole.unit in _UNITS
+    ):
+        return Final(whole)  # "2 hours 30 minutes"
     if (value := _value(last)) is None:
         return NO_NUMBER
     if len(text) < 200 and _only_numbers(text):

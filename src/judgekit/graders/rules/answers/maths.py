@@ -221,7 +221,8 @@ class MathEquivalence(Rule):
         if "%" in text:
             return None
         exact = "." not in text or _SPELLED.search(text) or _grouped(text) is not None
-        parsed = self._parsed_number(quantity.value) if exact else self._bare(_plain_text(text))
+        decimal = _NOUN.sub("", _plain_text(text))
+        parsed = self._parsed_number(quantity.value) if exact else self._bare(decimal)
         return _Answer(text, parsed, quantity)
 
     def _parsed_number(self, number: Fraction) -> list[Any]:
@@ -498,6 +499,8 @@ _SPANS = re.compile(
     r"\s*\$([^$]{1,100})\$(?:(?:\s*,\s*(?:and|or)?|\s+and|\s+or)\s*\$([^$]{1,100})\$){1,5}[.\s]*"
 )
 """Several values, each in dollars of its own."""
+_NOUN = re.compile(r"(?<=\d)\s*[A-Za-z][A-Za-z ]*$")
+"""What a decimal counts: "3.5 cups"."""
 _PAIR = re.compile(r"^[\s$*]*(?:\\left)?\([^()]*,[^()]*\)[\s$*.]*$")
 _DECIMAL_COMMA = re.compile(r"^[\s$*]*[-−]?\d+,\d{1,2}[\s$*.]*$")
 _SENTENCE = re.compile(r"\b(?:is|it|so|or|and|get|we|the|of|to|be|are|I|not|has|her|his)\b", re.IGNORECASE)
@@ -511,7 +514,7 @@ _CORRECTED = re.compile(
 )
 """Words after which a box is another answer than the one before."""
 _BECAUSE = re.compile(
-    r"(?<!\s)\s*+[,;(–—-]?\s*+\b(?:because|since|which|where|when|whenever|as\s+(?:we|it|the)|so\s+that|and\s+(?:the|so|this)|for\s+all|for\s+(?:the|each|every)|by\s+the|in\s+total|not)\b.*$",
+    r"(?<!\s)\s*+[,;(–—-]?\s*+\b(?:because|since|which|where|when|whenever|as\s+(?:we|it|the|\d|\$)|so\s+that|and\s+(?:the|so|this)|for\s+all|for\s+(?:the|each|every)|by\s+the|in\s+total|not)\b.*$",
     re.IGNORECASE | re.DOTALL,
 )
 
