@@ -349,6 +349,8 @@ AROUND = [
     ("The answer is 42 divided by 2", "42", 0), ("The answer is 42 factorial", "42", 0), ("=> 42", "42", 1),
     ("The answer is 42<|im_end|>", "42", 1), ("The answer is 42.<|eot_id|><|endoftext|>\n", "42", 1), ("#### 42</s>", "42", 1),
     ("42<\uff5cend\u2581of\u2581sentence\uff5c>", "42", 1), ("Answer: 42, as 6 * 7 = 42.", "42", 1), ("The answer is 3.5 cups.", "7/2", 1),
+    ("The answer is now 42", "42", 1), ("Answer: #42", "42", 1), ("Answer: the 42nd", "42", 1), ("Answer: 42 \u00b0C", "42", 1),
+    ("Answer: 42 kg\u00b7m/s", "42", 1), ("Answer: 42 N\u00b7m", "42", 1), ("Answer: 42 x\u00b7m", "42", 0),
     ("Answer: 42 (cm)", "42", 1), ("The answer is <42>.", "42", 1), ("Answer: 42 \u2705", "42", 1), ("__42__", "42", 1),
     ("The answer is 42 - not 41.", "42", 1), (r"\boxed{\text{42 apples}}", "42", 1), (r"\boxed{\text{3.14 cm}}", "3.14", 1),
     (r"\boxed{1\,\frac{1}{2}}", "1.5", 1), (r"\boxed{10\ 000}", "10000", 1), (r"\boxed{10,\!000}", "10000", 1), (r"\boxed{{42}}", "42", 1),

@@ -131,9 +131,9 @@ _GLUED_POWER = re.compile(r"(\d\s?(?:[ckm]?m|ft|yd|in))([23])(?!\w)")
 _THIN_SPACE = re.compile(r"(?<=\d)(?:\\[,;:! ]|~)\s*(?=[A-Za-z°])")
 _RATIO = re.compile(r"\\[dt]?frac\s*\{\s*([a-z]+)\s*\}\s*\{\s*([a-z]+)\s*\}")
 _UNIT_WORD = re.compile(
-    r"[ \t-]{0,3}(?:\\?(%)|(°)|(¢)|\s?([€£¥₹$])(?!\d)|\s?((?:square|sq\.?|cubic)\s+\w+|per\s+cent\b|[A-Za-z$]+)([²³]|\^\{?\s?[23]\}?)?)"
+    r"[ \t-]{0,3}(?:\\?(%)|(°(?:\s?[CF]\b)?)|(¢)|\s?([€£¥₹$])(?!\d)|\s?((?:square|sq\.?|cubic)\s+\w+|per\s+cent\b|[A-Za-z$]+)([²³]|\^\{?\s?[23]\}?)?)"
 )
-_RATE = re.compile(r"\s*(/|per\b|\\cdot|an?\b)\s*([A-Za-z]+)")
+_RATE = re.compile(r"\s*(/|per\b|\\cdot|·|an?\b)\s*([A-Za-z]+)")
 
 _GLUED_UNITS = frozenset(
     [
@@ -665,7 +665,7 @@ def _before_a_variable(after: str) -> bool:
     """Whether a number is a variable's factor: "5 x", "5 xy"."""
     if (name := re.match(r"\s*([a-z]{2,4})(?![A-Za-z'’])", after)) and _PRODUCT.fullmatch(name[1]):
         return True
-    letter = re.match(r"\s*\\?[a-z](?![A-Za-z'’])(?!\s+[a-z]{2,})(?:\s*[-+^*=)]|\s*$)", after)
+    letter = re.match(r"\s*\\?[a-z](?![A-Za-z'’])(?!\s+[a-z]{2,})(?:\s*[-+^*=)·×]|\s*$)", after)
     return letter is not None and not re.match(r"\s*[mghslaA](?![A-Za-z])", after)
 
 
@@ -730,9 +730,11 @@ def _unit_at(text: str, at: int) -> tuple[str, int]:
 
 def _rate_at(text: str, at: int, unit: str) -> tuple[str, int] | None:
     """Return what a unit becomes by "/h" or "per hour" behind it, and where that ends; None if nothing is."""
+    if unit in ("x", "y", "z"):
+        return None
     parts, known, end = [unit], unit in _UNITS, at
     while (rate := _RATE.match(text, end)) and rate[2].lower() in _UNITS:
-        end, known = rate.end(), known and rate[1] != "\\cdot"
+        end, known = rate.end(), known and rate[1] not in ("\\cdot", "·")
         parts.append(rate[2].lower())
     return None if end == at else ("/".join(parts) if known else "", end)
 

@@ -199,6 +199,9 @@ class MathEquivalence(Rule):
         if (whole := self._whole(text)) is not None:
             return whole
         bare = _plain_text(text)
+        said = _SAID_BEFORE.match(bare)
+        if said and (after := whole_quantity(bare[said.end() :])) is not None:
+            return _Answer(bare, self._parsed_number(after.value), after)
         if whole_answer(bare) is not None and not wordy(bare):
             return _Answer(bare, self._bare(bare))
         if (span := _only_span(text)) is not None:
@@ -499,6 +502,7 @@ _SPANS = re.compile(
     r"\s*\$([^$]{1,100})\$(?:(?:\s*,\s*(?:and|or)?|\s+and|\s+or)\s*\$([^$]{1,100})\$){1,5}[.\s]*"
 )
 """Several values, each in dollars of its own."""
+_SAID_BEFORE = re.compile(r"(?:\#|(?:now|the|then|so|yes|only|just)\s+)(?=[-$\d])")
 _NOUN = re.compile(r"(?<=\d)\s*[A-Za-z][A-Za-z ]*$")
 """What a decimal counts: "3.5 cups"."""
 _PAIR = re.compile(r"^[\s$*]*(?:\\left)?\([^()]*,[^()]*\)[\s$*.]*$")
