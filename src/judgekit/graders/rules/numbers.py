@@ -9,7 +9,7 @@ What counts as the answer, in this order:
 3. Without a marker the last number of the text counts (unless a marker is required).
 
 A denied, a possible, a listed or a scattered answer is none: see `committed`. Nor is a part of an expression: `2\\sqrt{3}`
-is not 2, `2x` is not 2, `10:45` is not 10, `E8` is not 8.
+is not 2, `2x` is not 2, `10:45` is not 10, `E8` is not 8, `x > 5`, "half of 5" and "5 or more" are not 5.
 
 Numbers may have a sign, a currency, a unit, thousands separators (comma, apostrophe, underscore, no-break or thin
 space, LaTeX `{,}` and `\\,`; dots and spaces between several groups, and India's groups), decimals, and be fractions
